@@ -25,7 +25,7 @@ impl RateCode {
 
     /// The largest code that does not exceed `rate_bps`.
     ///
-    /// Below 1 kbit/s there is none: the answer is [`RateCode::NONE`].
+    /// Below 1 kbit/s there is none, and the result is [`RateCode::NONE`].
     pub const fn encode(rate_bps: u64) -> Self {
         if rate_bps >= Self::MAX.decode() {
             return Self::MAX;
@@ -55,7 +55,7 @@ impl RateCode {
         (((significand * UNIT_BPS) as u128) << exponent >> MANTISSA_BITS) as u64
     }
 
-    /// Whether this is [`RateCode::NONE`].
+    /// Returns true for [`RateCode::NONE`].
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -84,6 +84,8 @@ impl WeightCode {
         if weight.is_nan() {
             return Self::CLASS_DEFAULT;
         }
+        // Zero and negative weights have no logarithm: the smallest positive number takes their
+        // place.
         let steps = (weight.max(f64::MIN_POSITIVE).log2() * 8.0).round() + 128.0;
         Self(steps.clamp(1.0, 255.0) as u8)
     }

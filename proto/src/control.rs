@@ -1,8 +1,7 @@
 //! The reliable stream: framing, and the messages with their checks.
 //!
-//! A frame is a varint length and a protobuf `ControlMessage`. Everything that
-//! is read from the wire is checked on the way into the types of this module;
-//! what they hold can be relied on.
+//! A frame is a varint length and a protobuf `ControlMessage`. The conversion into the types of
+//! this module checks every value, so their users can rely on it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -67,7 +66,7 @@ impl ControlMessage {
             .try_into()
     }
 
-    /// The message as one frame, length included.
+    /// Encodes the message as one frame, length included.
     pub fn to_frame(&self) -> Result<Vec<u8>, SessionError> {
         encode_frame(&wire::ControlMessage {
             body: Some(self.into()),
@@ -100,7 +99,7 @@ pub struct Hello {
     pub known_hosts: Option<HostsDigest>,
 }
 
-/// What an accepted client learns.
+/// Answer to an accepted client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Welcome {
     /// Incarnation of the allocator.
@@ -127,18 +126,17 @@ pub struct Welcome {
     pub topology: TopologySnapshot,
     /// The flow classes that policies may name.
     pub classes: Vec<ClassInfo>,
-    /// Where sealed datagrams may be sent.
+    /// Address and cipher of sealed datagrams, if the server takes them.
     pub sealed_udp: Option<SealedUdp>,
 }
 
-/// Where a server takes sealed datagrams of this session; see
-/// [`crate::sealed`].
+/// Address and cipher of a session's sealed datagrams at the server; see [`crate::sealed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedUdp {
     /// The UDP port.
     pub port: u16,
-    /// The address, where that is another than the one that the QUIC session goes to: a server whose
-    /// sealed datagrams do not pass through its kernel has a network interface of its own for them.
+    /// Address, if it differs from the QUIC session's. A server whose sealed datagrams bypass its
+    /// kernel has a network interface of its own for them.
     pub address: Option<Ipv4Addr>,
     /// The AEAD.
     pub cipher: Cipher,
@@ -162,16 +160,17 @@ pub struct TopologySnapshot {
     pub ecmp_seed: u32,
     /// Both directions of a connection hash alike.
     pub ecmp_symmetric: bool,
-    /// All hosts; none if they are `known`.
+    /// All hosts; empty if they are `known`.
     pub hosts: Arc<[HostInfo]>,
-    /// Name that the server has for these hosts.
+    /// Digest by which the server names these hosts.
     pub digest: Option<HostsDigest>,
-    /// The hosts are left out, since the client knows those of this digest. A session puts them in.
+    /// The message omits the hosts, since the client knows those of this digest. The session adds
+    /// them.
     pub known: bool,
 }
 
-/// Names the hosts of a topology by what they are: a client that has lost its session, to a restart of the allocator
-/// for example, says which hosts it knows, and is not told them again.
+/// Digest of a topology's hosts. A client that lost its session, for example to a restart of the
+/// allocator, reports the hosts that it knows and does not receive them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HostsDigest(pub [u8; HOSTS_DIGEST_BYTES]);
 
@@ -201,7 +200,7 @@ impl TopologySnapshot {
     }
 }
 
-/// Why a session is refused or ended.
+/// Reason for refusing or ending a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RefusalCode {
     /// The peers speak different protocol versions.
@@ -220,7 +219,7 @@ pub enum RefusalCode {
     Superseded,
     /// The peer broke the protocol.
     ProtocolError,
-    /// The operator does not let the host, or its certificate, have a session.
+    /// The operator denies the host, or its certificate, a session.
     NotAllowed,
     /// A code that this version does not know.
     Unknown(i32),
@@ -231,8 +230,8 @@ pub enum RefusalCode {
 pub struct Refusal {
     /// The kind.
     pub code: RefusalCode,
-    /// For people.
+    /// Explanation for people.
     pub reason: String,
-    /// Whether another attempt may succeed without an operator's action.
+    /// Another attempt may succeed without an operator's action.
     pub retry: bool,
 }

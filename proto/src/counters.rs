@@ -1,4 +1,4 @@
-//! What a session counts.
+//! Counters of a session.
 
 use crate::error::DatagramError;
 
@@ -21,7 +21,7 @@ macro_rules! counters {
                 $(self.$name = self.$name.saturating_add(other.$name);)*
             }
 
-            /// What was counted since `earlier` was read from the same session.
+            /// Difference to `earlier`, which was read from this session before.
             #[must_use]
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($name: self.$name.saturating_sub(earlier.$name),)* }
@@ -59,13 +59,13 @@ counters! {
     ends_received,
     /// Rate updates received in accepted datagrams.
     rates_received,
-    /// Records that newer state of the same slot had overtaken.
+    /// Records that were older than the state of their slot.
     records_stale,
     /// Starts beyond the flow table's bound, refused.
     starts_refused,
     /// Flows that stay unreported because the peer's table is smaller.
     flows_beyond_peer_table,
-    /// Times that sending waited for acknowledgements (in-flight log full).
+    /// Times that sending waited for acknowledgements (too many datagrams in flight).
     in_flight_full,
     /// Datagrams dropped: no session.
     dropped_not_established,
@@ -87,7 +87,7 @@ counters! {
     control_received,
     /// Control messages that were malformed or out of turn.
     control_invalid,
-    /// Telemetry messages dropped because too much waits already.
+    /// Telemetry messages dropped because the queue was full.
     telemetry_dropped,
 }
 

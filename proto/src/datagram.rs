@@ -1,9 +1,8 @@
 //! A datagram: one fixed header, then start, end and rate records.
 //!
-//! A client sends starts and ends, a server rates; a datagram without records
-//! is an acknowledgement or a keep-alive. All integers are little endian. Three
-//! flag bits are free; a transport that seals datagrams itself carries this
-//! layout as its plain text.
+//! A client sends starts and ends, a server rates; a datagram without records is an acknowledgement
+//! or a keep-alive. All integers are little endian. Three flag bits are free. A transport that
+//! seals datagrams itself carries this layout as its plain text.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -19,12 +18,13 @@ pub const HEADER_BYTES: usize = size_of::<Header>();
 /// a header and one record of any kind, rounded up.
 pub const MIN_DATAGRAM_BYTES: usize = 64;
 
-/// Longest time for which the acknowledgement of a datagram with
-/// [`flags::PROMPT_ACK`] waits for company at a peer whose other ones wait for up
-/// to `ack_delay_ns`: long enough for the rate that answers a start, short
-/// enough that a lost one is repeated before anybody notices. 1 ms, or a
-/// twentieth of a delay above 20 ms, for peers to whom time runs slower than it
-/// does on a fabric of 10 Gbit/s; never more than the delay itself.
+/// Delay of the acknowledgement of a datagram with [`flags::PROMPT_ACK`], at a peer whose other
+/// acknowledgements are delayed by up to `ack_delay_ns`.
+///
+/// 1 ms, or a twentieth of a delay above 20 ms, for peers to whom time runs slower than it does on
+/// a fabric of 10 Gbit/s; never more than the delay itself. That is long enough for the rate that
+/// answers a start, so the rate carries the acknowledgement. It is short enough to repeat a lost
+/// datagram early.
 pub const fn prompt_ack_delay_ns(ack_delay_ns: u64) -> u64 {
     const LEAST_NS: u64 = 1_000_000;
     let part_ns = ack_delay_ns / 20;
@@ -42,7 +42,7 @@ pub const fn prompt_ack_delay_ns(ack_delay_ns: u64) -> u64 {
 
 /// Header flags.
 pub mod flags {
-    /// The receiver owes an acknowledgement.
+    /// The receiver must acknowledge the datagram.
     pub const ACK_ELICITING: u8 = 1;
     /// Acknowledgement fields are valid.
     pub const HAS_ACK: u8 = 1 << 1;
@@ -50,8 +50,7 @@ pub mod flags {
     pub const FROM_SERVER: u8 = 1 << 2;
     /// The kill switch is on (server only).
     pub const RELEASED: u8 = 1 << 3;
-    /// The acknowledgement that is owed is not to wait for longer than
-    /// [`prompt_ack_delay_ns`](super::prompt_ack_delay_ns).
+    /// The receiver must acknowledge within [`prompt_ack_delay_ns`](super::prompt_ack_delay_ns).
     pub const PROMPT_ACK: u8 = 1 << 4;
     /// All flags that this version knows.
     pub const ALL: u8 = ACK_ELICITING | HAS_ACK | FROM_SERVER | RELEASED | PROMPT_ACK;
@@ -79,9 +78,9 @@ pub struct Header {
     pub epoch: U32,
     /// Low half of this datagram's sequence number.
     pub seq: U32,
-    /// Low half of the newest sequence number received from the peer. In a
-    /// server's datagram this is also what the lease counts from: the
-    /// contents are valid until the lease after the client sent that one.
+    /// Low half of the newest sequence number received from the peer. In a server's datagram, the
+    /// lease counts from that client datagram: the contents are valid until one lease after the
+    /// client sent it.
     pub ack: U32,
     /// Bit `i`: `ack − 1 − i` was received as well.
     pub ack_bitmap: U64,
@@ -90,7 +89,7 @@ pub struct Header {
 const _: () = assert!(HEADER_BYTES == 32);
 
 impl Header {
-    /// Whether all bits of `flag` are set.
+    /// Returns true if all bits of `flag` are set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag == flag
     }
@@ -109,7 +108,7 @@ pub struct Datagram<'a> {
     pub rates: &'a [RateRecord],
 }
 
-/// Which end sent a datagram.
+/// End of a session: the sender of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRole {
     /// The endpoint daemon.
@@ -119,7 +118,7 @@ pub enum SessionRole {
 }
 
 impl<'a> Datagram<'a> {
-    /// Whether it holds no record: an acknowledgement or a keep-alive.
+    /// Returns true if the datagram holds no record: an acknowledgement or a keep-alive.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty() && self.ends.is_empty() && self.rates.is_empty()
     }
@@ -143,6 +142,7 @@ impl<'a> Datagram<'a> {
         };
         let from_server = header.has(flags::FROM_SERVER);
         let (starts, ends, rates) = (header.starts.get(), header.ends.get(), header.rates.get());
+        // A datagram reflected to its sender, or with the peer's kinds of record, is malformed.
         let well_placed = match role {
             SessionRole::Client => !from_server && rates == 0 && !header.has(flags::RELEASED),
             SessionRole::Server => from_server && starts == 0 && ends == 0,
@@ -151,6 +151,7 @@ impl<'a> Datagram<'a> {
             return Err(DatagramError::Malformed);
         }
         let (starts, ends, rates) = (usize::from(starts), usize::from(ends), usize::from(rates));
+        // The counts are 16 bits each, so this sum cannot overflow.
         let want = HEADER_BYTES
             + starts * StartRecord::BYTES
             + ends * EndRecord::BYTES

@@ -1,17 +1,16 @@
-//! Why a call or a datagram was turned down.
+//! Errors of datagrams and of calls on a session.
 
 use thiserror::Error;
 
 use crate::records::FlowId;
 
-/// Why a datagram was dropped. Nothing changed but the counter of this reason.
+/// Reason for dropping a datagram. Only the counter of this reason has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DatagramError {
     /// No session is established yet, or it is over.
     #[error("no session is established")]
     NotEstablished,
-    /// Too short for its header, or its length differs from what the header's
-    /// counts say.
+    /// Too short for its header, or of another length than the header's counts require.
     #[error("{got} bytes, where the header and its counts ask for {want}")]
     Length {
         /// Bytes that were received.
@@ -30,7 +29,7 @@ pub enum DatagramError {
     /// Unknown flag bits, the wrong direction, or records of the wrong kind.
     #[error("flags or record kinds that this direction does not carry")]
     Malformed,
-    /// A record that cannot be: a slot beyond the agreed flow table.
+    /// A record with a slot beyond the agreed flow table.
     #[error("slot {slot} lies beyond the table of {limit} flows")]
     SlotOutOfRange {
         /// The record's slot.
@@ -55,7 +54,7 @@ pub enum DatagramError {
     Expired,
 }
 
-/// Why a call on a session failed, or why a control frame was not accepted.
+/// Reason for the failure of a call on a session, or for refusing a control frame.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SessionError {
     /// The flow's slot lies beyond the flow table's bound.
@@ -91,7 +90,7 @@ pub enum SessionError {
     Invalid {
         /// The message and the field.
         field: &'static str,
-        /// What is wrong with it.
+        /// Description of the mistake.
         problem: String,
     },
     /// The frame is larger than the protocol allows.

@@ -1,19 +1,20 @@
-//! For how long a client waits for its handshake, told by its very first packet.
+//! Time for which a client waits for its handshake, carried by its first packet.
 //!
-//! A server that is overloaded spends its time well if it works for those who still wait. A client therefore
-//! says how long it will in the connection ID that it chooses for the server (RFC 9000, section 7.2, which asks for 8
-//! unpredictable bytes; 16 are). Nobody vouches for it: whoever lies is served like those who wait as long.
+//! An overloaded server should work for clients that still wait. A client therefore encodes its
+//! time-out in the connection ID that it chooses for the server (RFC 9000 §7.2, which asks for 8
+//! unpredictable bytes; 16 are). The value is not authenticated: a client that lies is served like
+//! those that wait as long.
 
-/// Bytes of such a connection ID, the most that QUIC version 1 has.
+/// Length of such a connection ID in bytes, the most that QUIC version 1 allows.
 pub const CONNECTION_ID_BYTES: usize = 20;
 
-/// Of them unpredictable.
+/// Unpredictable bytes at its front.
 pub const RANDOM_BYTES: usize = 16;
 
 /// Resolution of the time-out on the wire: 10 ms.
 const UNIT_NS: u64 = 10_000_000;
 
-/// Tells a connection ID that says something from one that is all chance.
+/// Checksum that distinguishes a connection ID with a time-out from a random one.
 fn check(head: &[u8]) -> [u8; 2] {
     // FNV-1a.
     let mut hash: u32 = 0x811c_9dc5;
@@ -23,7 +24,7 @@ fn check(head: &[u8]) -> [u8; 2] {
     ((hash >> 16) as u16 ^ hash as u16).to_be_bytes()
 }
 
-/// A connection ID that says for how long its client waits, to 10 ms and up to 655 s.
+/// Makes a connection ID that carries the client's time-out, to 10 ms and up to 655 s.
 pub fn connection_id(random: [u8; RANDOM_BYTES], timeout_ns: u64) -> [u8; CONNECTION_ID_BYTES] {
     let mut id = [0; CONNECTION_ID_BYTES];
     let units = u16::try_from(timeout_ns / UNIT_NS).unwrap_or(u16::MAX);
@@ -34,8 +35,8 @@ pub fn connection_id(random: [u8; RANDOM_BYTES], timeout_ns: u64) -> [u8; CONNEC
     id
 }
 
-/// For how long the client that chose this connection ID waits; nothing if it does not say. Of those that do not, one in 65,536
-/// seems to.
+/// Reads the time-out from a connection ID, or `None` if it carries none. One random ID in 65,536
+/// seems to carry one.
 pub fn of_connection_id(id: &[u8]) -> Option<u64> {
     let (head, last) = id.split_at_checked(RANDOM_BYTES + 2)?;
     if last != check(head) {

@@ -1,5 +1,5 @@
-//! What both ends do alike with datagrams: numbering, acknowledging, and
-//! checking that an arriving one belongs here.
+//! Packet number space of one session: numbering, acknowledgements, and the check that an arriving
+//! datagram belongs to the session. Both ends use it alike.
 
 use zerocopy::IntoBytes;
 
@@ -9,16 +9,16 @@ use crate::error::DatagramError;
 use crate::recovery::{RecoveryConfig, SentPackets};
 use crate::sequence::{RecvWindow, SeqStatus, expand};
 
-/// Ack-eliciting datagrams after which an acknowledgement is not held back:
-/// four acknowledgements can be lost before the window forgets a datagram.
+/// Ack-eliciting datagrams after which an acknowledgement goes at once: four acknowledgements can
+/// be lost before the window forgets a datagram.
 const ACK_EVERY: u32 = 16;
 
-/// When a peer counts as silent.
+/// Liveness time-out of the peer, restarted by everything valid that the peer sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LivenessTimer {
     timeout_ns: u64,
     heard_ns: u64,
-    /// Until then it is not given up, whatever it has not said.
+    /// End of the grace period of an owner that was itself not running; it overrides the time-out.
     grace_until_ns: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl LivenessTimer {
         self.grace_until_ns = None;
     }
 
-    /// The peer was there at `at_ns`, or later.
+    /// Restarts the timer as of `at_ns`, unless it was restarted later.
     pub(crate) fn restart_if_later(&mut self, at_ns: u64) {
         if at_ns > self.heard_ns {
             self.heard(at_ns);
@@ -47,20 +47,23 @@ impl LivenessTimer {
         self.heard_ns
     }
 
-    /// When [`has_expired`](Self::has_expired) is to be asked.
+    /// Time of the next call of [`has_expired`](Self::has_expired).
     pub(crate) fn deadline_ns(&self) -> u64 {
         let silent_ns = self.heard_ns.saturating_add(self.timeout_ns);
         silent_ns.max(self.grace_until_ns.unwrap_or(0))
     }
 
-    /// Whether the peer is to be given up. Who asks late was not running, and what the peer has said
-    /// meanwhile may wait to be read: once, an eighth of the patience is added for that.
+    /// Returns true if the peer has been silent for the time-out. A call that comes late means that
+    /// this end was not running, and that the peer's datagrams may be unread. The timer then grants
+    /// an eighth of the time-out as grace, once.
     pub(crate) fn has_expired(&mut self, now_ns: u64) -> bool {
         let deadline_ns = self.deadline_ns();
         if deadline_ns > now_ns {
             return false;
         }
         let grace_ns = self.timeout_ns / 8;
+        // Only a call later than the grace itself counts as a stall; the usual lateness of timers
+        // is shorter.
         if self.grace_until_ns.is_none() && now_ns - deadline_ns > grace_ns {
             self.grace_until_ns = Some(now_ns.saturating_add(grace_ns));
             return false;
@@ -69,7 +72,7 @@ impl LivenessTimer {
     }
 }
 
-/// What names a session on the wire.
+/// Numbers that identify a session on the wire, and its acknowledgement settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketSpaceConfig {
     pub(crate) role: SessionRole,
@@ -93,11 +96,11 @@ pub(crate) struct PacketSpace {
     pub(crate) sent: SentPackets,
 }
 
-/// An arriving datagram that belongs to this session and is new.
+/// Numbers of a datagram that belongs to this session and is new.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketNumbers {
     pub(crate) seq: u64,
-    /// The newest of our datagrams that the peer had received.
+    /// Newest datagram of this end that the peer had received.
     pub(crate) ack: Option<u64>,
 }
 
@@ -108,7 +111,7 @@ pub(crate) struct PacketContents {
     pub(crate) ends: u16,
     pub(crate) rates: u16,
     pub(crate) eliciting: bool,
-    /// The acknowledgement is not to wait for long.
+    /// Ask for an acknowledgement within [`prompt_ack_delay_ns`].
     pub(crate) prompt: bool,
     pub(crate) released: bool,
 }
@@ -125,22 +128,22 @@ impl PacketSpace {
         }
     }
 
-    /// The sequence number that the next datagram will get.
+    /// Sequence number of the next datagram.
     pub(crate) fn next_seq(&self) -> u64 {
         self.next_seq
     }
 
-    /// Whether the peer has been heard on the datagram path.
+    /// Returns true if the peer has sent a datagram.
     pub(crate) fn has_received(&self) -> bool {
         self.recv.largest().is_some()
     }
 
-    /// When an acknowledgement is due at the latest.
+    /// Latest time of the next acknowledgement; `None` if nothing is to be acknowledged.
     pub(crate) fn ack_deadline(&self) -> Option<u64> {
         self.ack_deadline
     }
 
-    /// Whether an acknowledgement is due.
+    /// Returns true if an acknowledgement is due at `now_ns`.
     pub(crate) fn ack_due(&self, now_ns: u64) -> bool {
         self.ack_deadline.is_some_and(|deadline| deadline <= now_ns)
     }
@@ -149,13 +152,16 @@ impl PacketSpace {
     pub(crate) fn check(&self, datagram: &Datagram<'_>) -> Result<PacketNumbers, DatagramError> {
         let header = datagram.header;
         if header.session.get() != self.config.session
+            // The wire carries the low half of the epoch: epochs that differ by 2^32 never meet.
             || header.epoch.get() != self.config.epoch as u32
         {
             return Err(DatagramError::WrongSession);
         }
+        // Sequence numbers on the wire are 32 bits: expand them around the newest one received.
         let peer_first = u64::from(self.config.peer_first_seq);
         let seq = expand(header.seq.get(), self.recv.largest().unwrap_or(peer_first));
         if seq < peer_first {
+            // Below the first number that the peer announced in the handshake: it never sent this.
             return Err(DatagramError::Malformed);
         }
         match self.recv.classify(seq) {
@@ -166,13 +172,14 @@ impl PacketSpace {
         let ack = header
             .has(flags::HAS_ACK)
             .then(|| expand(header.ack.get(), self.next_seq));
+        // An acknowledgement outside of what was sent would corrupt the loss detection.
         if ack.is_some_and(|ack| ack >= self.next_seq || ack < u64::from(self.config.first_seq)) {
             return Err(DatagramError::AckOfUnsent);
         }
         Ok(PacketNumbers { seq, ack })
     }
 
-    /// Notes an accepted datagram.
+    /// Records an accepted datagram and schedules its acknowledgement.
     pub(crate) fn received(
         &mut self,
         now_ns: u64,
@@ -186,25 +193,27 @@ impl PacketSpace {
         self.unacked += 1;
         let prompt = datagram.header.has(flags::PROMPT_ACK);
         let due_ns = if self.unacked >= ACK_EVERY || prompt && datagram.is_empty() {
-            // Nothing answers a keep-alive but its acknowledgement.
+            // No rate will follow a keep-alive that could carry its acknowledgement: send it now.
             now_ns
         } else if prompt {
             now_ns.saturating_add(prompt_ack_delay_ns(self.config.ack_delay_ns))
         } else {
             now_ns.saturating_add(self.config.ack_delay_ns)
         };
+        // One acknowledgement covers all datagrams, so the earliest deadline wins.
         self.ack_deadline = Some(
             self.ack_deadline
                 .map_or(due_ns, |before| before.min(due_ns)),
         );
     }
 
-    /// Writes the header over the first bytes of `out`, which holds the
-    /// records behind a gap of [`HEADER_BYTES`], and returns the datagram's
-    /// sequence number. Whatever had to be acknowledged now is.
+    /// Writes the header over the first bytes of `out`, which holds the records behind a gap of
+    /// [`HEADER_BYTES`]. Returns the datagram's sequence number. The header acknowledges everything
+    /// received so far.
     pub(crate) fn seal(&mut self, out: &mut [u8], contents: PacketContents) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
+        // Every datagram carries the acknowledgement fields, so nothing is left to acknowledge.
         self.unacked = 0;
         self.ack_deadline = None;
         let set = |on: bool, flag: u8| if on { flag } else { 0 };

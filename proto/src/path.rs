@@ -1,14 +1,13 @@
-//! Which transport a client's datagrams take: QUIC until sealed datagrams are
-//! known to get through in both directions, QUIC again once they no longer do.
+//! Choice of a client's datagram path: QUIC until sealed datagrams are known to get through in both
+//! directions, and QUIC again once they no longer do.
 //!
-//! An end that answers late is busy, not cut off, and QUIC costs it many times
-//! as much: hosts that changed over to QUIC because an allocator is overloaded
-//! would keep it so. The timeout grows with the time that answers take.
+//! A peer that answers late is busy, not cut off, and QUIC costs it many times as much. Hosts that
+//! fell back to QUIC because an allocator is overloaded would keep it overloaded. The answer
+//! time-out therefore grows with the measured answer time.
 //!
-//! Only the client decides; the server answers on the path on which it was
-//! last addressed. A session's numbers and acknowledgements are the same on
-//! both paths, so nothing is lost by a change that the protocol does not
-//! repair.
+//! Only the client decides; the server answers on the path that the client used last. Both paths
+//! carry one sequence of numbers and acknowledgements, so the protocol repairs everything that a
+//! change loses.
 //!
 //! ```text
 //!             probe answered
@@ -19,7 +18,7 @@
 
 use crate::datagram::flags;
 
-/// Where a client's datagrams go.
+/// Path of a client's datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramPath {
     /// QUIC datagrams.
@@ -28,22 +27,21 @@ pub enum DatagramPath {
     Sealed,
 }
 
-/// When to probe, and when to give the sealed path up.
+/// Timing of probes, and of the fallback from the sealed path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathConfig {
-    /// Time to the second probe; each further one waits twice as long.
+    /// Time to the second probe; it doubles with each further one.
     pub probe_ns: u64,
     /// Longest time between probes.
     pub max_probe_ns: u64,
-    /// Silence after something that asks for an answer from which on the path
-    /// counts as blocked. A fraction of a lease, so that no rate runs out.
-    /// Where answers take longer than usual, four times what they take, and
-    /// [`MAX_TIMEOUT_FACTOR`] times this at most.
+    /// Time without an answer to an ack-eliciting datagram after which the path counts as blocked.
+    /// A fraction of a lease, so that no rate expires. Where answers take longer than usual, it is
+    /// four times the measured answer time, up to [`MAX_TIMEOUT_FACTOR`] times this value.
     pub answer_timeout_ns: u64,
 }
 
-/// How many times its usual length the timeout can become: with the default, half of the time after which a
-/// session without any answer is given up, so that QUIC is tried before that.
+/// Largest multiple of the configured answer time-out. With the defaults, that is half of the time
+/// after which a session without any answer is given up, so QUIC is tried before that.
 pub const MAX_TIMEOUT_FACTOR: u64 = 5;
 
 impl Default for PathConfig {
@@ -64,22 +62,22 @@ enum PathPhase {
     },
     Up {
         unanswered_ns: Option<u64>,
-        /// The timeout was extended already.
+        /// The time-out was extended once already.
         extended: bool,
     },
 }
 
-/// The choice of the path; sans-IO.
+/// Selector of the datagram path; sans-IO.
 #[derive(Debug, Clone)]
 pub struct PathSelector {
     config: PathConfig,
     phase: PathPhase,
-    /// What answers take: rises at once and falls by an eighth with each.
+    /// Measured answer time: rises at once and falls by an eighth with each answer.
     answer_ns: u64,
     fallbacks: u64,
 }
 
-/// Whether a datagram of either end asks for an answer.
+/// Returns true if a datagram of either end asks for an answer.
 pub fn is_ack_eliciting(datagram: &[u8]) -> bool {
     datagram
         .get(1)
@@ -87,7 +85,7 @@ pub fn is_ack_eliciting(datagram: &[u8]) -> bool {
 }
 
 impl PathSelector {
-    /// A new session's: a probe is due at once.
+    /// Makes the selector of a new session: a probe is due at once.
     pub fn new(now_ns: u64, config: PathConfig) -> Self {
         Self {
             phase: PathPhase::Probing {
@@ -100,14 +98,14 @@ impl PathSelector {
         }
     }
 
-    /// Silence after something that asks for an answer from which on the path counts as blocked.
+    /// Time without an answer after which the path counts as blocked at present.
     fn answer_timeout_ns(&self) -> u64 {
         let usual_ns = self.config.answer_timeout_ns;
         let most_ns = usual_ns.saturating_mul(MAX_TIMEOUT_FACTOR);
         self.answer_ns.saturating_mul(4).clamp(usual_ns, most_ns)
     }
 
-    /// Where the next datagram goes.
+    /// Path of the next datagram.
     pub fn path(&self) -> DatagramPath {
         match self.phase {
             PathPhase::Probing { .. } => DatagramPath::Quic,
@@ -115,16 +113,18 @@ impl PathSelector {
         }
     }
 
-    /// A datagram was sent on the sealed path.
+    /// Records a datagram that was sent on the sealed path.
     pub fn sent(&mut self, now_ns: u64, ack_eliciting: bool) {
         if let PathPhase::Up { unanswered_ns, .. } = &mut self.phase
             && ack_eliciting
         {
+            // The oldest unanswered datagram counts, or a busy sender would never notice a blocked
+            // path.
             unanswered_ns.get_or_insert(now_ns);
         }
     }
 
-    /// A sealed datagram was opened. True if the path has just come up.
+    /// Records a sealed datagram that was opened. Returns true if the path has just come up.
     pub fn heard(&mut self, now_ns: u64) -> bool {
         let was_up = matches!(self.phase, PathPhase::Up { .. });
         if let PathPhase::Up {
@@ -142,7 +142,7 @@ impl PathSelector {
         !was_up
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    /// Time of the next [`on_timeout`](Self::on_timeout).
     pub fn next_timeout(&self) -> Option<u64> {
         match self.phase {
             PathPhase::Probing { next_ns, .. } => Some(next_ns),
@@ -152,7 +152,8 @@ impl PathSelector {
         }
     }
 
-    /// Time has passed. True: send a probe, which is an empty sealed datagram.
+    /// Handles timers that are due at `now_ns`. Returns true if a probe, an empty sealed datagram,
+    /// is to be sent.
     pub fn on_timeout(&mut self, now_ns: u64) -> bool {
         let Some(late_ns) = self
             .next_timeout()
@@ -167,7 +168,7 @@ impl PathSelector {
         } = &mut self.phase
             && late_ns > quarter_ns
         {
-            // Who is called so late was not running: the answer may be there, and not be read yet.
+            // A caller this late was not running: the answer may have arrived and be unread.
             *extended = true;
             *unanswered_ns = Some(now_ns.saturating_sub(3 * quarter_ns));
             return false;
@@ -186,7 +187,7 @@ impl PathSelector {
         true
     }
 
-    /// Times that the sealed path was given up.
+    /// Number of fallbacks to QUIC.
     pub fn fallbacks(&self) -> u64 {
         self.fallbacks
     }

@@ -1,4 +1,4 @@
-//! Control messages that wait to be written, bounded.
+//! Bounded queue of control messages to be written.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ impl ControlQueue {
         }
     }
 
-    /// Encodes and queues `message`, unless that passes the bound.
+    /// Encodes and queues `message`.
     pub(crate) fn push(&mut self, message: &ControlMessage) -> Result<(), SessionError> {
         let frame = message.to_frame()?;
         if self.bytes + frame.len() > self.max_bytes {
@@ -38,7 +38,8 @@ impl ControlQueue {
         Ok(())
     }
 
-    /// Queues a frame that ends or opens a session, of which there are few.
+    /// Queues a frame regardless of the bound: one that opens or ends a session, of which there are
+    /// few.
     pub(crate) fn push_unbounded(&mut self, frame: impl Into<Bytes>) {
         let frame = frame.into();
         self.bytes += frame.len();

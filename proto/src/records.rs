@@ -59,8 +59,7 @@ impl fmt::Display for FlowId {
 /// Top bit of [`StartRecord`]'s class byte: the path is an explicit route.
 const EXPLICIT_PATH: u8 = 0x80;
 
-/// "This flowlet is active": 16 bytes. Sent again with the same flow id, it
-/// replaces the flow's parameters.
+/// Start of a flowlet: 16 bytes. A second one with an equal flow id replaces the flow's parameters.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -74,7 +73,7 @@ pub struct StartRecord {
     demand: U16,
 }
 
-/// How a flow's path is given.
+/// Path of a flow, as its start record gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowPath {
     /// The ECMP hash of the flow's 5-tuple.
@@ -89,6 +88,8 @@ impl StartRecord {
 
     /// A start with class 0, the class's weight and no demand limit.
     pub fn new(flow: FlowId, dst_host: u32, path: FlowPath) -> Self {
+        // The path's kind travels in the class byte's top bit, so a start stays at 16 bytes
+        // (flowtune §5.1).
         let (path, class) = match path {
             FlowPath::Hash(hash) => (hash, 0),
             FlowPath::Explicit(route) => (route, EXPLICIT_PATH),
@@ -172,7 +173,7 @@ impl fmt::Debug for StartRecord {
     }
 }
 
-/// "This flowlet, and any older one on its slot, is over": 4 bytes.
+/// End of a flowlet and of any older one on its slot: 4 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -204,7 +205,7 @@ impl fmt::Debug for EndRecord {
     }
 }
 
-/// "This flowlet's rate is now": 6 bytes.
+/// Rate update of a flowlet: 6 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -1,4 +1,11 @@
-//! Round-trip times, the log of datagrams in flight, and loss detection.
+//! Round-trip times, sent packets and loss detection, after RFC 6298 and RFC 9002.
+//!
+//! A datagram is lost when one sent three or more later has been acknowledged, or when no
+//! acknowledgement arrives within the retransmission timeout. The timeout doubles with every
+//! timeout in a row. It includes the peer's acknowledgement delay: little for datagrams that ask
+//! for a prompt acknowledgement. Only those give round-trip samples. Lost datagrams are not sent
+//! again: the session learns their slots and sends the newest state of these (flowtune §5.1,
+//! Protocol).
 //!
 //! A datagram is lost when one sent three or more later has been acknowledged,
 //! or when nothing has been heard of it for a retransmission timeout, which
@@ -15,7 +22,7 @@ use crate::sequence::ACK_WINDOW;
 
 /// Datagrams that must have been acknowledged past one to call it lost.
 pub const REORDER_THRESHOLD: u64 = 3;
-/// Doublings of the timeout at most.
+/// Maximum number of doublings of the timeout.
 const MAX_BACKOFF: u32 = 6;
 
 /// Smoothed round-trip time and its variation (RFC 6298).
@@ -46,8 +53,7 @@ impl RttEstimate {
         self.srtt_ns
     }
 
-    /// Time after which an unacknowledged datagram is given up, without
-    /// back-off.
+    /// Retransmission timeout without back-off (RFC 6298 §2.3): smoothed time plus four variations.
     fn timeout_ns(&self, initial_ns: u64) -> u64 {
         self.srtt_ns.map_or(initial_ns, |srtt| {
             srtt.saturating_add(4 * self.rttvar_ns.min(u64::MAX / 8))
@@ -67,21 +73,21 @@ struct SentPacket {
     sent_ns: u64,
     /// Entries of `slots` that belong to this datagram.
     slots: u32,
-    /// A prompt acknowledgement was asked for.
+    /// The datagram asked for a prompt acknowledgement.
     prompt: bool,
     state: PacketState,
 }
 
-/// Whether a datagram of the log arrived.
+/// Fate of an ack-eliciting datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckOutcome {
-    /// The peer has acknowledged it.
+    /// The peer has acknowledged the datagram.
     Acked,
-    /// It is given up.
+    /// The datagram counts as lost.
     Lost,
 }
 
-/// Bounds and floors of the log.
+/// Bounds of the sent packets and of the timeout.
 #[derive(Clone, Copy, Debug)]
 pub struct RecoveryConfig {
     /// Ack-eliciting datagrams in flight at most.
@@ -90,21 +96,20 @@ pub struct RecoveryConfig {
     pub min_rto_ns: u64,
     /// Timeout before the first round-trip sample.
     pub initial_rto_ns: u64,
-    /// Ceiling of the timeout, back-off included, without what the peer holds
-    /// acknowledgements back.
+    /// Ceiling of the timeout, back-off included and the peer's acknowledgement delay not included.
     pub max_rto_ns: u64,
-    /// Longest time for which the peer holds back an acknowledgement.
+    /// Longest time for which the peer delays an acknowledgement.
     pub peer_ack_delay_ns: u64,
 }
 
-/// The ack-eliciting datagrams in flight and the slots that each spoke of.
+/// Ack-eliciting datagrams in flight, each with the slots of its records.
 #[derive(Debug)]
 pub struct SentPackets {
     config: RecoveryConfig,
     sent: VecDeque<SentPacket>,
     slots: VecDeque<u32>,
-    /// Numbers and times of those that ask for a prompt acknowledgement; the
-    /// front is in flight.
+    /// Numbers and sending times of datagrams that ask for a prompt acknowledgement. The front is
+    /// in flight.
     prompt: VecDeque<(u64, u64)>,
     in_flight: usize,
     largest_acked: Option<u64>,
@@ -113,7 +118,7 @@ pub struct SentPackets {
 }
 
 impl SentPackets {
-    /// An empty log.
+    /// An empty record of sent packets.
     pub fn new(config: RecoveryConfig) -> Self {
         Self {
             config,
@@ -127,7 +132,7 @@ impl SentPackets {
         }
     }
 
-    /// Whether another ack-eliciting datagram may be sent.
+    /// Returns true if another ack-eliciting datagram may be sent.
     pub fn has_room(&self) -> bool {
         self.sent.len() < self.config.max_in_flight
     }
@@ -142,13 +147,13 @@ impl SentPackets {
         &self.rtt
     }
 
-    /// Notes a slot of the datagram that is being built.
+    /// Records a slot of the datagram that is being built.
     pub fn push_slot(&mut self, slot: u32) {
         self.slots.push_back(slot);
     }
 
-    /// Notes an ack-eliciting datagram with the last `slots` pushed slots;
-    /// `prompt` if it asks for a prompt acknowledgement.
+    /// Records an ack-eliciting datagram with the last `slots` pushed slots; `prompt` if it asks
+    /// for a prompt acknowledgement.
     pub fn push(&mut self, seq: u64, sent_ns: u64, slots: u32, prompt: bool) {
         self.sent.push_back(SentPacket {
             seq,
@@ -171,15 +176,16 @@ impl SentPackets {
         };
         self.rtt
             .timeout_ns(self.config.initial_rto_ns)
+            // The peer's delay is added after the ceiling: a slow peer is not a lost datagram.
             .saturating_mul(1 << self.backoff)
             .min(self.config.max_rto_ns)
             .saturating_add(held_back_ns)
             .max(self.config.min_rto_ns)
     }
 
-    /// When [`on_timeout`](Self::on_timeout) has work to do.
+    /// Time of the next [`on_timeout`](Self::on_timeout); `None` if nothing is in flight.
     pub fn deadline(&self) -> Option<u64> {
-        // The fronts are in flight: resolved datagrams do not stay there.
+        // `retire` keeps resolved datagrams off both fronts, so each front is the oldest in flight.
         let oldest = self.sent.front()?;
         let any_ns = oldest.sent_ns.saturating_add(self.rto_ns(oldest.prompt));
         let prompt_ns = self
@@ -189,10 +195,9 @@ impl SentPackets {
         Some(prompt_ns.map_or(any_ns, |prompt_ns| prompt_ns.min(any_ns)))
     }
 
-    /// Takes an acknowledgement of `largest` and, by bit `i` of `bitmap`, of
-    /// `largest − 1 − i`. Calls `resolve(seq, slot, outcome)` for every slot of
-    /// every datagram that was acknowledged or, by that, lost. Returns the
-    /// number of datagrams lost.
+    /// Takes an acknowledgement of `largest` and, by bit `i` of `bitmap`, of `largest − 1 − i`.
+    /// Calls `resolve(seq, slot, outcome)` for every slot of every datagram that was acknowledged
+    /// or, by that, lost. Returns the number of datagrams lost.
     pub fn on_ack(
         &mut self,
         now_ns: u64,
@@ -204,9 +209,12 @@ impl SentPackets {
         if advanced {
             self.largest_acked = Some(largest);
         }
+        // Acknowledgements arrive reordered: losses count from the newest that any of them named.
         let newest = self.largest_acked.unwrap_or(largest);
         let mut lost = 0;
         let mut progress = false;
+        // `slots` holds the slots of all datagrams in order of sending, so a running index finds
+        // each share.
         let mut slot_at = 0;
         for entry in &mut self.sent {
             if entry.seq > newest {
@@ -223,6 +231,8 @@ impl SentPackets {
                     && bitmap >> (largest - 1 - entry.seq) & 1 == 1;
             let outcome = if acked {
                 progress = true;
+                // Others may include up to the peer's whole acknowledgement delay, which is no
+                // network time.
                 if entry.seq == largest && advanced && entry.prompt {
                     self.rtt.sample(now_ns.saturating_sub(entry.sent_ns));
                 }
@@ -239,6 +249,7 @@ impl SentPackets {
                 resolve(entry.seq, slot, outcome);
             }
         }
+        // An answer ends a row of timeouts (RFC 9002 §6.2.1).
         if progress {
             self.backoff = 0;
         }
@@ -246,14 +257,15 @@ impl SentPackets {
         lost
     }
 
-    /// Gives up every datagram whose timeout has passed, and doubles the next
-    /// timeout. Calls `resolve(seq, slot)` for their slots; returns their
-    /// number.
+    /// Declares every datagram lost whose timeout has passed, and doubles the next timeout. Calls
+    /// `resolve(seq, slot)` for their slots; returns the number of datagrams.
     pub fn on_timeout(&mut self, now_ns: u64, mut resolve: impl FnMut(u64, u32)) -> u64 {
         let (prompt_ns, rto_ns) = (self.rto_ns(true), self.rto_ns(false));
         let mut lost = 0;
         let mut slot_at = 0;
         for entry in &mut self.sent {
+            // Datagrams stand in order of sending and the prompt timeout is the shorter: no later
+            // one is due.
             if entry.sent_ns.saturating_add(prompt_ns) > now_ns {
                 break;
             }
@@ -270,6 +282,7 @@ impl SentPackets {
                 resolve(entry.seq, slot);
             }
         }
+        // One doubling per call, however many datagrams it takes: they share one cause.
         if lost > 0 {
             self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
         }
@@ -277,7 +290,7 @@ impl SentPackets {
         lost
     }
 
-    /// Forgets the resolved datagrams at the front.
+    /// Removes the resolved datagrams at the front.
     fn retire(&mut self) {
         while let Some(front) = self.sent.front() {
             if front.state == PacketState::InFlight {
@@ -287,6 +300,7 @@ impl SentPackets {
             self.sent.pop_front();
         }
         while let Some(&(seq, _)) = self.prompt.front() {
+            // `sent` is sorted by number, and a front that `sent` no longer holds was resolved.
             let at = self.sent.partition_point(|entry| entry.seq < seq);
             let waits =
                 |entry: &SentPacket| entry.seq == seq && entry.state == PacketState::InFlight;

@@ -1,9 +1,8 @@
-//! Between a relay and the allocator: many hosts' sessions over one connection
-//! (flowtune §6, "More scalable rate update schemes").
+//! Protocol between a relay and the allocator: many hosts' sessions over one connection (flowtune
+//! §6, "More scalable rate update schemes").
 //!
-//! A relay ends the transport of its hosts' sessions and nothing else: the
-//! session itself is the host's and the allocator's. On a QUIC connection of
-//! the protocol [`ALPN`],
+//! A relay ends the transport of its hosts' sessions and nothing else: the session itself is
+//! between host and allocator. On a QUIC connection of the protocol [`ALPN`],
 //!
 //! - the relay opens a stream for each host. It begins with one frame, an
 //!   [`Attach`]; after it comes the host's control stream, byte by byte;
@@ -21,8 +20,8 @@
 //! | 1 to 2 | the datagram's length, in the same way; never 0 |
 //! | as many | the datagram |
 //!
-//! A number has one encoding only, the shortest. What is not a row of such
-//! entries to its last byte is dropped as a whole.
+//! A number has one encoding only, the shortest. A bundle that is not a row of such entries to its
+//! last byte is dropped as a whole.
 
 use std::net::SocketAddr;
 
@@ -38,12 +37,12 @@ mod tests;
 /// The name of this protocol in the TLS handshake.
 pub const ALPN: &[u8] = b"ratewright-relay/1";
 
-/// The largest UDP payload that a relay takes from a host, and so the smallest
-/// that every path carries: with it, what a host sends always fits a bundle.
+/// Largest UDP payload that a relay takes from a host, and the smallest that every path carries.
+/// With it, a host's datagram always fits a bundle.
 pub const HOST_MTU_BYTES: u16 = 1_200;
 
-/// The smallest UDP payload between relay and allocator. The least MTU that
-/// IPv6 allows has room for less, but no network for these hosts has.
+/// Smallest UDP payload between relay and allocator. It exceeds what the least MTU of IPv6 allows;
+/// networks of these hosts have a larger one.
 pub const RELAY_MTU_BYTES: u16 = 1_280;
 
 /// The largest datagram that the allocator builds for a host behind a relay.
@@ -54,13 +53,13 @@ pub const MAX_DATAGRAM_BYTES: usize = 1_150;
 /// The largest datagram that an entry can hold.
 pub const MAX_ENTRY_DATAGRAM_BYTES: usize = (1 << 14) - 1;
 
-/// What an entry adds to its datagram at most.
+/// Maximum number of bytes that an entry adds to its datagram.
 pub const MAX_ENTRY_OVERHEAD_BYTES: usize = 7;
 
 /// The longest body of an [`Attach`].
 pub const MAX_ATTACH_BYTES: usize = 16 * 1024;
 
-/// Why a bundle was dropped.
+/// Reason for dropping a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BundleError {
     /// It ends within an entry.
@@ -84,7 +83,7 @@ pub struct DatagramTooLarge {
     pub max_bytes: usize,
 }
 
-/// Collects datagrams until a bundle is full.
+/// Builder that collects datagrams until a bundle is full.
 #[derive(Debug, Clone, Default)]
 pub struct Bundler {
     bytes: Vec<u8>,
@@ -92,12 +91,11 @@ pub struct Bundler {
 }
 
 impl Bundler {
-    /// Adds a datagram. Where the bundle of at most `max_bytes` is full, it is
-    /// returned and has to be sent; the datagram is then the first of the next.
+    /// Adds a datagram. If the bundle of at most `max_bytes` is full, it is returned and must be
+    /// sent; the datagram then begins the next one.
     ///
     /// # Errors
-    /// A bundle of this size cannot hold the datagram alone, or it is empty;
-    /// nothing has changed.
+    /// The datagram is empty, or a bundle of this size cannot hold it alone; nothing has changed.
     pub fn push(
         &mut self,
         max_bytes: usize,
@@ -114,6 +112,7 @@ impl Bundler {
         } else {
             None
         };
+        // `take` leaves an empty vector: one allocation per bundle, at its final size.
         if self.bytes.capacity() == 0 {
             self.bytes.reserve_exact(max_bytes);
         }
@@ -124,7 +123,7 @@ impl Bundler {
         Ok(full)
     }
 
-    /// The bundle so far; nothing if it is empty.
+    /// Takes the bundle so far, or `None` if it is empty.
     pub fn take(&mut self) -> Option<Vec<u8>> {
         self.entries = 0;
         (!self.bytes.is_empty()).then(|| std::mem::take(&mut self.bytes))
@@ -135,7 +134,7 @@ impl Bundler {
         self.entries
     }
 
-    /// Whether there is none.
+    /// Returns true if the bundle has no datagram.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
@@ -203,9 +202,11 @@ fn put(bytes: &mut Vec<u8>, mut value: u32) {
 
 fn number(bytes: &[u8]) -> Result<(u32, &[u8]), BundleError> {
     let mut value = 0u64;
+    // Five bytes of seven bits hold every u32; the sum needs 35 bits.
     for (at, &byte) in bytes.iter().take(5).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * at);
         if byte & 0x80 == 0 {
+            // A last byte of zero adds no bits: the number has a shorter form.
             let shortest = byte != 0 || at == 0;
             return match u32::try_from(value) {
                 Ok(value) if shortest => Ok((value, &bytes[at + 1..])),
@@ -220,14 +221,14 @@ fn number(bytes: &[u8]) -> Result<(u32, &[u8]), BundleError> {
     })
 }
 
-/// The first frame of a host's stream: what the relay knows of the host.
+/// First frame of a host's stream: certificate and address of the host, as the relay saw them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attach {
     /// The certificate that the host showed to the relay, in DER form.
     pub certificate: Vec<u8>,
     /// Certificates between it and the authority, in DER form.
     pub intermediates: Vec<Vec<u8>>,
-    /// Where the host's connection comes from.
+    /// Address of the host's connection.
     pub address: SocketAddr,
 }
 

@@ -1,7 +1,6 @@
-//! Sequence numbers: 64 bits inside, 32 on the wire, and the window of what
-//! has been received.
+//! Sequence numbers, 64 bits inside and 32 on the wire, and the window of received ones.
 
-/// Datagrams behind the newest that an acknowledgement can still name.
+/// Number of datagrams behind the newest that an acknowledgement can name.
 pub const ACK_WINDOW: u64 = 64;
 
 /// The number closest to `near` whose low 32 bits are `wire`.
@@ -12,18 +11,18 @@ pub fn expand(wire: u32, near: u64) -> u64 {
         .unwrap_or(u64::from(wire))
 }
 
-/// What an arriving sequence number is to the [`RecvWindow`].
+/// Relation of an arriving sequence number to the [`RecvWindow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeqStatus {
     /// Not seen before.
     New,
     /// Seen before.
     Duplicate,
-    /// So old that it cannot be told apart from a duplicate.
+    /// Too old to be distinguished from a duplicate.
     TooOld,
 }
 
-/// The newest sequence number received and which of the 64 before it were.
+/// Newest sequence number received, and a bitmap of the 64 before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecvWindow {
     largest: Option<u64>,
@@ -37,12 +36,12 @@ impl RecvWindow {
         self.largest
     }
 
-    /// Bit `i` says that `largest − 1 − i` was received.
+    /// Bitmap of earlier numbers: bit `i` is set if `largest − 1 − i` was received.
     pub fn bitmap(&self) -> u64 {
         self.bitmap
     }
 
-    /// What `seq` would be; changes nothing.
+    /// Classifies `seq` without recording it.
     pub fn classify(&self, seq: u64) -> SeqStatus {
         match self.largest {
             None => SeqStatus::New,
@@ -61,11 +60,13 @@ impl RecvWindow {
         }
     }
 
-    /// Notes that `seq`, classified as new, was received.
+    /// Records that `seq`, classified as new, was received.
     pub fn insert(&mut self, seq: u64) {
         match self.largest {
             None => self.largest = Some(seq),
             Some(largest) if seq > largest => {
+                // The old `largest` becomes bit `shift − 1`. At 64 only that bit is left; beyond,
+                // none is.
                 let shift = seq - largest;
                 self.bitmap = match shift {
                     1..64 => (self.bitmap << shift) | (1 << (shift - 1)),

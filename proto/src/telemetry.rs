@@ -1,12 +1,11 @@
-//! Measurements that endpoints and the fabric hand to the allocator's feeds:
-//! receiver counts (DART, section III), credit (SIRD, section 4) and in-band
-//! telemetry of links (FNCC, section 3). A message is checked as a whole: one
-//! impossible value refuses all of it.
+//! Measurements of endpoints and the fabric for the allocator's feeds: receiver counts (DART,
+//! section III), credit (SIRD, section 4) and in-band telemetry of links (FNCC, section 3). A
+//! message is checked as a whole: one impossible value refuses all of it.
 
 use crate::error::SessionError;
 use crate::wire;
 
-/// Entries of each kind in one message at most.
+/// Maximum number of entries of each kind in one message.
 pub const MAX_ENTRIES: usize = 4096;
 
 /// One telemetry message.
@@ -21,7 +20,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Whether there is nothing in it.
+    /// Returns true if the message has no entry.
     pub fn is_empty(&self) -> bool {
         self.receivers.is_empty() && self.credits.is_empty() && self.links.is_empty()
     }
@@ -34,7 +33,7 @@ pub struct ReceiverCount {
     pub receiver: u32,
     /// Size of the active unique sender set.
     pub active_senders: u32,
-    /// Those of them that only a look-ahead notice has announced.
+    /// Senders among them that only a look-ahead notice has announced.
     pub lookahead_senders: u32,
     /// Host ids of the senders, where known.
     pub senders: Vec<u32>,

@@ -1,10 +1,9 @@
-//! How long what the server said holds, without synchronised clocks.
+//! Lease of a session: validity of the server's datagrams, without synchronised clocks.
 //!
-//! A server datagram names the newest client datagram that the server had
-//! received. The client knows when it sent that one, so it knows a time before
-//! which the server cannot have spoken, on its own clock: what was said holds
-//! until the lease after that time. A datagram that was delayed beyond the
-//! lease is thus known to be, whatever the delay.
+//! A server datagram names the newest client datagram that the server had received. The client
+//! knows its own sending time of that one, and the server cannot have spoken before. The contents
+//! therefore hold for one lease after that time. A datagram that was delayed beyond the lease is
+//! recognised, whatever the delay.
 
 /// Datagrams whose sending times are kept.
 const SENT_TIMES: usize = 4096;
@@ -18,7 +17,7 @@ pub(super) struct Lease {
     /// Sending time of `seq` at `seq % SENT_TIMES`; grows up to that length.
     sent_ns: Vec<u64>,
     expires_ns: u64,
-    /// What was last announced.
+    /// Expiry that was surfaced last; 0 before the first.
     announced_ns: u64,
 }
 
@@ -38,12 +37,12 @@ impl Lease {
         self.duration_ns
     }
 
-    /// When everything the server said ceases to hold.
+    /// Expiry of all rates of the session, on the client's clock.
     pub(super) fn expires_ns(&self) -> u64 {
         self.expires_ns
     }
 
-    /// Client datagram `seq`, the next one, was sent.
+    /// Records the sending time of client datagram `seq`, the next one.
     pub(super) fn sent(&mut self, seq: u64, now_ns: u64) {
         debug_assert_eq!(seq, self.next_seq);
         let index = ((seq - self.first_seq) % SENT_TIMES as u64) as usize;
@@ -55,8 +54,9 @@ impl Lease {
         self.next_seq = seq + 1;
     }
 
-    /// When client datagram `echo` was sent. `None` if that is too long ago.
+    /// Sending time of client datagram `echo`, or `None` if it is too old or was never sent.
     pub(super) fn sent_at(&self, echo: u64) -> Option<u64> {
+        // The ring keeps the last SENT_TIMES datagrams; an older one's place belongs to another.
         let kept = echo < self.next_seq
             && echo >= self.first_seq
             && self.next_seq - echo <= SENT_TIMES as u64;
@@ -64,22 +64,24 @@ impl Lease {
         kept.then(|| self.sent_ns[index])
     }
 
-    /// Until when a server datagram holds that names `echo` as the newest
-    /// client datagram it had received. `None` if that is too long ago.
+    /// Expiry of a server datagram that names `echo` as the newest client datagram received, or
+    /// `None` if that is too old.
     pub(super) fn expiry_of(&self, echo: u64) -> Option<u64> {
         Some(self.sent_at(echo)?.saturating_add(self.duration_ns))
     }
 
-    /// Whether what was announced last has run out, or is so close to it that
-    /// it may before a renewal is carried out.
+    /// Returns true if the surfaced lease has expired, or may expire before a renewal is carried
+    /// out.
     pub(super) fn is_lapsing(&self, now_ns: u64) -> bool {
         self.announced_ns != 0 && self.announced_ns <= now_ns.saturating_add(self.duration_ns / 16)
     }
 
-    /// A valid datagram holds until `expires_ns`. True: that is worth
-    /// announcing, being a sixteenth of the lease later than announced last.
+    /// Extends the lease to `expires_ns`. Returns true if the caller should learn of it: at least a
+    /// sixteenth of the lease beyond the last surfaced expiry.
     pub(super) fn renew(&mut self, expires_ns: u64) -> bool {
         self.expires_ns = self.expires_ns.max(expires_ns);
+        // Every datagram extends the lease, and the caller carries each renewal out: at most 16 per
+        // lease.
         let worth = self.expires_ns >= self.announced_ns.saturating_add(self.duration_ns / 16)
             && self.expires_ns > self.announced_ns;
         if worth {

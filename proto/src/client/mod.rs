@@ -1,9 +1,9 @@
 //! The endpoint daemon's end of a session.
 //!
-//! The caller reports flowlets with [`start`](ClientSession::start) and
-//! [`end`](ClientSession::end), hands in what arrives, and after every call
-//! takes control frames, datagrams and events until there are none, then waits
-//! for input or for [`next_timeout`](ClientSession::next_timeout).
+//! The caller reports flowlets with [`start`](ClientSession::start) and [`end`](ClientSession::end)
+//! and hands in arriving bytes. After every call it takes control frames, datagrams and events
+//! until there are none. Then it waits for input or for
+//! [`next_timeout`](ClientSession::next_timeout).
 //!
 //! ```text
 //!                 connected()             Welcome
@@ -14,8 +14,8 @@
 //!                                    Refused ──► Refused (until connected())
 //! ```
 //!
-//! Flows outlive sessions: each session begins by sending those that are
-//! active. Rates do not: a rate of an earlier session is never surfaced.
+//! Flows outlive sessions: each session begins by sending the active ones. Rates do not: a rate of
+//! an earlier session is never surfaced.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,14 +48,14 @@ pub use self::slots::FlowState;
 pub struct ClientConfig {
     /// The host's name in the topology and in the certificate.
     pub host_name: String,
-    /// Grows with every start of the daemon on this host, e.g. the wall-clock
-    /// time of the start.
+    /// Number that grows with every start of the daemon on this host, such as the wall-clock time
+    /// of the start.
     pub incarnation: u64,
     /// Name and version of the daemon, for status pages.
     pub software: String,
-    /// Slots of the flow table; flows are on slots `0..max_flows`.
+    /// Slots of the flow table; flows have the slots `0..max_flows`.
     pub max_flows: u32,
-    /// Longest time for which an acknowledgement waits for company.
+    /// Longest delay of an acknowledgement.
     pub ack_delay_ns: u64,
     /// Floor of the retransmission timeout.
     pub min_rto_ns: u64,
@@ -95,25 +95,25 @@ impl Default for ClientConfig {
     }
 }
 
-/// The hosts of a topology, and what a server calls them.
+/// Hosts of a topology, with the digest by which a server names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownHosts {
-    /// The name.
+    /// Digest of the hosts.
     pub digest: HostsDigest,
     /// The hosts.
     pub hosts: Arc<[HostInfo]>,
 }
 
-/// Why a session ended without the server's word.
+/// Reason for the end of a session that the server did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossReason {
     /// The server did not answer the Hello in time.
     HandshakeTimeout,
-    /// Nothing valid was heard from the server for the liveness time.
+    /// Nothing valid arrived from the server for the liveness time.
     Silence,
 }
 
-/// What the caller of a [`ClientSession`] is to act on.
+/// Event that the caller of a [`ClientSession`] acts on.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// The server accepted the session.
@@ -128,14 +128,13 @@ pub enum ClientEvent {
         flow: FlowId,
         /// Its rate.
         rate_bps: u64,
-        /// When the rate ceases to hold.
+        /// Expiry of the rate.
         expires_ns: u64,
     },
-    /// All rates of this session that have not run out now hold until
-    /// `expires_ns`. If they had run out, each follows again as a
-    /// [`Rate`](Self::Rate).
+    /// All rates of this session that have not expired hold until `expires_ns`. If they had
+    /// expired, each follows again as a [`Rate`](Self::Rate).
     LeaseRenewed {
-        /// When they cease to hold.
+        /// New expiry of the rates.
         expires_ns: u64,
     },
     /// The kill switch. `true`: take all pacing off, then call
@@ -156,29 +155,31 @@ enum ClientPhase {
     Refused,
 }
 
-/// What exists only while a session is established.
+/// State that exists only while a session is established.
 #[derive(Debug)]
 struct Established {
     packets: PacketSpace,
     lease: Lease,
     liveness: LivenessTimer,
-    /// When the last ack-eliciting datagram was sent.
+    /// Sending time of the last ack-eliciting datagram.
     last_eliciting_ns: Option<u64>,
-    /// A timeout passed: ask for a sign of life at once.
+    /// A timeout passed: send a keep-alive at once.
     probe: bool,
 }
 
 impl Established {
-    /// When a keep-alive is due: while flows hold rates, when half of the lease
-    /// is left. An unanswered one is repeated after a retransmission timeout,
-    /// ever more rarely, which leaves room for half a dozen. What renews the
-    /// lease otherwise, the server's rates that name our acknowledgements of
-    /// earlier ones, puts it off.
+    /// Time of the next keep-alive, or `None` if none is due.
+    ///
+    /// While flows hold rates, it is due when half of the lease is left. An unanswered one is
+    /// repeated after a retransmission timeout, with back-off, about six times before the lease
+    /// ends. Everything else that renews the lease puts it off, such as rates that acknowledge
+    /// earlier datagrams.
     fn keep_alive_ns(&self, active: u32) -> Option<u64> {
         if !self.packets.sent.has_room() {
             return None;
         }
         let Some(last_ns) = self.last_eliciting_ns.filter(|_| !self.probe) else {
+            // Nothing was sent in this session yet, or the last datagram was lost: ask at once.
             return Some(0);
         };
         if self.packets.sent.in_flight() > 0 {
@@ -187,12 +188,16 @@ impl Established {
         }
         let lease_ns = self.lease.duration_ns();
         let due_ns = if active > 0 {
-            // Not at once again after an acknowledgement that came too late to renew anything.
+            // An acknowledgement that came too late renews nothing; without this floor, keep-alives
+            // would follow each other at once.
             let soonest_ns = last_ns.saturating_add(lease_ns / 8);
             (self.lease.expires_ns() - self.lease.expires_ns().min(lease_ns / 2)).max(soonest_ns)
         } else {
+            // Without rates nothing expires: one keep-alive per lease tells the server that the
+            // host lives.
             last_ns.saturating_add(lease_ns)
         };
+        // At least 1 ns later, so that polls at one time do not produce two keep-alives.
         Some(due_ns.max(last_ns + 1))
     }
 }
@@ -208,15 +213,16 @@ pub struct ClientSession {
     /// Established, Refused and SessionLost, in order.
     events: VecDeque<ClientEvent>,
     topology: Option<TopologySnapshot>,
-    /// Hosts as a server told them last, in whichever session.
+    /// Hosts that a server sent last, in this session or an earlier one.
     known: Option<KnownHosts>,
     released: bool,
-    /// Orders release states: twice the server's sequence number that carried
-    /// one, less one if it came by the stream, ahead of that datagram.
+    /// Order of release states: twice the number of the server datagram that carried one. One less
+    /// if the state came by the stream, ahead of that datagram.
     release_key: u64,
     release_changed: bool,
     lease_renewed: bool,
-    /// What the server said last had run out when the kill switch was turned: nothing of it is surfaced.
+    /// The lease had expired when the kill switch changed: no rate is surfaced before the next
+    /// datagram.
     lease_over: bool,
     /// Ends of the datagram being built.
     ends: Vec<u32>,
@@ -224,8 +230,9 @@ pub struct ClientSession {
 }
 
 impl ClientSession {
-    /// A session without a transport.
+    /// Makes a session without a transport.
     pub fn new(mut config: ClientConfig) -> Self {
+        // A flow id has 20 bits for the slot, and 0 as a sequence number means "none" in the slots.
         config.max_flows = config.max_flows.min(MAX_SLOTS);
         config.first_seq = config.first_seq.max(1);
         Self {
@@ -247,23 +254,23 @@ impl ClientSession {
         }
     }
 
-    /// Changes how long the next Hello may wait for its answer.
+    /// Sets the time that the next Hello may wait for its answer.
     pub fn set_handshake_timeout(&mut self, timeout_ns: u64) {
         self.config.handshake_timeout_ns = timeout_ns;
     }
 
-    /// The hosts that the next Hello says to know.
+    /// Hosts that the next Hello reports as known.
     #[must_use]
     pub fn known_hosts(&self) -> Option<&KnownHosts> {
         self.known.as_ref()
     }
 
-    /// Has the next Hello say that these hosts are known.
+    /// Makes the next Hello report these hosts as known.
     pub fn set_known_hosts(&mut self, known: KnownHosts) {
         self.known = Some(known);
     }
 
-    /// Puts hosts into a topology that leaves out those that are known, or gets to know those that it has.
+    /// Adds the known hosts to a topology that omits them, or remembers the hosts that it contains.
     fn complete(&mut self, topology: &mut TopologySnapshot) -> Result<(), SessionError> {
         if !topology.known {
             if let Some(digest) = topology.digest {
@@ -274,7 +281,7 @@ impl ClientSession {
             }
             return Ok(());
         }
-        // If it is another's, the next session is told all of them.
+        // A digest of other hosts forgets ours, so the next session receives all of them.
         let known = self
             .known
             .take_if(|known| Some(known.digest) == topology.digest);
@@ -291,9 +298,10 @@ impl ClientSession {
         Ok(())
     }
 
-    /// The transport is up: introduces the client and waits for the Welcome.
+    /// Starts a session on a new transport: sends the Hello and waits for the Welcome.
     pub fn connected(&mut self, now_ns: u64) {
         self.close();
+        // The server's registry prefers the newer attempt of one incarnation.
         self.attempt += 1;
         self.phase = ClientPhase::Connecting {
             deadline_ns: now_ns.saturating_add(self.config.handshake_timeout_ns),
@@ -310,14 +318,15 @@ impl ClientSession {
             sealed_udp: self.config.sealed_udp,
             known_hosts: self.known.as_ref().map(|known| known.digest),
         });
+        // A Hello too large for a frame is not sent, and the handshake times out.
         if let Ok(frame) = hello.to_frame() {
             self.counters.control_sent += 1;
             self.control.push_unbounded(frame);
         }
     }
 
-    /// The transport is down. Flows are kept for the next session; rates that
-    /// were surfaced run out by themselves.
+    /// Ends the session, since the transport is down. Flows are kept for the next session. Rates
+    /// that were surfaced expire by themselves.
     pub fn disconnected(&mut self, _now_ns: u64) {
         self.close();
         self.phase = ClientPhase::Disconnected;
@@ -333,8 +342,8 @@ impl ClientSession {
         self.phase = ClientPhase::Disconnected;
     }
 
-    /// Reports a flowlet, or new parameters of one that is active. A new
-    /// flowlet on a slot ends the older one.
+    /// Reports a flowlet, or new parameters of an active one. A new flowlet on a slot ends the
+    /// older one.
     pub fn start(&mut self, _now_ns: u64, record: StartRecord) -> Result<(), SessionError> {
         let limit = self.slots.limit();
         match self.slots.start(record) {
@@ -350,7 +359,7 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Reports that a flowlet is over.
+    /// Reports the end of a flowlet.
     pub fn end(&mut self, _now_ns: u64, flow: FlowId) -> Result<(), SessionError> {
         self.slots.end(flow)
     }
@@ -371,6 +380,8 @@ impl ClientSession {
         now_ns: u64,
         mut message: ControlMessage,
     ) -> Result<(), SessionError> {
+        // Hosts are completed first, so that an unknown digest is refused before the session
+        // changes.
         match (&self.phase, &mut message) {
             (ClientPhase::Connecting { .. }, ControlMessage::Welcome(Welcome { topology, .. }))
             | (ClientPhase::Established(_), ControlMessage::Topology(topology)) => {
@@ -401,10 +412,12 @@ impl ClientSession {
                 ClientPhase::Established(established),
                 ControlMessage::ReleaseState { released, next_seq },
             ) => {
-                // Rates that wait behind the kill switch may have run out meanwhile. The next datagram
-                // renews the lease and announces them anew.
+                // Rates that wait behind the kill switch may have expired meanwhile. The next
+                // datagram renews the lease and surfaces them again.
                 self.lease_over = established.lease.expires_ns() <= now_ns;
                 established.liveness.heard(now_ns);
+                // The stream's message counts as just before the datagram that carries its state in
+                // the header.
                 let key = next_seq.saturating_mul(2).saturating_sub(1);
                 self.release_state(released, key);
                 Ok(())
@@ -448,10 +461,11 @@ impl ClientSession {
         let released = welcome.released;
         self.events
             .push_back(ClientEvent::Established(Box::new(welcome)));
+        // Key 0: every later message of this session overrides the Welcome.
         self.release_state(released, 0);
     }
 
-    /// Takes a release state, unless a newer one is known.
+    /// Applies a release state, unless a newer one is known.
     fn release_state(&mut self, released: bool, key: u64) {
         if key < self.release_key {
             return;
@@ -461,6 +475,7 @@ impl ClientSession {
             self.released = released;
             self.release_changed = true;
             if released {
+                // The caller removes all pacing: rates that it has not taken yet would undo that.
                 self.slots.withdraw_all();
             } else {
                 self.slots.announce_all();
@@ -468,8 +483,8 @@ impl ClientSession {
         }
     }
 
-    /// Confirms that [`ClientEvent::Released`] was carried out: the server is
-    /// told the state that holds here and how many flows are still paced.
+    /// Confirms that [`ClientEvent::Released`] was carried out. The server receives the state that
+    /// holds here and the number of flows that are still paced.
     pub fn confirm_release(&mut self, paced_flows: u32) -> Result<(), SessionError> {
         if !self.is_established() {
             return Err(SessionError::NotEstablished("confirm_release"));
@@ -482,8 +497,8 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Queues measurements. When too much waits already they are dropped,
-    /// counted and refused with [`SessionError::Backlog`].
+    /// Queues measurements. If the queue is full, they are dropped, counted and refused with
+    /// [`SessionError::Backlog`].
     pub fn send_telemetry(&mut self, telemetry: Telemetry) -> Result<(), SessionError> {
         if !self.is_established() {
             return Err(SessionError::NotEstablished("send_telemetry"));
@@ -496,10 +511,9 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Takes one datagram. An error is counted by its reason and changes
-    /// nothing else; only that one has [`Expired`](DatagramError::Expired)
-    /// acknowledges what it does all the same, and is a sign of life as old as
-    /// what it acknowledges.
+    /// Takes one datagram. An error is counted by its reason and changes nothing else, with one
+    /// exception: a datagram with [`Expired`](DatagramError::Expired) still acknowledges, and it
+    /// restarts the liveness timer as of the datagram that it acknowledges.
     pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
         let result = self.datagram(now_ns, bytes);
         if let Err(reason) = result {
@@ -514,9 +528,11 @@ impl ClientSession {
         };
         let datagram = Datagram::parse(bytes, SessionRole::Server)?;
         let numbers = established.packets.check(&datagram)?;
-        // A server sends nothing before it has heard something to answer.
+        // A server sends nothing before a client datagram arrived, so its datagrams always
+        // acknowledge.
         let ack = numbers.ack.ok_or(DatagramError::Malformed)?;
         let limit = self.slots.limit();
+        // All slots are checked before anything changes: a bad record drops the whole datagram.
         for record in datagram.rates {
             let slot = record.flow().slot();
             if slot >= limit {
@@ -533,8 +549,8 @@ impl ClientSession {
             })
         };
         let Some(expires_ns) = expires_ns.filter(|&expires_ns| expires_ns > now_ns) else {
-            // What it says of rates is too old. That the server had received what it acknowledges stays
-            // true, and so does that it was there after that had been sent.
+            // Its rates are too old. Its acknowledgement stays true, and so does that the server
+            // lived after the acknowledged datagram had been sent.
             self.counters.datagrams_lost += acknowledge(&mut established.packets.sent);
             if let Some(sent_ns) = established.lease.sent_at(ack) {
                 established.liveness.restart_if_later(sent_ns);
@@ -545,6 +561,7 @@ impl ClientSession {
         established.packets.received(now_ns, numbers, &datagram);
         established.liveness.heard(now_ns);
         self.counters.datagrams_lost += acknowledge(&mut established.packets.sent);
+        // Before `renew`, which moves the expiry that this compares.
         let lapsed = established.lease.is_lapsing(now_ns);
         self.lease_renewed |= established.lease.renew(expires_ns);
         self.lease_over = false;
@@ -556,8 +573,8 @@ impl ClientSession {
             numbers.seq.saturating_mul(2),
         );
         if lapsed && !self.released {
-            // The kernel has let go of what it had, and no renewal brings it
-            // back: the rates that the server holds to are given anew.
+            // The kernel has dropped its rates, and no renewal restores them: surface all rates
+            // that the server holds again.
             self.slots.announce_all();
         }
         for record in datagram.rates {
@@ -573,14 +590,14 @@ impl ClientSession {
         Ok(())
     }
 
-    /// The next frame to write on the stream.
+    /// Takes the next frame to write on the stream.
     pub fn poll_control(&mut self) -> Option<Vec<u8>> {
-        // Nobody shares a client's frames, so that this copies nothing.
+        // A client's frames have one owner, so this conversion copies nothing.
         self.control.pop().map(Vec::from)
     }
 
     /// Builds the next datagram of at most `max_bytes`, which must be at least
-    /// [`MIN_DATAGRAM_BYTES`]. True: `out` holds it; call again.
+    /// [`MIN_DATAGRAM_BYTES`]. Returns true if `out` holds one; call again then.
     pub fn poll_datagram(&mut self, now_ns: u64, max_bytes: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
         let ClientPhase::Established(established) = &mut self.phase else {
@@ -620,6 +637,8 @@ impl ClientSession {
                     contents.ends += 1;
                 }
             }
+            // Taken only once it fits: a record that does not fit stays at the front for the next
+            // datagram.
             let slot = self.slots.mark_sent(seq);
             established.packets.sent.push_slot(slot);
         }
@@ -628,7 +647,8 @@ impl ClientSession {
             .keep_alive_ns(self.slots.active())
             .is_some_and(|due_ns| due_ns <= now_ns);
         contents.eliciting = records > 0 || keep_alive;
-        // A start waits for its rate, a keep-alive for the lease; for an end nobody waits.
+        // A start waits for its rate and a keep-alive for the lease. Nothing waits for an end's
+        // acknowledgement.
         contents.prompt = contents.starts > 0 || keep_alive;
         if !contents.eliciting && !established.packets.ack_due(now_ns) {
             return false;
@@ -636,6 +656,8 @@ impl ClientSession {
         if out.is_empty() {
             out.resize(HEADER_BYTES, 0);
         }
+        // The wire has all starts before all ends (see `datagram`), whatever the order in the
+        // queue.
         for &flow in &self.ends {
             out.extend_from_slice(EndRecord::new(FlowId(flow)).as_bytes());
         }
@@ -663,8 +685,7 @@ impl ClientSession {
         true
     }
 
-    /// When to call [`on_timeout`](Self::on_timeout) and to poll again, if
-    /// nothing else happens before.
+    /// Time of the next [`on_timeout`](Self::on_timeout) and poll, if nothing else happens before.
     pub fn next_timeout(&self) -> Option<u64> {
         match &self.phase {
             ClientPhase::Disconnected | ClientPhase::Refused => None,
@@ -681,7 +702,7 @@ impl ClientSession {
         }
     }
 
-    /// Time has passed.
+    /// Handles timers that are due at `now_ns`.
     pub fn on_timeout(&mut self, now_ns: u64) {
         let lost = match &mut self.phase {
             ClientPhase::Disconnected | ClientPhase::Refused => return,
@@ -711,7 +732,7 @@ impl ClientSession {
         }
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -719,6 +740,7 @@ impl ClientSession {
         if let Some(topology) = self.topology.take() {
             return Some(ClientEvent::Topology(topology));
         }
+        // Only the newest topology and release state matter; a slow caller skips the ones between.
         if self.release_changed {
             self.release_changed = false;
             return Some(ClientEvent::Released(self.released));
@@ -726,6 +748,7 @@ impl ClientSession {
         let ClientPhase::Established(established) = &mut self.phase else {
             return None;
         };
+        // Released, or expired: the caller must not pace.
         if self.released || self.lease_over {
             return None;
         }
@@ -744,7 +767,7 @@ impl ClientSession {
             })
     }
 
-    /// Whether [`poll_event`](Self::poll_event) has something.
+    /// Returns true if [`poll_event`](Self::poll_event) has an event.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
             || self.topology.is_some()
@@ -755,17 +778,17 @@ impl ClientSession {
                 && (self.lease_renewed || self.slots.has_events()))
     }
 
-    /// Whether a session is established.
+    /// Returns true if a session is established.
     pub fn is_established(&self) -> bool {
         matches!(self.phase, ClientPhase::Established(_))
     }
 
-    /// Whether the kill switch is on, as far as this end knows.
+    /// Returns true if the kill switch is on, as far as this end knows.
     pub fn is_released(&self) -> bool {
         self.released
     }
 
-    /// When the rates of this session cease to hold; 0 before the first.
+    /// Expiry of the rates of this session; 0 before the first datagram of the server.
     pub fn lease_expires_ns(&self) -> u64 {
         match &self.phase {
             ClientPhase::Established(established) => established.lease.expires_ns(),
@@ -791,7 +814,7 @@ impl ClientSession {
         self.slots.active()
     }
 
-    /// What was counted so far.
+    /// Counters since the session was made.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -1,5 +1,5 @@
-//! The client's flow table: the newest state of each slot, what the server is
-//! known to hold of it, and its rate.
+//! Flow table of the client: newest state of each slot, the server's known state of it, and its
+//! rate.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::records::{FlowId, StartRecord};
 const ACTIVE: u8 = 1;
 /// The newest state is to be sent.
 const NEEDED: u8 = 1 << 1;
-/// The slot waits in the send queue.
+/// The slot is in the send queue.
 const QUEUED: u8 = 1 << 2;
 /// The server is known to hold no flow of this slot.
 const PEER_IDLE: u8 = 1 << 3;
@@ -19,9 +19,9 @@ const PEER_IDLE: u8 = 1 << 3;
 const SENT_IDLE: u8 = 1 << 4;
 /// A rate was received for the active flowlet in this session.
 const HAS_RATE: u8 = 1 << 5;
-/// The slot waits in the queue of rate events.
+/// The slot is in the queue of rate events.
 const EVENT_QUEUED: u8 = 1 << 6;
-/// No flowlet was ever on the slot.
+/// The slot never held a flowlet.
 const UNUSED: u8 = 1 << 7;
 
 #[derive(Clone, Copy, Debug)]
@@ -29,25 +29,25 @@ struct Slot {
     record: StartRecord,
     rate: RateCode,
     flags: u8,
-    /// The newest datagram that spoke of this slot; 0 for none.
+    /// Newest datagram with a record of this slot; 0 for none.
     sent_seq: u64,
-    /// The first datagram that carried this flowlet's start; 0 for none. A
-    /// server datagram that does not acknowledge as far cannot mean it.
+    /// First datagram that carried this flowlet's start; 0 for none. A server datagram that
+    /// acknowledges less does not mean this flowlet.
     start_seq: u64,
-    /// The server datagram that the newest rate came from.
+    /// Server datagram of the newest rate.
     rate_seq: u64,
 }
 
 /// State of one active flow, as [`flows`](super::ClientSession::flows) shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowState {
-    /// What was reported, or will be.
+    /// Record that was reported, or will be.
     pub record: StartRecord,
     /// The newest rate received in this session.
     pub rate_bps: Option<u64>,
 }
 
-/// What is to be sent of a slot.
+/// Record that is to be sent for a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SlotRecord {
     Start(StartRecord),
@@ -66,7 +66,7 @@ pub(super) struct ClientSlots {
     event_queue: VecDeque<u32>,
 }
 
-/// What a flow costs, on top of its place in the queues.
+/// Bound on the memory of one flow, its places in the queues not included.
 const _: () = assert!(size_of::<Slot>() <= 48);
 
 impl Slot {
@@ -104,7 +104,7 @@ impl ClientSlots {
         self.limit
     }
 
-    /// Sets a flow's newest state. True: it differs and is to be sent.
+    /// Sets a flow's newest state. Returns true if it differs and is to be sent.
     pub(super) fn start(&mut self, record: StartRecord) -> Result<bool, SessionError> {
         let flow = record.flow();
         let index = flow.slot() as usize;
@@ -129,11 +129,14 @@ impl ClientSlots {
         if slot.has(ACTIVE) && slot.record == record {
             return Ok(false);
         }
+        // An ended id may still be in flight: only the next generation tells the new flowlet from
+        // it.
         if !slot.has(ACTIVE | UNUSED) && slot.record.flow() == flow {
             return Err(SessionError::GenerationReused(flow));
         }
         slot.set(UNUSED, false);
         if !slot.has(ACTIVE) || slot.record.flow() != flow {
+            // A flowlet that replaces an active one leaves the number of active slots as it is.
             self.active += u32::from(!slot.has(ACTIVE));
             slot.start_seq = 0;
             slot.set(ACTIVE, true);
@@ -168,9 +171,8 @@ impl ClientSlots {
         }
     }
 
-    /// A new session begins: the server holds nothing, everything that is
-    /// active is to be sent. Returns the number of active flows that lie
-    /// beyond what the session carries.
+    /// Begins a session: the server holds nothing, so every active flow is to be sent. Returns the
+    /// number of active flows beyond the slots that the session carries.
     pub(super) fn open(&mut self, limit: u32) -> u32 {
         self.close();
         self.limit = limit.min(self.max_flows);
@@ -184,12 +186,13 @@ impl ClientSlots {
         beyond
     }
 
-    /// The session is over: forgets what the server held and the rates.
+    /// Ends the session: clears the server's known state and the rates.
     pub(super) fn close(&mut self) {
         self.limit = 0;
         self.send_queue.clear();
         self.event_queue.clear();
         for slot in &mut self.slots {
+            // Flows outlive sessions, everything that a server said does not.
             slot.flags = (slot.flags & (ACTIVE | UNUSED)) | PEER_IDLE;
             slot.sent_seq = 0;
             slot.start_seq = 0;
@@ -197,11 +200,12 @@ impl ClientSlots {
         }
     }
 
-    /// The next slot whose state is to be sent, without taking it.
+    /// Returns the next record to be sent, and leaves its slot in the queue.
     pub(super) fn peek_record(&mut self) -> Option<SlotRecord> {
         while let Some(&index) = self.send_queue.front() {
             let slot = &mut self.slots[index as usize];
             let active = slot.has(ACTIVE);
+            // A flow that began and ended before anything was sent needs no record.
             if slot.has(NEEDED) && (active || !slot.has(PEER_IDLE)) {
                 return Some(if active {
                     SlotRecord::Start(slot.record)
@@ -216,14 +220,14 @@ impl ClientSlots {
         None
     }
 
-    /// Takes the slot that [`peek_record`](Self::peek_record) showed, as
-    /// sent in datagram `seq`.
+    /// Takes the slot that [`peek_record`](Self::peek_record) returned, as sent in datagram `seq`.
     pub(super) fn mark_sent(&mut self, seq: u64) -> u32 {
         let Some(index) = self.send_queue.pop_front() else {
             unreachable!("a slot was peeked at")
         };
         let slot = &mut self.slots[index as usize];
         let active = slot.has(ACTIVE);
+        // Until this record is acknowledged, the server may hold either state.
         slot.set(NEEDED | QUEUED | PEER_IDLE, false);
         slot.set(SENT_IDLE, !active);
         slot.sent_seq = seq;
@@ -233,7 +237,7 @@ impl ClientSlots {
         index
     }
 
-    /// Datagram `seq`, which spoke of the slot, arrived.
+    /// Handles the acknowledgement of datagram `seq`, which had a record of the slot.
     pub(super) fn acked(&mut self, seq: u64, index: u32) {
         let slot = &mut self.slots[index as usize];
         if slot.sent_seq == seq {
@@ -242,15 +246,16 @@ impl ClientSlots {
         }
     }
 
-    /// Datagram `seq`, which spoke of the slot, is given up.
+    /// Handles the loss of datagram `seq`, which had a record of the slot.
     pub(super) fn lost(&mut self, seq: u64, index: u32) {
+        // A newer datagram carries the slot's state already; its own loss will tell.
         if self.slots[index as usize].sent_seq == seq {
             self.need(index);
         }
     }
 
-    /// Takes a rate from server datagram `seq`, which acknowledged client
-    /// datagrams up to `ack`. False: newer state has overtaken it.
+    /// Takes a rate from server datagram `seq`, which acknowledged client datagrams up to `ack`.
+    /// Returns false if newer state has replaced it.
     pub(super) fn rate(
         &mut self,
         flow: FlowId,
@@ -262,6 +267,8 @@ impl ClientSlots {
         let Some(slot) = self.slots.get_mut(flow.slot() as usize) else {
             return false;
         };
+        // The server must have seen this flowlet's start, or the rate is for an earlier one of the
+        // slot.
         let current = slot.has(ACTIVE)
             && slot.record.flow() == flow
             && slot.start_seq != 0
@@ -287,7 +294,7 @@ impl ClientSlots {
         }
     }
 
-    /// Announces the rates of all flows again.
+    /// Queues rate events for all flows that have a rate.
     pub(super) fn announce_all(&mut self) {
         for index in 0..self.slots.len() as u32 {
             if self.slots[index as usize].has(HAS_RATE) {
@@ -296,18 +303,19 @@ impl ClientSlots {
         }
     }
 
-    /// Drops the rate events that nobody has taken.
+    /// Drops the rate events that the caller has not taken.
     pub(super) fn withdraw_all(&mut self) {
         for index in self.event_queue.drain(..) {
             self.slots[index as usize].set(EVENT_QUEUED, false);
         }
     }
 
-    /// The next flow with a new rate.
+    /// Takes the next flow with a new rate.
     pub(super) fn pop_rate(&mut self) -> Option<(FlowId, u64)> {
         while let Some(index) = self.event_queue.pop_front() {
             let slot = &mut self.slots[index as usize];
             slot.set(EVENT_QUEUED, false);
+            // The flowlet may have ended since the event was queued.
             if slot.has(HAS_RATE) {
                 return Some((slot.record.flow(), slot.rate.decode()));
             }

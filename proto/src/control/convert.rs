@@ -1,4 +1,4 @@
-//! Between the checked types and the generated ones.
+//! Conversion between the checked types and the generated ones.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,8 +14,8 @@ use crate::records::MAX_SLOTS;
 use crate::sealed::Cipher;
 use crate::wire::{self, control_message::Body};
 
-/// Longest lease, liveness or acknowledgement delay: one hour. Keeps sums of
-/// times far from overflow.
+/// Longest lease, liveness time or acknowledgement delay: one hour. It keeps sums of times far from
+/// overflow.
 const MAX_DURATION_NS: u64 = 3_600_000_000_000;
 
 fn invalid(field: &'static str, problem: impl Into<String>) -> SessionError {
@@ -100,7 +100,7 @@ impl TryFrom<wire::Hello> for Hello {
     type Error = SessionError;
 
     fn try_from(hello: wire::Hello) -> Result<Self, SessionError> {
-        // Of another version only the version is looked at.
+        // Another version may give the other fields another meaning: only its number is read.
         if hello.version == u32::from(VERSION) {
             slots("Hello.max_flows", hello.max_flows)?;
             duration("Hello.ack_delay_ns", hello.ack_delay_ns)?;
@@ -118,7 +118,7 @@ impl TryFrom<wire::Hello> for Hello {
             ack_delay_ns: hello.ack_delay_ns,
             first_seq: hello.first_seq,
             sealed_udp: hello.sealed_udp,
-            // One that cannot be read is as good as none.
+            // An unreadable digest counts as none: the client receives all hosts.
             known_hosts: digest(&hello.known_hosts),
         })
     }
@@ -235,12 +235,14 @@ impl From<&Welcome> for wire::Welcome {
     }
 }
 
-/// An offer that this version cannot take is as good as none: QUIC carries the session.
+/// Converts an offer of sealed datagrams. One that this version cannot use counts as none: QUIC
+/// carries the session.
 fn sealed_udp(offer: wire::SealedUdp) -> Option<SealedUdp> {
     let address = match offer.ipv4 {
         None => None,
         Some(bytes) => {
             let address = Ipv4Addr::from(<[u8; 4]>::try_from(bytes.as_slice()).ok()?);
+            // The client would send to every station of its network.
             let one_station =
                 !(address.is_unspecified() || address.is_broadcast() || address.is_multicast());
             Some(one_station.then_some(address)?)

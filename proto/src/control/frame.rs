@@ -7,7 +7,7 @@ use crate::wire;
 
 /// The largest frame body.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
-/// A length below 2^21 takes three bytes as a varint.
+/// Longest length prefix: a length below 2^21 takes three bytes as a varint.
 const MAX_PREFIX_BYTES: usize = 3;
 
 /// Encodes `message` with its length in front.
@@ -22,14 +22,14 @@ pub fn encode_frame(message: &wire::ControlMessage) -> Result<Vec<u8>, SessionEr
     Ok(message.encode_length_delimited_to_vec())
 }
 
-/// A frame of a body that was cut from a stream.
+/// Makes a frame of a body that was cut from a stream.
 pub fn frame_of(body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(MAX_PREFIX_BYTES + body.len());
     append_frame(&mut frame, body);
     frame
 }
 
-/// Appends the same to bytes that are still to be sent.
+/// Appends a frame of `body` to bytes that are still to be sent.
 pub fn append_frame(out: &mut impl Extend<u8>, body: &[u8]) {
     let mut length = body.len();
     while length >= 0x80 {
@@ -40,11 +40,11 @@ pub fn append_frame(out: &mut impl Extend<u8>, body: &[u8]) {
     out.extend(body.iter().copied());
 }
 
-/// The largest body of a client's Hello, and so of what a server buffers of one
-/// that it does not know yet.
+/// Largest body of a client's Hello. It bounds the memory that a server spends on an unknown
+/// client.
 pub const MAX_HELLO_BYTES: usize = 4 << 10;
 
-/// Cuts a byte stream into frame bodies. Holds at most one frame and what was
+/// Decoder that cuts a byte stream into frame bodies. It buffers at most one frame and the bytes
 /// pushed last.
 #[derive(Debug)]
 pub struct FrameDecoder {
@@ -71,8 +71,7 @@ impl FrameDecoder {
         Self::default()
     }
 
-    /// Has frames with a larger body than `max_bytes` refused from now on, at
-    /// most [`MAX_FRAME_BYTES`].
+    /// Refuses frames with a larger body than `max_bytes` from now on, at most [`MAX_FRAME_BYTES`].
     pub fn set_max_bytes(&mut self, max_bytes: usize) {
         self.max_bytes = max_bytes.min(MAX_FRAME_BYTES);
     }
@@ -80,6 +79,7 @@ impl FrameDecoder {
     /// Takes bytes read from the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.consumed > 0 {
+            // Bodies are handed out in place, so they can only be removed at the next call.
             self.buffer.drain(..self.consumed);
             self.consumed = 0;
         }
@@ -96,6 +96,7 @@ impl FrameDecoder {
             if byte & 0x80 != 0 {
                 continue;
             }
+            // Refused before the body is waited for: the peer cannot make this end buffer it.
             if length > self.max_bytes {
                 return Err(too_large(length, self.max_bytes));
             }
@@ -108,6 +109,7 @@ impl FrameDecoder {
                 None => None,
             });
         }
+        // The prefix goes on beyond three bytes: the body has 2^21 bytes or more.
         if waiting.len() >= MAX_PREFIX_BYTES {
             let length = length | 1 << (7 * MAX_PREFIX_BYTES);
             return Err(too_large(length, self.max_bytes));

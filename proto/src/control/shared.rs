@@ -1,11 +1,12 @@
-//! Messages with the topology, whose bytes all sessions share.
+//! Control messages with the topology, whose bytes all sessions share.
 //!
-//! Every client is told the whole topology: for thousands of hosts that is hundreds of kilobytes, which are
-//! encoded once and neither encoded nor copied again for each session. A frame is made of two pieces then:
-//! what is the session's own, and the topology. In a Welcome that puts it behind fields with higher numbers,
-//! which protobuf lets every writer do.
+//! Every client receives the whole topology: hundreds of kilobytes for thousands of hosts. They are
+//! encoded once, and neither encoded nor copied again for each session. A frame then has two
+//! pieces: the session's own part, and the topology. In a Welcome, the topology thus stands behind
+//! fields with higher numbers, which protobuf allows every writer.
 //!
-//! A client that knows the hosts already, as all do after a restart of the allocator, is told their digest alone.
+//! A client that knows the hosts, as all do after a restart of the allocator, receives their digest
+//! alone.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -20,13 +21,13 @@ const WELCOME: u32 = 2;
 const TOPOLOGY: u32 = 4;
 const WELCOME_TOPOLOGY: u32 = 12;
 
-/// A topology as it is on the wire. Clones share the bytes.
+/// Encoded topology. Clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedTopology {
     digest: HostsDigest,
-    /// With all hosts.
+    /// Encoding with all hosts.
     whole: Bytes,
-    /// For those who know the hosts.
+    /// Encoding without hosts, for clients that know them.
     brief: Bytes,
 }
 
@@ -37,6 +38,7 @@ impl From<&TopologySnapshot> for EncodedTopology {
             hosts: std::mem::take(&mut whole.hosts),
             ..wire::Topology::default()
         };
+        // The digest covers the hosts alone, so a change of the version or of ECMP keeps it.
         let hash = ring::digest::digest(&ring::digest::SHA256, &hosts.encode_to_vec());
         let mut digest = [0; HOSTS_DIGEST_BYTES];
         digest.copy_from_slice(hash.as_ref());
@@ -60,7 +62,7 @@ impl From<TopologySnapshot> for EncodedTopology {
     }
 }
 
-/// What a field of a message takes beside the message's own bytes.
+/// Length of a length-delimited field: key, length and `message_bytes` of contents.
 fn field_len(number: u32, message_bytes: usize) -> usize {
     key_len(number) + encoded_len_varint(message_bytes as u64) + message_bytes
 }
@@ -71,13 +73,13 @@ fn put_header(out: &mut Vec<u8>, number: u32, message_bytes: usize) {
 }
 
 impl EncodedTopology {
-    /// Name of its hosts.
+    /// Digest of the hosts.
     #[must_use]
     pub fn digest(&self) -> HostsDigest {
         self.digest
     }
 
-    /// Its bytes, for a client that knows these hosts.
+    /// Bytes for a client that knows the hosts of digest `known`.
     #[must_use]
     pub fn bytes(&self, known: Option<HostsDigest>) -> &Bytes {
         if known == Some(self.digest) {
@@ -87,7 +89,7 @@ impl EncodedTopology {
         }
     }
 
-    /// Room for a frame's length and a few headers.
+    /// Capacity for a frame's length and a few field headers.
     const HEADERS: usize = 16;
 
     fn checked(bytes: usize) -> Result<usize, SessionError> {
@@ -100,7 +102,7 @@ impl EncodedTopology {
         Ok(bytes)
     }
 
-    /// The frame that tells a client of a new topology, but for the topology's own bytes, which follow.
+    /// Makes the frame of a new topology, except for the topology's own bytes, which follow.
     ///
     /// # Errors
     /// The whole would be too large for a frame.
@@ -113,8 +115,8 @@ impl EncodedTopology {
         Ok(head.into())
     }
 
-    /// The frame of a Welcome with this topology instead of its own, but for the topology's bytes, which
-    /// follow.
+    /// Makes the frame of a Welcome with this topology instead of its own, except for the
+    /// topology's bytes, which follow.
     ///
     /// # Errors
     /// The whole would be too large for a frame.
@@ -129,6 +131,8 @@ impl EncodedTopology {
             ..wire::Welcome::from(welcome)
         };
         let own = welcome.encoded_len();
+        // The outer lengths must count the topology's bytes, although those are in the second
+        // piece.
         let inner = own + field_len(WELCOME_TOPOLOGY, bytes);
         let body = Self::checked(field_len(WELCOME, inner))?;
         let mut head = Vec::with_capacity(own + 2 * Self::HEADERS);

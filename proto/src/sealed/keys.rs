@@ -1,4 +1,4 @@
-//! Keys: from the TLS exporter to an AEAD, and from one key to the next.
+//! Key schedule: from the TLS exporter to an AEAD key, and from one key to the next.
 //!
 //! `exporter → per direction secret → key, IV` and `secret → next secret`, each
 //! by HKDF-Expand with SHA-256 (RFC 5869), as QUIC does it (RFC 9001 §5.1,
@@ -85,7 +85,7 @@ impl Secret {
     /// Its length.
     pub const BYTES: usize = 32;
 
-    /// What the TLS exporter gave.
+    /// Wraps bytes of the TLS exporter.
     pub fn new(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
@@ -126,6 +126,7 @@ impl Secret {
 
     pub(super) fn key(&self, cipher: Cipher) -> Key {
         let algorithm = cipher.algorithm();
+        // Room for the longer key of the two; HKDF-Expand fills the cipher's length.
         let mut key = [0; Self::BYTES];
         let key = &mut key[..algorithm.key_len()];
         self.expand(b"ratewright sealed key", key);
@@ -150,6 +151,7 @@ impl Key {
     /// The IV xor the number, as in TLS 1.3 (RFC 8446 §5.3).
     fn nonce(&self, seq: u64) -> Nonce {
         let mut nonce = self.iv;
+        // The number fills the low 8 of the nonce's 12 bytes.
         for (byte, of_seq) in nonce[4..].iter_mut().zip(seq.to_be_bytes()) {
             *byte ^= of_seq;
         }
@@ -173,7 +175,8 @@ impl Key {
         bytes
     }
 
-    /// Whether the tag fits; if so, `text` holds the plain text, without the tag.
+    /// Decrypts in place. Returns the plain text without the tag, or `None` if the tag does not
+    /// fit.
     pub(super) fn open<'a>(
         &self,
         seq: u64,

@@ -1,4 +1,4 @@
-//! Sealed datagrams: the hot path without QUIC around it.
+//! Sealed datagrams: the hot path without QUIC.
 //!
 //! A QUIC session authenticates both ends and carries the control stream; the
 //! datagrams of [`crate::datagram`] may then travel through any transport that
@@ -44,7 +44,7 @@ pub const HEADER_BYTES: usize = 12;
 /// Bytes of the authentication tag.
 pub const TAG_BYTES: usize = 16;
 
-/// What sealing adds to a datagram.
+/// Number of bytes that sealing adds to a datagram.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
 /// The largest sealed datagram: an Ethernet frame's worth over IPv6.
@@ -55,7 +55,7 @@ pub const MAX_SEALED_BYTES: usize = 1_452;
 /// in long headers, a version behind it); the two use different ports anyway.
 const MAGIC: u8 = 0xd1;
 
-/// Which of two neighbouring keys sealed the datagram.
+/// Parity of the generation of the key that sealed the datagram.
 const FLAG_PHASE: u8 = 1;
 /// The low bit of the newest key of the other direction that the sender knows
 /// to be in use.
@@ -64,7 +64,7 @@ const FLAG_SEEN: u8 = 1 << 1;
 /// Numbers that 48 bits can hold.
 const MAX_SEQ: u64 = (1 << 48) - 1;
 
-/// Why a sealed datagram was not opened. It changed nothing.
+/// Reason for not opening a sealed datagram, which changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum OpenError {
     /// Too short to hold a header and a tag.
@@ -76,7 +76,7 @@ pub enum OpenError {
     /// Another format, or flags that this version does not know.
     #[error("no sealed datagram of this version")]
     Malformed,
-    /// Names a session that there is not.
+    /// Names an unknown session.
     #[error("names no session")]
     UnknownSession,
     /// Was opened before, or is too old to tell.
@@ -88,12 +88,12 @@ pub enum OpenError {
     /// The tag does not fit: not sealed by the peer, or changed on the way.
     #[error("the tag does not fit")]
     Forged,
-    /// So many did not open that the session's keys are not to be relied on any more.
+    /// So many datagrams of the session failed to open that its keys reached the integrity limit.
     #[error("too many datagrams did not open under this session's keys")]
     Spent,
 }
 
-/// Why nothing can be sealed.
+/// Reason for not sealing a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SealError {
     /// The datagram is too large.
@@ -104,8 +104,8 @@ pub enum SealError {
         /// The bound.
         max: usize,
     },
-    /// The key was used as often as is safe and the peer has not shown that it
-    /// follows key updates, or all sequence numbers are used: use another path.
+    /// The key reached its limit and the peer has not followed the last update, or all sequence
+    /// numbers are used: send by QUIC.
     #[error("the key is used up")]
     KeyExhausted,
 }
@@ -113,9 +113,9 @@ pub enum SealError {
 /// The header of a sealed datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedHeader {
-    /// The session that it says it belongs to.
+    /// Session number in the header, not authenticated.
     pub session: u32,
-    /// Its number.
+    /// Sequence number of the datagram.
     pub seq: u64,
     phase: bool,
     seen: bool,
@@ -127,6 +127,7 @@ impl SealedHeader {
     /// # Errors
     /// The datagram cannot be one that [`SealedSession::seal`] made.
     pub fn parse(bytes: &[u8]) -> Result<Self, OpenError> {
+        // A probe has no plain text: header and tag alone are valid.
         if bytes.len() < OVERHEAD_BYTES {
             return Err(OpenError::Truncated);
         }

@@ -8,18 +8,17 @@ use super::{
 };
 use crate::datagram::SessionRole;
 
-/// Datagrams opened under a new key after which the one before is forgotten.
+/// Number of datagrams opened under a new key after which the previous key is dropped.
 const OLD_KEY_DATAGRAMS: u64 = 1_024;
 
-/// Datagrams under one key at most; AES-GCM's bound for confidentiality
-/// (RFC 9001 §6.6).
+/// Maximum number of datagrams under one key: AES-GCM's confidentiality limit (RFC 9001 §6.6).
 const MAX_KEY_DATAGRAMS: u64 = 1 << 23;
 
-/// Datagrams of a session that may fail to open, over all of its keys: the integrity limit of
-/// ChaCha20-Poly1305, and far below that of AES-GCM (RFC 9001 §6.6).
+/// Maximum number of datagrams of a session that may fail to open, over all of its keys. It is the
+/// integrity limit of ChaCha20-Poly1305, and far below that of AES-GCM (RFC 9001 §6.6).
 const MAX_FORGED: u64 = 1 << 36;
 
-/// When keys are replaced, and with which cipher they are used.
+/// Cipher of the sealed datagrams and schedule of the key updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedConfig {
     /// The AEAD.
@@ -28,8 +27,8 @@ pub struct SealedConfig {
     pub update_after_datagrams: u64,
     /// Bytes after which a direction's key is replaced.
     pub update_after_bytes: u64,
-    /// Datagrams that may fail to open, over all keys of a session, before none is opened any more; at
-    /// most 2^36.
+    /// Number of datagrams that may fail to open, over all keys of a session, before opening stops;
+    /// at most 2^36.
     pub max_forged: u64,
 }
 
@@ -49,11 +48,11 @@ impl Default for SealedConfig {
 struct Outgoing {
     secret: Secret,
     key: Key,
-    /// Keys before this one.
+    /// Number of keys before this one.
     generation: u64,
-    /// The newest generation that the peer has shown to have opened.
+    /// Newest generation that the peer is known to have opened.
     seen_by_peer: u64,
-    /// The peer's datagram that told so.
+    /// Peer's datagram that acknowledged it.
     seen_seq: Option<u64>,
     next_seq: u64,
     datagrams: u64,
@@ -72,7 +71,7 @@ struct Incoming {
     /// Datagrams opened under the current key.
     opened: u64,
     before: Option<Key>,
-    /// Made ahead, so that a forged datagram costs no derivation.
+    /// Key of the next generation, derived ahead so that a forged datagram costs no derivation.
     next: Key,
     next_secret: Secret,
     window: ReplayWindow,
@@ -83,9 +82,9 @@ struct Incoming {
 /// A datagram that opened.
 #[derive(Debug)]
 pub struct OpenedDatagram<'a> {
-    /// Its plain text. None at all: a probe of the path.
+    /// Plain text; empty for a probe of the path.
     pub text: &'a mut [u8],
-    /// Nothing that the peer sealed later was opened before: where it came from is the peer's newest address.
+    /// No later datagram of the peer was opened before, so its source is the peer's newest address.
     pub newest: bool,
 }
 
@@ -99,8 +98,8 @@ pub struct SealedSession {
 }
 
 impl SealedSession {
-    /// The end of `own`. Both ends must have the same `secret`, number of the
-    /// session and cipher.
+    /// Makes the end of the role `own`. Both ends need an equal `secret`, session number and
+    /// cipher.
     pub fn new(config: SealedConfig, own: SessionRole, session: u32, secret: &Secret) -> Self {
         let peer = match own {
             SessionRole::Client => SessionRole::Server,
@@ -142,9 +141,8 @@ impl SealedSession {
         self.session
     }
 
-    /// Asks for a key update of the direction that this end seals: the next
-    /// datagram begins it, or the first one after the peer has followed the
-    /// update before.
+    /// Requests a key update of the direction that this end seals. The next datagram begins it, or
+    /// the first one after the peer has followed the previous update.
     pub fn request_key_update(&mut self) {
         self.outgoing.requested = true;
     }
@@ -171,9 +169,12 @@ impl SealedSession {
         let due = outgoing.requested
             || outgoing.datagrams >= self.config.update_after_datagrams
             || outgoing.bytes >= self.config.update_after_bytes;
+        // One bit names the key, so at most one update may be unacknowledged (RFC 9001 §6.1). An
+        // unused key needs no successor.
         if due && outgoing.seen_by_peer == outgoing.generation && outgoing.datagrams > 0 {
             outgoing.update(self.config.cipher);
         }
+        // Checked after the update, which sets the count to zero.
         if outgoing.datagrams >= MAX_KEY_DATAGRAMS || outgoing.next_seq > MAX_SEQ {
             return Err(SealError::KeyExhausted);
         }
@@ -196,7 +197,7 @@ impl SealedSession {
         Ok(())
     }
 
-    /// [`seal`](Self::seal), and counts the key update that it began.
+    /// Seals like [`seal`](Self::seal), and counts the key update that it began.
     ///
     /// # Errors
     /// As of [`seal`](Self::seal).
@@ -215,13 +216,13 @@ impl SealedSession {
     /// Opens a datagram in place and returns its plain text.
     ///
     /// # Errors
-    /// It is not to be trusted. Nothing has changed but the bytes in `sealed`, and a count.
+    /// The datagram is not authentic. Only the bytes in `sealed` and a count have changed.
     pub fn open<'a>(&mut self, sealed: &'a mut [u8]) -> Result<&'a mut [u8], OpenError> {
         let header = SealedHeader::parse(sealed)?;
         self.open_as(header, sealed)
     }
 
-    /// Opens a datagram in place, whose header is this, and counts it, or what was wrong with it.
+    /// Opens a datagram in place, whose parsed header is given, and counts the outcome.
     pub fn open_counted<'a>(
         &mut self,
         header: SealedHeader,
@@ -229,6 +230,7 @@ impl SealedSession {
         counters: &mut SealedCounters,
     ) -> Option<OpenedDatagram<'a>> {
         let bytes = sealed.len() as u64;
+        // Read before `open_as`, which moves the window.
         let newest = self.incoming.window.is_newest(header.seq);
         let updates = self.incoming.generation;
         match self.open_as(header, sealed) {
@@ -257,6 +259,7 @@ impl SealedSession {
         if incoming.forged >= self.config.max_forged.min(MAX_FORGED) {
             return Err(OpenError::Spent);
         }
+        // A cheap check before the cipher: replays cost no decryption.
         if !incoming.window.is_new(header.seq) {
             return Err(OpenError::Replayed);
         }
@@ -264,8 +267,8 @@ impl SealedSession {
         let mut aad = [0; HEADER_BYTES];
         aad.copy_from_slice(clear);
         let current = header.phase == (incoming.generation & 1 == 1);
-        // A number below the current key's first is of the key before: the
-        // peer seals in order.
+        // The phase bit is that of both neighbours. A number below the current key's first belongs
+        // to the previous key, since the peer seals in order.
         let old = !current && header.seq < incoming.first_seq;
         let key = if current {
             &incoming.key
@@ -279,10 +282,13 @@ impl SealedSession {
             return Err(OpenError::Forged);
         };
 
+        // Only now is the datagram authentic: a forged phase bit must not change keys.
         if !current && !old {
             incoming.update(self.config.cipher, header.seq);
         }
         if !old {
+            // The update may have come with a reordered datagram: the key's first number can be
+            // lower.
             incoming.first_seq = incoming.first_seq.min(header.seq);
             incoming.opened += 1;
             if incoming.opened > OLD_KEY_DATAGRAMS {
@@ -332,7 +338,8 @@ impl Outgoing {
         self.requested = false;
     }
 
-    /// The peer says which of our keys it has seen; only its newest word counts.
+    /// Records the newest key of this end that the peer has seen. Only the peer's newest datagram
+    /// counts.
     fn note_seen(&mut self, header: SealedHeader) {
         if self.seen_seq.is_some_and(|seq| header.seq <= seq) {
             return;

@@ -1,21 +1,20 @@
-//! The replay window: which of the newest sequence numbers were opened.
+//! Replay window over the newest sequence numbers.
 //!
-//! A ring of bits as in RFC 6479: moving on clears whole words, so no bits are
-//! ever shifted.
+//! A ring of bits as in RFC 6479: moving on clears whole words, so no bits are shifted.
 
-/// Numbers behind the newest that can still be told apart from replays. A
-/// datagram that is overtaken by more than this many others is dropped, and its
-/// state comes again by the protocol.
+/// Number of sequence numbers behind the newest that are distinguished from replays. A datagram
+/// that arrives after more than this many later ones is dropped, and the protocol repeats its
+/// state.
 pub const REPLAY_WINDOW: u64 = 2_048;
 
 const WORD_BITS: u64 = 64;
 /// One word more than the window needs: the newest word is only partly in use.
 const WORDS: u64 = (REPLAY_WINDOW / WORD_BITS + 1).next_power_of_two();
 
-/// Which of the newest numbers were seen.
+/// Record of the newest numbers that were opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayWindow {
-    /// One above the newest number seen.
+    /// One above the newest number inserted.
     next: u64,
     bits: [u64; WORDS as usize],
 }
@@ -34,7 +33,7 @@ fn place(seq: u64) -> (usize, u64) {
 }
 
 impl ReplayWindow {
-    /// Whether a number is neither seen nor too old to tell.
+    /// Returns true if a number is neither inserted nor older than the window.
     pub fn is_new(&self, seq: u64) -> bool {
         if seq >= self.next {
             return true;
@@ -43,17 +42,18 @@ impl ReplayWindow {
         seq + REPLAY_WINDOW >= self.next && self.bits[word] & bit == 0
     }
 
-    /// Whether a number is above all that were seen.
+    /// Returns true if a number is above all that were inserted.
     pub fn is_newest(&self, seq: u64) -> bool {
         seq >= self.next
     }
 
-    /// Notes a number for which [`is_new`](Self::is_new) holds.
+    /// Inserts a number for which [`is_new`](Self::is_new) holds.
     pub fn insert(&mut self, seq: u64) {
         if seq >= self.next {
             // The words between the newest so far and the new one begin empty.
             let from = self.next.div_ceil(WORD_BITS);
             let to = seq / WORD_BITS;
+            // A jump beyond the ring clears each word once.
             for word in from.max((to + 1).saturating_sub(WORDS))..=to {
                 self.bits[(word % WORDS) as usize] = 0;
             }

@@ -8,11 +8,10 @@
 //!               └─ timeout, silence (PeerLost) ─────────────┴──► Closed
 //! ```
 //!
-//! The caller hands in what arrives, decides on [`ServerEvent::Hello`] (with
-//! the [`registry`] and its own checks), sets rates, and after every call takes
-//! control frames, datagrams and events until there are none. Once
-//! [`is_closed`](ServerSession::is_closed), it writes the frames that are left
-//! and closes the transport.
+//! The caller hands in arriving bytes, decides on [`ServerEvent::Hello`] (with the [`registry`] and
+//! its own checks) and sets rates. After every call it takes control frames, datagrams and events
+//! until there are none. Once [`is_closed`](ServerSession::is_closed), it writes the remaining
+//! frames and closes the transport.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,33 +39,30 @@ use self::slots::{RecordOutcome, ServerSlots};
 pub mod registry;
 mod slots;
 
-/// A server's settings, the same for all its sessions.
+/// Settings of a server, shared by all its sessions.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Incarnation of the allocator.
     pub epoch: u64,
     /// Lifetime of an allocation.
     pub lease_ns: u64,
-    /// Silence after which a client gives its session up; the server waits
-    /// [`liveness_factor`](Self::liveness_factor) times as long: whose daemon was held up for a while would
-    /// have to connect anew, while the server only keeps the capacity of flows
-    /// that may be gone. Several leases, for an idle client speaks once per
-    /// lease.
+    /// Silence after which a client gives its session up. The server waits
+    /// [`liveness_factor`](Self::liveness_factor) times as long: a daemon that stalled would have
+    /// to connect again, while the server only keeps the capacity of flows that may be gone.
+    /// Several leases, since an idle client sends once per lease.
     pub liveness_ns: u64,
-    /// How many times that the server waits.
+    /// Multiple of `liveness_ns` after which the server gives a client up.
     pub liveness_factor: u64,
     /// Slots of a session's flow table.
     pub max_flows: u32,
-    /// Longest time for which an acknowledgement waits for company.
+    /// Longest delay of an acknowledgement.
     pub ack_delay_ns: u64,
-    /// Least time between two datagrams that a client is sent for later rates;
-    /// first ones, and what they and acknowledgements take along, go at once.
+    /// Least time between two datagrams that are sent to a client for later rates. First rates go
+    /// at once, and so does everything that fits beside them or beside an acknowledgement.
     pub update_interval_ns: u64,
-    /// Datagrams in flight from which on later rates wait for an
-    /// acknowledgement: where either end or the network between them is
-    /// overloaded, newer rates then replace those that have not left, instead of
-    /// queueing behind them until all come too late. The datagram that reaches
-    /// the bound asks for a prompt acknowledgement.
+    /// Number of datagrams in flight at which later rates wait for an acknowledgement. If either
+    /// end or the network is overloaded, newer rates then replace unsent ones instead of queueing
+    /// behind them. The datagram that reaches the bound asks for a prompt acknowledgement.
     pub updates_in_flight: usize,
     /// Floor of the retransmission timeout.
     pub min_rto_ns: u64,
@@ -110,7 +106,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// What the service tells a client that it accepts.
+/// Contents of the Welcome to an accepted client.
 #[derive(Debug, Clone)]
 pub struct Admission {
     /// The session's number; no two sessions of an epoch share one.
@@ -125,20 +121,20 @@ pub struct Admission {
     pub threshold: f64,
     /// The kill switch is on.
     pub released: bool,
-    /// Where the client may send sealed datagrams; told only to one that can.
+    /// Address for sealed datagrams; offered only to a client that can send them.
     pub sealed_udp: Option<SealedUdp>,
 }
 
-/// Why a client is given up.
+/// Reason for giving a client up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerLoss {
     /// No Hello in time.
     HandshakeTimeout,
-    /// Nothing valid was heard for `liveness_factor` times the liveness time.
+    /// Nothing valid arrived for `liveness_factor` times the liveness time.
     Silence,
 }
 
-/// What the caller of a [`ServerSession`] is to act on.
+/// Event that the caller of a [`ServerSession`] acts on.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerEvent {
     /// A client introduces itself: call [`ServerSession::accept`] or
@@ -161,7 +157,7 @@ pub enum ServerEvent {
     Telemetry(Telemetry),
     /// The session refused the client by itself (another protocol version).
     Refused(Refusal),
-    /// The client is given up; the session is closed.
+    /// The session gave the client up and is closed.
     PeerLost(PeerLoss),
 }
 
@@ -183,15 +179,15 @@ pub struct ServerSession {
     control: ControlQueue,
     /// Latest-state messages that wait to be written.
     topology: Option<EncodedTopology>,
-    /// The hosts that the client was told last, or has said to know.
+    /// Hosts that the client knows: sent to it last, or reported in its Hello.
     known_hosts: Option<HostsDigest>,
     release_pending: bool,
     released: bool,
-    /// A datagram is to carry the new release state at once.
+    /// The next datagram goes at once, to carry the new release state.
     announce_release: bool,
-    /// From then on later rates may be sent again.
+    /// Time from which later rates may be sent again.
     updates_ns: u64,
-    /// The last datagram was full: the rest follows at once.
+    /// The last datagram was full, and the remaining rates follow at once.
     more_rates: bool,
     /// Hello, Refused and PeerLost, then the bounded kinds, in order.
     events: VecDeque<ServerEvent>,
@@ -199,7 +195,7 @@ pub struct ServerSession {
 }
 
 impl ServerSession {
-    /// A session that waits for the client's Hello.
+    /// Makes a session that waits for the client's Hello.
     pub fn new(now_ns: u64, config: Arc<ServerConfig>) -> Self {
         let deadline_ns = now_ns.saturating_add(config.handshake_timeout_ns);
         let timeout_ns = config
@@ -229,6 +225,7 @@ impl ServerSession {
             return Err(SessionError::Unexpected("accept without a Hello"));
         };
         let config = &self.config;
+        // The slots use 0 for "no datagram".
         let first_seq = config.first_seq.max(1);
         let packets = PacketSpace::new(PacketSpaceConfig {
             role: SessionRole::Server,
@@ -256,7 +253,8 @@ impl ServerSession {
             first_seq,
             released: admission.released,
             threshold: admission.threshold,
-            // The encoded one takes its place.
+            // Encoded without a topology: `welcome_head` appends the shared bytes of
+            // `admission.topology`.
             topology: TopologySnapshot::default(),
             classes: admission.classes,
             sealed_udp: admission.sealed_udp.filter(|_| hello.sealed_udp),
@@ -264,6 +262,7 @@ impl ServerSession {
         let (topology, known) = (&admission.topology, hello.known_hosts);
         let head = topology.welcome_head(&welcome, known)?;
         self.control.push_unbounded(head);
+        // Second piece of the frame that `head` began; `Bytes` are shared, so this copies nothing.
         self.control.push_unbounded(topology.bytes(known).clone());
         self.known_hosts = Some(topology.digest());
         self.counters.control_sent += 1;
@@ -273,8 +272,8 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Ends the session, before or after it was accepted, and tells the client
-    /// why and whether to try again.
+    /// Ends the session, before or after it was accepted. The client learns the reason and whether
+    /// to try again.
     pub fn refuse(&mut self, refusal: Refusal) {
         if matches!(self.phase, ServerPhase::Closed) {
             return;
@@ -363,8 +362,7 @@ impl ServerSession {
         }
     }
 
-    /// Takes one datagram. An error is counted by its reason and changes
-    /// nothing else.
+    /// Takes one datagram. An error is counted by its reason and changes nothing else.
     pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
         let result = self.datagram(now_ns, bytes);
         if let Err(reason) = result {
@@ -378,6 +376,7 @@ impl ServerSession {
             return Err(DatagramError::NotEstablished);
         };
         let datagram = Datagram::parse(bytes, SessionRole::Client)?;
+        // Every check comes before the first change: a bad datagram moves one counter only.
         let numbers = packets.check(&datagram)?;
 
         packets.received(now_ns, numbers, &datagram);
@@ -397,6 +396,7 @@ impl ServerSession {
         self.counters.datagram_bytes_received += bytes.len() as u64;
         self.counters.starts_received += datagram.starts.len() as u64;
         self.counters.ends_received += datagram.ends.len() as u64;
+        // A client's datagram has at most one record per slot, so starts and ends do not interfere.
         let starts = datagram
             .starts
             .iter()
@@ -419,9 +419,9 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Sets a flow's rate, rounded down to a [`RateCode`]. `Ok(true)`: there is
-    /// something to send. A flow that the client has just ended is
-    /// [`SessionError::UnknownFlow`], which is no fault.
+    /// Sets a flow's rate, rounded down to a [`RateCode`]. Returns `Ok(true)` if it is to be sent.
+    /// A flow that the client has just ended gives [`SessionError::UnknownFlow`], which is no
+    /// fault.
     pub fn set_rate(
         &mut self,
         _now_ns: u64,
@@ -433,18 +433,19 @@ impl ServerSession {
             .ok_or(SessionError::UnknownFlow(flow))
     }
 
-    /// Sends a new topology; one that still waits to be written is replaced.
+    /// Sends a new topology, which replaces one that is not yet written.
     pub fn set_topology(&mut self, topology: EncodedTopology) -> Result<(), SessionError> {
         if !self.is_established() {
             return Err(SessionError::NotEstablished("set_topology"));
         }
+        // Only the check of its size: the frame is built when it is written.
         topology.update_head(self.known_hosts)?;
         self.topology = Some(topology);
         Ok(())
     }
 
-    /// Turns the kill switch on or off for this client. The state goes out in
-    /// every datagram's header, at once, and on the stream.
+    /// Turns the kill switch on or off for this client. The state goes at once into every
+    /// datagram's header, and onto the stream.
     pub fn set_released(&mut self, released: bool) {
         if self.released != released && self.is_established() {
             self.released = released;
@@ -453,7 +454,7 @@ impl ServerSession {
         }
     }
 
-    /// The next bytes to write on the stream: a frame, or a piece of one.
+    /// Takes the next bytes to write on the stream: a frame, or a piece of one.
     pub fn poll_control(&mut self) -> Option<Bytes> {
         if let Some(frame) = self.control.pop() {
             return Some(frame);
@@ -470,24 +471,25 @@ impl ServerSession {
             state.to_frame().map(Bytes::from)
         } else {
             let topology = self.topology.take()?;
+            // The stream is in order, so the client knows these hosts when it reads the next
+            // topology.
             let known = self.known_hosts.replace(topology.digest());
             self.control.push_unbounded(topology.bytes(known).clone());
             topology.update_head(known)
         };
         self.counters.control_sent += 1;
-        // Both were checked against the bound when they were set.
+        // Both were checked against the bound when they were set, so no frame is lost here.
         frame.ok()
     }
 
     /// Builds the next datagram of at most `max_bytes`, which must be at least
-    /// [`MIN_DATAGRAM_BYTES`]. True: `out` holds it; call again.
+    /// [`MIN_DATAGRAM_BYTES`]. Returns true if `out` holds one; call again then.
     pub fn poll_datagram(&mut self, now_ns: u64, max_bytes: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
         let ServerPhase::Established(packets) = &mut self.phase else {
             return false;
         };
-        // Before the client was heard there is nothing that a lease could
-        // count from.
+        // Before a client datagram arrived, there is none that the lease could count from.
         if max_bytes < MIN_DATAGRAM_BYTES || !packets.has_received() {
             return false;
         }
@@ -498,6 +500,7 @@ impl ServerSession {
         let urgent = self.slots.has_first() || self.announce_release || packets.ack_due(now_ns);
         let in_flight = packets.sent.in_flight();
         let paced = self.updates_ns <= now_ns && in_flight < self.config.updates_in_flight;
+        // A datagram that goes anyway takes later rates along, whatever the pacing says.
         let may = urgent || self.more_rates || paced;
         self.more_rates = false;
         while may && let Some(record) = self.slots.peek_rate() {
@@ -525,6 +528,7 @@ impl ServerSession {
             out.resize(HEADER_BYTES, 0);
         }
         self.announce_release = false;
+        // The last datagram before the bound blocks later rates until its acknowledgement.
         prompt |= in_flight.saturating_add(1) >= self.config.updates_in_flight;
         let contents = PacketContents {
             rates,
@@ -546,8 +550,8 @@ impl ServerSession {
         true
     }
 
-    /// Whether a datagram is owed at once, with rates or without: an
-    /// acknowledgement is due, or the kill switch was turned.
+    /// Returns true if a datagram must go at once, with rates or without: an acknowledgement is
+    /// due, or the kill switch changed.
     pub fn must_send_now(&self, now_ns: u64) -> bool {
         match &self.phase {
             ServerPhase::Established(packets) => self.announce_release || packets.ack_due(now_ns),
@@ -557,14 +561,14 @@ impl ServerSession {
         }
     }
 
-    /// When to call [`on_timeout`](Self::on_timeout) and to poll again, if
-    /// nothing else happens before.
+    /// Time of the next [`on_timeout`](Self::on_timeout) and poll, if nothing else happens before.
     pub fn next_timeout(&self) -> Option<u64> {
         match &self.phase {
             ServerPhase::AwaitingHello { deadline_ns } => Some(*deadline_ns),
             ServerPhase::Deciding(_) | ServerPhase::Closed => None,
             ServerPhase::Established(packets) => {
-                // What waits for an acknowledgement goes when that comes or times out.
+                // Rates that wait for an acknowledgement need no timer: the acknowledgement or its
+                // timeout frees them.
                 let held_back = self.updates_ns > 0
                     && self.slots.rates_wait()
                     && packets.sent.has_room()
@@ -582,7 +586,7 @@ impl ServerSession {
         }
     }
 
-    /// Time has passed.
+    /// Handles timers that are due at `now_ns`.
     pub fn on_timeout(&mut self, now_ns: u64) {
         let lost = match &mut self.phase {
             ServerPhase::AwaitingHello { deadline_ns } => {
@@ -607,35 +611,35 @@ impl ServerSession {
         }
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.events
             .pop_front()
             .or_else(|| self.slots.pop_event().filter(|_| self.is_established()))
     }
 
-    /// Whether [`poll_event`](Self::poll_event) has something.
+    /// Returns true if [`poll_event`](Self::poll_event) has an event.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty() || (self.is_established() && self.slots.has_events())
     }
 
-    /// Whether the client was accepted and is not given up.
+    /// Returns true if the client was accepted and not given up.
     pub fn is_established(&self) -> bool {
         matches!(self.phase, ServerPhase::Established(_))
     }
 
-    /// Whether the session is over: write what
-    /// [`poll_control`](Self::poll_control) still has, then close.
+    /// Returns true if the session is over. Write the rest of [`poll_control`](Self::poll_control),
+    /// then close the transport.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, ServerPhase::Closed)
     }
 
-    /// Whether the kill switch is on for this client.
+    /// Returns true if the kill switch is on for this client.
     pub fn is_released(&self) -> bool {
         self.released
     }
 
-    /// When something valid was last heard from the client.
+    /// Time of the last valid message or datagram of the client.
     pub fn last_heard_ns(&self) -> u64 {
         self.liveness.heard_ns()
     }
@@ -660,7 +664,7 @@ impl ServerSession {
         self.slots.active()
     }
 
-    /// What was counted so far.
+    /// Counters since the session was made.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -1,14 +1,14 @@
-//! Which session speaks for a host.
+//! Registry of the one session that each host has.
 //!
-//! One host has one session. A newer incarnation of its daemon, or a newer
-//! connection of the same incarnation, takes over at once; anything older is
-//! turned away for as long as the session that it would replace is alive.
+//! One host has one session. A newer incarnation of its daemon, or a newer connection of the
+//! present incarnation, takes over at once. An older one is refused while the session that it would
+//! replace is alive.
 
 use std::collections::BTreeMap;
 
 use crate::control::{Refusal, RefusalCode};
 
-/// What a host's Hello says about its age.
+/// Age of a host's Hello, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
     /// The daemon's incarnation.
@@ -38,7 +38,7 @@ pub enum Decision {
     Refuse(Refusal),
 }
 
-/// What to tell a session that another has replaced.
+/// Refusal for a session that another has replaced.
 pub fn superseded() -> Refusal {
     Refusal {
         code: RefusalCode::Superseded,
@@ -55,8 +55,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// An empty registry; a session that was not heard for `liveness_ns` is
-    /// taken for dead.
+    /// Makes an empty registry. A session that was silent for `liveness_ns` counts as dead.
     pub fn new(liveness_ns: u64) -> Self {
         Self {
             liveness_ns,
@@ -64,13 +63,13 @@ impl Registry {
         }
     }
 
-    /// Decides on `session`, which claims to speak for `host`, and registers
-    /// it unless it is refused.
+    /// Decides on the claim of `session` to `host`, and registers the session unless it is refused.
     pub fn register(&mut self, now_ns: u64, host: u32, session: u32, claim: Claim) -> Decision {
         let decision = match self.holders.get(&host) {
             None => Decision::Accept,
             Some(holder) => {
                 let silent_ns = now_ns.saturating_sub(holder.heard_ns);
+                // An equal claim is not newer: it does not displace a living session.
                 if claim <= holder.claim && silent_ns < self.liveness_ns {
                     return Decision::Refuse(duplicate(holder, claim, silent_ns));
                 }
@@ -88,16 +87,17 @@ impl Registry {
         decision
     }
 
-    /// Something valid arrived from `host` over `session`.
+    /// Records that something valid arrived from `host` over `session`.
     pub fn heard(&mut self, now_ns: u64, host: u32, session: u32) {
         if let Some(holder) = self.holders.get_mut(&host)
+            // A late word of a replaced session must not keep its successor alive.
             && holder.session == session
         {
             holder.heard_ns = holder.heard_ns.max(now_ns);
         }
     }
 
-    /// `session` is over. A session that has replaced it stays.
+    /// Removes `session`, which is over. A session that has replaced it stays.
     pub fn remove(&mut self, host: u32, session: u32) {
         if self
             .holders
@@ -118,7 +118,7 @@ impl Registry {
         self.holders.len()
     }
 
-    /// Whether no host has a session.
+    /// Returns true if no host has a session.
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty()
     }

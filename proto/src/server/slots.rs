@@ -1,6 +1,5 @@
-//! The server's flow table of one session: which flows the client holds, what
-//! the service was told of them, their newest rates, and what the client is
-//! known to hold of those.
+//! Flow table of one session at the server: the client's flows, the events that the service
+//! received, their newest rates, and the rates that the client is known to hold.
 
 use std::collections::VecDeque;
 
@@ -10,21 +9,21 @@ use crate::records::{EndRecord, FlowId, RateRecord, StartRecord};
 
 /// The client holds a flow on the slot.
 const ACTIVE: u16 = 1;
-/// The service knows a flow of the slot: `announced`.
+/// The service has received a start for the flow `announced`.
 const ANNOUNCED: u16 = 1 << 1;
-/// The announced flow ended and another began under the same id.
+/// The announced flow ended and another began with an equal id.
 const RESTARTED: u16 = 1 << 2;
 /// The announced flow has new parameters.
 const UPDATED: u16 = 1 << 3;
-/// The slot waits in the event queue.
+/// The slot is in the event queue.
 const EVENT_QUEUED: u16 = 1 << 4;
 /// The newest rate is to be sent.
 const NEEDED: u16 = 1 << 5;
-/// The slot waits in the send queue.
+/// The slot is in the send queue.
 const QUEUED: u16 = 1 << 6;
 /// The client is known to hold exactly `acked`.
 const CERTAIN: u16 = 1 << 7;
-/// The slot waits in the queue of first rates.
+/// The slot is in the queue of first rates.
 const FIRST_QUEUED: u16 = 1 << 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -36,13 +35,13 @@ struct Slot {
     sent: RateCode,
     acked: RateCode,
     flags: u16,
-    /// The client datagram that the slot's state came from.
+    /// Client datagram of the slot's state.
     seen_seq: u64,
-    /// The newest datagram that carried a rate of this flow; 0 for none.
+    /// Newest datagram with a rate of this flow; 0 for none.
     sent_seq: u64,
 }
 
-/// What a flow costs, on top of its place in the queues.
+/// Bound on the memory of one flow, its places in the queues not included.
 const _: () = assert!(size_of::<Slot>() <= 48);
 
 impl Slot {
@@ -58,7 +57,7 @@ impl Slot {
         }
     }
 
-    /// A new flow begins, of which the client holds no rate.
+    /// Clears the rates for a new flow, of which the client holds none.
     fn reset_rate(&mut self) {
         self.rate = RateCode::NONE;
         self.acked = RateCode::NONE;
@@ -68,12 +67,12 @@ impl Slot {
     }
 }
 
-/// What became of a record.
+/// Outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordOutcome {
     /// It is the slot's newest state.
     Applied,
-    /// A newer datagram has overtaken it.
+    /// A newer datagram has replaced it.
     Stale,
     /// Its slot lies beyond the bound.
     Refused,
@@ -85,7 +84,7 @@ pub(super) struct ServerSlots {
     slots: Vec<Slot>,
     limit: u32,
     active: u32,
-    /// Slots whose flows' first rates wait; they go before the others.
+    /// Slots with a first rate to be sent; they go before all others.
     first_queue: VecDeque<u32>,
     send_queue: VecDeque<u32>,
     event_queue: VecDeque<u32>,
@@ -107,7 +106,7 @@ impl ServerSlots {
         self.active
     }
 
-    /// A start of client datagram `seq`.
+    /// Applies a start of client datagram `seq`.
     pub(super) fn start(&mut self, record: StartRecord, seq: u64) -> RecordOutcome {
         let flow = record.flow();
         let index = flow.slot() as usize;
@@ -128,6 +127,7 @@ impl ServerSlots {
             self.slots.resize(index + 1, empty);
         }
         let slot = &mut self.slots[index];
+        // Datagrams arrive reordered: the slot's state is that of the newest one.
         if seq < slot.seen_seq {
             return RecordOutcome::Stale;
         }
@@ -140,6 +140,8 @@ impl ServerSlots {
             _ => {
                 self.active += u32::from(before.is_none());
                 slot.set(ACTIVE, true);
+                // The generation wraps, so a new flowlet can have the id that the service still
+                // holds.
                 let known = slot.has(ANNOUNCED) && slot.announced == flow;
                 slot.set(RESTARTED, known);
                 slot.reset_rate();
@@ -149,16 +151,15 @@ impl ServerSlots {
         RecordOutcome::Applied
     }
 
-    /// An end of client datagram `seq`: the slot is idle, whatever flow was on
-    /// it.
+    /// Applies an end of client datagram `seq`: the slot becomes idle, whatever flow it held.
     pub(super) fn end(&mut self, record: EndRecord, seq: u64) -> RecordOutcome {
         let index = record.flow().slot();
         if index >= self.limit {
             return RecordOutcome::Refused;
         }
         let Some(slot) = self.slots.get_mut(index as usize) else {
-            // The start was lost; should it come late, it is older than this.
-            // Only the slot's sequence number is worth keeping.
+            // The start was lost, or comes late. The slot's sequence number must be kept to
+            // recognise it as old.
             return self.end_unseen(record, seq);
         };
         if seq < slot.seen_seq {
@@ -176,6 +177,8 @@ impl ServerSlots {
 
     fn end_unseen(&mut self, record: EndRecord, seq: u64) -> RecordOutcome {
         let flow = record.flow();
+        // A made-up start creates the slot; the end below takes it back before the service sees an
+        // event.
         let start = StartRecord::new(flow, 0, crate::records::FlowPath::Hash(0));
         let taken = self.start(start, seq);
         if taken == RecordOutcome::Applied {
@@ -192,7 +195,7 @@ impl ServerSlots {
         }
     }
 
-    /// The next change of the flow set that the service does not know.
+    /// Takes the next change of the flow set that the service has not received.
     pub(super) fn pop_event(&mut self) -> Option<ServerEvent> {
         while let Some(&index) = self.event_queue.front() {
             let slot = &mut self.slots[index as usize];
@@ -203,6 +206,7 @@ impl ServerSlots {
                 // The slot stays in front: a start may follow.
                 return Some(ServerEvent::End(slot.announced));
             }
+            // A flow that began and ended since the last poll gives no event at all.
             let fresh = active && !slot.has(ANNOUNCED);
             let updated = active && slot.has(UPDATED);
             slot.set(RESTARTED | UPDATED | EVENT_QUEUED, false);
@@ -223,7 +227,8 @@ impl ServerSlots {
         !self.event_queue.is_empty()
     }
 
-    /// Sets a flow's newest rate. `None`: no such flow. True: it is to be sent.
+    /// Sets a flow's newest rate. Returns `None` if there is no such flow, and true if the rate is
+    /// to be sent.
     pub(super) fn set_rate(&mut self, flow: FlowId, rate: RateCode) -> Option<bool> {
         let slot = self
             .slots
@@ -231,11 +236,10 @@ impl ServerSlots {
             .filter(|slot| slot.has(ACTIVE) && slot.record.flow() == flow)?;
         slot.rate = rate;
         let held = if slot.has(CERTAIN) {
-            // Acknowledged, nothing newer sent: send only what differs.
+            // The last rate sent was acknowledged: send only a different one.
             slot.acked == rate
         } else {
-            // The last one sent is still on its way, unless it is to be
-            // repeated anyway.
+            // The last rate sent is in flight, unless it was lost and is to be repeated.
             slot.sent == rate && !slot.has(NEEDED)
         };
         slot.set(NEEDED, !held);
@@ -247,11 +251,12 @@ impl ServerSlots {
         Some(!held)
     }
 
-    /// `first`: the client has no rate of the flow, and none is on its way.
+    /// Queues a slot for sending. `first`: the client has no rate of the flow, and none is in
+    /// flight.
     fn queue(&mut self, index: u32, first: bool) {
         let slot = &mut self.slots[index as usize];
         if first || slot.has(FIRST_QUEUED) {
-            // It may stand in the other queue too, from the flow before; there it is passed over.
+            // The slot may be in the other queue too, for the flow before; `front` skips it there.
             if !slot.has(FIRST_QUEUED) {
                 slot.set(FIRST_QUEUED, true);
                 self.first_queue.push_back(index);
@@ -262,17 +267,18 @@ impl ServerSlots {
         }
     }
 
-    /// Whether a flow waits for its first rate.
+    /// Returns true if a first rate is to be sent.
     pub(super) fn has_first(&mut self) -> bool {
         Self::front(&mut self.slots, &mut self.first_queue, FIRST_QUEUED).is_some()
     }
 
-    /// Whether rates may wait to be sent; what has changed since is only seen when they are looked at.
+    /// Returns true if rates may be queued. Entries that have become obsolete count until `front`
+    /// removes them.
     pub(super) fn rates_wait(&self) -> bool {
         !self.first_queue.is_empty() || !self.send_queue.is_empty()
     }
 
-    /// Whether a rate waits to be sent.
+    /// Returns the next rate to be sent, and leaves its slot in the queue.
     pub(super) fn peek_rate(&mut self) -> Option<RateRecord> {
         Self::front(&mut self.slots, &mut self.first_queue, FIRST_QUEUED)
             .or_else(|| Self::front(&mut self.slots, &mut self.send_queue, QUEUED))
@@ -284,17 +290,19 @@ impl ServerSlots {
             if slot.has(ACTIVE) && slot.has(NEEDED) {
                 return Some(RateRecord::new(slot.record.flow(), slot.rate));
             }
+            // Obsolete: the flow ended, or its rate was acknowledged or sent from the other queue
+            // meanwhile.
             slot.set(queued, false);
             queue.pop_front();
         }
         None
     }
 
-    /// Takes the slot that [`peek_rate`](Self::peek_rate) showed, as sent in
-    /// datagram `seq`. True: the client is not known to hold any rate of the
-    /// flow.
+    /// Takes the slot that [`peek_rate`](Self::peek_rate) returned, as sent in datagram `seq`. Also
+    /// returns true if the client is not known to hold any rate of the flow.
     pub(super) fn sent_rate(&mut self, seq: u64) -> (u32, bool) {
         let first = self.first_queue.pop_front();
+        // `peek_rate` has removed obsolete entries from the front, and it takes first rates first.
         let queued = if first.is_some() {
             FIRST_QUEUED
         } else {
@@ -310,18 +318,19 @@ impl ServerSlots {
         (index, slot.acked == RateCode::NONE)
     }
 
-    /// Datagram `seq`, which carried a rate of the slot, arrived.
+    /// Handles the acknowledgement of datagram `seq`, which had a rate of the slot.
     pub(super) fn acked(&mut self, seq: u64, index: u32) {
         let slot = &mut self.slots[index as usize];
         if slot.sent_seq == seq {
             slot.acked = slot.sent;
             slot.set(CERTAIN, true);
+            // The rate may have changed while this one was in flight, or changed back to it.
             let differs = slot.rate != slot.acked;
             slot.set(NEEDED, differs && slot.has(ACTIVE));
         }
     }
 
-    /// Datagram `seq`, which carried a rate of the slot, is given up.
+    /// Handles the loss of datagram `seq`, which had a rate of the slot.
     pub(super) fn lost(&mut self, seq: u64, index: u32) {
         let slot = &mut self.slots[index as usize];
         if slot.sent_seq == seq && slot.has(ACTIVE) {
