@@ -6,14 +6,6 @@
 //! for a prompt acknowledgement. Only those give round-trip samples. Lost datagrams are not sent
 //! again: the session learns their slots and sends the newest state of these (flowtune §5.1,
 //! Protocol).
-//!
-//! A datagram is lost when one sent three or more later has been acknowledged,
-//! or when nothing has been heard of it for a retransmission timeout, which
-//! doubles with every timeout in a row and includes the time for which the peer
-//! may hold the acknowledgement back: little for datagrams that ask for a prompt
-//! one, which alone are taken for round-trip samples. What was lost is not sent again: the
-//! session is told which slots the datagram spoke of and sends their newest
-//! state (flowtune §5.1, Protocol).
 
 use std::collections::VecDeque;
 

@@ -31,8 +31,8 @@ fn every_rate_code_survives_a_round_trip() {
     }
 }
 
-/// One below, at and one above every code's rate: encoding goes to the largest
-/// code that does not exceed the rate.
+/// Encoding of one below, at and one above every code's rate: the largest code that does not exceed
+/// it.
 #[test]
 fn encoding_never_rounds_up_and_loses_less_than_a_code() {
     for code in 1..=u16::MAX {

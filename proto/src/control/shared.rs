@@ -219,19 +219,19 @@ mod tests {
             };
             let other = Some(HostsDigest([1; HOSTS_DIGEST_BYTES]));
             let known = Some(encoded.digest());
-            for (known, told) in [(None, whole.clone()), (other, whole), (known, brief)] {
+            for (known, expected) in [(None, whole.clone()), (other, whole), (known, brief)] {
                 let head = encoded
                     .welcome_head(&welcome(TopologySnapshot::default()), known)
                     .expect("small enough");
                 assert_eq!(
                     decoded(&[&head, encoded.bytes(known)]),
-                    ControlMessage::Welcome(welcome(told.clone())),
+                    ControlMessage::Welcome(welcome(expected.clone())),
                     "{hosts} hosts"
                 );
                 let head = encoded.update_head(known).expect("small enough");
                 assert_eq!(
                     decoded(&[&head, encoded.bytes(known)]),
-                    ControlMessage::Topology(told),
+                    ControlMessage::Topology(expected),
                     "{hosts} hosts"
                 );
             }

@@ -277,7 +277,7 @@ fn a_key_that_the_peer_never_follows_is_not_used_without_end() {
     assert_eq!(client.seal(b"", &mut out), Err(SealError::KeyExhausted));
 }
 
-/// What the network does with a datagram.
+/// Treatment of a datagram by the network.
 #[derive(Debug, Clone)]
 enum PacketFate {
     Lost,
@@ -292,8 +292,8 @@ fn fate() -> impl Strategy<Value = PacketFate> {
 }
 
 proptest! {
-    /// Whatever the network loses, copies and reorders, and however often keys
-    /// change: each datagram that arrives opens exactly once, to what was sealed.
+    /// Each datagram that arrives opens exactly once, to its plain text, whatever the network
+    /// loses, copies and reorders and however often keys change.
     #[test]
     fn every_arrival_opens_once(
         sends in prop::collection::vec((any::<bool>(), fate(), prop::bool::weighted(0.1)), 1..200),
@@ -338,7 +338,7 @@ proptest! {
         prop_assert!(open(&mut client, &sealed).is_ok());
     }
 
-    /// No change of a single datagram, wherever it is, opens or changes anything.
+    /// No change of a single datagram, at any place, opens or changes state.
     #[test]
     fn an_altered_datagram_changes_nothing(
         text in prop::collection::vec(any::<u8>(), 0..100),

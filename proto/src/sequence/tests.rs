@@ -22,7 +22,7 @@ fn expansion_finds_the_nearest_number() {
     }
 }
 
-/// The window against a set of everything that was received.
+/// Compares the window with a set of all received numbers.
 #[test]
 fn the_window_remembers_sixty_four_numbers_behind_the_newest() {
     // A fixed walk that jumps ahead, falls behind and repeats itself.

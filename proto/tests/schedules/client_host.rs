@@ -1,4 +1,4 @@
-//! A host: the daemon's session and the flowlets that its applications have.
+//! A host: the daemon's session and the flowlets of its applications.
 
 use std::collections::BTreeMap;
 
@@ -17,27 +17,25 @@ pub(crate) struct ClientHost {
     pub(crate) session: ClientSession,
     pub(crate) up: bool,
     pub(crate) incarnation: u64,
-    /// The connection that the daemon believes to have.
+    /// Connection that the daemon takes for alive.
     pub(crate) connection: Option<ConnectionNumber>,
     /// The allocator's epoch and the session, once established.
     pub(crate) established: Option<(u64, u32)>,
     /// The session's sealed datagrams, if it is to have any.
     pub(crate) sealed: Option<ClientEnd>,
-    /// Ask for sealed datagrams.
+    /// The Hello asks for sealed datagrams.
     seals: bool,
     pub(crate) released: bool,
     pub(crate) topology_version: u32,
-    /// When the server sent the newest datagram of this session that was
-    /// accepted here.
+    /// Sending time of the newest datagram of this session that was accepted here.
     pub(crate) newest_accepted_ns: u64,
-    /// When the server sent the newest thing that was accepted here, stream or
-    /// datagram.
-    pub(crate) newest_told_ns: u64,
-    /// The flowlets that applications have now: the truth.
+    /// Sending time of the newest stream message or datagram that was accepted here.
+    pub(crate) newest_message_ns: u64,
+    /// Flowlets of the applications at present: the truth.
     pub(crate) flows: BTreeMap<u32, StartRecord>,
-    /// What the daemon would be pacing.
+    /// Rates that the daemon would pace at.
     pub(crate) applied: BTreeMap<FlowId, u64>,
-    /// Until when that holds in the kernel, on this host's clock.
+    /// Expiry of these rates in the kernel, on this host's clock.
     pub(crate) granted_until_ns: u64,
     generations: [u32; SLOTS as usize],
     next_instance: Instance,
@@ -72,7 +70,7 @@ impl ClientHost {
             released: false,
             topology_version: 0,
             newest_accepted_ns: 0,
-            newest_told_ns: 0,
+            newest_message_ns: 0,
             flows: BTreeMap::new(),
             applied: BTreeMap::new(),
             granted_until_ns: 0,
@@ -81,8 +79,8 @@ impl ClientHost {
         }
     }
 
-    /// As the kernel does it: what ran out is dropped, and no later grant
-    /// revives it.
+    /// Renews the lease as the kernel does: expired rates are dropped, and no later renewal revives
+    /// them.
     pub(crate) fn grant(&mut self, now_ns: u64, expires_ns: u64) {
         if self.granted_until_ns <= self.clock.read(now_ns) {
             self.applied.clear();
@@ -90,7 +88,7 @@ impl ClientHost {
         self.granted_until_ns = self.granted_until_ns.max(expires_ns);
     }
 
-    /// The identity of the flowlet that is on `flow`'s slot now.
+    /// Identity of the flowlet that is on `flow`'s slot at present.
     pub(crate) fn instance_of(&self, flow: FlowId) -> Option<Instance> {
         self.flows
             .get(&flow.slot())
@@ -98,9 +96,10 @@ impl ClientHost {
             .map(StartRecord::dst_host)
     }
 
-    /// A flowlet begins. The destination tells flowlets apart for the oracle.
+    /// Starts a flowlet. Its destination identifies it for the oracle.
     pub(crate) fn start(&mut self, now_ns: u64, slot: u32) -> Result<(), String> {
         let generation = &mut self.generations[slot as usize];
+        // The generation has 12 bits of the flow id.
         *generation = (*generation + 1) % 4096;
         let flow = FlowId::new(slot, *generation);
         let record = StartRecord::new(flow, self.next_instance, FlowPath::Hash(slot));
@@ -136,7 +135,7 @@ impl ClientHost {
         self.report(now_ns, record)
     }
 
-    /// The daemon dies. What it paced is dropped by the kernel's expiry.
+    /// Ends the daemon's process. Its rates are dropped by the kernel's expiry.
     pub(crate) fn die(&mut self) {
         self.up = false;
         self.sealed = None;
@@ -148,7 +147,7 @@ impl ClientHost {
         self.session = session(self.incarnation, self.max_in_flight, self.seals);
     }
 
-    /// The next incarnation finds the flowlets that are there.
+    /// Starts the next incarnation, which finds the present flowlets.
     pub(crate) fn revive(&mut self, now_ns: u64) -> Result<(), String> {
         self.up = true;
         for slot in 0..SLOTS {

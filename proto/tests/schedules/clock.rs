@@ -1,6 +1,7 @@
 //! Clocks that are neither set alike nor run alike.
 
-/// A host's monotonic clock: `offset + t + t · skew`, with jumps ahead and times at which it stood.
+/// Monotonic clock of a host: `offset + t + t · skew`, with jumps ahead and times at which it
+/// stood.
 ///
 /// A virtual machine that is paused, or a machine that sleeps, finds its clock standing; a clock that
 /// is set, or a machine that wakes, finds it ahead. It never goes back: it is monotonic.
@@ -8,9 +9,9 @@
 pub(crate) struct Clock {
     pub(crate) offset_ns: u64,
     pub(crate) skew_ppm: i64,
-    /// From when on the clock is ahead by how much, in the order of time.
+    /// Jumps ahead: time and length, in the order of time.
     pub(crate) jumps: Vec<(u64, u64)>,
-    /// From when on, until when, the clock stands, in the order of time and apart from each other.
+    /// Stops of the clock: begin and end, in the order of time and disjoint.
     pub(crate) stands: Vec<(u64, u64)>,
 }
 
@@ -25,7 +26,7 @@ impl Clock {
             .take_while(|&&(at_ns, _)| at_ns <= global_ns)
             .map(|&(_, by_ns)| by_ns)
             .sum();
-        // What the clock did not run, on the drifting clock's own terms.
+        // The drift of a stop is taken back with it: the oscillator stood as well.
         let behind: i128 = self
             .stands
             .iter()
@@ -39,12 +40,12 @@ impl Clock {
         (steady + i128::from(ahead) - behind) as u64
     }
 
-    /// The clock jumps ahead.
+    /// Makes the clock jump ahead.
     pub(crate) fn jump(&mut self, global_ns: u64, by_ns: u64) {
         self.jumps.push((global_ns, by_ns));
     }
 
-    /// The clock stands for a while; one that stands already stands on.
+    /// Stops the clock for a while, or longer if it stands already.
     pub(crate) fn stand(&mut self, global_ns: u64, for_ns: u64) {
         match self.stands.last_mut() {
             Some((_, until_ns)) if *until_ns >= global_ns => {
@@ -54,8 +55,8 @@ impl Clock {
         }
     }
 
-    /// For how long in all the clock stands from a moment in global time on. What it counts from then
-    /// on lasts so much longer.
+    /// Total time for which the clock stands from `from_ns` on, in global time. Time-outs of the
+    /// host last longer by as much.
     pub(crate) fn stood_ns(&self, from_ns: u64) -> u64 {
         self.stands
             .iter()
@@ -63,7 +64,7 @@ impl Clock {
             .sum()
     }
 
-    /// When it runs again, if it stands.
+    /// End of the newest stop; 0 if there was none.
     pub(crate) fn runs_at_ns(&self) -> u64 {
         self.stands.last().map_or(0, |&(_, ended_ns)| ended_ns)
     }
@@ -73,6 +74,7 @@ impl Clock {
         if self.jumps.is_empty() && self.stands.is_empty() {
             let elapsed = i128::from(local_ns) - i128::from(self.offset_ns);
             let guess = elapsed * 1_000_000 / (1_000_000 + i128::from(self.skew_ppm));
+            // The division rounds, so the search begins a little before the estimate.
             let mut global = guess.max(2) as u64 - 2;
             while self.read(global) < local_ns {
                 global += 1;

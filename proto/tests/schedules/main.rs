@@ -45,7 +45,8 @@ fn schedules(seed: u8, kinds: &[(u32, ScheduleOpKind)], longest: usize) -> Cover
     schedules_over(false, seed, kinds, longest)
 }
 
-/// The same; with `seals` datagrams travel sealed, as far as they get through.
+/// Runs random schedules like [`schedules`]; with `seals`, datagrams travel sealed as far as they
+/// get through.
 fn schedules_over(
     seals: bool,
     seed: u8,
@@ -79,7 +80,7 @@ fn schedules_over(
     }
 }
 
-/// Flowlets come and go, rates change, time passes.
+/// Operations of every schedule: flowlets come and go, rates change, time passes.
 const FLOWS: [(u32, ScheduleOpKind); 5] = [
     (8, ScheduleOpKind::Start),
     (5, ScheduleOpKind::End),

@@ -12,12 +12,12 @@ use crate::ops::NetworkConditions;
 /// A transport connection.
 pub(crate) type ConnectionNumber = u32;
 
-/// What arrives or happens.
+/// Arrival or other event at a scheduled time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkEvent {
     /// A datagram for the client, sent at `sent_ns` in `epoch`.
     ToClient(Vec<u8>),
-    /// A datagram for the server, from `ConnectionNumber` if that still lives.
+    /// A datagram for the server, of a connection if that still lives.
     ToServer(ConnectionNumber, Vec<u8>),
     /// A sealed datagram for the client, sent at `sent_ns`.
     SealedToClient(Vec<u8>),
@@ -47,19 +47,19 @@ pub(crate) struct ScheduledEvent {
     pub(crate) event: NetworkEvent,
 }
 
-/// The event queue and the conditions.
+/// Event queue and present conditions of the network.
 pub(crate) struct FaultyNetwork {
     pub(crate) rng: Pcg64Mcg,
     pub(crate) conditions: NetworkConditions,
-    /// Until when no datagram passes to the client, to the server.
+    /// End of the partition towards the client, and towards the server.
     pub(crate) cut_until_ns: [u64; 2],
     pub(crate) cut: u64,
-    /// Until when no sealed datagram passes.
+    /// End of the time in which no sealed datagram passes.
     pub(crate) blocked_until_ns: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, ScheduledEvent>,
     next_id: u64,
-    /// When the last bytes of each stream direction arrive.
+    /// Arrival time of the last bytes of each stream direction.
     stream_tail_ns: BTreeMap<(ConnectionNumber, bool), u64>,
 }
 
@@ -114,7 +114,7 @@ impl FaultyNetwork {
         u64::from(us) * 1_000 + self.rng.random_range(0..1_000)
     }
 
-    /// Sends a datagram: it arrives never, once or twice.
+    /// Sends a datagram, which arrives never, once or twice.
     pub(crate) fn datagram(&mut self, now_ns: u64, event: &NetworkEvent) {
         let to_server = matches!(
             event,
@@ -139,7 +139,7 @@ impl FaultyNetwork {
         }
     }
 
-    /// Sends stream bytes: they arrive, in order.
+    /// Sends stream bytes, which arrive in order.
     pub(crate) fn stream(
         &mut self,
         now_ns: u64,
@@ -152,6 +152,7 @@ impl FaultyNetwork {
             .stream_tail_ns
             .entry((connection, to_client))
             .or_default();
+        // A stream is ordered: no bytes arrive before those sent earlier.
         let at_ns = (now_ns + delay_ns).max(*tail_ns + 1);
         *tail_ns = at_ns;
         self.schedule(now_ns, at_ns, event);

@@ -1,4 +1,4 @@
-//! What a schedule is made of.
+//! Operations of a schedule, and their random generation.
 
 use proptest::prelude::*;
 
@@ -14,21 +14,21 @@ pub(crate) enum ScheduleOp {
     End { slot: u32 },
     /// The slot's flowlet gets another demand.
     Update { slot: u32 },
-    /// The service computes a new rate for the slot's flow, as it knows it.
+    /// The service computes a rate for the flow that it knows on the slot.
     Rate { slot: u32, choice: Choice },
     /// The operator's kill switch.
     Release { on: bool },
     /// The topology changes.
     Topology,
-    /// From now on the network does this to datagrams.
+    /// The network treats datagrams like this from now on.
     Network(NetworkConditions),
-    /// For this long no datagram passes in one direction, or in neither.
+    /// No datagram passes for this time, in one direction or in both.
     Partition {
         ms: u32,
         to_client: bool,
         to_server: bool,
     },
-    /// For this long no sealed datagram passes, and all others do.
+    /// No sealed datagram passes for this time; all others do.
     Block { ms: u32 },
     /// One side's clock jumps ahead.
     ClockJumps { client: bool, ms: u32 },
@@ -44,18 +44,18 @@ pub(crate) enum ScheduleOp {
     Wait { us: u32 },
 }
 
-/// Which rate the service comes to.
+/// Choice of the rate that the service computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// One that the schedule has not seen.
     Fresh,
-    /// The same as before.
+    /// The present rate.
     Same,
-    /// The one before, or that of an earlier flow on the slot.
+    /// The previous rate, or that of an earlier flow on the slot.
     Earlier,
 }
 
-/// How the network treats datagrams.
+/// Treatment of datagrams by the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkConditions {
     pub(crate) loss_percent: u32,
@@ -63,13 +63,13 @@ pub(crate) struct NetworkConditions {
     pub(crate) min_delay_us: u32,
     /// Most datagrams take up to this long on top.
     pub(crate) jitter_us: u32,
-    /// Some take this long.
+    /// Share of the datagrams that are late by `straggler_us`.
     pub(crate) straggler_percent: u32,
     pub(crate) straggler_us: u32,
 }
 
 impl NetworkConditions {
-    /// What the network is like in the end.
+    /// Conditions at the end of every schedule.
     pub(crate) const CALM: Self = Self {
         loss_percent: 0,
         duplicate_percent: 0,

@@ -1,4 +1,4 @@
-//! What must hold at every surfaced rate.
+//! Oracle of everything that must hold at a surfaced rate.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,15 @@ pub(crate) type Epoch = u64;
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     next_version: u64,
-    /// When, in the order of all decisions, the service set a code for a
-    /// flowlet in a session; ascending.
+    /// Versions, in the order of all decisions, at which the service set a code for a flowlet in a
+    /// session; ascending.
     versions: BTreeMap<(Instance, Epoch, u32, u16), Vec<u64>>,
     /// The version that each flowlet's rate was surfaced with last.
     surfaced: BTreeMap<(Instance, Epoch, u32), u64>,
     pub(crate) coverage: Coverage,
 }
 
-/// How often something was exercised, so that a schedule that tests nothing
-/// does not pass unnoticed.
+/// Counts of the exercised cases, so that a schedule that tests nothing does not pass unnoticed.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Coverage {
     pub(crate) rates_surfaced: u64,
@@ -55,8 +54,7 @@ pub(crate) struct Surfaced {
     pub(crate) now_ns: u64,
     /// The claimed expiry, in global time.
     pub(crate) expires_ns: u64,
-    /// When the server sent the newest datagram that the client has accepted,
-    /// plus the lease.
+    /// Expiry that follows from the sending time of the newest accepted datagram, in global time.
     pub(crate) true_expiry_ns: u64,
 }
 
@@ -89,8 +87,7 @@ impl Oracle {
         let Some(versions) = self.versions.get(&(instance, epoch, session, code.0)) else {
             return fail("a rate that nobody set for this flowlet in this epoch and session");
         };
-        // Where the service came back to an earlier rate, the first use of it
-        // that the order allows is meant.
+        // A rate can be set several times: the earliest use that the order allows is meant.
         let newest = self.surfaced.entry((instance, epoch, session)).or_default();
         let Some(&version) = versions.iter().find(|&version| version >= newest) else {
             return fail("a rate older than one surfaced before");

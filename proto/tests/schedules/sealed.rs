@@ -1,6 +1,5 @@
-//! Sealed datagrams beside the transport's own, as both ends drive them: the
-//! client probes and chooses the path, the server answers where it was last
-//! addressed.
+//! Sealed datagrams beside the transport's own, as both ends drive them. The client probes and
+//! chooses the path; the server answers on the path that the client used last.
 
 use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::path::{DatagramPath, PathConfig, PathSelector, is_ack_eliciting};
@@ -19,7 +18,7 @@ fn config() -> SealedConfig {
     }
 }
 
-/// What the two ends of a transport connection agree upon and nobody else knows.
+/// Secret that only the two ends of a transport connection share.
 fn secret(epoch: Epoch, session: u32) -> Secret {
     let mut bytes = [0x5a; Secret::BYTES];
     bytes[..8].copy_from_slice(&epoch.to_le_bytes());
@@ -48,7 +47,7 @@ impl ClientEnd {
         }
     }
 
-    /// The sealed form of what the session sends; nothing if that takes the other path.
+    /// Seals a session's datagram, or returns `None` if it takes the other path.
     pub(crate) fn seal(&mut self, now_ns: u64, datagram: &[u8]) -> Option<Vec<u8>> {
         if self.path.path() == DatagramPath::Quic {
             return None;
@@ -59,7 +58,7 @@ impl ClientEnd {
         Some(out)
     }
 
-    /// What is in a sealed datagram; nothing if it is a probe's answer, or not to be opened.
+    /// Opens a sealed datagram. Returns `None` for an answer to a probe, and if it does not open.
     pub(crate) fn open(&mut self, now_ns: u64, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         let text = open(&mut self.sealed, &mut self.counters, &mut bytes)?;
         self.path.heard(now_ns);
@@ -70,7 +69,7 @@ impl ClientEnd {
         self.path.next_timeout()
     }
 
-    /// A probe, if one is due.
+    /// Makes a probe if one is due.
     pub(crate) fn on_timeout(&mut self, now_ns: u64) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         (self.path.on_timeout(now_ns) && self.sealed.seal(&[], &mut out).is_ok()).then_some(out)
@@ -88,12 +87,12 @@ impl ClientEnd {
 /// The server's side.
 pub(crate) struct ServerEnd {
     sealed: SealedSession,
-    /// The client spoke there last.
+    /// The client's last datagram was sealed.
     pub(crate) answers_here: bool,
     pub(crate) counters: SealedCounters,
 }
 
-/// What the server is to do with a sealed datagram.
+/// Consequence of a sealed datagram at the server.
 pub(crate) enum ServerInput {
     /// Give it to the session.
     Datagram(Vec<u8>),
@@ -134,7 +133,7 @@ impl ServerEnd {
     }
 }
 
-/// The session that a sealed datagram says it belongs to.
+/// Session number in a sealed datagram's header.
 pub(crate) fn session_of(bytes: &[u8]) -> Option<u32> {
     SealedHeader::parse(bytes).ok().map(|header| header.session)
 }

@@ -1,5 +1,5 @@
-//! The allocator's process: sessions by connection, the registry, and a service
-//! that keeps a flow set from events.
+//! Process of the allocator: sessions by connection, the registry, and a service that keeps a flow
+//! set from events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ const LIVENESS_NS: u64 = 1_500_000_000;
 /// The one host of these schedules.
 const HOST: u32 = 7;
 
-/// One session with what the service knows of it.
+/// One session, with the service's state of it.
 pub(crate) struct Served {
     pub(crate) session: ServerSession,
     pub(crate) number: u32,
     pub(crate) frames: FrameDecoder,
     /// Its sealed datagrams, if it has any.
     pub(crate) sealed: Option<ServerEnd>,
-    /// The flow set, from events alone.
+    /// Flow set, from events alone.
     pub(crate) flows: BTreeMap<u32, StartRecord>,
     /// The rates that the service has set.
     pub(crate) rates: BTreeMap<FlowId, RateCode>,
@@ -42,7 +42,7 @@ pub(crate) struct ServerHost {
     pub(crate) up: bool,
     pub(crate) epoch: u64,
     pub(crate) released: bool,
-    /// Every state of the kill switch and since when.
+    /// States of the kill switch, each with its beginning.
     release_history: Vec<(u64, bool)>,
     pub(crate) topology: Arc<TopologySnapshot>,
     pub(crate) sessions: BTreeMap<ConnectionNumber, Served>,
@@ -86,8 +86,8 @@ impl ServerHost {
         }
     }
 
-    /// The process dies and leaves nothing. Session numbers begin anew, so
-    /// that only the epoch tells the sessions of the incarnations apart.
+    /// Ends the process, without a trace. Session numbers start from 1 again, so only the epoch
+    /// distinguishes the sessions of the incarnations.
     pub(crate) fn die(&mut self, now_ns: u64) {
         self.up = false;
         self.sessions.clear();
@@ -114,6 +114,7 @@ impl ServerHost {
 
     /// A rate code that was not used before in this schedule.
     fn fresh_code(&mut self) -> RateCode {
+        // Neighbouring codes are distinct rates, so the oracle can name the decision by the code.
         self.next_code += 1;
         RateCode(self.next_code)
     }
@@ -182,8 +183,8 @@ impl ServerHost {
                     if let Some(before) = served.flows.insert(slot, record) {
                         return Err(format!("{record:?} began while {before:?} was on"));
                     }
-                    // The engine answers every start with a rate, which may
-                    // be that of the flow before.
+                    // The engine gives every new flow a rate. It may equal the previous flow's,
+                    // which the oracle must tell apart.
                     let choice = match record.dst_host() % 3 {
                         0 => Choice::Earlier,
                         _ => Choice::Fresh,
@@ -262,7 +263,7 @@ impl ServerHost {
             .map_err(|error| error.to_string())
     }
 
-    /// Notes that the session of `connection` was heard.
+    /// Reports to the registry that the session of `connection` is alive.
     pub(crate) fn heard(&mut self, now_ns: u64, connection: ConnectionNumber) {
         if let Some(served) = self.sessions.get(&connection) {
             self.registry
@@ -270,7 +271,7 @@ impl ServerHost {
         }
     }
 
-    /// The transport of `connection` is gone.
+    /// Removes the session of `connection`, whose transport is gone.
     pub(crate) fn gone(&mut self, connection: ConnectionNumber) {
         if let Some(served) = self.sessions.remove(&connection) {
             self.registry.remove(HOST, served.number);
@@ -285,7 +286,7 @@ impl ServerHost {
         }
     }
 
-    /// The kill switch as it was at `at_ns`.
+    /// State of the kill switch at `at_ns`.
     pub(crate) fn released_at(&self, at_ns: u64) -> bool {
         let since = self
             .release_history

@@ -17,7 +17,7 @@ use crate::sealed::{ClientEnd, ServerInput, session_of};
 use crate::server_host::{LEASE_NS, ServerHost};
 
 const MS: u64 = 1_000_000;
-/// Room for a few records: many datagrams, many of them partly filled.
+/// Size for a few records: schedules have many datagrams, many of them partly filled.
 const MAX_DATAGRAM: usize = 80;
 /// Two clocks of ±100 ppm, and rounding.
 const LEASE_TOLERANCE_NS: u64 = LEASE_NS / 5_000 + 10;
@@ -45,7 +45,7 @@ impl SessionWorld {
             stands: Vec::new(),
         };
         let (client_clock, server_clock) = (clock(), clock());
-        // Close to the wrap, so that schedules pass it.
+        // Close to the wrap of the 12 bits, so that schedules pass it.
         let generation = rng.random_range(4090..4096);
         let max_in_flight = rng.random_range(1..=8);
         let mut world = Self {
@@ -62,7 +62,7 @@ impl SessionWorld {
         world
     }
 
-    /// Plays the schedule, lets the network fall quiet and compares both ends.
+    /// Runs the schedule, lets the network become quiet and compares both ends.
     pub(crate) fn run(&mut self, operations: &[ScheduleOp]) -> Result<(), String> {
         self.advance(2 * MS)?;
         for &operation in operations {
@@ -189,7 +189,7 @@ impl SessionWorld {
         self.network.schedule(self.now_ns, at_ns, event);
     }
 
-    /// Lets time pass, with everything that happens in it.
+    /// Advances time, with all events in it.
     fn advance(&mut self, ns: u64) -> Result<(), String> {
         let until_ns = self.now_ns + ns;
         self.pump()?;
@@ -229,6 +229,7 @@ impl SessionWorld {
             } else {
                 standing + 1
             };
+            // A timer that is due again at once would otherwise loop for ever.
             if standing > 1_000 {
                 return Err(format!(
                     "time stands still: client {client_ns:?}, server {server_ns:?}, now {}",
@@ -274,8 +275,8 @@ impl SessionWorld {
     fn happen(&mut self, scheduled: ScheduledEvent) -> Result<(), String> {
         let (client_now, server_now) = self.clocks();
         match scheduled.event {
-            // Whatever connection a datagram left on, it reaches the session
-            // of today: sessions must tell their own from others'.
+            // A datagram reaches the present session, whatever connection it left on: sessions must
+            // recognise foreign ones.
             NetworkEvent::ToClient(bytes) => self.datagram_to_client(scheduled.sent_ns, &bytes),
             NetworkEvent::SealedToClient(bytes) => {
                 let sealed = self.client.sealed.as_mut();
@@ -408,20 +409,21 @@ impl SessionWorld {
         }
     }
 
-    /// Something that the server sent at `sent_ns` was accepted: the client
-    /// must know the newest state of the kill switch that any such message
-    /// told.
+    /// Checks the kill switch after something that the server sent at `sent_ns` was accepted: the
+    /// client must hold the newest state that any such message carried.
     fn kill_switch(&mut self, sent_ns: u64) -> Result<(), String> {
-        let newest = &mut self.client.newest_told_ns;
+        let newest = &mut self.client.newest_message_ns;
         *newest = sent_ns.max(*newest);
-        let told = self.server.released_at(*newest);
-        if self.client.session.is_established() && self.client.session.is_released() != told {
-            return Err(format!("was told released = {told}, took a stale state"));
+        let released = self.server.released_at(*newest);
+        if self.client.session.is_established() && self.client.session.is_released() != released {
+            return Err(format!(
+                "was told released = {released}, took a stale state"
+            ));
         }
         Ok(())
     }
 
-    /// The client gives its connection up and dials again later.
+    /// Closes the client's connection; it dials again later.
     fn hang_up(&mut self, redial_ms: u32) {
         if let Some(connection) = self.client.connection.take() {
             self.broken.insert(connection);
@@ -446,12 +448,12 @@ impl SessionWorld {
         self.server.incoming(self.now_ns, connection);
         self.client.connection = Some(connection);
         self.client_frames = FrameDecoder::new();
-        self.client.newest_told_ns = 0;
+        self.client.newest_message_ns = 0;
         let now = self.client.clock.read(self.now_ns);
         self.client.session.connected(now);
     }
 
-    /// Moves out everything that both ends have to say.
+    /// Sends all frames and datagrams of both ends, and handles their events.
     fn pump(&mut self) -> Result<(), String> {
         let mut out = Vec::new();
         let (client_now, server_now) = self.clocks();
@@ -583,7 +585,7 @@ impl SessionWorld {
         since_ns + LEASE_NS + LEASE_TOLERANCE_NS + self.client.clock.stood_ns(since_ns)
     }
 
-    /// What must hold whenever a lease is surfaced.
+    /// Checks a lease that the client surfaced.
     fn lease(&self, expires_ns: u64) -> Result<(), String> {
         if self.client.released {
             return Err("a lease or a rate while released".to_owned());
@@ -596,7 +598,7 @@ impl SessionWorld {
         Ok(())
     }
 
-    /// Both ends must agree.
+    /// Checks that both ends agree.
     fn compare(&self) -> Result<(), String> {
         let client = &self.client;
         let Some((epoch, _)) = client.established else {
@@ -683,7 +685,7 @@ impl SessionWorld {
         )
     }
 
-    /// The client's sealed session is over.
+    /// Adds the counters of the client's sealed session, which is over.
     fn cover_sealed_client(&mut self) {
         if let Some(sealed) = self.client.sealed.take() {
             let coverage = &mut self.oracle.coverage;
@@ -693,7 +695,7 @@ impl SessionWorld {
         }
     }
 
-    /// The server's sealed sessions on these connections are over.
+    /// Adds the counters of the server's sealed sessions on these connections, which are over.
     fn cover_sealed_server(&mut self, over: impl Fn(ConnectionNumber) -> bool) {
         let coverage = &mut self.oracle.coverage;
         for (&connection, served) in &mut self.server.sessions {

@@ -1,4 +1,4 @@
-//! What happens at the bounds.
+//! Behaviour at the bounds of tables and queues.
 
 use crate::session_pair::{SessionPair, start};
 use ratewright_proto::client::ClientConfig;
@@ -22,8 +22,7 @@ fn starts_beyond_the_clients_table_are_refused_and_counted() {
     assert_eq!(pair.server.flow_count(), 4);
 }
 
-/// A client that ignores the agreed bound: its flood is counted, the flows
-/// within the bound go on.
+/// The server counts the flood of a client that ignores the agreed bound; flows within it go on.
 #[test]
 fn a_flood_of_starts_beyond_the_servers_table_loses_nothing_within_it() {
     let config = ServerConfig {
@@ -40,7 +39,7 @@ fn a_flood_of_starts_beyond_the_servers_table_loses_nothing_within_it() {
     assert_eq!(pair.server.counters().starts_refused, 0);
     assert_eq!(pair.client.counters().flows_beyond_peer_table, 992);
 
-    // The same client, told of a larger table than the server has.
+    // A client that was promised a larger table than this server has.
     let mut flood = SessionPair::new();
     flood.client.start(flood.now_ns, start(3, 0)).unwrap();
     for slot in 8..1_000 {

@@ -1,5 +1,4 @@
-//! What goes over the stream: registration, refusal, the kill switch, the
-//! topology, telemetry.
+//! Control stream: registration, refusal, kill switch, topology, telemetry.
 
 use std::sync::Arc;
 
@@ -161,7 +160,8 @@ fn two_hosts() -> TopologySnapshot {
     }
 }
 
-/// Connects to a server that tells of this topology: what the client is told, and the bytes that it took.
+/// Connects to a server with this topology. Returns the Welcome and the number of bytes sent for
+/// it.
 fn connected(pair: &mut SessionPair, topology: &TopologySnapshot) -> (Welcome, usize) {
     pair.server = ServerSession::new(pair.now_ns, Arc::new(ServerConfig::default()));
     pair.client.connected(pair.now_ns);
@@ -210,7 +210,7 @@ fn a_client_that_comes_again_is_not_told_the_hosts_again() {
             if topology.version == 8 && topology.hosts == failed.hosts),
         "{events:?}"
     );
-    // Other hosts are told.
+    // Other hosts are sent.
     let mut hosts = two_hosts().hosts.to_vec();
     hosts[1].name = "other".to_owned();
     let renamed = TopologySnapshot {

@@ -1,4 +1,4 @@
-//! What the counters and the views say, against a tally of what crossed.
+//! Counters and views, compared with a tally of the exchanged messages.
 
 use crate::session_pair::{MS, SessionPair, admission, bodies, start};
 use ratewright_proto::FlowId;
@@ -70,10 +70,10 @@ fn every_datagram_is_counted_with_its_bytes_and_every_loss_once() {
     assert_eq!(lost, 0);
     for slot in 0..8 {
         let rate_bps = 1_000_000 * (u64::from(slot) + 1);
-        let told = pair
+        let queued = pair
             .server
             .set_rate(pair.now_ns, FlowId::new(slot, 0), rate_bps);
-        assert_eq!(told, Ok(true));
+        assert_eq!(queued, Ok(true));
         let datagram = pair.server_datagram().expect("a first rate");
         if slot > 0 {
             pair.client.on_datagram(pair.now_ns, &datagram).unwrap();
@@ -88,7 +88,7 @@ fn every_datagram_is_counted_with_its_bytes_and_every_loss_once() {
     let rates = pair.rates();
     assert!(
         rates.iter().any(|(flow, _)| *flow == FlowId::new(0, 0)),
-        "what was lost was told again: {rates:?}"
+        "what was lost was sent again: {rates:?}"
     );
 
     let before = *pair.client.counters();
@@ -138,10 +138,10 @@ fn a_round_trip_is_measured_once_there_was_one() {
     let datagram = pair.client_datagram().expect("a start");
     pair.now_ns += MS;
     pair.server.on_datagram(pair.now_ns, &datagram).unwrap();
-    let told = pair
+    let queued = pair
         .server
         .set_rate(pair.now_ns, FlowId::new(0, 0), 1_000_000);
-    assert_eq!(told, Ok(true));
+    assert_eq!(queued, Ok(true));
     let answer = pair
         .server_datagram()
         .expect("a rate with an acknowledgement");

@@ -6,8 +6,8 @@ use ratewright_proto::datagram::{HEADER_BYTES, prompt_ack_delay_ns};
 use ratewright_proto::server::{ServerConfig, ServerEvent};
 use ratewright_proto::{FlowId, RateCode, RateRecord, SessionError};
 
-/// How long both ends of a [`SessionPair`] hold back the acknowledgement of what somebody waits for.
-const SOON_NS: u64 = prompt_ack_delay_ns(20 * MS);
+/// Delay of a prompt acknowledgement at both ends of a [`SessionPair`].
+const PROMPT_ACK_DELAY_NS: u64 = prompt_ack_delay_ns(20 * MS);
 
 #[test]
 fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
@@ -41,13 +41,13 @@ fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
 }
 
 #[test]
-fn acknowledgements_wait_for_company() {
+fn bare_acknowledgements_are_delayed() {
     let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
     pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
     assert_eq!(pair.server_datagram(), None);
-    let due_ns = pair.now_ns + SOON_NS;
+    let due_ns = pair.now_ns + PROMPT_ACK_DELAY_NS;
     assert_eq!(pair.server.next_timeout(), Some(due_ns), "a start waits");
     assert!(!pair.server.must_send_now(due_ns - 1) && pair.server.must_send_now(due_ns));
     pair.now_ns = due_ns;
@@ -65,13 +65,13 @@ fn acknowledgements_wait_for_company() {
 }
 
 #[test]
-fn a_first_rate_is_acknowledged_soon_and_later_ones_when_there_is_time() {
+fn a_first_rate_is_acknowledged_promptly_and_later_ones_after_the_delay() {
     let mut pair = SessionPair::new();
     let flow = FlowId::new(0, 0);
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
     for (rate_bps, delay_ns) in [
-        (1_000_000, SOON_NS),
+        (1_000_000, PROMPT_ACK_DELAY_NS),
         (2_000_000, ServerConfig::default().ack_delay_ns),
     ] {
         pair.server.set_rate(pair.now_ns, flow, rate_bps).unwrap();
@@ -154,7 +154,10 @@ fn later_rates_wait_for_acknowledgements_where_many_are_out_and_only_the_newest_
         assert_eq!(pair.server_datagram(), None, "two are out");
     }
     // The second has asked for a prompt acknowledgement.
-    assert_eq!(pair.client.next_timeout(), Some(pair.now_ns + SOON_NS));
+    assert_eq!(
+        pair.client.next_timeout(),
+        Some(pair.now_ns + PROMPT_ACK_DELAY_NS)
+    );
     let before = pair.server.counters().rates_sent;
     pair.settle();
     assert_eq!(pair.server.counters().rates_sent, before + 1);
@@ -231,7 +234,7 @@ fn a_rate_that_was_lost_and_set_again_is_sent_again() {
     assert!(pair.server_datagram().is_some());
 }
 
-/// The client went through all generations between two polls of the server.
+/// The client uses all generations between two polls of the server.
 #[test]
 fn an_end_and_a_start_under_the_same_id_are_both_told() {
     let mut pair = SessionPair::new();

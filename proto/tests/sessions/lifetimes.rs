@@ -27,8 +27,8 @@ fn a_datagram_delayed_beyond_the_lease_is_neither_applied_nor_acknowledged() {
     assert_eq!(pair.client.counters().dropped_expired, 2);
 }
 
-/// An allocator that is overloaded answers after more than a lease: its hosts fall back to plain TCP, and keep
-/// their sessions, since connecting anew would cost it more than all else.
+/// An overloaded allocator answers after more than a lease. Its hosts fall back to plain TCP and
+/// keep their sessions, since new connections would cost it more.
 #[test]
 fn answers_that_take_longer_than_a_lease_keep_the_session_and_hold_no_rate() {
     let mut pair = SessionPair::new();
@@ -131,7 +131,7 @@ fn rates_renew_the_lease_so_that_no_keep_alive_is_needed() {
     assert_eq!(pair.client.counters().keep_alives_sent, before);
 }
 
-/// A pair with one flow at 1 Mbit/s, whose lease then ran out without a word.
+/// Makes a pair with one flow at 1 Mbit/s, whose lease then expired.
 fn lapsed() -> SessionPair {
     let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();

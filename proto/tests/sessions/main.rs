@@ -1,4 +1,4 @@
-//! What a pair of sessions does in cases that can be told one by one.
+//! Behaviour of a pair of sessions, case by case.
 
 mod bounds;
 mod control;

@@ -5,7 +5,7 @@ use ratewright_proto::client::{ClientConfig, ClientSession};
 use ratewright_proto::server::{ServerConfig, ServerSession};
 use ratewright_proto::{DatagramError, FlowId, VERSION};
 
-/// Everything that tells of a session's state, to show that nothing changed.
+/// All visible state of a session, to show that nothing changed.
 fn client_state(client: &ClientSession) -> String {
     let flows: Vec<_> = client.flows().collect();
     format!(
@@ -76,9 +76,9 @@ fn truncated_datagrams_change_nothing_but_a_counter() {
     assert_eq!(pair.rates().len(), 3);
 }
 
-/// QUIC and the sealed transport authenticate datagrams, so a flipped bit
-/// never comes from the wire; still, none may do harm: each is either refused
-/// and changes nothing, or is another valid datagram.
+/// QUIC and the sealed transport authenticate datagrams, so a flipped bit never comes from the
+/// wire. Still, none may do harm: each is refused and changes nothing, or is another valid
+/// datagram.
 #[test]
 fn flipped_bits_are_refused_or_mean_something_else() {
     let mut pair = SessionPair::new();

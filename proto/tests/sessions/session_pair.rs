@@ -106,9 +106,9 @@ impl SessionPair {
             .then_some(out)
     }
 
-    /// Exchanges datagrams until nobody has anything to say, acknowledgements
-    /// included.
+    /// Exchanges datagrams until both ends are idle, acknowledgements included.
     pub(crate) fn settle(&mut self) {
+        // Long enough for prompt and for delayed acknowledgements, and for their answers.
         for delay_ns in [MS, MS, ClientConfig::default().ack_delay_ns, MS] {
             self.now_ns += delay_ns;
             while let Some(bytes) = self.client_datagram() {
@@ -120,7 +120,7 @@ impl SessionPair {
         }
     }
 
-    /// What the client has to tell; it says before each whether there is one.
+    /// Takes the client's events, and checks that each was announced by `has_events`.
     pub(crate) fn client_events(&mut self) -> Vec<ClientEvent> {
         std::iter::from_fn(|| {
             let promised = self.client.has_events();
