@@ -2,20 +2,26 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`lab`] | a datacenter on one machine: checks, sites, control plane |
-//! | [`scenario`] | what the lab does with it |
+//! | [`run`] | a run from its first check to its clean-up |
+//! | [`report`] | results afterwards |
+//! | [`scenario`] | what the lab does with its network |
+//! | [`lab`] | checks, sites, control plane |
+//! | [`view`] | the picture meanwhile |
 //! | [`net`] | namespaces, links, queues, path choice |
 //! | [`traffic`] | plain TCP senders and receivers |
 //! | [`measure`] | what is measured, and the arithmetic on it |
-//! | [`report`], [`view`] | results afterwards, and the picture meanwhile |
 //! | [`reaper`], [`mod@proc`] | clean-up, processes of hosts |
+//! | [`options`], [`cancel`] | the command line, the user's wish to leave |
 
+pub mod cancel;
 pub mod lab;
 pub mod measure;
 pub mod net;
+pub mod options;
 pub mod proc;
 pub mod reaper;
 pub mod report;
+pub mod run;
 pub mod scenario;
 pub mod traffic;
 pub mod view;

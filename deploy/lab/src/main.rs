@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ratewright_cli::output;
-use ratewright_lab::lab::options::LabOptions;
+use ratewright_lab::options::LabOptions;
 use ratewright_lab::reaper::{self, Estate};
 use ratewright_lab::view::NobodyListens;
-use ratewright_lab::{lab, traffic};
+use ratewright_lab::{run, traffic};
 
 /// Build a datacenter on this machine, send real traffic through it, with and without Ratewright
 #[derive(Debug, Parser)]
@@ -55,9 +55,9 @@ fn main() -> ExitCode {
     let first = std::env::args_os().nth(1);
     let is_helper = first.is_some_and(|name| name.to_str().is_some_and(Helper::has_subcommand));
     let result = if is_helper {
-        run(Helper::parse())
+        run_helper(Helper::parse())
     } else {
-        lab::run(Cli::parse().options)
+        run::run(Cli::parse().options)
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(helper: Helper) -> Result<()> {
+fn run_helper(helper: Helper) -> Result<()> {
     match helper {
         Helper::LabTraffic => traffic::sender::run(),
         Helper::LabSink { ports } => traffic::sink::run(&ports),

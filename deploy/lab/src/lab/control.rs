@@ -10,10 +10,10 @@ use ratewright_cli::process::Process;
 use ratewright_topology::ecmp::EcmpConfig;
 use ratewright_topology::{Addressing, BigSwitch, Topology, TwoTierClos};
 
-use super::Lab;
-use super::options::Backend;
+use super::context::Lab;
 use super::site::{Site, ecmp_seed};
 use crate::net::plan::{HOSTS_V4, HOSTS_V6, Plan};
+use crate::options::Backend;
 use crate::proc::{self, Work};
 use ratewright_cli::{admin, certs};
 

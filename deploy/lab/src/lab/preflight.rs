@@ -6,8 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use ratewright_cli::tool;
 
-use super::options::{Backend, LabOptions};
 use crate::net::ns;
+use crate::options::{Backend, LabOptions};
 
 /// Programs of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Binaries {
 /// # Errors
 /// A line that says what to do.
 pub fn check(options: &LabOptions) -> Result<Binaries> {
-    if options.scenario == super::options::ScenarioKind::Mixed
+    if options.scenario == crate::options::ScenarioKind::Mixed
         && options.hosts.is_some_and(|n| n % 2 == 1 || n < 8)
     {
         bail!("mixed needs an even number of hosts, at least 8: they stand in two racks");

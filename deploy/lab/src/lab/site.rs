@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ratewright_cli::process::Process;
 
-use super::Lab;
+use super::context::Lab;
 use crate::measure::ports::PortSampler;
 use crate::measure::recording::Shared;
 use crate::net::build::Network;

@@ -8,8 +8,8 @@ use plotters::prelude::*;
 use ratewright_cli::clock::NS_PER_S;
 use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, OURS};
 
-use crate::lab::options::{LabOptions, ScenarioKind};
-use crate::scenario::{Outcome, Phase};
+use crate::options::{LabOptions, ScenarioKind};
+use crate::scenario::outcome::{Outcome, Phase};
 
 /// Draws the plot into `file`.
 ///

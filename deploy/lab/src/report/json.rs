@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::lab::options::LabOptions;
-use crate::scenario::Outcome;
+use crate::options::LabOptions;
 use crate::scenario::figures::Figures;
+use crate::scenario::outcome::Outcome;
 
 /// The commit that this program was built from.
 pub use ratewright_simfabric::report::commit::COMMIT;

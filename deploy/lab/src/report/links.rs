@@ -7,9 +7,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, OURS};
 
-use crate::lab::options::LabOptions;
-use crate::scenario::links::LinkRow;
-use crate::scenario::{Outcome, Phase};
+use crate::options::LabOptions;
+use crate::scenario::figures::LinkRow;
+use crate::scenario::outcome::{Outcome, Phase};
 
 /// Draws the plot into `file`.
 ///

@@ -23,37 +23,36 @@ pub mod usage;
 use anyhow::{Context, Result};
 use ratewright_cli::output;
 
-use crate::lab::Lab;
-use crate::lab::options::ScenarioKind;
-use crate::scenario::Outcome;
+use crate::options::{LabOptions, ScenarioKind};
+use crate::scenario::outcome::Outcome;
 use crate::view::NobodyListens;
 
 /// Writes the results file and the plot and prints the summary.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn publish(lab: &Lab, outcome: &Outcome) -> Result<()> {
-    let path = lab.options.json_path();
+pub fn publish(options: &LabOptions, outcome: &Outcome) -> Result<()> {
+    let path = options.json_path();
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("creating {}", directory.display()))?;
     }
-    let results = json::Results::new(&lab.options, outcome);
+    let results = json::Results::new(options, outcome);
     let text = serde_json::to_string_pretty(&results).context("writing the results")?;
     std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
     let picture = path.with_extension("svg");
-    match lab.options.scenario {
+    match options.scenario {
         ScenarioKind::Coflow | ScenarioKind::Safety => {
-            cdf::draw(&picture, &lab.options, outcome)?;
+            cdf::draw(&picture, options, outcome)?;
         }
-        ScenarioKind::Use => usage::draw(&picture, &lab.options, outcome)?,
-        ScenarioKind::Links => links::draw(&picture, &lab.options, outcome)?,
-        _ => plot::draw(&picture, &lab.options, outcome)?,
+        ScenarioKind::Use => usage::draw(&picture, options, outcome)?,
+        ScenarioKind::Links => links::draw(&picture, options, outcome)?,
+        _ => plot::draw(&picture, options, outcome)?,
     }
-    let table = match lab.options.scenario {
+    let table = match options.scenario {
         ScenarioKind::Safety => table::safety(outcome),
         ScenarioKind::Links => table::links(outcome),
-        _ => table::summary(&lab.options, outcome),
+        _ => table::summary(options, outcome),
     };
     let mut text = format!("\n{table}\n");
     if let Some(phase) = &outcome.with

@@ -10,11 +10,11 @@ use plotters::prelude::*;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S};
 use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, REFERENCE};
 
-use crate::lab::options::{LabOptions, ScenarioKind};
 use crate::measure::recording::Recording;
 use crate::measure::stats::jain;
 use crate::measure::windows::active_rates;
-use crate::scenario::{Outcome, Phase};
+use crate::options::{LabOptions, ScenarioKind};
+use crate::scenario::outcome::{Outcome, Phase};
 use crate::traffic::protocol::BIN_NS;
 
 const WIDTH: u32 = 1_400;

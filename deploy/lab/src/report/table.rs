@@ -3,10 +3,10 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 
-use crate::lab::options::{LabOptions, ScenarioKind};
+use crate::options::{LabOptions, ScenarioKind};
+use crate::scenario::figures::LinkRow;
 use crate::scenario::figures::{Figures, WeightRate};
-use crate::scenario::links::LinkRow;
-use crate::scenario::{Outcome, Phase};
+use crate::scenario::outcome::{Outcome, Phase};
 
 /// How one figure is printed.
 type Show = fn(&Figures) -> Option<String>;

@@ -8,9 +8,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, OURS, REFERENCE};
 
-use crate::lab::options::LabOptions;
-use crate::scenario::usage::Course;
-use crate::scenario::{Outcome, Phase};
+use crate::options::LabOptions;
+use crate::scenario::figures::Course;
+use crate::scenario::outcome::{Outcome, Phase};
 
 const PANEL: (u32, u32) = (470, 420);
 const HEAD: u32 = 64;

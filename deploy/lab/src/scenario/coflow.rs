@@ -11,8 +11,9 @@ use anyhow::{Result, bail};
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
 use super::figures::{Completion, Figures, FirstPaced, Quantiles, round};
-use super::{Outcome, Phase, many_to_one};
-use crate::lab::Lab;
+use super::outcome::{Outcome, Phase};
+use super::phases::many_to_one;
+use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
 use crate::measure::stats::percentile;

@@ -12,14 +12,15 @@ use anyhow::{Context, Result, bail};
 use ratewright_cli::clock::{NS_PER_MS, now_ns};
 
 use super::figures::{Figures, Outage, round};
-use super::{Outcome, many_to_one, phases};
-use crate::lab::Lab;
+use super::outcome::Outcome;
+use super::phases::{many_to_one, phases};
+use crate::lab::context::Lab;
 use crate::lab::control::{Control, LEASE_MS};
-use crate::lab::options::Backend;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
 use crate::measure::sockdiag::SockDiag;
 use crate::measure::stats::{median, minimum};
 use crate::measure::windows::{fair_from, settled_jain, utilization_active, utilization_windows};
+use crate::options::Backend;
 use crate::traffic::protocol::Behaviour;
 
 const DEFAULT_HOSTS: usize = 9;

@@ -9,8 +9,9 @@ use anyhow::{Result, bail};
 use ratewright_cli::clock::{NS_PER_MS, now_ns};
 
 use super::figures::{Figures, round};
-use super::{Outcome, many_to_one, phases};
-use crate::lab::Lab;
+use super::outcome::Outcome;
+use super::phases::{many_to_one, phases};
+use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
 use crate::measure::recording::Recording;

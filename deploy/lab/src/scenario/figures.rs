@@ -3,9 +3,6 @@
 
 use serde::Serialize;
 
-use super::links::LinkRow;
-use super::safety::SafetyRow;
-use super::usage::{Courses, OnOff, Redistributed, Rise};
 use crate::measure::stats::{median, minimum, percentile};
 
 /// One phase's figures.
@@ -164,6 +161,98 @@ pub struct WeightRate {
     /// Mean payload rate of the long flows of this weight.
     pub rate_mbps: f64,
 }
+
+/// One speed and number of flows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LinkRow {
+    /// What the topology says; without Ratewright, plain TCP in the same turns.
+    pub link_mbps: u32,
+    /// Flows at a time.
+    pub flows: usize,
+    /// Payload received, median of the runs.
+    pub payload_gbps: f64,
+    /// Over the payload of the link's rate; null without Ratewright, where nothing limits it.
+    pub of_rate: Option<f64>,
+    /// Processor time of the whole machine per bit of payload, median of the runs, in picoseconds.
+    pub processor_ps_per_bit: f64,
+    /// How many runs.
+    pub runs: usize,
+}
+
+/// One row of the results: all runs of a back end, a fate and an address family.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SafetyRow {
+    /// Back end of the daemons; without Ratewright, that whose network it is.
+    pub backend: &'static str,
+    /// `leased`, `lapsed`, `released`; `cubic` without Ratewright.
+    pub fate: &'static str,
+    /// 4 or 6.
+    pub family: u8,
+    /// How many runs.
+    pub runs: usize,
+    /// Connections in all.
+    pub connections: usize,
+    /// Those that had not ended when patience did.
+    pub unfinished: usize,
+    /// Those that broke.
+    pub broken: usize,
+    /// Bytes that were written, or were to be written, and never read by the receiver.
+    pub missing_bytes: u64,
+    /// Connections that were seen in back-off without sending data.
+    pub silent_backoff: usize,
+    /// Times from connecting until the receiver had everything.
+    pub completion_s: Option<Quantiles>,
+    /// The times themselves.
+    #[serde(skip)]
+    pub samples_s: Vec<f64>,
+}
+
+/// Times until what a receiver no longer used was with others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Redistributed {
+    /// Median in milliseconds; null if it took longer than was waited for.
+    pub p50: Option<f64>,
+    /// Largest; null likewise.
+    pub max: Option<f64>,
+    /// How many times it was tried.
+    pub count: usize,
+    /// How many times it took longer than was waited for.
+    pub never: usize,
+    /// Every time for a receiver that is stopped; null where it took longer.
+    pub stopped: Vec<Option<f64>>,
+    /// Likewise for one that loses power.
+    pub unplugged: Vec<Option<f64>>,
+    /// Likewise for one that reads slowly.
+    pub slow: Vec<Option<f64>>,
+}
+
+/// What a source that comes and goes got.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct OnOff {
+    /// How long it sends.
+    pub on_ms: u64,
+    /// How long it rests.
+    pub off_ms: u64,
+    /// Its rate while it had something to send, over its fair share (what the link leaves of it included).
+    pub share: f64,
+}
+
+/// Times from a rise of demand until the rate was within 5 % of fair.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Rise {
+    /// Median in milliseconds.
+    pub p50: f64,
+    /// 99th percentile; that of a rate that was never fair is how long it was waited for.
+    pub p99: f64,
+    /// How many rises.
+    pub count: usize,
+}
+
+/// The reader's rate around a stall: (seconds after it, Mbit/s).
+pub type Course = Vec<(f64, f64)>;
+
+/// Courses by the kind of stall, one of each for the picture.
+pub type Courses = Vec<(&'static str, Course)>;
 
 /// Rounds to four decimals, so that results can be read.
 #[must_use]

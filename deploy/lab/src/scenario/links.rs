@@ -9,9 +9,10 @@ use std::time::Duration;
 use anyhow::Result;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
-use super::figures::{Figures, round};
-use super::{Outcome, Phase, capacities};
-use crate::lab::Lab;
+use super::figures::{Figures, LinkRow, round};
+use super::outcome::{Outcome, Phase};
+use super::phases::capacities;
+use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
 use crate::measure::processor::busy_s;
@@ -31,23 +32,6 @@ const MEASURED: Duration = Duration::from_secs(4);
 const REST_NS: u64 = 300 * NS_PER_MS;
 const REPORT_LAG_NS: u64 = 120 * NS_PER_MS;
 const ABORT_PATIENCE: Duration = Duration::from_secs(10);
-
-/// One speed and number of flows.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct LinkRow {
-    /// What the topology says; without Ratewright, plain TCP in the same turns.
-    pub link_mbps: u32,
-    /// Flows at a time.
-    pub flows: usize,
-    /// Payload received, median of the runs.
-    pub payload_gbps: f64,
-    /// Over the payload of the link's rate; null without Ratewright, where nothing limits it.
-    pub of_rate: Option<f64>,
-    /// Processor time of the whole machine per bit of payload, median of the runs, in picoseconds.
-    pub processor_ps_per_bit: f64,
-    /// How many runs.
-    pub runs: usize,
-}
 
 #[derive(Default)]
 struct Samples {

@@ -13,8 +13,9 @@ use rand_pcg::Pcg64Mcg;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
 use super::figures::{Figures, Quantiles, WeightRate, round};
-use super::{Outcome, capacities, phases};
-use crate::lab::Lab;
+use super::outcome::Outcome;
+use super::phases::{capacities, phases};
+use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
 use crate::measure::recording::Recording;

@@ -12,16 +12,17 @@ use anyhow::Result;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 use ratewright_cli::process::Process;
 
-use super::figures::{Figures, Quantiles};
-use super::{Outcome, Phase, with_offload};
-use crate::lab::Lab;
+use super::figures::{Figures, Quantiles, SafetyRow};
+use super::outcome::{Outcome, Phase};
+use super::phases::with_offload;
+use crate::lab::context::Lab;
 use crate::lab::control::Control;
-use crate::lab::options::{Backend, Fate};
 use crate::lab::preflight::working_backends;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
 use crate::measure::backoff::BackoffWatch;
 use crate::measure::recording::Recording;
 use crate::net::plan::Plan;
+use crate::options::{Backend, Fate};
 use crate::traffic::protocol::{Behaviour, HEADER_BYTES, Writing};
 
 const SENDER: usize = 0;
@@ -43,34 +44,6 @@ const LIMIT_BPS: (f64, f64) = (0.2e6, 2e6);
 const WRITE_EVERY_NS: u64 = 20 * NS_PER_MS;
 /// TCP payload in an Ethernet frame: 1428 of 1514 bytes over IPv6, with timestamps.
 const PAYLOAD_SHARE: f64 = 1428.0 / 1514.0;
-
-/// One row of the results: all runs of a back end, a fate and an address family.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct SafetyRow {
-    /// Back end of the daemons; without Ratewright, that whose network it is.
-    pub backend: &'static str,
-    /// `leased`, `lapsed`, `released`; `cubic` without Ratewright.
-    pub fate: &'static str,
-    /// 4 or 6.
-    pub family: u8,
-    /// How many runs.
-    pub runs: usize,
-    /// Connections in all.
-    pub connections: usize,
-    /// Those that had not ended when patience did.
-    pub unfinished: usize,
-    /// Those that broke.
-    pub broken: usize,
-    /// Bytes that were written, or were to be written, and never read by the receiver.
-    pub missing_bytes: u64,
-    /// Connections that were seen in back-off without sending data.
-    pub silent_backoff: usize,
-    /// Times from connecting until the receiver had everything.
-    pub completion_s: Option<Quantiles>,
-    /// The times themselves.
-    #[serde(skip)]
-    pub samples_s: Vec<f64>,
-}
 
 impl SafetyRow {
     fn new(backend: Backend, fate: Option<Fate>, v6: bool) -> SafetyRow {

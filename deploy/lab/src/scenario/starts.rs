@@ -10,8 +10,9 @@ use anyhow::{Context, Result, bail};
 use ratewright_cli::clock::{NS_PER_MS, now_ns};
 
 use super::figures::{Figures, FirstPaced, round};
-use super::{Outcome, Phase, capacities, finish};
-use crate::lab::Lab;
+use super::outcome::{Outcome, Phase};
+use super::phases::{capacities, finish};
+use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
 use crate::net::plan::Plan;

@@ -16,9 +16,10 @@ use anyhow::{Result, bail};
 use nix::sys::signal::Signal;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
-use super::figures::{Figures, round};
-use super::{Outcome, Phase, with_offload};
-use crate::lab::Lab;
+use super::figures::{Course, Courses, Figures, OnOff, Redistributed, Rise, round};
+use super::outcome::{Outcome, Phase};
+use super::phases::with_offload;
+use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
 use crate::measure::recording::{PortRecord, Recording};
@@ -72,47 +73,6 @@ const REACHED_BINS: u64 = 5;
 /// What the allocator leaves of a link (its notification threshold).
 const DERATING: f64 = 0.99;
 
-/// Times until what a receiver no longer used was with others.
-#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
-pub struct Redistributed {
-    /// Median in milliseconds; null if it took longer than was waited for.
-    pub p50: Option<f64>,
-    /// Largest; null likewise.
-    pub max: Option<f64>,
-    /// How many times it was tried.
-    pub count: usize,
-    /// How many times it took longer than was waited for.
-    pub never: usize,
-    /// Every time for a receiver that is stopped; null where it took longer.
-    pub stopped: Vec<Option<f64>>,
-    /// Likewise for one that loses power.
-    pub unplugged: Vec<Option<f64>>,
-    /// Likewise for one that reads slowly.
-    pub slow: Vec<Option<f64>>,
-}
-
-/// What a source that comes and goes got.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct OnOff {
-    /// How long it sends.
-    pub on_ms: u64,
-    /// How long it rests.
-    pub off_ms: u64,
-    /// Its rate while it had something to send, over its fair share (what the link leaves of it included).
-    pub share: f64,
-}
-
-/// Times from a rise of demand until the rate was within 5 % of fair.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Rise {
-    /// Median in milliseconds.
-    pub p50: f64,
-    /// 99th percentile; that of a rate that was never fair is how long it was waited for.
-    pub p99: f64,
-    /// How many rises.
-    pub count: usize,
-}
-
 /// The three ways not to use one's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stall {
@@ -140,12 +100,6 @@ impl Stall {
         }
     }
 }
-
-/// The reader's rate around a stall: (seconds after it, Mbit/s).
-pub type Course = Vec<(f64, f64)>;
-
-/// Courses by the kind of stall, one of each for the picture.
-pub type Courses = Vec<(&'static str, Course)>;
 
 #[derive(Default)]
 struct Measured {

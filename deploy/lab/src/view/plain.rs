@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratewright_cli::clock::{self, NS_PER_MS, NS_PER_S, now_ns};
 use ratewright_cli::output;
 
-use super::{Live, moment};
+use super::live::{Live, Moment, moment};
 
 const EVERY_NS: u64 = NS_PER_S;
 /// More flows than this are summed up.
@@ -63,7 +63,7 @@ pub fn show(live: &Live, stop: &AtomicBool) -> io::Result<()> {
     }
 }
 
-fn summary(moment: &super::Moment) -> String {
+fn summary(moment: &Moment) -> String {
     let rates = if moment.flows.len() <= MAX_FLOWS_SHOWN {
         let each: Vec<String> = moment
             .flows

@@ -16,8 +16,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Gauge, Paragraph, Sparkline};
 use ratewright_cli::clock::now_ns;
 
-use super::{Live, Moment, Stage, moment};
-use crate::lab::Cancel;
+use super::live::{Live, Moment, Stage, moment};
+use crate::cancel::Cancel;
 
 const FRAME: Duration = Duration::from_millis(100);
 const HISTORY: usize = 120;

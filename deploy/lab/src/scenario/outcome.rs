@@ -1,0 +1,45 @@
+//! The outcome of a run: the figures and measurements of its phases.
+
+use super::figures::Figures;
+use crate::measure::recording::Recording;
+
+/// What one phase left.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    /// The scenario's figures.
+    pub figures: Figures,
+    /// Everything measured, for the plot.
+    pub recording: Recording,
+    /// Microseconds from a flowlet's first byte to its first paced transmission.
+    pub first_paced_us: Vec<f64>,
+}
+
+/// What a run left.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The back end that the daemons used.
+    pub backend: String,
+    /// With what the scenario shows: Ratewright, or its control datagrams ahead of data.
+    pub with: Option<Phase>,
+    /// Without it: the kernel's Cubic alone, or control datagrams that wait with data.
+    pub without: Option<Phase>,
+}
+
+impl Outcome {
+    /// Sorts phases by whether they were run with Ratewright.
+    pub(super) fn of(backend: String, phases: impl Iterator<Item = (bool, Phase)>) -> Self {
+        let mut outcome = Self {
+            backend,
+            with: None,
+            without: None,
+        };
+        for (with, phase) in phases {
+            if with {
+                outcome.with = Some(phase);
+            } else {
+                outcome.without = Some(phase);
+            }
+        }
+        outcome
+    }
+}

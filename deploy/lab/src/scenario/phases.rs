@@ -1,0 +1,105 @@
+//! Phases with and without Ratewright, and the networks that several scenarios build for them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use ratewright_cli::clock;
+
+use super::figures::{Figures, FirstPaced};
+use super::outcome::{Outcome, Phase};
+use crate::lab::context::Lab;
+use crate::lab::control::Control;
+use crate::lab::site::Site;
+use crate::net::plan::{Capacities, Plan};
+use crate::options::Backend;
+
+/// Capacities as the command line has them.
+pub(super) fn capacities(lab: &Lab) -> Capacities {
+    Capacities {
+        host_bps: lab.options.link_bps(),
+        fabric_bps: lab.options.link_bps() * 2,
+        buffer_bytes: u64::from(lab.options.buffer_kib) * 1024,
+        shape_hosts: lab.options.backend != Backend::TcHtb,
+        shape_links: true,
+        control_dscp: lab.options.control_dscp,
+        burst_bytes: None,
+        offload: false,
+    }
+}
+
+/// As [`capacities`], of links with bursts of 16 KiB and of devices with segmentation offload: what
+/// the hosts send is the size that TCP chooses.
+pub(super) fn with_offload(lab: &Lab, backend: Backend) -> Capacities {
+    Capacities {
+        shape_hosts: backend != Backend::TcHtb,
+        burst_bytes: Some(16 * 1024),
+        offload: true,
+        ..capacities(lab)
+    }
+}
+
+/// One switch; all hosts but the last send to the last.
+pub(super) fn many_to_one(lab: &Lab, name: &'static str, hosts: usize) -> Result<Site> {
+    let senders: Vec<usize> = (0..hosts - 1).collect();
+    let mut site = Site::build(
+        lab,
+        name,
+        Plan::big_switch(hosts, capacities(lab)),
+        &senders,
+        &[hosts - 1],
+    )?;
+    site.watch_ports(&[hosts - 1])?;
+    Ok(site)
+}
+
+/// Runs the phases that the command line asks for, the baseline first. `work` is given the phase's
+/// site and, in the phase with Ratewright, its control plane.
+pub(super) fn phases(
+    lab: &Lab,
+    build: impl Fn(&'static str) -> Result<Site>,
+    policy: &str,
+    mut work: impl FnMut(&mut Site, Option<&mut Control>) -> Result<Figures>,
+) -> Result<Outcome> {
+    let mut outcome = Outcome {
+        backend: lab.options.backend.name().to_owned(),
+        with: None,
+        without: None,
+    };
+    if !lab.options.no_baseline {
+        lab.live.say("building the network for the baseline");
+        let mut site = build("base")?;
+        lab.live
+            .phase("without Ratewright (Cubic)", &site.recording);
+        let figures = work(&mut site, None)?;
+        outcome.without = Some(finish(site, figures, Vec::new()));
+    }
+    if !lab.options.only_baseline {
+        lab.live.say("building the network for Ratewright");
+        let mut site = build("with")?;
+        lab.live.say("starting the allocator and the daemons");
+        let mut control = Control::start(lab, &site, policy)?;
+        outcome.backend = control.backend().unwrap_or(outcome.backend);
+        lab.live.phase(
+            &format!("with Ratewright ({})", outcome.backend),
+            &site.recording,
+        );
+        let figures = work(&mut site, Some(&mut control))?;
+        // Daemons report in batches: what they measured last must have arrived.
+        lab.sleep_until(clock::now_ns() + Duration::from_millis(200).as_nanos() as u64)?;
+        let samples = control.first_paced_us();
+        control.stop();
+        outcome.with = Some(finish(site, figures, samples));
+    }
+    Ok(outcome)
+}
+
+pub(super) fn finish(site: Site, mut figures: Figures, first_paced_us: Vec<f64>) -> Phase {
+    let recording = site.recording.lock().clone();
+    site.tear_down();
+    figures.first_paced_us = FirstPaced::of(&first_paced_us);
+    Phase {
+        figures,
+        recording,
+        first_paced_us,
+    }
+}
