@@ -1,25 +1,24 @@
 //! `ratewright-bench engine`: how long an iteration of the parallel engine takes on this machine.
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::engine::parallel::{
     Layout, MOST_WORKERS, ParallelEngine, ParallelOptions, Simd,
 };
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine, pin_current_thread,
+    EngineConfig, EngineEvent, FlowSpec, RateEngine, ReferenceEngine, pin_current_thread,
 };
 use ratewright_allocator::num::utility::{Class, ClassTable};
 use ratewright_cli::clock::now_ns;
 use ratewright_cli::process::resident_bytes;
 use ratewright_simfabric::report::commit::COMMIT;
-use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
+use ratewright_topology::{ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
 
 use super::bytes::BytesPerFlow;
+use super::engine_options::EngineOptions;
+use super::engine_traffic::EngineTraffic;
 use super::iterations::{Counts, OfEvents, Phases, Quantiles, Run, iterate, per_second};
 use super::sweep::print_json;
 
@@ -40,56 +39,6 @@ const REFERENCE_ITERATIONS: usize = 4_000;
 /// Flows and iterations that are taken, at most: all of them are kept in memory.
 pub(super) const MOST_FLOWS: usize = 10_000_000;
 const MOST_ITERATIONS: usize = 10_000_000;
-
-/// Options.
-#[derive(Debug, Clone, Args)]
-pub struct EngineOptions {
-    /// Hosts
-    #[arg(long, default_value_t = 4_608)]
-    pub hosts: u32,
-    /// Flows between random hosts of different racks
-    #[arg(long, default_value_t = 49_152)]
-    pub flows: usize,
-    /// Tiers of the network
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
-    pub tiers: u8,
-    /// Hosts of a rack
-    #[arg(long, default_value_t = 48)]
-    pub rack_hosts: u32,
-    /// Spines, or aggregation switches of a pod
-    #[arg(long, default_value_t = 16)]
-    pub spines: u32,
-    /// Blocks of racks, a power of two; if not given, as many as the flows need
-    #[arg(long)]
-    pub blocks: Option<u32>,
-    /// Workers, at most the square of the blocks
-    #[arg(long, default_value_t = 1)]
-    pub workers: usize,
-    /// Flowlets that start, and as many that end, in a second
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    pub churn: f64,
-    /// The share of flows with a demand, half of what they have without; the plain case is measured in turns
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    pub capped: f64,
-    /// Log classes of weights 1, 2, 4 and so on, the flows spread over them; the plain case is measured in turns
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
-    pub classes: u8,
-    /// Iterations
-    #[arg(long, default_value_t = 10_000)]
-    pub iterations: usize,
-    /// The instruction set: scalar, avx2 or avx512; the best there is if not given
-    #[arg(long)]
-    pub simd: Option<String>,
-    /// Seed of the flows
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Compare the rates at rest with the f64 reference's, which takes a while
-    #[arg(long)]
-    pub against_reference: bool,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// The results.
 #[derive(Debug, Clone, Serialize)]
@@ -268,64 +217,6 @@ pub(super) fn build(
     Ok((engine, blocks))
 }
 
-/// Makes flows between random hosts of different racks.
-pub(super) struct Traffic<'a> {
-    topology: &'a Topology,
-    random: Pcg64Mcg,
-    started: u64,
-    ended: u64,
-    classes: u8,
-}
-
-impl<'a> Traffic<'a> {
-    pub(super) fn new(topology: &'a Topology, seed: u64) -> Self {
-        Self {
-            topology,
-            random: Pcg64Mcg::seed_from_u64(seed),
-            started: 0,
-            ended: 0,
-            classes: 1,
-        }
-    }
-
-    /// Spreads flows over so many classes.
-    fn over_classes(mut self, classes: u8) -> Self {
-        self.classes = classes;
-        self
-    }
-
-    /// Another flow starts. Keys count up from 0.
-    pub(super) fn start(&mut self) -> Result<EngineEvent> {
-        let hosts = self.topology.hosts().len() as u32;
-        let rack = |host: u32| self.topology.hosts()[host as usize].rack;
-        let source = self.random.random_range(0..hosts);
-        let destination = loop {
-            let host = self.random.random_range(0..hosts);
-            if rack(host) != rack(source) {
-                break host;
-            }
-        };
-        let choice = PathChoice::Hash(self.random.random());
-        let path = self
-            .topology
-            .path(HostId(source), HostId(destination), choice)?;
-        self.started += 1;
-        Ok(EngineEvent::Start(FlowSpec {
-            key: FlowKey(self.started - 1),
-            links: path.iter().map(|link| link.0).collect(),
-            class: ((self.started - 1) % u64::from(self.classes)) as u8,
-            weight: 1.0,
-            demand_bps: f64::INFINITY,
-        }))
-    }
-
-    /// The oldest flow ends.
-    pub(super) fn end(&mut self) -> EngineEvent {
-        self.ended += 1;
-        EngineEvent::End(FlowKey(self.ended - 1))
-    }
-}
-
 /// Runs it.
 ///
 /// # Errors
@@ -452,7 +343,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
     let topology = network(options)?;
     let capacities = capacities_bps(&topology);
     let config = config(options);
-    let mut traffic = Traffic::new(&topology, options.seed).over_classes(options.classes);
+    let mut traffic = EngineTraffic::new(&topology, options.seed).over_classes(options.classes);
     let starts: Vec<EngineEvent> = (0..options.flows)
         .map(|_| traffic.start())
         .collect::<Result<_>>()?;
@@ -562,7 +453,7 @@ fn measure_in_turns(
     options: &EngineOptions,
     topology: &Topology,
     capacities: &[f64],
-    (engine, traffic): (&mut ParallelEngine, &mut Traffic<'_>),
+    (engine, traffic): (&mut ParallelEngine, &mut EngineTraffic<'_>),
 ) -> Result<(Run, PlainCase)> {
     let turns = TURNS.min(options.iterations);
     let of_turn = EngineOptions {
@@ -574,7 +465,7 @@ fn measure_in_turns(
         classes: 1,
         ..of_turn.clone()
     };
-    let mut plain_traffic = Traffic::new(topology, options.seed);
+    let mut plain_traffic = EngineTraffic::new(topology, options.seed);
     let (mut plain, _) = build(&of_plain, topology, capacities)?;
     for _ in 0..options.flows {
         plain.apply(plain_traffic.start()?)?;

@@ -7,7 +7,8 @@ use ratewright_allocator::engine::parallel::{ParallelEngine, PhaseNanos};
 use ratewright_cli::clock::{NS_PER_S, now_ns};
 use serde::Serialize;
 
-use super::engine::{EngineOptions, Traffic};
+use super::engine_options::EngineOptions;
+use super::engine_traffic::EngineTraffic;
 
 /// Iterations between two changes of one flow, without which the engine would come to rest and
 /// have nothing to measure. Their own time counts only with `--churn`.
@@ -108,7 +109,7 @@ fn interruptions() -> i64 {
 pub(super) fn iterate(
     options: &EngineOptions,
     engine: &mut ParallelEngine,
-    traffic: &mut Traffic<'_>,
+    traffic: &mut EngineTraffic<'_>,
 ) -> Result<Run> {
     let mut samples: Vec<Sample> = Vec::with_capacity(options.iterations);
     engine.time_phases(true);

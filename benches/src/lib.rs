@@ -7,6 +7,7 @@
 //! | [`normalizer`] | what normalisers leave of the optimal throughput, against load |
 //! | [`convergence`] | how fast rates are right again after flows were replaced, by step rule |
 //! | [`engine`] | how long an iteration of the parallel engine takes, part by part |
+//! | [`engine_options`] | its command line |
 //! | [`scaling`] | the same for Flowtune's table of sizes, by blocks and workers, with peers |
 //! | [`changes`] | how long the parallel engine pauses over a change of the network |
 //! | [`peers`] | other ways to share a network |
@@ -20,6 +21,8 @@ pub mod changes;
 pub mod chart;
 pub mod convergence;
 pub mod engine;
+pub mod engine_options;
+mod engine_traffic;
 mod iterations;
 pub mod normalizer;
 pub mod over_allocation;

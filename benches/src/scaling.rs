@@ -13,7 +13,9 @@ use ratewright_simfabric::report::commit::COMMIT;
 use serde::Serialize;
 
 use super::chart::{Chart, Line, Panel};
-use super::engine::{EngineOptions, Traffic, build, capacities_bps, measure, network};
+use super::engine::{build, capacities_bps, measure, network};
+use super::engine_options::EngineOptions;
+use super::engine_traffic::EngineTraffic;
 use super::iterations::Quantiles;
 use super::peers::{CLARABEL, MAX_MIN, PeerFigures, Problem};
 use super::sweep::{announce, print_json};
@@ -259,7 +261,7 @@ fn problem(options: &EngineOptions) -> Result<Problem> {
     let topology = network(options)?;
     let capacities = capacities_bps(&topology);
     let (mut engine, _) = build(options, &topology, &capacities)?;
-    let mut traffic = Traffic::new(&topology, options.seed);
+    let mut traffic = EngineTraffic::new(&topology, options.seed);
     let mut paths: Vec<LinkPath> = Vec::new();
     for _ in 0..options.flows {
         let event = traffic.start()?;
