@@ -63,7 +63,7 @@ struct Change {
 
 /// The results file.
 #[derive(Debug, Clone, Serialize)]
-struct Results {
+struct ChangesResults {
     commit: &'static str,
     seed: u64,
     hosts: usize,
@@ -76,7 +76,7 @@ struct Results {
 }
 
 /// The network, its flows and the engine.
-struct World {
+struct EngineScene {
     topology: Topology,
     engine: ParallelEngine,
     /// By flow: its hosts and its hash.
@@ -132,8 +132,8 @@ pub fn run(options: &ChangesOptions) -> Result<()> {
     Ok(())
 }
 
-fn measure(options: &ChangesOptions) -> Result<Results> {
-    let mut world = World::new(options)?;
+fn measure(options: &ChangesOptions) -> Result<ChangesResults> {
+    let mut world = EngineScene::new(options)?;
     let mut changes = Vec::new();
     let replaced = world.replace_first()?;
     let one = world.carry_out("one flow is replaced", replaced)?;
@@ -173,7 +173,7 @@ fn measure(options: &ChangesOptions) -> Result<Results> {
     changes.push(world.carry_out("every tenth flow has a demand", demands)?);
     let events = world.another_topology(options.racks + 1)?;
     changes.push(world.carry_out("another topology, all flows anew", events)?);
-    Ok(Results {
+    Ok(ChangesResults {
         commit: COMMIT,
         seed: options.seed,
         hosts: world.topology.hosts().len(),
@@ -202,7 +202,7 @@ fn capacities_bps(topology: &Topology) -> Vec<f64> {
         .collect()
 }
 
-impl World {
+impl EngineScene {
     fn new(options: &ChangesOptions) -> Result<Self> {
         let topology = network(options.racks)?;
         check_workers(&topology, options.workers)?;

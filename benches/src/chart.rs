@@ -10,7 +10,7 @@ use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, REFERENC
 
 /// A line of a panel.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct ChartLine {
     /// In the legend.
     pub name: String,
     /// Colour, by index; lines that belong together share one.
@@ -47,7 +47,7 @@ pub struct Panel {
     /// A vertical reference line.
     pub at_x: Option<(f64, String)>,
     /// The lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 /// A chart.
@@ -69,7 +69,7 @@ const LEGEND_COLUMNS: i32 = 3;
 /// Room above the legend.
 const LEGEND_GAP: i32 = 18;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type ChartArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 impl Chart {
     /// Draws the chart into `file`.
@@ -103,7 +103,7 @@ impl Chart {
 }
 
 impl Panel {
-    fn render(&self, area: &Area<'_>) -> Result<(), Box<dyn std::error::Error>> {
+    fn render(&self, area: &ChartArea<'_>) -> Result<(), Box<dyn std::error::Error>> {
         let rows = (self.lines.len() as i32 + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
         let legend_height = rows * LEGEND_ROW + LEGEND_GAP;
         let (plot, legend) = area.split_vertically(HEIGHT - HEAD - legend_height as u32);
@@ -116,7 +116,11 @@ impl Panel {
         self.legend(&legend)
     }
 
-    fn lines_on<Y>(&self, area: &Area<'_>, y_range: Y) -> Result<(), Box<dyn std::error::Error>>
+    fn lines_on<Y>(
+        &self,
+        area: &ChartArea<'_>,
+        y_range: Y,
+    ) -> Result<(), Box<dyn std::error::Error>>
     where
         Y: plotters::coord::ranged1d::AsRangedCoord<Value = f64>,
         Y::CoordDescType: plotters::coord::ranged1d::ValueFormatter<f64>,
@@ -189,7 +193,7 @@ impl Panel {
         name.cloned().unwrap_or_default()
     }
 
-    fn legend(&self, area: &Area<'_>) -> Result<(), Box<dyn std::error::Error>> {
+    fn legend(&self, area: &ChartArea<'_>) -> Result<(), Box<dyn std::error::Error>> {
         let column = (PANEL_WIDTH as i32 - 80) / LEGEND_COLUMNS;
         let rows = (self.lines.len() as i32 + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
         for (i, line) in self.lines.iter().enumerate() {
@@ -214,7 +218,7 @@ impl Panel {
     }
 }
 
-impl Line {
+impl ChartLine {
     /// Dashed lines often lie on or near a plain one of their colour: rings around its dots.
     fn dot(&self) -> (i32, ShapeStyle) {
         let colour = style::colour(self.colour);

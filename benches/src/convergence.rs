@@ -17,7 +17,7 @@ use ratewright_simfabric::report::commit::COMMIT;
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
 
-use super::chart::{Chart, Line, Panel};
+use super::chart::{Chart, ChartLine, Panel};
 use super::engine::{MOST_FLOWS, check_workers};
 use super::sweep::{announce, print_json};
 
@@ -64,7 +64,7 @@ const MOST_ITERATIONS: usize = 10_000;
 
 /// The results file.
 #[derive(Debug, Clone, Serialize)]
-struct Results {
+struct ConvergenceResults {
     /// Commit of the program.
     commit: &'static str,
     /// Seed of the first case.
@@ -116,7 +116,7 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
         announce(file);
     }
     if options.json {
-        return print_json(&Results {
+        return print_json(&ConvergenceResults {
             commit: COMMIT,
             seed: options.seed,
             convergence: result,
@@ -204,7 +204,7 @@ const DRAWN: [&str; 9] = [
 const LAST_TIME: f64 = 8.0;
 
 fn chart(result: &Convergence) -> Chart {
-    let line = |rule: &RuleFigures, colour: usize, y: fn(f64, f64) -> f64| Line {
+    let line = |rule: &RuleFigures, colour: usize, y: fn(f64, f64) -> f64| ChartLine {
         name: rule.rule.to_owned(),
         colour,
         dashed: rule.rule == PLAIN.name,
@@ -216,7 +216,7 @@ fn chart(result: &Convergence) -> Chart {
             .map(|p| (p.time, y(p.p99_rate_error, p.throughput)))
             .collect(),
     };
-    let lines = |y: fn(f64, f64) -> f64| -> Vec<Line> {
+    let lines = |y: fn(f64, f64) -> f64| -> Vec<ChartLine> {
         DRAWN
             .iter()
             .enumerate()
@@ -228,7 +228,7 @@ fn chart(result: &Convergence) -> Chart {
     };
     let errors = lines(|error, _| error * 100.0);
     let throughputs = lines(|_, throughput| throughput);
-    let values = |lines: &[Line]| -> Vec<f64> {
+    let values = |lines: &[ChartLine]| -> Vec<f64> {
         let points = lines.iter().flat_map(|line| &line.points);
         points.map(|point| point.1).collect()
     };

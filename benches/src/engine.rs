@@ -19,7 +19,9 @@ use serde::Serialize;
 use super::bytes::BytesPerFlow;
 use super::engine_options::EngineOptions;
 use super::engine_traffic::EngineTraffic;
-use super::iterations::{Counts, OfEvents, Phases, Quantiles, Run, iterate, per_second};
+use super::iterations::{
+    IterationCounts, IterationQuantiles, IterationRun, OfEvents, Phases, iterate, per_second,
+};
 use super::sweep::print_json;
 
 /// Iterations before measuring: rows are put in order meanwhile.
@@ -42,7 +44,7 @@ const MOST_ITERATIONS: usize = 10_000_000;
 
 /// The results.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Results {
+pub(super) struct EngineResults {
     commit: &'static str,
     hosts: usize,
     flows: usize,
@@ -53,10 +55,10 @@ pub(super) struct Results {
     pub(super) simd: &'static str,
     iterations: usize,
     /// Events, rates, prices, F-NORM and output.
-    pub(super) iteration_us: Quantiles,
+    pub(super) iteration_us: IterationQuantiles,
     /// The same, of the iterations during which no thread had to leave its core.
     #[serde(skip_serializing_if = "Option::is_none")]
-    uninterrupted_us: Option<Quantiles>,
+    uninterrupted_us: Option<IterationQuantiles>,
     /// Iterations during which one had to.
     interrupted: usize,
     /// Means of all iterations, of a tenth of them around the median, and of the slowest fiftieth.
@@ -77,8 +79,8 @@ pub(super) struct Results {
     /// applies in a second.
     events_per_s: f64,
     /// Starts, and as many ends.
-    events_per_iteration: Counts,
-    updates_per_iteration: Counts,
+    events_per_iteration: IterationCounts,
+    updates_per_iteration: IterationCounts,
     iterations_by_events: Vec<OfEvents>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_relative_error: Option<f64>,
@@ -93,7 +95,7 @@ pub(super) struct Results {
 /// The same flows, all of one class and without demands.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct PlainCase {
-    iteration_us: Quantiles,
+    iteration_us: IterationQuantiles,
     /// The median over turns: how many times as long the median iteration took with demands and classes.
     ratio_p50: f64,
 }
@@ -249,7 +251,7 @@ fn table_of<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> Table 
     table
 }
 
-fn figures_table(results: &Results) -> Table {
+fn figures_table(results: &EngineResults) -> Table {
     let times = results.iteration_us;
     let mut rows = vec![
         ["hosts".to_owned(), results.hosts.to_string()],
@@ -289,7 +291,7 @@ fn figures_table(results: &Results) -> Table {
 }
 
 /// What iterations consist of: all, those around the median, and the slowest.
-fn phases_table(results: &Results) -> Table {
+fn phases_table(results: &EngineResults) -> Table {
     type Part = (&'static str, fn(&Phases) -> f64);
     const PARTS: [Part; 10] = [
         ("events", |of| of.events),
@@ -323,7 +325,7 @@ fn phases_table(results: &Results) -> Table {
     )
 }
 
-pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
+pub(super) fn measure(options: &EngineOptions) -> Result<EngineResults> {
     ensure!(
         (1..=MOST_FLOWS).contains(&options.flows),
         "--flows is 1 to {MOST_FLOWS}"
@@ -376,7 +378,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
     };
     let iteration_us = run.quantiles(false).context("no iterations")?;
     let bytes = engine.bytes();
-    Ok(Results {
+    Ok(EngineResults {
         commit: COMMIT,
         hosts: topology.hosts().len(),
         flows: engine.flow_count(),
@@ -454,7 +456,7 @@ fn measure_in_turns(
     topology: &Topology,
     capacities: &[f64],
     (engine, traffic): (&mut ParallelEngine, &mut EngineTraffic<'_>),
-) -> Result<(Run, PlainCase)> {
+) -> Result<(IterationRun, PlainCase)> {
     let turns = TURNS.min(options.iterations);
     let of_turn = EngineOptions {
         iterations: options.iterations.div_ceil(turns),
@@ -471,11 +473,12 @@ fn measure_in_turns(
         plain.apply(plain_traffic.start()?)?;
     }
     warm_up(&mut plain);
-    let (mut all, mut all_plain, mut ratios) = (Run::empty(), Run::empty(), Vec::new());
+    let (mut all, mut all_plain, mut ratios) =
+        (IterationRun::empty(), IterationRun::empty(), Vec::new());
     for _ in 0..turns {
         let of_plain = iterate(&of_plain, &mut plain, &mut plain_traffic)?;
         let run = iterate(&of_turn, engine, traffic)?;
-        let p50 = |run: &Run| run.quantiles(false).map(|times| times.p50);
+        let p50 = |run: &IterationRun| run.quantiles(false).map(|times| times.p50);
         if let (Some(ours), Some(plain)) = (p50(&run), p50(&of_plain)) {
             ratios.push(ours / plain);
         }

@@ -22,7 +22,7 @@ const SLOWEST: f64 = 0.02;
 
 /// Durations in µs.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Quantiles {
+pub(super) struct IterationQuantiles {
     pub(super) min: f64,
     pub(super) mean: f64,
     pub(super) p50: f64,
@@ -31,7 +31,7 @@ pub(super) struct Quantiles {
 
 /// How many there were in an iteration.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Counts {
+pub(super) struct IterationCounts {
     mean: f64,
     p50: usize,
     p99: usize,
@@ -69,7 +69,7 @@ pub(super) struct OfEvents {
 
 /// One iteration.
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct IterationSample {
     total_ns: u64,
     events_ns: u64,
     output_ns: u64,
@@ -81,11 +81,11 @@ struct Sample {
 }
 
 /// What the iterations came to, the shortest first.
-pub(super) struct Run {
-    samples: Vec<Sample>,
+pub(super) struct IterationRun {
+    samples: Vec<IterationSample>,
 }
 
-impl Run {
+impl IterationRun {
     /// No iterations.
     pub(super) fn empty() -> Self {
         Self {
@@ -110,8 +110,8 @@ pub(super) fn iterate(
     options: &EngineOptions,
     engine: &mut ParallelEngine,
     traffic: &mut EngineTraffic<'_>,
-) -> Result<Run> {
-    let mut samples: Vec<Sample> = Vec::with_capacity(options.iterations);
+) -> Result<IterationRun> {
+    let mut samples: Vec<IterationSample> = Vec::with_capacity(options.iterations);
     engine.time_phases(true);
     let mut due = 0.0;
     let mut events = Vec::new();
@@ -148,7 +148,7 @@ pub(super) fn iterate(
         let iterated_ns = now_ns();
         engine.drain_updates(&mut |_| updates += 1);
         let ended_ns = now_ns();
-        samples.push(Sample {
+        samples.push(IterationSample {
             total_ns: ended_ns - began_ns,
             events_ns: applied_ns - began_ns,
             output_ns: ended_ns - iterated_ns,
@@ -159,7 +159,7 @@ pub(super) fn iterate(
         });
     }
     samples.sort_by_key(|sample| sample.total_ns);
-    Ok(Run { samples })
+    Ok(IterationRun { samples })
 }
 
 /// The item of an ordered list below which this share of it is.
@@ -171,17 +171,17 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-impl Run {
+impl IterationRun {
     /// All iterations; or those of which no thread had to leave its core, if there are any.
-    pub(super) fn quantiles(&self, uninterrupted: bool) -> Option<Quantiles> {
-        let of = |sample: &&Sample| !(uninterrupted && sample.interrupted);
-        let samples: Vec<&Sample> = self.samples.iter().filter(of).collect();
+    pub(super) fn quantiles(&self, uninterrupted: bool) -> Option<IterationQuantiles> {
+        let of = |sample: &&IterationSample| !(uninterrupted && sample.interrupted);
+        let samples: Vec<&IterationSample> = self.samples.iter().filter(of).collect();
         if samples.is_empty() {
             return None;
         }
         let total_ns: u64 = samples.iter().map(|sample| sample.total_ns).sum();
         let at = |share| us(at(&samples, share).total_ns);
-        Some(Quantiles {
+        Some(IterationQuantiles {
             min: at(0.0),
             mean: us(total_ns) / samples.len() as f64,
             p50: at(0.5),
@@ -216,11 +216,11 @@ impl Run {
         phases(&self.samples[count - slowest..])
     }
 
-    pub(super) fn events(&self) -> Counts {
+    pub(super) fn events(&self) -> IterationCounts {
         counts(self.samples.iter().map(|sample| sample.events).collect())
     }
 
-    pub(super) fn updates(&self) -> Counts {
+    pub(super) fn updates(&self) -> IterationCounts {
         counts(self.samples.iter().map(|sample| sample.updates).collect())
     }
 
@@ -253,9 +253,9 @@ impl Run {
     }
 }
 
-fn counts(mut list: Vec<usize>) -> Counts {
+fn counts(mut list: Vec<usize>) -> IterationCounts {
     list.sort_unstable();
-    Counts {
+    IterationCounts {
         mean: list.iter().sum::<usize>() as f64 / list.len() as f64,
         p50: at(&list, 0.5),
         p99: at(&list, 0.99),
@@ -263,8 +263,9 @@ fn counts(mut list: Vec<usize>) -> Counts {
     }
 }
 
-fn phases(samples: &[Sample]) -> Phases {
-    let mean = |of: fn(&Sample) -> u64| us(samples.iter().map(of).sum()) / samples.len() as f64;
+fn phases(samples: &[IterationSample]) -> Phases {
+    let mean =
+        |of: fn(&IterationSample) -> u64| us(samples.iter().map(of).sum()) / samples.len() as f64;
     Phases {
         events: mean(|sample| sample.events_ns),
         packing: mean(|sample| sample.phases.packing),

@@ -21,13 +21,13 @@ use ratewright_cli::{broken_pipe, output};
     version,
     about = "Measure the optimisers, the engine and the allocator on this machine"
 )]
-struct Cli {
+struct BenchCli {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum BenchCommand {
     /// What each optimiser allocates beyond capacities, against load (Flowtune, fig. 16)
     OverAllocation(SweepOptions),
     /// What U-NORM and F-NORM leave of the optimal throughput, against load (Flowtune, fig. 17)
@@ -45,7 +45,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = BenchCli::parse().command;
     broken_pipe::ends_the_process();
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,14 +57,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+fn run(command: BenchCommand) -> Result<()> {
     match command {
-        Command::OverAllocation(options) => sweep::run::<OverAllocation>(&options),
-        Command::Normalizer(options) => sweep::run::<NormalizerFigures>(&options),
-        Command::Convergence(options) => convergence::run(&options),
-        Command::Engine(options) => engine::run(&options),
-        Command::Changes(options) => changes::run(&options),
-        Command::Scaling(options) => scaling::run(&options),
-        Command::Swarm(options) => swarm::run(&options),
+        BenchCommand::OverAllocation(options) => sweep::run::<OverAllocation>(&options),
+        BenchCommand::Normalizer(options) => sweep::run::<NormalizerFigures>(&options),
+        BenchCommand::Convergence(options) => convergence::run(&options),
+        BenchCommand::Engine(options) => engine::run(&options),
+        BenchCommand::Changes(options) => changes::run(&options),
+        BenchCommand::Scaling(options) => scaling::run(&options),
+        BenchCommand::Swarm(options) => swarm::run(&options),
     }
 }

@@ -8,7 +8,7 @@ use ratewright_allocator::num::experiment::normalizer::{NormalizerFigures, OPTIM
 use ratewright_allocator::num::experiment::over_allocation::Length;
 use ratewright_topology::TwoTierClos;
 
-use super::chart::{Chart, Line, Panel};
+use super::chart::{Chart, ChartLine, Panel};
 use super::sweep::{Figures, Row, SweepOptions, load_table, points};
 
 /// What the paper reports for F-NORM.
@@ -18,10 +18,10 @@ const PAPER: [(f64, &str); 2] = [
 ];
 
 /// A figure of an optimiser at a load: what it is, and how it is written.
-type Cell = (&'static str, fn(&NormalizerFigures) -> String);
+type FigureRow = (&'static str, fn(&NormalizerFigures) -> String);
 
 /// What the table has of each optimiser.
-const ROWS: [Cell; 4] = [
+const ROWS: [FigureRow; 4] = [
     ("F-NORM", |r| format!("{:.4}", r.f_norm)),
     ("F-NORM, p1 of iterations", |r| {
         format!("{:.4}", r.f_norm_p1)
@@ -97,10 +97,14 @@ impl Figures for NormalizerFigures {
     }
 }
 
-fn lines(options: &SweepOptions, results: &[NormalizerFigures], f_norm_only: bool) -> Vec<Line> {
+fn lines(
+    options: &SweepOptions,
+    results: &[NormalizerFigures],
+    f_norm_only: bool,
+) -> Vec<ChartLine> {
     let mut lines = Vec::new();
     for (i, &(name, _)) in OPTIMIZERS.iter().enumerate() {
-        lines.push(Line {
+        lines.push(ChartLine {
             name: format!("{name} + F-NORM"),
             colour: COLOURS[i],
             dashed: false,
@@ -108,7 +112,7 @@ fn lines(options: &SweepOptions, results: &[NormalizerFigures], f_norm_only: boo
             points: points(options, results, name, |r| r.f_norm),
         });
         if !f_norm_only {
-            lines.push(Line {
+            lines.push(ChartLine {
                 name: format!("{name} + U-NORM"),
                 colour: COLOURS[i],
                 dashed: true,

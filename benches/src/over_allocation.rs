@@ -9,7 +9,7 @@ use ratewright_allocator::num::experiment::over_allocation::{
 };
 use ratewright_topology::TwoTierClos;
 
-use super::chart::{Chart, Line, Panel};
+use super::chart::{Chart, ChartLine, Panel};
 use super::sweep::{Figures, Row, SweepOptions, load_table, points};
 
 impl Figures for OverAllocation {
@@ -43,14 +43,14 @@ impl Figures for OverAllocation {
     }
 
     fn chart(options: &SweepOptions, results: &[Self]) -> Chart {
-        let line = |(i, &(name, _)): (usize, &NamedOptimizer)| Line {
+        let line = |(i, &(name, _)): (usize, &NamedOptimizer)| ChartLine {
             name: name.to_owned(),
             colour: COLOURS[i],
             dashed: name.ends_with("-RT"),
             strong: name == "Ratewright",
             points: points(options, results, name, |r| r.mean_gbps),
         };
-        let lines: Vec<Line> = OPTIMIZERS.iter().enumerate().map(line).collect();
+        let lines: Vec<ChartLine> = OPTIMIZERS.iter().enumerate().map(line).collect();
         let all = || lines.iter().flat_map(|l| l.points.iter().map(|p| p.1));
         let most = all().fold(0.1, f64::max);
         let least = all().filter(|v| *v > 0.0).fold(most, f64::min);

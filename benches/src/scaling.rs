@@ -12,11 +12,11 @@ use ratewright_allocator::num::RATE_UNIT_BPS;
 use ratewright_simfabric::report::commit::COMMIT;
 use serde::Serialize;
 
-use super::chart::{Chart, Line, Panel};
+use super::chart::{Chart, ChartLine, Panel};
 use super::engine::{build, capacities_bps, measure, network};
 use super::engine_options::EngineOptions;
 use super::engine_traffic::EngineTraffic;
-use super::iterations::Quantiles;
+use super::iterations::IterationQuantiles;
 use super::peers::{CLARABEL, MAX_MIN, PeerFigures, Problem};
 use super::sweep::{announce, print_json};
 
@@ -85,10 +85,10 @@ pub struct ScalingOptions {
 
 /// One engine.
 #[derive(Debug, Clone, Serialize)]
-struct Cell {
+struct EngineCell {
     blocks: u32,
     workers: usize,
-    iteration_us: Quantiles,
+    iteration_us: IterationQuantiles,
     bytes_per_flow: f64,
 }
 
@@ -107,13 +107,13 @@ struct SizeFigures {
     links: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     flowtune: Option<Paper>,
-    engines: Vec<Cell>,
+    engines: Vec<EngineCell>,
     peers: Vec<PeerFigures>,
 }
 
 /// The results.
 #[derive(Debug, Clone, Serialize)]
-struct Results {
+struct ScalingResults {
     commit: &'static str,
     simd: &'static str,
     iterations: usize,
@@ -122,14 +122,14 @@ struct Results {
 }
 
 impl SizeFigures {
-    fn cell(&self, blocks: u32, workers: usize) -> Option<&Cell> {
+    fn cell(&self, blocks: u32, workers: usize) -> Option<&EngineCell> {
         self.engines
             .iter()
             .find(|cell| cell.blocks == blocks && cell.workers == workers)
     }
 
     /// The fastest number of blocks for so many workers.
-    fn best(&self, workers: usize) -> Option<&Cell> {
+    fn best(&self, workers: usize) -> Option<&EngineCell> {
         let of_workers = self.engines.iter().filter(|cell| cell.workers == workers);
         of_workers.min_by(|a, b| a.iteration_us.p50.total_cmp(&b.iteration_us.p50))
     }
@@ -191,7 +191,7 @@ pub fn run(options: &ScalingOptions) -> Result<()> {
         simd = with;
         figures.push(of_size);
     }
-    let results = Results {
+    let results = ScalingResults {
         commit: COMMIT,
         simd,
         iterations: options.iterations,
@@ -225,7 +225,7 @@ fn measure_size(options: &ScalingOptions, size: Size) -> Result<(SizeFigures, &'
                 ..base.clone()
             })?;
             (links, simd) = (result.links, result.simd);
-            engines.push(Cell {
+            engines.push(EngineCell {
                 blocks,
                 workers,
                 iteration_us: result.iteration_us,
@@ -298,7 +298,7 @@ fn align(table: &mut Table, names: usize, columns: usize) {
     }
 }
 
-fn engines_table(options: &ScalingOptions, results: &Results) -> Table {
+fn engines_table(options: &ScalingOptions, results: &ScalingResults) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     let mut header = vec!["hosts × flows".to_owned()];
@@ -331,7 +331,7 @@ fn engines_table(options: &ScalingOptions, results: &Results) -> Table {
     table
 }
 
-fn peers_table(results: &Results) -> Table {
+fn peers_table(results: &ScalingResults) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header([
@@ -359,13 +359,13 @@ fn peers_table(results: &Results) -> Table {
 
 /// A line through the sizes for which there is a figure, in µs.
 fn line(
-    results: &Results,
+    results: &ScalingResults,
     name: String,
     colour: usize,
     us: impl Fn(&SizeFigures) -> Option<f64>,
-) -> Line {
+) -> ChartLine {
     let places = (1u32..).map(f64::from).zip(&results.sizes);
-    Line {
+    ChartLine {
         name,
         colour,
         dashed: false,
@@ -376,9 +376,9 @@ fn line(
     }
 }
 
-fn chart(options: &ScalingOptions, results: &Results) -> Chart {
+fn chart(options: &ScalingOptions, results: &ScalingResults) -> Chart {
     let paper = |size: &SizeFigures| Some(size.flowtune?.iteration_us);
-    let flowtune = || Line {
+    let flowtune = || ChartLine {
         dashed: true,
         ..line(results, "Flowtune, 4 to 64 cores".to_owned(), 8, paper)
     };
@@ -393,7 +393,7 @@ fn chart(options: &ScalingOptions, results: &Results) -> Chart {
             }));
         }
         let name = format!("an iteration, W {workers}");
-        all.push(Line {
+        all.push(ChartLine {
             strong: true,
             ..line(results, name, w * options.blocks.len(), |size| {
                 Some(size.best(workers)?.iteration_us.p50)
@@ -405,7 +405,7 @@ fn chart(options: &ScalingOptions, results: &Results) -> Chart {
             Some(size.peer(name)?.ms * 1e3)
         }));
     }
-    let panel = |title: &str, y_name, log, mut lines: Vec<Line>| {
+    let panel = |title: &str, y_name, log, mut lines: Vec<ChartLine>| {
         // A solver that was given no size, and Flowtune where it has none of the sizes.
         lines.retain(|line| !line.points.is_empty());
         let times = lines.iter().flat_map(|line| &line.points).map(|at| at.1);

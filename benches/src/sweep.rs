@@ -154,7 +154,7 @@ pub struct SweepOptions {
 
 /// A results file of an experiment over loads.
 #[derive(Debug, Clone, Serialize)]
-pub struct Results<T> {
+pub struct SweepResults<T> {
     /// Commit of the program.
     pub commit: &'static str,
     /// Seed.
@@ -214,8 +214,8 @@ impl SweepOptions {
 
     /// With what stands in every results file.
     #[must_use]
-    pub fn results<T>(&self, results: Vec<T>) -> Results<T> {
-        Results {
+    pub fn results<T>(&self, results: Vec<T>) -> SweepResults<T> {
+        SweepResults {
             commit: COMMIT,
             seed: self.seed,
             interval_us: self.interval_us,

@@ -8,11 +8,11 @@
 //! | [`cores`] | a core of its own for a shard that spins |
 //! | [`bypass`] | the pair of interfaces for an allocator on DPDK |
 //! | [`net`] | the QUIC connections, on a thread of their own |
-//! | [`known`] | the topology, which thousands of Welcomes repeat |
-//! | [`pace`] | how much slower than usual sessions are |
-//! | [`players`] | every host's production session, on one thread |
+//! | [`topology_cache`] | the topology, which thousands of Welcomes repeat |
+//! | [`time_dilation`] | how much slower than usual sessions are |
+//! | [`sessions`] | every host's production session, on one thread |
 //! | [`traffic`] | which flowlets start and end, and when |
-//! | [`weather`] | loss and reordering |
+//! | [`network_faults`] | loss and reordering |
 //! | [`views`] | whether both ends know the same at the end |
 //! | [`results`] | what is printed |
 //!
@@ -21,17 +21,17 @@
 
 pub mod bypass;
 pub mod cores;
-pub mod known;
 pub mod net;
+pub mod network_faults;
 pub mod options;
-pub mod pace;
-pub mod players;
 pub mod results;
+pub mod sessions;
 pub mod stampede;
 pub mod target;
+pub mod time_dilation;
+pub mod topology_cache;
 pub mod traffic;
 pub mod views;
-pub mod weather;
 
 use std::fs::File;
 use std::io::Write;
@@ -48,12 +48,12 @@ use ratewright_simfabric::report::commit::COMMIT;
 pub use options::SwarmOptions;
 
 use net::{Inbox, Manner, Net};
-use options::{Offer, Plan};
-use pace::Pace;
-use players::Players;
-use results::{Quantiles, Results};
+use options::{Offer, SwarmPlan};
+use results::{LatencyQuantiles, SwarmResults};
+use sessions::SwarmSessions;
 use target::Target;
-use views::View;
+use time_dilation::TimeDilation;
+use views::FlowSnapshot;
 
 /// How long all sessions may take to come about; each handshake takes a few milliseconds of both sides.
 const CONNECT_PATIENCE_NS: u64 = 120 * NS_PER_S;
@@ -75,7 +75,7 @@ pub fn run(options: &SwarmOptions) -> Result<()> {
     let plan = options.check()?;
     if options.print_settings {
         println!("[allocation]");
-        for (key, value) in plan.pace.settings() {
+        for (key, value) in plan.dilation.settings() {
             println!("{key} = {value}");
         }
         return Ok(());
@@ -124,17 +124,17 @@ impl Progress {
 
 fn measure(
     options: &SwarmOptions,
-    plan: &Plan,
+    plan: &SwarmPlan,
     target: &mut Target,
     interrupted: &Arc<AtomicBool>,
     mut memory_log: Option<&mut File>,
-) -> Result<Results> {
+) -> Result<SwarmResults> {
     // As a daemon's thread that reports flowlets would; one that may not is measured all the same.
     let _ = sched::ask_for_slices(sched::HOT_SLICE_NS);
     let progress = Progress(!options.json);
     let names = target::names(options.sessions);
     let inbox = Arc::new(Inbox::new()?);
-    let mut players = Players::new(
+    let mut sessions = SwarmSessions::new(
         options,
         plan,
         names.clone(),
@@ -150,28 +150,28 @@ fn measure(
         &inbox,
         Manner::InTurn,
     )?;
-    connect(options, target, &mut players)?;
+    connect(options, target, &mut sessions)?;
     let took_s = (clock::now_ns() - began_ns) as f64 / 1e9;
-    let sessions_lost_connecting = players.sessions_lost;
+    let sessions_lost_connecting = sessions.sessions_lost;
     progress.say(&format!(
         "{} sessions after {took_s:.1} s; {sessions_lost_connecting} lost on the way",
         names.len()
     ));
-    fill(plan, target, &mut players)?;
+    fill(plan, target, &mut sessions)?;
     let warm_ns = clock::now_ns() + (options.warm_up * 1e9) as u64;
-    players.play(warm_ns, |_| false)?;
+    sessions.run_until(warm_ns, |_| false)?;
 
     progress.say(&format!(
         "measuring with {} flows; {} sessions lost, longest turn {} ms so far",
-        players.traffic.active(),
-        players.sessions_lost,
-        players.longest_turn_ns / NS_PER_MS,
+        sessions.traffic.active(),
+        sessions.sessions_lost,
+        sessions.longest_turn_ns / NS_PER_MS,
     ));
-    players.waits.reset();
-    players.late.reset();
-    players.longest_turn_ns = 0;
-    let lost_before = (players.sessions_lost, players.fallbacks());
-    let (before, cpu_before) = (players.totals(), target.cpu_s());
+    sessions.waits.reset();
+    sessions.late.reset();
+    sessions.longest_turn_ns = 0;
+    let lost_before = (sessions.sessions_lost, sessions.fallbacks());
+    let (before, cpu_before) = (sessions.totals(), target.cpu_s());
     let start_ns = clock::now_ns();
     let end_ns = start_ns + (options.seconds * 1e9) as u64;
     loop {
@@ -184,25 +184,25 @@ fn measure(
             break;
         }
         target.check_alive()?;
-        players.play(end_ns.min(now_ns + REPORT_EVERY_NS), |_| false)?;
+        sessions.run_until(end_ns.min(now_ns + REPORT_EVERY_NS), |_| false)?;
         progress.say(&format!(
             "{:.0} s: {} flows, {} updates, {} sessions lost, {} fallbacks, longest turn {} ms",
             (clock::now_ns() - start_ns) as f64 / 1e9,
-            players.traffic.active(),
-            players.updates - before.updates,
-            players.sessions_lost,
-            players.fallbacks(),
-            players.longest_turn_ns / NS_PER_MS,
+            sessions.traffic.active(),
+            sessions.updates - before.updates,
+            sessions.sessions_lost,
+            sessions.fallbacks(),
+            sessions.longest_turn_ns / NS_PER_MS,
         ));
     }
-    let (after, cpu_after) = (players.totals(), target.cpu_s());
+    let (after, cpu_after) = (sessions.totals(), target.cpu_s());
     let seconds = (clock::now_ns() - start_ns) as f64 / 1e9;
-    let start_to_rate_us = Quantiles::of(&players.waits);
-    let start_lateness_us = Quantiles::of(&players.late);
-    let first_rates = players.waits.len();
-    let longest_turn_ms = players.longest_turn_ns as f64 / 1e6;
+    let start_to_rate_us = LatencyQuantiles::of(&sessions.waits);
+    let start_lateness_us = LatencyQuantiles::of(&sessions.late);
+    let first_rates = sessions.waits.len();
+    let longest_turn_ms = sessions.longest_turn_ns as f64 / 1e6;
 
-    let lost_views = settle(&plan.pace, target, &names, &mut players)?;
+    let lost_views = settle(&plan.dilation, target, &names, &mut sessions)?;
     let updates = after.updates - before.updates;
     let threads = spent(cpu_before, cpu_after);
     let cpu_s = threads
@@ -212,7 +212,7 @@ fn measure(
     let bytes_up = after.bytes_up.saturating_sub(before.bytes_up);
     let bytes_down = after.bytes_down.saturating_sub(before.bytes_down);
     let capacity_bits = plan.host_bps as f64 * f64::from(options.sessions) * seconds;
-    Ok(Results {
+    Ok(SwarmResults {
         start_to_rate_us,
         updates_per_s: updates as f64 / seconds,
         updates_per_s_per_core: cpu_s.map(|cpu_s| updates as f64 / cpu_s),
@@ -221,19 +221,19 @@ fn measure(
         allocator_cpu_s: cpu_s,
         allocator_threads_cpu_s: threads.unwrap_or_default(),
         allocator_memory_bytes: target.memory_bytes(),
-        transport: players.transport().name(),
+        transport: sessions.transport().name(),
         sessions: options.sessions,
-        flows: players.traffic.active(),
+        flows: sessions.traffic.active(),
         seconds,
         seed: options.seed,
         workload: options.workload.clone(),
         load: options.workload.as_ref().map(|_| options.load),
         host_bps: plan.host_bps,
-        slow_motion: plan.pace.slow_motion,
+        slow_motion: plan.dilation.slow_motion,
         starts_per_s: (after.starts - before.starts) as f64 / seconds,
         first_rates,
-        ended_unanswered: players.traffic.unanswered,
-        blocked: players.traffic.blocked,
+        ended_unanswered: sessions.traffic.unanswered,
+        blocked: sessions.traffic.blocked,
         start_lateness_us,
         bytes_up,
         bytes_down,
@@ -241,41 +241,45 @@ fn measure(
         packets_down: after.packets_down.saturating_sub(before.packets_down),
         session_counters: counted(&after.sessions.since(&before.sessions)),
         longest_turn_ms,
-        fallbacks: players.fallbacks(),
+        fallbacks: sessions.fallbacks(),
         fallbacks_before: lost_before.1,
-        sessions_lost: players.sessions_lost,
+        sessions_lost: sessions.sessions_lost,
         sessions_lost_before: lost_before.0,
         sessions_lost_connecting,
         connect_s: took_s,
-        last_loss: players.last_loss.clone(),
-        datagrams_lost_on_purpose: players.datagrams_lost(),
+        last_loss: sessions.last_loss.clone(),
+        datagrams_lost_on_purpose: sessions.datagrams_lost(),
         commit: COMMIT,
     })
 }
 
 /// Waits until every host has its session, on the path that it is to use.
-fn connect(options: &SwarmOptions, target: &mut Target, players: &mut Players) -> Result<()> {
+fn connect(
+    options: &SwarmOptions,
+    target: &mut Target,
+    sessions: &mut SwarmSessions,
+) -> Result<()> {
     let until_ns = clock::now_ns() + CONNECT_PATIENCE_NS;
     let all = options.sessions as usize;
-    while players.ready() < all {
+    while sessions.ready() < all {
         let now_ns = clock::now_ns();
         if now_ns >= until_ns {
             bail!(
                 "{} of {all} hosts have a session over {} after {} s; the last failure: {}",
-                players.ready(),
+                sessions.ready(),
                 options.transport.name(),
                 CONNECT_PATIENCE_NS / NS_PER_S,
-                if players.last_loss.is_empty() {
+                if sessions.last_loss.is_empty() {
                     "none"
                 } else {
-                    &players.last_loss
+                    &sessions.last_loss
                 }
             );
         }
         target.check_alive()?;
-        players.play(now_ns + 20 * NS_PER_MS, |_| false)?;
+        sessions.run_until(now_ns + 20 * NS_PER_MS, |_| false)?;
     }
-    let known = players.hosts().len();
+    let known = sessions.hosts().len();
     if known < all {
         bail!("the allocator's topology has {known} of the hosts h1 to h{all}");
     }
@@ -283,26 +287,26 @@ fn connect(options: &SwarmOptions, target: &mut Target, players: &mut Players) -
 }
 
 /// Starts the flows that are to be there from the beginning, and waits until they have rates.
-fn fill(plan: &Plan, target: &mut Target, players: &mut Players) -> Result<()> {
-    let hosts = players.hosts();
-    players.traffic.begin(clock::now_ns(), hosts);
+fn fill(plan: &SwarmPlan, target: &mut Target, sessions: &mut SwarmSessions) -> Result<()> {
+    let hosts = sessions.hosts();
+    sessions.traffic.begin(clock::now_ns(), hosts);
     if !matches!(plan.offer, Offer::Fixed { .. }) {
         return Ok(());
     }
     let until_ns = clock::now_ns() + FILL_PATIENCE_NS;
-    let allowed = players.traffic.active() / 100;
+    let allowed = sessions.traffic.active() / 100;
     loop {
         let now_ns = clock::now_ns();
-        players.play(now_ns + 20 * NS_PER_MS, |_| false)?;
+        sessions.run_until(now_ns + 20 * NS_PER_MS, |_| false)?;
         // Flows that were replaced meanwhile may wait at any time.
-        let waiting = players.traffic.waiting();
-        if players.traffic.is_filled() && waiting <= allowed.max(players.traffic.active() / 100) {
+        let waiting = sessions.traffic.waiting();
+        if sessions.traffic.is_filled() && waiting <= allowed.max(sessions.traffic.active() / 100) {
             return Ok(());
         }
         if now_ns >= until_ns {
             bail!(
                 "{waiting} of {} flows have no rate after {} s",
-                players.traffic.active(),
+                sessions.traffic.active(),
                 FILL_PATIENCE_NS / NS_PER_S
             );
         }
@@ -312,13 +316,18 @@ fn fill(plan: &Plan, target: &mut Target, players: &mut Players) -> Result<()> {
 
 /// Lets traffic stand still and compares both ends' views, when no rate has come for a while or after
 /// some patience.
-fn settle(pace: &Pace, target: &Target, names: &[String], players: &mut Players) -> Result<u64> {
-    players.traffic.freeze();
-    let until_ns = clock::now_ns() + pace.quiet_patience_ns();
+fn settle(
+    dilation: &TimeDilation,
+    target: &Target,
+    names: &[String],
+    sessions: &mut SwarmSessions,
+) -> Result<u64> {
+    sessions.traffic.freeze();
+    let until_ns = clock::now_ns() + dilation.quiet_patience_ns();
     loop {
-        let updates = players.updates;
-        players.play(clock::now_ns() + pace.quiet_ns(), |_| false)?;
-        if players.updates == updates || clock::now_ns() >= until_ns {
+        let updates = sessions.updates;
+        sessions.run_until(clock::now_ns() + dilation.quiet_ns(), |_| false)?;
+        if sessions.updates == updates || clock::now_ns() >= until_ns {
             break;
         }
     }
@@ -326,20 +335,20 @@ fn settle(pace: &Pace, target: &Target, names: &[String], players: &mut Players)
     let mut lost = 0;
     for look in 0..LOOKS {
         if look > 0 {
-            players.play(clock::now_ns() + LOOK_AGAIN_NS, |_| false)?;
+            sessions.run_until(clock::now_ns() + LOOK_AGAIN_NS, |_| false)?;
         }
         let (admin, asked) = (target.admin.clone(), names_of(names, &open));
         let asking = std::thread::spawn(move || views::of_allocator(&admin, &asked));
         // Sessions live on meanwhile.
-        players.play(u64::MAX, |_| asking.is_finished())?;
-        let theirs: Vec<View> = match asking.join() {
+        sessions.run_until(u64::MAX, |_| asking.is_finished())?;
+        let theirs: Vec<FlowSnapshot> = match asking.join() {
             Ok(views) => views.context("asking the allocator for its view")?,
             Err(_) => bail!("the thread that asks the allocator died"),
         };
         lost = 0;
         let mut differ = Vec::new();
         for (&at, theirs) in open.iter().zip(&theirs) {
-            let differences = views::differences(&players.view(at), theirs);
+            let differences = views::differences(&sessions.view(at), theirs);
             if differences > 0 {
                 lost += differences;
                 differ.push(at);

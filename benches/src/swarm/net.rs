@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, ConnectionError, TransportErrorCode};
 use ratewright_allocator::service::runtime::transport::transport_config;
-use ratewright_cli::certs::{ALLOCATOR_NAME, Pair};
+use ratewright_cli::certs::{ALLOCATOR_NAME, CertificatePair};
 use ratewright_cli::clock;
 use ratewright_endpointd::config::SessionConfig;
 use ratewright_endpointd::session_io::backoff::{Failure, Persistence, PersistenceConfig};
@@ -37,7 +37,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What comes from the network to a player.
 #[derive(Debug)]
-pub enum Arrival {
+pub enum SessionInput {
     /// A connection is up. Frames for its control stream go to the sender.
     Up(usize, Connection, UnboundedSender<Vec<u8>>),
     /// Bytes of the control stream.
@@ -51,7 +51,7 @@ pub enum Arrival {
 /// Where arrivals wait for the players' thread.
 #[derive(Debug)]
 pub struct Inbox {
-    queue: Mutex<Vec<Arrival>>,
+    queue: Mutex<Vec<SessionInput>>,
     /// The queue is not empty: spares its reader, who asks all the time, a lock and a system call.
     filled: AtomicBool,
     event: EventFd,
@@ -72,7 +72,7 @@ impl Inbox {
         })
     }
 
-    fn put(&self, arrival: Arrival) {
+    fn put(&self, arrival: SessionInput) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let was_empty = queue.is_empty();
         queue.push(arrival);
@@ -85,7 +85,7 @@ impl Inbox {
     }
 
     /// Takes everything that waits, into an empty `arrivals`.
-    pub fn take(&self, arrivals: &mut Vec<Arrival>) {
+    pub fn take(&self, arrivals: &mut Vec<SessionInput>) {
         if !self.filled.load(Ordering::Acquire) {
             return;
         }
@@ -139,7 +139,7 @@ impl Net {
     pub fn start(
         allocator: SocketAddr,
         authority: &str,
-        identities: &[Pair],
+        identities: &[CertificatePair],
         inbox: &Arc<Inbox>,
         manner: Manner,
     ) -> Result<Self> {
@@ -188,7 +188,7 @@ impl Drop for Net {
     }
 }
 
-fn crypto(authority: &str, identity: &Pair) -> Result<Arc<QuicClientConfig>> {
+fn crypto(authority: &str, identity: &CertificatePair) -> Result<Arc<QuicClientConfig>> {
     let mut roots = rustls::RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority.as_bytes())
         .context("the authority's certificate is not PEM")?;
@@ -215,11 +215,11 @@ async fn serve_all(
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
     let desk = Arc::new(Semaphore::new(1));
-    for (player, crypto) in configs.into_iter().enumerate() {
+    for (host, crypto) in configs.into_iter().enumerate() {
         let (client, inbox) = (client.clone(), Arc::clone(&inbox));
         if let Manner::Stampede(attempts) = &manner {
-            let host = Daemon {
-                player,
+            let host = ConnectingHost {
+                host,
                 client,
                 allocator,
                 crypto,
@@ -243,13 +243,13 @@ async fn serve_all(
                 let opened = open(&client, config.clone(), allocator, patience).await;
                 let reason = match opened {
                     // The Welcome with its topology costs as much as the handshake: both are of one turn.
-                    Ok(up) => serve(player, up, &inbox, || drop(turn)).await,
+                    Ok(up) => serve(host, up, &inbox, || drop(turn)).await,
                     Err(error) => {
                         drop(turn);
                         error.to_string()
                     }
                 };
-                inbox.put(Arrival::Down(player, reason));
+                inbox.put(SessionInput::Down(host, reason));
                 tokio::time::sleep(RETRY).await;
             }
         });
@@ -262,8 +262,8 @@ async fn serve_all(
 }
 
 /// A host that connects as its daemon would.
-struct Daemon {
-    player: usize,
+struct ConnectingHost {
+    host: usize,
     client: QuicClient,
     allocator: SocketAddr,
     crypto: Arc<QuicClientConfig>,
@@ -274,15 +274,15 @@ struct Daemon {
     desk: Arc<Semaphore>,
 }
 
-impl Daemon {
+impl ConnectingHost {
     async fn run(self) {
-        let mut persistence = Persistence::new(PersistenceConfig::default(), self.player as u64);
+        let mut persistence = Persistence::new(PersistenceConfig::default(), self.host as u64);
         loop {
             let (failure, reason) = self.attempt(&mut persistence).await;
             if reason == quinn::ConnectError::EndpointStopping.to_string() {
                 return;
             }
-            self.inbox.put(Arrival::Down(self.player, reason));
+            self.inbox.put(SessionInput::Down(self.host, reason));
             let pause = persistence.failed(clock::now_ns(), failure);
             tokio::time::sleep(pause).await;
         }
@@ -339,7 +339,7 @@ impl Daemon {
         };
         let connection = up.0.clone();
         let welcomed = Notify::new();
-        let serving = serve(self.player, up, &self.inbox, || welcomed.notify_one());
+        let serving = serve(self.host, up, &self.inbox, || welcomed.notify_one());
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             reason = &mut serving => return (Failure::Lost, self.failed(reason)),
@@ -395,17 +395,17 @@ async fn open(
 
 /// Serves one connection until it ends; returns why it did. The Welcome's first bytes are told to `welcomed`.
 async fn serve(
-    player: usize,
+    host: usize,
     (connection, send, mut receive): Open,
     inbox: &Inbox,
     welcomed: impl FnOnce(),
 ) -> String {
     let (frames, waiting) = unbounded_channel();
-    inbox.put(Arrival::Up(player, connection.clone(), frames));
+    inbox.put(SessionInput::Up(host, connection.clone(), frames));
     let datagrams = async {
         loop {
             match connection.read_datagram().await {
-                Ok(bytes) => inbox.put(Arrival::Datagram(player, bytes)),
+                Ok(bytes) => inbox.put(SessionInput::Datagram(host, bytes)),
                 Err(error) => return error.to_string(),
             }
         }
@@ -416,7 +416,7 @@ async fn serve(
             if let Some(welcomed) = welcomed.take() {
                 welcomed();
             }
-            inbox.put(Arrival::Control(player, chunk.bytes));
+            inbox.put(SessionInput::Control(host, chunk.bytes));
         }
         // The allocator has said its last word; the close follows.
         connection.closed().await.to_string()

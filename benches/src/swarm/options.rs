@@ -7,14 +7,14 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use ratewright_simfabric::workload::sizes::SizeDistribution;
 
-use super::pace::Pace;
+use super::time_dilation::TimeDilation;
 
 /// Hosts that a swarm can be.
 const MOST_SESSIONS: u32 = 16_384;
 
 /// How datagrams travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
+pub enum TransportKind {
     /// QUIC datagrams
     Quic,
     /// Sealed UDP, keyed from the QUIC session
@@ -24,7 +24,7 @@ pub enum Transport {
     Dpdk,
 }
 
-impl Transport {
+impl TransportKind {
     /// The name on the command line and in results.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -47,7 +47,7 @@ pub enum DpdkDriver {
 
 /// The engine of the allocator that is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
+pub enum EngineName {
     /// f64, one thread
     Reference,
     /// Vector instructions, any number of threads
@@ -58,8 +58,8 @@ pub enum Engine {
 #[derive(Debug, Clone, Args)]
 pub struct SwarmOptions {
     /// How datagrams travel
-    #[arg(long, value_enum, default_value_t = Transport::Udp)]
-    pub transport: Transport,
+    #[arg(long, value_enum, default_value_t = TransportKind::Udp)]
+    pub transport: TransportKind,
     /// Hosts, each with a session of its own
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_SESSIONS)))]
     pub sessions: u32,
@@ -116,7 +116,7 @@ pub struct SwarmOptions {
     pub json: bool,
     /// Engine of the allocator that is started
     #[arg(long, value_enum)]
-    pub engine: Option<Engine>,
+    pub engine: Option<EngineName>,
     /// Threads for sealed datagrams in the allocator that is started
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub shards: u16,
@@ -172,13 +172,13 @@ pub enum Offer {
 
 /// Options that were checked.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct SwarmPlan {
     /// What is offered.
     pub offer: Offer,
     /// Modelled capacity of a host's link, each way.
     pub host_bps: u64,
     /// How much slower than usual sessions are.
-    pub pace: Pace,
+    pub dilation: TimeDilation,
 }
 
 /// Flowlet starts in a second, unless said otherwise.
@@ -204,7 +204,7 @@ impl SwarmOptions {
     ///
     /// # Errors
     /// One line that says what would be right.
-    pub fn check(&self) -> Result<Plan> {
+    pub fn check(&self) -> Result<SwarmPlan> {
         let within = |name: &str, value: f64, least: f64, most: f64| {
             if (least..=most).contains(&value) {
                 Ok(())
@@ -222,13 +222,13 @@ impl SwarmOptions {
         let Some(name) = &self.workload else {
             let host_bps = self.host_bps.unwrap_or(DEFAULT_HOST_BPS);
             check_capacity(host_bps)?;
-            return Ok(Plan {
+            return Ok(SwarmPlan {
                 offer: Offer::Fixed {
                     flows: self.flows.unwrap_or(DEFAULT_FLOWS),
                     churn_per_s,
                 },
                 host_bps,
-                pace: Pace::usual(),
+                dilation: TimeDilation::usual(),
             });
         };
         let sizes = SizeDistribution::published(name)?;
@@ -243,8 +243,8 @@ impl SwarmOptions {
             Some(_) => host_bps,
             None => DEFAULT_HOST_BPS,
         });
-        Ok(Plan {
-            pace: Pace::slower(nominal_bps as f64 / host_bps as f64),
+        Ok(SwarmPlan {
+            dilation: TimeDilation::slower(nominal_bps as f64 / host_bps as f64),
             offer: Offer::Sized {
                 arrivals_per_s: self.load * hosts * host_bps as f64 / bits,
                 sizes,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Quantiles of a time, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Quantiles {
+pub struct LatencyQuantiles {
     /// Median.
     pub p50: f64,
     /// 99th percentile.
@@ -17,7 +17,7 @@ pub struct Quantiles {
     pub p999: f64,
 }
 
-impl Quantiles {
+impl LatencyQuantiles {
     /// Of a histogram of nanoseconds; nothing if it is empty.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
@@ -33,10 +33,10 @@ impl Quantiles {
 /// The figures of a run. Those of time and traffic are of the measurement alone, without what came
 /// before and after it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Results {
+pub struct SwarmResults {
     /// From a flowlet's start, as its host's session is told of it, to its first rate, as the session
     /// tells of it; null if no flowlet started.
-    pub start_to_rate_us: Option<Quantiles>,
+    pub start_to_rate_us: Option<LatencyQuantiles>,
     /// Rates delivered by the hosts' sessions in a second.
     pub updates_per_s: f64,
     /// Rates delivered for each second of the allocator's processor time; null if that is unknown.
@@ -68,7 +68,7 @@ pub struct Results {
     /// Modelled capacity of a host's link, each way.
     pub host_bps: u64,
     /// How many times slower than what they stand for links are, and sessions with them; see
-    /// [`Pace`](super::pace::Pace).
+    /// [`TimeDilation`](super::pace::Pace).
     pub slow_motion: f64,
     /// Flowlets started in a second.
     pub starts_per_s: f64,
@@ -80,7 +80,7 @@ pub struct Results {
     pub blocked: u64,
     /// By how much this program was late with starts: a large figure says that it, and not the
     /// allocator, was short of processor time.
-    pub start_lateness_us: Option<Quantiles>,
+    pub start_lateness_us: Option<LatencyQuantiles>,
     /// Bytes to the allocator, with IP and UDP headers.
     pub bytes_up: u64,
     /// Bytes from the allocator, with IP and UDP headers.
@@ -114,7 +114,7 @@ pub struct Results {
     pub commit: &'static str,
 }
 
-impl Results {
+impl SwarmResults {
     /// The results for people.
     #[must_use]
     pub fn table(&self) -> String {
@@ -124,7 +124,7 @@ impl Results {
             "",
             &format!("{} sessions over {}", self.sessions, self.transport),
         ]);
-        let quantiles = |quantiles: Option<Quantiles>| {
+        let quantiles = |quantiles: Option<LatencyQuantiles>| {
             quantiles.map_or("none".to_owned(), |q| {
                 format!("p50 {:.1}, p99 {:.1}, p99.9 {:.1} µs", q.p50, q.p99, q.p999)
             })

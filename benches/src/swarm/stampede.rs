@@ -13,8 +13,8 @@ use ratewright_simfabric::report::commit::COMMIT;
 use serde::Serialize;
 
 use super::net::{Attempts, Inbox, Manner, Net};
-use super::options::{Plan, SwarmOptions};
-use super::players::Players;
+use super::options::{SwarmOptions, SwarmPlan};
+use super::sessions::SwarmSessions;
 use super::target::{self, Target};
 
 /// How long all sessions may take to come about.
@@ -24,7 +24,7 @@ const LOOK_EVERY_NS: u64 = 5 * NS_PER_MS;
 
 /// When so many of the hosts had their sessions, in seconds from the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Times {
+pub struct ConnectTimes {
     /// Half of them.
     pub p50: f64,
     /// Nine of ten.
@@ -37,9 +37,9 @@ pub struct Times {
 
 /// What a stampede has come to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Results {
+pub struct StampedeResults {
     /// From the beginning until hosts had sessions, in seconds.
-    pub with_session_s: Times,
+    pub with_session_s: ConnectTimes,
     /// Hosts.
     pub sessions: u32,
     /// Attempts to connect, of all hosts.
@@ -67,7 +67,11 @@ pub struct Results {
 }
 
 /// Has the first host connect, and all others know what it was told of the topology.
-fn learn_topology(target: &mut Target, inbox: &Arc<Inbox>, players: &mut Players) -> Result<()> {
+fn learn_topology(
+    target: &mut Target,
+    inbox: &Arc<Inbox>,
+    sessions: &mut SwarmSessions,
+) -> Result<()> {
     let net = Net::start(
         target.address,
         &target.authority,
@@ -76,19 +80,19 @@ fn learn_topology(target: &mut Target, inbox: &Arc<Inbox>, players: &mut Players
         Manner::InTurn,
     )?;
     let until_ns = clock::now_ns() + PATIENCE_NS;
-    while players.ready() == 0 {
+    while sessions.ready() == 0 {
         target.check_alive()?;
         if clock::now_ns() >= until_ns {
             bail!("the first host has no session");
         }
-        players.play(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
+        sessions.run_until(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
     }
     drop(net);
-    while players.ready() > 0 {
-        players.play(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
+    while sessions.ready() > 0 {
+        sessions.run_until(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
     }
-    players.share_topology();
-    players.sessions_lost = 0;
+    sessions.share_topology();
+    sessions.sessions_lost = 0;
     Ok(())
 }
 
@@ -105,12 +109,12 @@ fn own_cpu_s() -> Result<f64> {
 /// When the allocator ends, or sessions do not come about.
 pub fn run(
     options: &SwarmOptions,
-    plan: &Plan,
+    plan: &SwarmPlan,
     target: &mut Target,
     interrupted: &Arc<AtomicBool>,
 ) -> Result<()> {
     let inbox = Arc::new(Inbox::new()?);
-    let mut players = Players::new(
+    let mut sessions = SwarmSessions::new(
         options,
         plan,
         target::names(options.sessions),
@@ -118,9 +122,9 @@ pub fn run(
         Arc::clone(&inbox),
         Arc::clone(interrupted),
     )?;
-    players.take_rests();
+    sessions.take_rests();
     if !options.cold {
-        learn_topology(target, &inbox, &mut players)?;
+        learn_topology(target, &inbox, &mut sessions)?;
     }
     let attempts = Arc::new(Attempts::default());
     let cpu_s = |target: &Target| {
@@ -138,7 +142,7 @@ pub fn run(
     )?;
     let began_ns = clock::now_ns();
     let all = options.sessions as usize;
-    let mut times = Times::default();
+    let mut times = ConnectTimes::default();
     let mut told = 0;
     while told < all {
         let now_ns = clock::now_ns();
@@ -149,8 +153,8 @@ pub fn run(
             );
         }
         target.check_alive()?;
-        players.play(now_ns + LOOK_EVERY_NS, |_| false)?;
-        told = told.max(players.ready());
+        sessions.run_until(now_ns + LOOK_EVERY_NS, |_| false)?;
+        told = told.max(sessions.ready());
         let at_s = (clock::now_ns() - began_ns) as f64 / 1e9;
         for (time, percent) in [
             (&mut times.p50, 50),
@@ -164,7 +168,7 @@ pub fn run(
         }
     }
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let results = Results {
+    let results = StampedeResults {
         with_session_s: times,
         sessions: options.sessions,
         attempts: count(&attempts.made),
@@ -176,8 +180,8 @@ pub fn run(
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         ),
-        sessions_lost: players.sessions_lost,
-        last_loss: players.last_loss.clone(),
+        sessions_lost: sessions.sessions_lost,
+        last_loss: sessions.last_loss.clone(),
         allocator_cpu_s: cpu_s(target)
             .zip(cpu_before_s)
             .map(|(after, before)| after - before),
@@ -192,7 +196,7 @@ pub fn run(
             serde_json::to_string(&results).context("writing the results")?
         );
     } else {
-        let Times { p50, p90, p99, max } = results.with_session_s;
+        let ConnectTimes { p50, p90, p99, max } = results.with_session_s;
         println!(
             "{all} hosts at once: half have a session after {p50:.2} s, 90 % after {p90:.2} s, 99 % after {p99:.2} s, all after {max:.2} s; {:.2} attempts each, {} turned away, {} without an answer",
             results.attempts as f64 / all as f64,

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ratewright_cli::admin;
-use ratewright_cli::certs::{self, Authority, Pair};
+use ratewright_cli::certs::{self, CertificateAuthority, CertificatePair};
 use ratewright_cli::clock;
 use ratewright_cli::process::{self, Process};
 use ratewright_topology::TwoTierClos;
 use tempfile::TempDir;
 
-use super::options::{Engine, Plan, SwarmOptions, Transport};
+use super::options::{EngineName, SwarmOptions, SwarmPlan, TransportKind};
 use super::{bypass, cores};
 
 const READY_PATIENCE: Duration = Duration::from_secs(15);
@@ -37,7 +37,7 @@ pub struct Target {
     /// The authority of all certificates, as PEM.
     pub authority: String,
     /// A certificate for each host.
-    pub identities: Vec<Pair>,
+    pub identities: Vec<CertificatePair>,
     /// Its process, if it is known.
     pub pid: Option<u32>,
     child: Option<Process>,
@@ -56,7 +56,7 @@ impl Target {
     ///
     /// # Errors
     /// When files cannot be read or written, or it does not start.
-    pub fn prepare(options: &SwarmOptions, plan: &Plan) -> Result<Self> {
+    pub fn prepare(options: &SwarmOptions, plan: &SwarmPlan) -> Result<Self> {
         match (&options.allocator, &options.admin, &options.cert_dir) {
             (Some(address), Some(admin), Some(dir)) => {
                 Self::existing(options, *address, admin, dir)
@@ -76,7 +76,7 @@ impl Target {
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
         };
         let identities = names(options.sessions).into_iter().map(|name| {
-            Ok(Pair {
+            Ok(CertificatePair {
                 certificate: read(format!("{name}.pem"))?,
                 key: read(format!("{name}.key"))?,
             })
@@ -94,7 +94,7 @@ impl Target {
         Ok(target)
     }
 
-    fn start(options: &SwarmOptions, plan: &Plan) -> Result<Self> {
+    fn start(options: &SwarmOptions, plan: &SwarmPlan) -> Result<Self> {
         let program = allocator_program(options)?;
         let dir = tempfile::Builder::new()
             .prefix("ratewright-swarm-")
@@ -103,7 +103,7 @@ impl Target {
         let path = dir.path();
         certs::init(path)?;
         certs::issue(path, certs::ALLOCATOR_NAME)?;
-        let authority = Authority::load(path)?;
+        let authority = CertificateAuthority::load(path)?;
         let identities = names(options.sessions)
             .iter()
             .map(|name| authority.sign(&[name]))
@@ -111,11 +111,11 @@ impl Target {
         let topology = topology(options.sessions, plan.host_bps)?;
         write(path, "topology.toml", &topology)?;
         let ip = match options.transport {
-            Transport::Dpdk => {
+            TransportKind::Dpdk => {
                 bypass::enter(options.shards)?;
                 bypass::KERNEL
             }
-            Transport::Quic | Transport::Udp => Ipv4Addr::LOCALHOST,
+            TransportKind::Quic | TransportKind::Udp => Ipv4Addr::LOCALHOST,
         };
         let address = SocketAddr::from((ip, free_port(ip)?));
         let admin = format!("unix:{}", path.join("admin.sock").display());
@@ -260,19 +260,19 @@ fn topology(sessions: u32, host_bps: u64) -> Result<String> {
 
 fn config(
     options: &SwarmOptions,
-    plan: &Plan,
+    plan: &SwarmPlan,
     address: SocketAddr,
     admin: &str,
     shard_core: Option<usize>,
 ) -> String {
     let hot = match options.transport {
-        Transport::Quic => "quic",
-        Transport::Udp => "udp",
-        Transport::Dpdk => "dpdk",
+        TransportKind::Quic => "quic",
+        TransportKind::Udp => "udp",
+        TransportKind::Dpdk => "dpdk",
     };
     let dpdk = match options.transport {
-        Transport::Dpdk => bypass::table(options),
-        Transport::Quic | Transport::Udp => String::new(),
+        TransportKind::Dpdk => bypass::table(options),
+        TransportKind::Quic | TransportKind::Udp => String::new(),
     };
     let mut text = format!(
         "listen = \"{address}\"\nadmin = \"{admin}\"\ntopology = \"topology.toml\"\nlog = \"warn\"\n\
@@ -286,15 +286,15 @@ fn config(
     );
     if let Some(engine) = options.engine {
         let engine = match engine {
-            Engine::Reference => "reference",
-            Engine::Parallel => "parallel",
+            EngineName::Reference => "reference",
+            EngineName::Parallel => "parallel",
         };
         let _ = writeln!(text, "engine = \"{engine}\"");
     }
     if let Some(core) = shard_core {
         let _ = writeln!(text, "pin_core = {core}");
     }
-    for (key, value) in plan.pace.settings() {
+    for (key, value) in plan.dilation.settings() {
         if !options.is_set(key) {
             let _ = writeln!(text, "{key} = {value}");
         }

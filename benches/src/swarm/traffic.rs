@@ -16,7 +16,7 @@ const MOST_PER_HOST: usize = 16_384;
 
 /// What a host's session is to be told.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub enum TrafficAction {
     /// A flowlet starts.
     Start(usize, StartRecord),
     /// A flowlet ends.
@@ -24,7 +24,7 @@ pub enum Action {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct FlowState {
     flow: FlowId,
     /// Where it stands among the active ones; nothing while it is free.
     active: Option<u32>,
@@ -41,8 +41,8 @@ struct Slot {
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    slots: Vec<Slot>,
+struct HostFlows {
+    slots: Vec<FlowState>,
     free: VecDeque<u32>,
 }
 
@@ -53,7 +53,7 @@ pub struct Traffic {
     rng: SimRng,
     /// The hosts' numbers in the topology.
     hosts: Vec<u32>,
-    tables: Vec<Table>,
+    tables: Vec<HostFlows>,
     active: Vec<(u32, u32)>,
     /// Flows that are yet to start before the arrivals begin.
     initial: u32,
@@ -91,7 +91,7 @@ impl Traffic {
 
     /// Begins, with hosts of these numbers.
     pub fn begin(&mut self, now_ns: u64, hosts: Vec<u32>) {
-        self.tables.resize_with(hosts.len(), Table::default);
+        self.tables.resize_with(hosts.len(), HostFlows::default);
         self.hosts = hosts;
         self.frozen = false;
         match self.offer {
@@ -121,8 +121,8 @@ impl Traffic {
     /// Active flows without a rate. Looks at all.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        let waits = |&&(player, slot): &&(u32, u32)| {
-            !self.tables[player as usize].slots[slot as usize].answered
+        let waits = |&&(host, slot): &&(u32, u32)| {
+            !self.tables[host as usize].slots[slot as usize].answered
         };
         self.active.iter().filter(waits).count()
     }
@@ -140,7 +140,7 @@ impl Traffic {
     }
 
     /// Appends what is due to `actions`, and by how much it is late to `late_ns`.
-    pub fn due(&mut self, now_ns: u64, actions: &mut Vec<Action>, late_ns: &mut Vec<u64>) {
+    pub fn due(&mut self, now_ns: u64, actions: &mut Vec<TrafficAction>, late_ns: &mut Vec<u64>) {
         if self.frozen {
             return;
         }
@@ -163,8 +163,8 @@ impl Traffic {
                 Offer::Fixed { .. } if self.active.is_empty() => {}
                 Offer::Fixed { .. } => {
                     let victim = self.rng.random_range(0..self.active.len());
-                    let (player, slot) = self.active[victim];
-                    self.end(player, slot, actions);
+                    let (host, slot) = self.active[victim];
+                    self.end(host, slot, actions);
                     self.start(now_ns, actions);
                 }
                 Offer::Sized { most_flows, .. } if self.active.len() >= most_flows as usize => {
@@ -189,24 +189,24 @@ impl Traffic {
         [finish_ns, arrival_ns].into_iter().flatten().min()
     }
 
-    fn start(&mut self, now_ns: u64, actions: &mut Vec<Action>) {
+    fn start(&mut self, now_ns: u64, actions: &mut Vec<TrafficAction>) {
         let count = self.hosts.len();
-        let player = self.rng.random_range(0..count);
+        let host = self.rng.random_range(0..count);
         let other = self.rng.random_range(0..count - 1);
-        let destination = self.hosts[other + usize::from(other >= player)];
+        let destination = self.hosts[other + usize::from(other >= host)];
         let bits = match &self.offer {
             Offer::Fixed { .. } => f64::INFINITY,
             Offer::Sized { sizes, .. } => 8.0 * sizes.sample(&mut self.rng) as f64,
         };
         let path = FlowPath::Hash(self.rng.random());
-        let table = &mut self.tables[player];
+        let table = &mut self.tables[host];
         let slot = match table.free.pop_front() {
             Some(slot) => slot,
             None if table.slots.len() < MOST_PER_HOST => {
                 let slot = table.slots.len() as u32;
-                table.slots.push(Slot {
+                table.slots.push(FlowState {
                     flow: FlowId::new(slot, 0),
-                    ..Slot::default()
+                    ..FlowState::default()
                 });
                 slot
             }
@@ -216,22 +216,22 @@ impl Traffic {
             }
         };
         let state = &mut table.slots[slot as usize];
-        *state = Slot {
+        *state = FlowState {
             flow: state.flow.next_generation(),
             active: Some(self.active.len() as u32),
             started_ns: now_ns,
             remaining_bits: bits,
             since_ns: now_ns,
-            ..Slot::default()
+            ..FlowState::default()
         };
-        self.active.push((player as u32, slot));
+        self.active.push((host as u32, slot));
         self.starts += 1;
         let record = StartRecord::new(state.flow, destination, path);
-        actions.push(Action::Start(player, record));
+        actions.push(TrafficAction::Start(host, record));
     }
 
-    fn end(&mut self, player: u32, slot: u32, actions: &mut Vec<Action>) {
-        let table = &mut self.tables[player as usize];
+    fn end(&mut self, host: u32, slot: u32, actions: &mut Vec<TrafficAction>) {
+        let table = &mut self.tables[host as usize];
         let state = &mut table.slots[slot as usize];
         let Some(at) = state.active.take() else {
             return;
@@ -239,7 +239,7 @@ impl Traffic {
         if !state.answered {
             self.unanswered += 1;
         }
-        actions.push(Action::End(player as usize, state.flow));
+        actions.push(TrafficAction::End(host as usize, state.flow));
         table.free.push_back(slot);
         self.active.swap_remove(at as usize);
         if let Some(&(moved, slot)) = self.active.get(at as usize) {
@@ -248,23 +248,23 @@ impl Traffic {
     }
 
     /// Ends what has been carried.
-    fn finish(&mut self, now_ns: u64, actions: &mut Vec<Action>) {
+    fn finish(&mut self, now_ns: u64, actions: &mut Vec<TrafficAction>) {
         while actions.len() < MOST_AT_ONCE
-            && let Some(&Reverse((at_ns, player, slot))) = self.finishes.peek()
+            && let Some(&Reverse((at_ns, host, slot))) = self.finishes.peek()
             && at_ns <= now_ns
         {
             self.finishes.pop();
-            let state = &mut self.tables[player as usize].slots[slot as usize];
+            let state = &mut self.tables[host as usize].slots[slot as usize];
             if state.active.is_none() || state.scheduled_ns != Some(at_ns) {
                 continue;
             }
             state.scheduled_ns = None;
             match state.finish_ns {
-                Some(finish_ns) if finish_ns <= now_ns => self.end(player, slot, actions),
+                Some(finish_ns) if finish_ns <= now_ns => self.end(host, slot, actions),
                 Some(finish_ns) => {
                     // It has become slower since.
                     state.scheduled_ns = Some(finish_ns);
-                    self.finishes.push(Reverse((finish_ns, player, slot)));
+                    self.finishes.push(Reverse((finish_ns, host, slot)));
                 }
                 None => {}
             }
@@ -275,13 +275,13 @@ impl Traffic {
     pub fn on_rate(
         &mut self,
         now_ns: u64,
-        player: usize,
+        host: usize,
         flow: FlowId,
         rate_bps: u64,
     ) -> Option<u64> {
         let state = self
             .tables
-            .get_mut(player)?
+            .get_mut(host)?
             .slots
             .get_mut(flow.slot() as usize)?;
         if state.flow != flow || state.active.is_none() {
@@ -298,7 +298,7 @@ impl Traffic {
             {
                 state.scheduled_ns = Some(finish_ns);
                 self.finishes
-                    .push(Reverse((finish_ns, player as u32, flow.slot())));
+                    .push(Reverse((finish_ns, host as u32, flow.slot())));
             }
         }
         state.rate_bps = rate_bps;
@@ -320,11 +320,11 @@ mod tests {
             traffic.due(now_ns, &mut actions, &mut late);
             for action in actions.drain(..) {
                 match action {
-                    Action::Start(player, record) => {
+                    TrafficAction::Start(host, record) => {
                         starts += 1;
-                        traffic.on_rate(now_ns, player, record.flow(), rate_bps);
+                        traffic.on_rate(now_ns, host, record.flow(), rate_bps);
                     }
-                    Action::End(..) => ends += 1,
+                    TrafficAction::End(..) => ends += 1,
                 }
             }
             now_ns = traffic.next_ns().unwrap_or(until_ns).max(now_ns + 1);
@@ -378,25 +378,22 @@ mod tests {
         let mut actions = Vec::new();
         let at_ns = traffic.next_ns().unwrap();
         traffic.due(at_ns, &mut actions, &mut Vec::new());
-        let Some(Action::Start(player, record)) = actions.pop() else {
+        let Some(TrafficAction::Start(host, record)) = actions.pop() else {
             panic!("one flow starts");
         };
         // Half of it at 8 Mbit/s takes 0.5 ms, the rest at 1 Mbit/s 4 ms; a stale rate changes nothing.
         let flow = record.flow();
+        assert_eq!(traffic.on_rate(at_ns + 10, host, flow, 8_000_000), Some(10));
         assert_eq!(
-            traffic.on_rate(at_ns + 10, player, flow, 8_000_000),
-            Some(10)
-        );
-        assert_eq!(
-            traffic.on_rate(at_ns + 500_010, player, flow, 1_000_000),
+            traffic.on_rate(at_ns + 500_010, host, flow, 1_000_000),
             None
         );
-        traffic.on_rate(at_ns + 500_020, player, flow.next_generation(), 1);
+        traffic.on_rate(at_ns + 500_020, host, flow.next_generation(), 1);
         traffic.freeze();
         traffic.frozen = false;
         traffic.due(at_ns + 4_500_000, &mut actions, &mut Vec::new());
         assert_eq!(actions, []);
         traffic.due(at_ns + 4_500_020, &mut actions, &mut Vec::new());
-        assert_eq!(actions, [Action::End(player, flow)]);
+        assert_eq!(actions, [TrafficAction::End(host, flow)]);
     }
 }

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use ratewright_allocator::service::status::HostFlows;
-use ratewright_cli::admin::Client;
+use ratewright_cli::admin::AdminClient;
 
 /// What one end knows of a host's flows: destination and rate (0 for none) by flow number.
-pub type View = BTreeMap<u32, (u32, u64)>;
+pub type FlowSnapshot = BTreeMap<u32, (u32, u64)>;
 
 /// The allocator's view of hosts, by their names; empty where it has no session.
 ///
 /// # Errors
 /// When it does not answer.
-pub fn of_allocator(admin: &str, names: &[String]) -> Result<Vec<View>> {
-    let mut client = Client::connect(admin)?;
+pub fn of_allocator(admin: &str, names: &[String]) -> Result<Vec<FlowSnapshot>> {
+    let mut client = AdminClient::connect(admin)?;
     let view_of = |name: &String| {
         let (status, body) = client.get(&format!("/flows?host={name}"))?;
         if status == 404 {
-            return Ok(View::new());
+            return Ok(FlowSnapshot::new());
         }
         let flows: HostFlows = serde_json::from_str(&body)
             .with_context(|| format!("the allocator's answer for {name}"))?;
@@ -33,7 +33,7 @@ pub fn of_allocator(admin: &str, names: &[String]) -> Result<Vec<View>> {
 
 /// Flows that one end does not know, or knows otherwise.
 #[must_use]
-pub fn differences(one: &View, other: &View) -> u64 {
+pub fn differences(one: &FlowSnapshot, other: &FlowSnapshot) -> u64 {
     let missing = one.keys().filter(|&flow| !other.contains_key(flow)).count();
     let others = other
         .iter()
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_flow_that_either_end_misses_or_knows_otherwise_counts_once() {
-        let view = |flows: &[(u32, (u32, u64))]| flows.iter().copied().collect::<View>();
+        let view = |flows: &[(u32, (u32, u64))]| flows.iter().copied().collect::<FlowSnapshot>();
         let one = view(&[(1, (5, 100)), (2, (5, 100)), (3, (5, 0))]);
         assert_eq!(differences(&one, &one), 0);
         assert_eq!(differences(&one, &view(&[(1, (5, 100)), (2, (5, 100))])), 1);

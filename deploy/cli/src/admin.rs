@@ -41,19 +41,19 @@ fn once(address: &str, method: &Method, path: &str) -> Result<String> {
 }
 
 /// A connection to an admin interface, for many questions.
-pub struct Client {
+pub struct AdminClient {
     runtime: tokio::runtime::Runtime,
     sender: hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
     host: String,
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for AdminClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("host", &self.host).finish()
     }
 }
 
-impl Client {
+impl AdminClient {
     /// Connects to the admin interface at `address`.
     ///
     /// # Errors

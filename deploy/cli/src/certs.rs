@@ -57,7 +57,7 @@ impl CertsCommand {
                     issue(dir, name)?;
                 }
                 for name in relays {
-                    let pair = Authority::load(dir)?.sign(&[name, ALLOCATOR_NAME])?;
+                    let pair = CertificateAuthority::load(dir)?.sign(&[name, ALLOCATOR_NAME])?;
                     write_pair(dir, name, &pair.certificate, &pair.key)?;
                 }
             }
@@ -89,24 +89,24 @@ pub fn init(dir: &Path) -> Result<()> {
 /// When the authority cannot be read, the name is no DNS name, or files cannot be written.
 pub fn issue(dir: &Path, name: &str) -> Result<()> {
     check_dns_name(name)?;
-    let pair = Authority::load(dir)?.sign(&[name])?;
+    let pair = CertificateAuthority::load(dir)?.sign(&[name])?;
     write_pair(dir, name, &pair.certificate, &pair.key)
 }
 
 /// An authority that was read.
 #[derive(Debug)]
-pub struct Authority(Issuer<'static, KeyPair>);
+pub struct CertificateAuthority(Issuer<'static, KeyPair>);
 
 /// A certificate with its private key, both as PEM.
 #[derive(Debug, Clone)]
-pub struct Pair {
+pub struct CertificatePair {
     /// The certificate.
     pub certificate: String,
     /// Its private key.
     pub key: String,
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Reads the authority in `dir`.
     ///
     /// # Errors
@@ -131,12 +131,12 @@ impl Authority {
     ///
     /// # Errors
     /// When a name cannot be in a certificate.
-    pub fn sign(&self, names: &[&str]) -> Result<Pair> {
+    pub fn sign(&self, names: &[&str]) -> Result<CertificatePair> {
         sign(&self.0, names)
     }
 }
 
-fn sign(issuer: &Issuer<'_, KeyPair>, names: &[&str]) -> Result<Pair> {
+fn sign(issuer: &Issuer<'_, KeyPair>, names: &[&str]) -> Result<CertificatePair> {
     let name = names.first().copied().unwrap_or_default();
     let mut params = CertificateParams::new(
         names
@@ -155,7 +155,7 @@ fn sign(issuer: &Issuer<'_, KeyPair>, names: &[&str]) -> Result<Pair> {
     let certificate = params
         .signed_by(&key, issuer)
         .with_context(|| format!("signing {name}'s certificate"))?;
-    Ok(Pair {
+    Ok(CertificatePair {
         certificate: certificate.pem(),
         key: key.serialize_pem(),
     })

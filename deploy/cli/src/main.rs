@@ -15,13 +15,13 @@ use ratewright_cli::{broken_pipe, output};
     version,
     about = "Ratewright for operators: topologies, certificates, status"
 )]
-struct Cli {
+struct OperatorCli {
     #[command(subcommand)]
-    command: Command,
+    command: OperatorCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum OperatorCommand {
     /// Build, check and show topology files
     Topology(TopologyCommand),
     /// Certificates for the lab and for trying Ratewright out
@@ -32,7 +32,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = OperatorCli::parse().command;
     broken_pipe::ends_the_process();
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,10 +44,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+fn run(command: OperatorCommand) -> Result<()> {
     match command {
-        Command::Topology(command) => command.run(),
-        Command::Certs(command) => command.run(),
-        Command::Status(command) => command.run(),
+        OperatorCommand::Topology(command) => command.run(),
+        OperatorCommand::Certs(command) => command.run(),
+        OperatorCommand::Status(command) => command.run(),
     }
 }

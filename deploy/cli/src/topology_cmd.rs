@@ -16,11 +16,11 @@ use ratewright_topology::{
 #[derive(Debug, Args)]
 pub struct TopologyCommand {
     #[command(subcommand)]
-    action: Action,
+    action: TopologyAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum TopologyAction {
     /// Write the file of a regular network, to be used as it is or edited
     #[command(subcommand)]
     Build(Build),
@@ -191,8 +191,8 @@ impl TopologyCommand {
     /// If a file cannot be read or written, or describes no valid network.
     pub fn run(self) -> Result<()> {
         match self.action {
-            Action::Build(build) => build.run(),
-            Action::Check { file } => {
+            TopologyAction::Build(build) => build.run(),
+            TopologyAction::Check { file } => {
                 let net = Topology::load(&file)?;
                 let (hosts, racks) = (net.hosts().len(), net.racks().len());
                 print(&format!(
@@ -201,7 +201,7 @@ impl TopologyCommand {
                     net.kind()
                 ))
             }
-            Action::Show { file, svg, dot } => {
+            TopologyAction::Show { file, svg, dot } => {
                 let net = Topology::load(&file)?;
                 if let Some(path) = &svg {
                     write(path, &to_svg(&net))?;
@@ -392,13 +392,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Cli {
+    struct TopologyCli {
         #[command(flatten)]
         command: TopologyCommand,
     }
 
     fn run(arguments: &[&str]) -> Result<()> {
-        Cli::try_parse_from([&["topology"], arguments].concat())?
+        TopologyCli::try_parse_from([&["topology"], arguments].concat())?
             .command
             .run()
     }

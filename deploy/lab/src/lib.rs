@@ -10,16 +10,16 @@
 //! | [`net`] | namespaces, links, queues, path choice |
 //! | [`traffic`] | plain TCP senders and receivers |
 //! | [`measure`] | what is measured, and the arithmetic on it |
-//! | [`reaper`], [`mod@proc`] | clean-up, processes of hosts |
+//! | [`cleanup`], [`mod@proc`] | clean-up, processes of hosts |
 //! | [`options`], [`cancel`] | the command line, the user's wish to leave |
 
 pub mod cancel;
+pub mod cleanup;
 pub mod lab;
 pub mod measure;
 pub mod net;
 pub mod options;
 pub mod proc;
-pub mod reaper;
 pub mod report;
 pub mod run;
 pub mod scenario;

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ratewright_cli::output;
+use ratewright_lab::cleanup::{self, LabResources};
 use ratewright_lab::options::LabOptions;
-use ratewright_lab::reaper::{self, Estate};
 use ratewright_lab::view::NobodyListens;
 use ratewright_lab::{run, traffic};
 
 /// Build a datacenter on this machine, send real traffic through it, with and without Ratewright
 #[derive(Debug, Parser)]
 #[command(name = "ratewright-lab", version)]
-struct Cli {
+struct LabCli {
     #[command(flatten)]
     options: LabOptions,
 }
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let result = if is_helper {
         run_helper(Helper::parse())
     } else {
-        run::run(Cli::parse().options)
+        run::run(LabCli::parse().options)
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,8 +81,8 @@ fn run_helper(helper: Helper) -> Result<()> {
             run_dir,
             terminal,
         } => {
-            reaper::watch(
-                &Estate {
+            cleanup::watch(
+                &LabResources {
                     pid,
                     cgroup_root,
                     run_dir,

@@ -69,7 +69,7 @@ impl Family {
 
 /// What becomes of the rates in the middle of a run of the safety scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Fate {
+pub enum RateFate {
     /// They hold to the end
     Leased,
     /// The allocator is killed
@@ -78,14 +78,14 @@ pub enum Fate {
     Released,
 }
 
-impl Fate {
+impl RateFate {
     /// The name on the command line and in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Fate::Leased => "leased",
-            Fate::Lapsed => "lapsed",
-            Fate::Released => "released",
+            RateFate::Leased => "leased",
+            RateFate::Lapsed => "lapsed",
+            RateFate::Released => "released",
         }
     }
 }
@@ -119,20 +119,20 @@ impl Backend {
 
 /// The allocator's engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
+pub enum EngineName {
     /// Vector instructions, any number of threads
     Parallel,
     /// One thread, double precision
     Reference,
 }
 
-impl Engine {
+impl EngineName {
     /// The name in configuration files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Engine::Parallel => "parallel",
-            Engine::Reference => "reference",
+            EngineName::Parallel => "parallel",
+            EngineName::Reference => "reference",
         }
     }
 }
@@ -170,14 +170,14 @@ pub struct LabOptions {
     #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=2000))]
     pub connections: u16,
     /// What becomes of the rates in the middle of a run of the safety scenario
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Fate::Leased, Fate::Lapsed, Fate::Released])]
-    pub fates: Vec<Fate>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [RateFate::Leased, RateFate::Lapsed, RateFate::Released])]
+    pub fates: Vec<RateFate>,
     /// Pacing back end of the daemons; safety runs with all that work here unless one is named
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
     /// Engine of the allocator
-    #[arg(long, value_enum, default_value_t = Engine::Parallel)]
-    pub engine: Engine,
+    #[arg(long, value_enum, default_value_t = EngineName::Parallel)]
+    pub engine: EngineName,
     /// DSCP of control datagrams, which the links' queues let pass data (48 is CS6); 0: they wait with data
     #[arg(long, default_value_t = 48, value_name = "DSCP", value_parser = clap::value_parser!(u8).range(0..=63))]
     pub control_dscp: u8,

@@ -46,7 +46,7 @@ impl Work {
 
 /// Where a process is to run.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct Placement<'a> {
     /// What it does.
     pub work: Work,
     /// Network namespace.
@@ -61,7 +61,12 @@ pub struct Place<'a> {
 ///
 /// # Errors
 /// When the process cannot be started there.
-pub fn start(name: &str, mut command: Command, place: &Place<'_>, log: &Path) -> Result<Process> {
+pub fn start(
+    name: &str,
+    mut command: Command,
+    place: &Placement<'_>,
+    log: &Path,
+) -> Result<Process> {
     let log_file = File::options()
         .create(true)
         .append(true)
@@ -96,7 +101,7 @@ pub fn start(name: &str, mut command: Command, place: &Place<'_>, log: &Path) ->
 pub fn start_logged(
     name: &str,
     mut command: Command,
-    place: &Place<'_>,
+    place: &Placement<'_>,
     log: &Path,
 ) -> Result<Process> {
     let out = File::options()

@@ -8,13 +8,13 @@ use nix::sys::signal::{SigSet, Signal};
 use ratewright_cli::output;
 
 use crate::cancel::Cancel;
+use crate::cleanup::{self, LabResources, Watchdog};
 use crate::lab::context::Lab;
-use crate::lab::{preflight, turn};
+use crate::lab::{lock, preflight};
 use crate::net::cgroup;
 use crate::options::LabOptions;
-use crate::reaper::{self, Estate, Watchdog};
 use crate::view::live::Live;
-use crate::view::{NobodyListens, View};
+use crate::view::{LiveView, NobodyListens};
 use crate::{report, scenario};
 
 /// Runs a scenario and writes its results.
@@ -23,34 +23,34 @@ use crate::{report, scenario};
 /// When something is missing, or the scenario does not run to its end.
 pub fn run(options: LabOptions) -> Result<()> {
     let binaries = preflight::check(&options)?;
-    let _turn = turn::take()?;
+    let _lock = lock::take()?;
     let cancel = Cancel::default();
     catch_signals(&cancel)?;
 
-    let stale = reaper::remove_stale();
-    let run_dir = reaper::run_dir(options.keep)?;
+    let stale = cleanup::remove_stale();
+    let run_dir = cleanup::run_dir(options.keep)?;
     let cgroup_root = cgroup::root(&run_dir.join("cgroup2"))?;
-    let estate = Estate {
+    let resources = LabResources {
         pid: std::process::id(),
         cgroup_root,
         run_dir: (!options.keep).then(|| run_dir.clone()),
     };
-    let watchdog = Watchdog::start(&estate)?;
-    reaper::allow_cubic()?;
+    let watchdog = Watchdog::start(&resources)?;
+    cleanup::allow_cubic()?;
     let live = Arc::new(Live::new(&options));
     for pid in stale {
         live.say(format!(
             "removed what the lab of dead process {pid} had left behind"
         ));
     }
-    let view = View::start(&live, &cancel, options.plain);
+    let view = LiveView::start(&live, &cancel, options.plain);
     let lab = Lab {
         options,
         binaries,
         run_dir,
         live,
         cancel,
-        estate,
+        resources,
     };
     let outcome = scenario::run(&lab);
     let result = view
@@ -67,7 +67,7 @@ pub fn run(options: LabOptions) -> Result<()> {
             Err(error) => output::complain(format_args!("the logs are lost: {error:#}")),
         }
     }
-    lab.estate.remove();
+    lab.resources.remove();
     watchdog.release();
     result
 }
@@ -99,10 +99,10 @@ fn copy_logs(from: &Path, to: &Path) {
             path.extension().is_some_and(|e| e == "log"),
             path.file_name(),
         ) {
-            let site = from.file_name().unwrap_or_default();
+            let testbed = from.file_name().unwrap_or_default();
             let _ = std::fs::copy(
                 &path,
-                to.join(format!("{}-{}", site.display(), name.display())),
+                to.join(format!("{}-{}", testbed.display(), name.display())),
             );
         }
     }

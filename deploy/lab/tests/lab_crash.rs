@@ -25,7 +25,7 @@ const PATIENCE_S: u64 = 30;
 
 /// What the lab runs, and how many processes that takes at the least.
 #[derive(Clone, Copy)]
-enum Kind {
+enum LabKind {
     /// Eight senders and a receiver.
     Baseline,
     /// Three senders, a receiver, four daemons with their BPF programs, the allocator.
@@ -34,12 +34,12 @@ enum Kind {
 
 const PROCESSES: usize = 9;
 
-fn command(kind: Kind, directory: &Path) -> Command {
+fn command(kind: LabKind, directory: &Path) -> Command {
     let mut command = Command::new(common::program());
     command.args(["fairness", "--duration-scale", "20"]);
     match kind {
-        Kind::Baseline => command.arg("--only-baseline"),
-        Kind::Full => command.args(["--no-baseline", "--hosts", "4"]),
+        LabKind::Baseline => command.arg("--only-baseline"),
+        LabKind::Full => command.args(["--no-baseline", "--hosts", "4"]),
     };
     command
         .arg("--json")
@@ -164,7 +164,7 @@ fn assert_only_logs_in(directory: &Path) {
     }
 }
 
-fn nothing_stays_after(kind: Kind, signal: Signal) {
+fn nothing_stays_after(kind: LabKind, signal: Signal) {
     common::require_root();
     let _alone = common::alone();
     let directory = tempfile::tempdir().unwrap();
@@ -187,24 +187,24 @@ fn nothing_stays_after(kind: Kind, signal: Signal) {
 
 #[test]
 fn after_sigkill_the_watchdog_removes_everything() {
-    nothing_stays_after(Kind::Baseline, Signal::SIGKILL);
+    nothing_stays_after(LabKind::Baseline, Signal::SIGKILL);
 }
 
 #[test]
 fn after_ctrl_c_the_lab_removes_everything() {
-    nothing_stays_after(Kind::Baseline, Signal::SIGINT);
+    nothing_stays_after(LabKind::Baseline, Signal::SIGINT);
 }
 
 #[test]
 fn after_sigkill_nothing_of_allocator_daemons_and_programs_stays() {
     common::require_control_plane();
-    nothing_stays_after(Kind::Full, Signal::SIGKILL);
+    nothing_stays_after(LabKind::Full, Signal::SIGKILL);
 }
 
 #[test]
 fn after_sigterm_nothing_of_allocator_daemons_and_programs_stays() {
     common::require_control_plane();
-    nothing_stays_after(Kind::Full, Signal::SIGTERM);
+    nothing_stays_after(LabKind::Full, Signal::SIGTERM);
 }
 
 /// The lab has the terminal as its own, as under a shell, and the terminal's window is closed.
@@ -235,7 +235,7 @@ fn a_closed_terminal_ends_the_lab() {
         }
     });
     let slave = File::from(terminal.slave);
-    let mut command = command(Kind::Baseline, directory.path());
+    let mut command = command(LabKind::Baseline, directory.path());
     command
         .stdin(slave.try_clone().unwrap())
         .stdout(slave.try_clone().unwrap())
@@ -284,7 +284,7 @@ fn a_reader_that_has_seen_enough_ends_the_lab_quietly() {
     let _alone = common::alone();
     let directory = tempfile::tempdir().unwrap();
     let allowed = allowed();
-    let mut command = command(Kind::Baseline, directory.path());
+    let mut command = command(LabKind::Baseline, directory.path());
     command
         .arg("--plain")
         .stdout(Stdio::piped())

@@ -9,9 +9,9 @@ use ratewright_cli::clock::{NS_PER_MS, now_ns, sleep_until_ns};
 
 use super::preflight::Binaries;
 use crate::cancel::Cancel;
+use crate::cleanup::LabResources;
 use crate::net::cgroup;
 use crate::options::LabOptions;
-use crate::reaper::Estate;
 use crate::view::live::Live;
 
 /// One run.
@@ -26,7 +26,7 @@ pub struct Lab {
     /// What the view shows.
     pub live: Arc<Live>,
     pub(crate) cancel: Cancel,
-    pub(crate) estate: Estate,
+    pub(crate) resources: LabResources,
 }
 
 impl Lab {
@@ -34,14 +34,14 @@ impl Lab {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn cgroup(&self, site: &str, node: &str) -> Result<PathBuf> {
-        cgroup::create(&self.estate.cgroup(), &format!("{site}-{node}"))
+    pub fn cgroup(&self, testbed: &str, node: &str) -> Result<PathBuf> {
+        cgroup::create(&self.resources.cgroup(), &format!("{testbed}-{node}"))
     }
 
     /// What a site's namespaces are called.
     #[must_use]
-    pub fn prefix(&self, site: &str) -> String {
-        format!("{}{site}-", self.estate.prefix())
+    pub fn prefix(&self, testbed: &str) -> String {
+        format!("{}{testbed}-", self.resources.prefix())
     }
 
     /// A span of the scenario's plan, scaled by `--duration-scale`.

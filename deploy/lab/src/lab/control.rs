@@ -11,8 +11,8 @@ use ratewright_topology::ecmp::EcmpConfig;
 use ratewright_topology::{Addressing, BigSwitch, Topology, TwoTierClos};
 
 use super::context::Lab;
-use super::site::{Site, ecmp_seed};
-use crate::net::plan::{HOSTS_V4, HOSTS_V6, Plan};
+use super::testbed::{Testbed, ecmp_seed};
+use crate::net::plan::{HOSTS_V4, HOSTS_V6, NetworkPlan};
 use crate::options::Backend;
 use crate::proc::{self, Work};
 use ratewright_cli::{admin, certs};
@@ -42,17 +42,22 @@ impl Control {
     ///
     /// # Errors
     /// When something cannot be written or started, or is not ready in time.
-    pub fn start(lab: &Lab, site: &Site, policy: &str) -> Result<Control> {
-        Control::start_with(lab, site, policy, lab.options.backend)
+    pub fn start(lab: &Lab, testbed: &Testbed, policy: &str) -> Result<Control> {
+        Control::start_with(lab, testbed, policy, lab.options.backend)
     }
 
     /// As [`Control::start`], with a back end of the scenario's choice.
     ///
     /// # Errors
     /// As [`Control::start`].
-    pub fn start_with(lab: &Lab, site: &Site, policy: &str, backend: Backend) -> Result<Control> {
-        let plan = &site.network.plan;
-        let dir = site.dir.clone();
+    pub fn start_with(
+        lab: &Lab,
+        testbed: &Testbed,
+        policy: &str,
+        backend: Backend,
+    ) -> Result<Control> {
+        let plan = &testbed.network.plan;
+        let dir = testbed.dir.clone();
         certs::init(&dir)?;
         certs::issue(&dir, certs::ALLOCATOR_NAME)?;
         let topology = topology_of(plan, ecmp_seed(lab))?;
@@ -71,14 +76,14 @@ impl Control {
         for host in 0..plan.hosts {
             let name = &plan.nodes[host].name;
             certs::issue(&control.dir, name)?;
-            let config = control.daemon_config(site, host, policy, backend);
+            let config = control.daemon_config(testbed, host, policy, backend);
             write(&control.dir, &format!("{name}.toml"), &config)?;
         }
-        control.start_allocator(lab, site)?;
+        control.start_allocator(lab, testbed)?;
         control.wait_allocator(lab)?;
         control.daemons = (0..control.hosts).map(|_| None).collect();
         for host in 0..control.hosts {
-            control.start_daemon(lab, site, host)?;
+            control.start_daemon(lab, testbed, host)?;
         }
         control.wait_ready(lab)?;
         Ok(control)
@@ -88,11 +93,11 @@ impl Control {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start_allocator(&mut self, lab: &Lab, site: &Site) -> Result<()> {
+    pub fn start_allocator(&mut self, lab: &Lab, testbed: &Testbed) -> Result<()> {
         let mut command = Command::new(&lab.binaries.allocator);
         command.arg("--config").arg(self.dir.join("allocator.toml"));
         let log = self.dir.join("allocator.log");
-        let place = site.place(site.network.plan.hosts, Work::Control);
+        let place = testbed.place(testbed.network.plan.hosts, Work::Control);
         self.allocator = Some(proc::start_logged("the allocator", command, &place, &log)?);
         Ok(())
     }
@@ -101,8 +106,8 @@ impl Control {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start_daemon(&mut self, lab: &Lab, site: &Site, host: usize) -> Result<()> {
-        let name = &site.network.plan.nodes[host].name;
+    pub fn start_daemon(&mut self, lab: &Lab, testbed: &Testbed, host: usize) -> Result<()> {
+        let name = &testbed.network.plan.nodes[host].name;
         let mut command = Command::new(&lab.binaries.endpointd);
         command
             .arg("run")
@@ -112,7 +117,7 @@ impl Control {
         let process = proc::start_logged(
             &format!("the daemon of {name}"),
             command,
-            &site.place(host, Work::Control),
+            &testbed.place(host, Work::Control),
             &log,
         )?;
         self.daemons[host] = Some(process);
@@ -159,8 +164,8 @@ impl Control {
     ///
     /// # Errors
     /// When it does not start, or a daemon has no session in time.
-    pub fn revive_allocator(&mut self, lab: &Lab, site: &Site) -> Result<()> {
-        self.start_allocator(lab, site)?;
+    pub fn revive_allocator(&mut self, lab: &Lab, testbed: &Testbed) -> Result<()> {
+        self.start_allocator(lab, testbed)?;
         self.wait_allocator(lab)?;
         self.wait_ready(lab)
     }
@@ -265,7 +270,7 @@ impl Control {
         format!("unix:{}", self.dir.join(format!("{name}.sock")).display())
     }
 
-    fn allocator_config(&self, lab: &Lab, plan: &Plan) -> String {
+    fn allocator_config(&self, lab: &Lab, plan: &NetworkPlan) -> String {
         format!(
             "listen = \"{}\"\nadmin = \"{}\"\ntopology = \"topology.toml\"\n\n\
              [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
@@ -280,8 +285,14 @@ impl Control {
         )
     }
 
-    fn daemon_config(&self, site: &Site, host: usize, policy: &str, backend: Backend) -> String {
-        let plan = &site.network.plan;
+    fn daemon_config(
+        &self,
+        testbed: &Testbed,
+        host: usize,
+        policy: &str,
+        backend: Backend,
+    ) -> String {
+        let plan = &testbed.network.plan;
         let name = &plan.nodes[host].name;
         let mut out = format!(
             "host = \"{name}\"\nallocator = [\"{}\"]\nadmin = \"{}\"\n\n\
@@ -293,7 +304,7 @@ impl Control {
             plan.capacities.control_dscp,
             backend.name(),
             instance(host),
-            site.cgroup(host).display(),
+            testbed.cgroup(host).display(),
         );
         if backend == Backend::TcHtb {
             let _ = writeln!(out, "device = \"{}\"", plan.links[host].lower.device);
@@ -317,7 +328,7 @@ fn write(dir: &std::path::Path, file: &str, text: &str) -> Result<()> {
 ///
 /// # Errors
 /// When the plan is no topology (it always is).
-pub fn topology_of(plan: &Plan, seed: u32) -> Result<Topology> {
+pub fn topology_of(plan: &NetworkPlan, seed: u32) -> Result<Topology> {
     let addressing = Addressing {
         ipv4_base: Some(HOSTS_V4.parse().context("the hosts' IPv4 base")?),
         ipv6_base: Some(HOSTS_V6.parse().context("the hosts' IPv6 base")?),
@@ -382,8 +393,8 @@ mod tests {
     #[test]
     fn the_topology_file_has_the_addresses_that_are_built() {
         for plan in [
-            Plan::big_switch(9, CAPACITIES),
-            Plan::two_tier(2, 4, 2, CAPACITIES),
+            NetworkPlan::big_switch(9, CAPACITIES),
+            NetworkPlan::two_tier(2, 4, 2, CAPACITIES),
         ] {
             let topology = topology_of(&plan, 7).unwrap();
             assert_eq!(topology.hosts().len(), plan.hosts);

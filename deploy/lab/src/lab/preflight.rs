@@ -76,7 +76,7 @@ fn check_kernel() -> Result<()> {
     if !mounts.split_whitespace().any(|word| word == "cgroup2") {
         bail!("this kernel has no cgroup v2 (CONFIG_CGROUPS): boot one that has");
     }
-    let name = format!("{}{}-probe", crate::reaper::PREFIX, std::process::id());
+    let name = format!("{}{}-probe", crate::cleanup::PREFIX, std::process::id());
     let probe = || -> Result<()> {
         tool::run("ip", &["netns", "add", &name]).context("network namespaces (CONFIG_NET_NS)")?;
         tool::run(

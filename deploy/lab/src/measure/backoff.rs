@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use rustc_hash::FxHashMap;
 
-use super::sockdiag::{Connection, SockDiag};
+use super::sockdiag::{SockDiag, SocketState};
 use crate::net::ns::Netns;
 
 /// Time-outs that matter are at least 200 ms apart.
@@ -76,12 +76,12 @@ impl Drop for BackoffWatch {
 
 #[derive(Debug, Default)]
 struct Watched {
-    last: FxHashMap<(u8, u16), Connection>,
+    last: FxHashMap<(u8, u16), SocketState>,
     silent: FxHashSet<(u8, u16)>,
 }
 
 impl Watched {
-    fn sample(&mut self, connections: &[Connection]) {
+    fn sample(&mut self, connections: &[SocketState]) {
         for now in connections {
             if let Some(before) = self.last.get(&now.id)
                 && is_silent(before, now)
@@ -95,8 +95,8 @@ impl Watched {
 
 /// Whether something left between two samples in back-off, and no data with it. Not so while the
 /// receiver's window is closed (probes carry none), nor once only the end of the stream is left.
-fn is_silent(before: &Connection, now: &Connection) -> bool {
-    let waits = |at: &Connection| {
+fn is_silent(before: &SocketState, now: &SocketState) -> bool {
+    let waits = |at: &SocketState| {
         at.backoff > 0
             && at.probes == 0
             && at.unacked > 0
@@ -113,7 +113,7 @@ fn is_silent(before: &Connection, now: &Connection) -> bool {
 mod tests {
     use super::*;
 
-    const STUCK: Connection = Connection {
+    const STUCK: SocketState = SocketState {
         id: (2, 4_000),
         established: true,
         has_maximum: true,
@@ -126,7 +126,7 @@ mod tests {
         probes: 0,
     };
 
-    fn silent(before: Connection, now: Connection) -> usize {
+    fn silent(before: SocketState, now: SocketState) -> usize {
         let mut watched = Watched::default();
         watched.sample(&[before]);
         watched.sample(&[now]);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn time_outs_that_send_no_byte_are_seen() {
-        let later = Connection {
+        let later = SocketState {
             segments_sent: 111,
             ..STUCK
         };
@@ -145,25 +145,25 @@ mod tests {
 
     #[test]
     fn retransmissions_probes_and_ends_are_no_fault() {
-        let later = Connection {
+        let later = SocketState {
             segments_sent: 111,
             ..STUCK
         };
-        let data = Connection {
+        let data = SocketState {
             data_segments_sent: 101,
             bytes_retransmitted: 1_448,
             ..later
         };
         assert_eq!(silent(STUCK, data), 0);
-        let probed = Connection { probes: 1, ..later };
+        let probed = SocketState { probes: 1, ..later };
         assert_eq!(silent(STUCK, probed), 0);
-        let end = |at| Connection {
+        let end = |at| SocketState {
             established: false,
             unsent_bytes: 0,
             ..at
         };
         assert_eq!(silent(end(STUCK), end(later)), 0);
-        let other = Connection {
+        let other = SocketState {
             id: (10, 4_000),
             ..later
         };

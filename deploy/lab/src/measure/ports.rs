@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use ratewright_cli::clock::{NS_PER_MS, now_ns, sleep_until_ns};
 
-use super::recording::{PortRecord, Shared};
+use super::recording::{PortRecord, SharedRecording};
 use crate::net::ns::Netns;
 
 const EVERY_NS: u64 = 10 * NS_PER_MS;
@@ -32,7 +32,7 @@ impl PortSampler {
     pub fn start(
         switch: &Netns,
         devices: &[(String, u64)],
-        recording: &Shared,
+        recording: &SharedRecording,
     ) -> Result<PortSampler> {
         let file = switch
             .within(|| File::open("/proc/thread-self/net/dev"))?

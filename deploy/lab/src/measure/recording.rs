@@ -211,9 +211,9 @@ impl Default for Recording {
 
 /// A recording that the lab's threads fill together.
 #[derive(Debug, Clone, Default)]
-pub struct Shared(Arc<Mutex<Recording>>);
+pub struct SharedRecording(Arc<Mutex<Recording>>);
 
-impl Shared {
+impl SharedRecording {
     /// Exclusive access; a thread that panicked while it held the lock leaves valid counts behind.
     pub fn lock(&self) -> MutexGuard<'_, Recording> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -40,7 +40,7 @@ mod info {
 
 /// One connection as the kernel sees it (`struct tcp_info`).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Connection {
+pub struct SocketState {
     /// Address family and local port: what tells it from the host's others.
     pub id: (u8, u16),
     /// Established; if not, the application has said its last.
@@ -99,7 +99,10 @@ impl SockDiag {
     ///
     /// # Errors
     /// When the kernel does not answer.
-    pub fn connections(&mut self, ports: std::ops::RangeInclusive<u16>) -> Result<Vec<Connection>> {
+    pub fn connections(
+        &mut self,
+        ports: std::ops::RangeInclusive<u16>,
+    ) -> Result<Vec<SocketState>> {
         let mut found = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             self.socket
@@ -156,7 +159,7 @@ fn request(family: u8) -> Vec<u8> {
 }
 
 /// The connection in one `inet_diag_msg`, if its destination port is in range.
-fn connection_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<Connection> {
+fn connection_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<SocketState> {
     let port = |at: usize| {
         Some(u16::from_be_bytes([
             *message.get(at)?,
@@ -180,14 +183,14 @@ fn connection_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Optio
     None
 }
 
-fn connection(id: (u8, u16), established: bool, tcp_info: &[u8]) -> Option<Connection> {
+fn connection(id: (u8, u16), established: bool, tcp_info: &[u8]) -> Option<SocketState> {
     let tcp_info = tcp_info.get(..info::END)?;
     let long = |at: usize| {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&tcp_info[at..at + 8]);
         u64::from_ne_bytes(bytes)
     };
-    Some(Connection {
+    Some(SocketState {
         id,
         established,
         has_maximum: long(info::MAX_PACING_RATE) != u64::MAX,

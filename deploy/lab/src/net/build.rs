@@ -1,4 +1,4 @@
-//! Realises a [`Plan`]: namespaces, veth pairs, addresses, routes, queues.
+//! Realises a [`NetworkPlan`]: namespaces, veth pairs, addresses, routes, queues.
 
 use std::fmt::Write as _;
 
@@ -7,26 +7,26 @@ use ratewright_cli::tool;
 
 use super::ecmp::{EcmpProgram, LeafConfig};
 use super::ns::{self, Netns};
-use super::plan::{LOWER, Link, Node, Plan, Role, SPINE_MARK_BASE, Subnet, UPPER};
+use super::plan::{LOWER, NetworkPlan, Node, PlannedLink, Role, SPINE_MARK_BASE, Subnet, UPPER};
 
 /// Entries of a namespace's own TCP hash table: walks over all sockets of a host stay short.
 const EHASH_ENTRIES: &str = "2048";
 
 /// The built network. Dropping it closes the namespaces; the lab's clean-up removes them.
 #[derive(Debug)]
-pub struct Network {
+pub struct BuiltNetwork {
     /// What was built.
-    pub plan: Plan,
+    pub plan: NetworkPlan,
     namespaces: Vec<Netns>,
     _ecmp: Vec<EcmpProgram>,
 }
 
-impl Network {
+impl BuiltNetwork {
     /// Builds `plan` with namespaces called `<prefix><node>`.
     ///
     /// # Errors
     /// When the kernel or a tool refuses; what was built so far is left to the lab's clean-up.
-    pub fn build(plan: Plan, prefix: &str, ecmp_seed: u32) -> Result<Network> {
+    pub fn build(plan: NetworkPlan, prefix: &str, ecmp_seed: u32) -> Result<BuiltNetwork> {
         // The first switch is made first: the others inherit their hash table's size from it.
         let nursery = Netns::create(&format!("{prefix}nursery"), None)?;
         nursery.write_settings(&[("net/ipv4/tcp_child_ehash_entries", EHASH_ENTRIES)])?;
@@ -39,7 +39,7 @@ impl Network {
             ns.write_settings(&settings(node))
                 .with_context(|| format!("settings of {}", node.name))?;
         }
-        let mut network = Network {
+        let mut network = BuiltNetwork {
             plan,
             namespaces,
             _ecmp: Vec::new(),
@@ -262,7 +262,7 @@ fn table(spine: usize) -> u32 {
 }
 
 /// Addresses, fixed neighbours and, at a switch, the route to the host.
-fn address(batch: &mut String, link: &Link, device: &str, end: u8) {
+fn address(batch: &mut String, link: &PlannedLink, device: &str, end: u8) {
     let subnet = link.subnet;
     let (v4_bits, v6_bits) = if matches!(subnet, Subnet::Fabric(_)) {
         (24, 64)

@@ -38,7 +38,7 @@ pub struct Node {
 
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Port {
+pub struct LinkEnd {
     /// Index of the node.
     pub node: usize,
     /// Name of the device in the node's namespace.
@@ -105,11 +105,11 @@ pub const LOWER: u8 = 2;
 
 /// A cable: `lower` is the host's (or the leaf's) end, `upper` the switch's (or the spine's).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct PlannedLink {
     /// The end nearer to the hosts.
-    pub lower: Port,
+    pub lower: LinkEnd,
     /// The other end.
-    pub upper: Port,
+    pub upper: LinkEnd,
     /// Addresses.
     pub subnet: Subnet,
     /// Shaping of what leaves the lower end, if it is shaped.
@@ -145,11 +145,11 @@ const HOST_QUEUE_BYTES: u64 = 1 << 20;
 
 /// The whole network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct NetworkPlan {
     /// Namespaces: hosts first (index = host number − 1), then the allocator, then the switches.
     pub nodes: Vec<Node>,
     /// Links: one per host in order, the allocator's, then leaf–spine links (leaf-major).
-    pub links: Vec<Link>,
+    pub links: Vec<PlannedLink>,
     /// How many hosts there are.
     pub hosts: usize,
     /// Racks; 1 for a single switch.
@@ -160,11 +160,11 @@ pub struct Plan {
     pub capacities: Capacities,
 }
 
-impl Plan {
+impl NetworkPlan {
     /// One switch, `hosts` hosts: the big-switch topology.
     #[must_use]
-    pub fn big_switch(hosts: usize, capacities: Capacities) -> Plan {
-        Plan::two_tier(1, hosts, 0, capacities)
+    pub fn big_switch(hosts: usize, capacities: Capacities) -> NetworkPlan {
+        NetworkPlan::two_tier(1, hosts, 0, capacities)
     }
 
     /// `racks` leaves with `hosts_per_rack` hosts each, every leaf linked to each of `spines` spines.
@@ -175,7 +175,7 @@ impl Plan {
         hosts_per_rack: usize,
         spines: usize,
         capacities: Capacities,
-    ) -> Plan {
+    ) -> NetworkPlan {
         let hosts = (racks * hosts_per_rack).min(MAX_HOSTS);
         let node = |name: String, role| Node { name, role };
         let mut nodes: Vec<Node> = (1..=hosts)
@@ -201,9 +201,9 @@ impl Plan {
             control_dscp: capacities.control_dscp,
         };
         let shape_hosts = capacities.shape_hosts && capacities.shape_links;
-        let port = |node: usize, device: String| Port { node, device };
-        let mut links: Vec<Link> = (0..hosts)
-            .map(|host| Link {
+        let port = |node: usize, device: String| LinkEnd { node, device };
+        let mut links: Vec<PlannedLink> = (0..hosts)
+            .map(|host| PlannedLink {
                 lower: port(host, "eth0".into()),
                 upper: port(
                     first_leaf + host / hosts_per_rack.max(1),
@@ -220,7 +220,7 @@ impl Plan {
             })
             .collect();
         // The allocator's link is not a bottleneck of the experiments: it is left at veth speed.
-        links.push(Link {
+        links.push(PlannedLink {
             lower: port(hosts, "eth0".into()),
             upper: port(
                 if spines == 0 { first_leaf } else { first_spine },
@@ -235,7 +235,7 @@ impl Plan {
                 let shape = capacities
                     .shape_links
                     .then(|| shaping(capacities.fabric_bps, capacities.buffer_bytes));
-                links.push(Link {
+                links.push(PlannedLink {
                     lower: port(first_leaf + rack, format!("up{}", spine + 1)),
                     upper: port(first_spine + spine, format!("down{}", rack + 1)),
                     subnet: Subnet::Fabric((rack * spines + spine) as u8 + 1),
@@ -244,7 +244,7 @@ impl Plan {
                 });
             }
         }
-        Plan {
+        NetworkPlan {
             nodes,
             links,
             hosts,
@@ -263,7 +263,7 @@ impl Plan {
 
     /// The fabric link of a leaf to a spine.
     #[must_use]
-    pub fn fabric_link(&self, rack: usize, spine: usize) -> &Link {
+    pub fn fabric_link(&self, rack: usize, spine: usize) -> &PlannedLink {
         &self.links[self.hosts + 1 + rack * self.spines + spine]
     }
 
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_big_switch_has_one_switch_and_a_default_route_per_host() {
-        let plan = Plan::big_switch(9, CAPS);
+        let plan = NetworkPlan::big_switch(9, CAPS);
         assert_eq!(plan.nodes.len(), 11);
         assert_eq!(plan.links.len(), 10);
         assert_eq!(plan.host_addr(8, false).to_string(), "10.77.1.9");
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn links_without_a_shaper_have_none_in_either_direction() {
-        let plan = Plan::two_tier(
+        let plan = NetworkPlan::two_tier(
             2,
             4,
             2,
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_clos_has_a_table_per_spine_at_each_leaf_and_a_way_back_at_each_spine() {
-        let plan = Plan::two_tier(2, 4, 2, CAPS);
+        let plan = NetworkPlan::two_tier(2, 4, 2, CAPS);
         assert_eq!(plan.links.len(), 8 + 1 + 4);
         let leaf2 = plan.nodes.iter().position(|n| n.name == "leaf2").unwrap();
         let tables: Vec<_> = plan.routes(leaf2).iter().map(|r| r.table).collect();

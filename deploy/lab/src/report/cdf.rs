@@ -9,13 +9,13 @@ use ratewright_cli::clock::NS_PER_S;
 use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, OURS};
 
 use crate::options::{LabOptions, ScenarioKind};
-use crate::scenario::outcome::{Outcome, Phase};
+use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 
 /// Draws the plot into `file`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn draw(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<()> {
+pub fn draw(file: &Path, options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     render(file, options, outcome).map_err(|error| anyhow!("drawing {}: {error}", file.display()))
 }
 
@@ -25,7 +25,7 @@ type Distribution = (String, RGBColor, Vec<f64>);
 fn render(
     file: &Path,
     options: &LabOptions,
-    outcome: &Outcome,
+    outcome: &RunOutcome,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let (title, panels) = match options.scenario {
         ScenarioKind::Safety => (
@@ -60,9 +60,9 @@ fn render(
     Ok(())
 }
 
-fn coflow_panels(outcome: &Outcome) -> Vec<(String, Vec<Distribution>)> {
+fn coflow_panels(outcome: &RunOutcome) -> Vec<(String, Vec<Distribution>)> {
     let ours = format!("with Ratewright ({})", outcome.backend);
-    let of = |times: fn(&Phase) -> Vec<f64>| -> Vec<Distribution> {
+    let of = |times: fn(&ScenarioPhase) -> Vec<f64>| -> Vec<Distribution> {
         [
             ("Cubic alone".to_owned(), style::colour(1), &outcome.without),
             (ours.clone(), OURS, &outcome.with),
@@ -78,7 +78,7 @@ fn coflow_panels(outcome: &Outcome) -> Vec<(String, Vec<Distribution>)> {
 }
 
 /// A panel for each back end; address families are taken together.
-fn safety_panels(outcome: &Outcome) -> Vec<(String, Vec<Distribution>)> {
+fn safety_panels(outcome: &RunOutcome) -> Vec<(String, Vec<Distribution>)> {
     let mut panels: Vec<(String, Vec<Distribution>)> = Vec::new();
     let rows = [&outcome.without, &outcome.with]
         .into_iter()
@@ -111,7 +111,7 @@ fn safety_panels(outcome: &Outcome) -> Vec<(String, Vec<Distribution>)> {
     panels
 }
 
-fn coflow_times(phase: &Phase) -> Vec<f64> {
+fn coflow_times(phase: &ScenarioPhase) -> Vec<f64> {
     phase
         .figures
         .completion_s
@@ -120,7 +120,7 @@ fn coflow_times(phase: &Phase) -> Vec<f64> {
         .unwrap_or_default()
 }
 
-fn transfer_times(phase: &Phase) -> Vec<f64> {
+fn transfer_times(phase: &ScenarioPhase) -> Vec<f64> {
     let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / NS_PER_S as f64;
     phase
         .recording

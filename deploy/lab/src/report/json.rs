@@ -4,14 +4,14 @@ use serde::Serialize;
 
 use crate::options::LabOptions;
 use crate::scenario::figures::Figures;
-use crate::scenario::outcome::Outcome;
+use crate::scenario::outcome::RunOutcome;
 
 /// The commit that this program was built from.
 pub use ratewright_simfabric::report::commit::COMMIT;
 
 /// One object per run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Results {
+pub struct LabResults {
     /// The scenario's name.
     pub scenario: &'static str,
     /// The back end that the daemons used.
@@ -32,11 +32,11 @@ pub struct Results {
     pub without: Option<Figures>,
 }
 
-impl Results {
+impl LabResults {
     /// Collects a run's results.
     #[must_use]
-    pub fn new(options: &LabOptions, outcome: &Outcome) -> Results {
-        Results {
+    pub fn new(options: &LabOptions, outcome: &RunOutcome) -> LabResults {
+        LabResults {
             scenario: options.scenario.name(),
             backend: outcome.backend.clone(),
             seed: options.seed,

@@ -9,23 +9,23 @@ use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, OURS};
 
 use crate::options::LabOptions;
 use crate::scenario::figures::LinkRow;
-use crate::scenario::outcome::{Outcome, Phase};
+use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 
 /// Draws the plot into `file`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn draw(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<()> {
+pub fn draw(file: &Path, options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     render(file, options, outcome).map_err(|error| anyhow!("drawing {}: {error}", file.display()))
 }
 
 /// Name, colour, (Gbit/s of the link, value).
-type Line = (String, RGBColor, Vec<(f64, f64)>);
+type SpeedLine = (String, RGBColor, Vec<(f64, f64)>);
 
 fn render(
     file: &Path,
     options: &LabOptions,
-    outcome: &Outcome,
+    outcome: &RunOutcome,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(file, (1_400, 560)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -55,8 +55,8 @@ fn render(
     Ok(())
 }
 
-fn lines(outcome: &Outcome, value: fn(&LinkRow) -> f64) -> Vec<Line> {
-    let rows = |phase: &Option<Phase>| {
+fn lines(outcome: &RunOutcome, value: fn(&LinkRow) -> f64) -> Vec<SpeedLine> {
+    let rows = |phase: &Option<ScenarioPhase>| {
         phase
             .as_ref()
             .and_then(|phase| phase.figures.links.clone())
@@ -76,7 +76,7 @@ fn lines(outcome: &Outcome, value: fn(&LinkRow) -> f64) -> Vec<Line> {
             style::colour(5),
         ),
     ];
-    let mut out: Vec<Line> = Vec::new();
+    let mut out: Vec<SpeedLine> = Vec::new();
     for (who, rows, one, many) in phases {
         for row in rows {
             let name = format!(
@@ -98,7 +98,7 @@ fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     name: &str,
     unit: &str,
-    lines: &[Line],
+    lines: &[SpeedLine],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || lines.iter().flat_map(|(_, _, points)| points);
     let widest = points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.05;

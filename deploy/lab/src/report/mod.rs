@@ -24,20 +24,20 @@ use anyhow::{Context, Result};
 use ratewright_cli::output;
 
 use crate::options::{LabOptions, ScenarioKind};
-use crate::scenario::outcome::Outcome;
+use crate::scenario::outcome::RunOutcome;
 use crate::view::NobodyListens;
 
 /// Writes the results file and the plot and prints the summary.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn publish(options: &LabOptions, outcome: &Outcome) -> Result<()> {
+pub fn publish(options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     let path = options.json_path();
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("creating {}", directory.display()))?;
     }
-    let results = json::Results::new(options, outcome);
+    let results = json::LabResults::new(options, outcome);
     let text = serde_json::to_string_pretty(&results).context("writing the results")?;
     std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
     let picture = path.with_extension("svg");

@@ -14,7 +14,7 @@ use crate::measure::recording::Recording;
 use crate::measure::stats::jain;
 use crate::measure::windows::active_rates;
 use crate::options::{LabOptions, ScenarioKind};
-use crate::scenario::outcome::{Outcome, Phase};
+use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 use crate::traffic::protocol::BIN_NS;
 
 const WIDTH: u32 = 1_400;
@@ -26,20 +26,20 @@ const SMOOTHING_NS: u64 = 50 * NS_PER_MS;
 /// With more events than this, they are marked without their names.
 const MAX_NAMED_EVENTS: usize = 8;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type PlotArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws the plot into `file`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn draw(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<()> {
+pub fn draw(file: &Path, options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     render(file, options, outcome).map_err(|error| anyhow!("drawing {}: {error}", file.display()))
 }
 
 fn render(
     file: &Path,
     options: &LabOptions,
-    outcome: &Outcome,
+    outcome: &RunOutcome,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(file, (WIDTH, HEIGHT)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -54,7 +54,7 @@ fn render(
     head.draw(&Text::new(subtitle, (24, 42), style::font(13, MUTED)))?;
 
     let ours = format!("with Ratewright ({})", outcome.backend);
-    let phases: Vec<(&str, &Phase)> = [
+    let phases: Vec<(&str, &ScenarioPhase)> = [
         ("Cubic alone", &outcome.without),
         (ours.as_str(), &outcome.with),
     ]
@@ -177,7 +177,7 @@ impl Series {
 }
 
 fn draw_rates(
-    area: &Area<'_>,
+    area: &PlotArea<'_>,
     name: &str,
     series: &Series,
     span_s: f64,
@@ -248,8 +248,8 @@ fn style_of(index: usize, label: &str) -> ShapeStyle {
 
 /// One row under the title: a flow has the same colour in both panels.
 fn draw_legend(
-    head: &Area<'_>,
-    phases: &[(&str, &Phase)],
+    head: &PlotArea<'_>,
+    phases: &[(&str, &ScenarioPhase)],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let labels = phases
         .first()
@@ -276,7 +276,7 @@ fn draw_legend(
 
 /// `equal`: whether the flows are meant to have equal rates, so that Jain's index says something.
 fn draw_strip(
-    area: &Area<'_>,
+    area: &PlotArea<'_>,
     series: &Series,
     span_s: f64,
     equal: bool,

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use crate::options::{LabOptions, ScenarioKind};
 use crate::scenario::figures::LinkRow;
 use crate::scenario::figures::{Figures, WeightRate};
-use crate::scenario::outcome::{Outcome, Phase};
+use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 
 /// How one figure is printed.
 type Show = fn(&Figures) -> Option<String>;
@@ -101,7 +101,7 @@ const ROWS: &[(&str, Show)] = &[
 
 /// The table: figures down, phases across.
 #[must_use]
-pub fn summary(options: &LabOptions, outcome: &Outcome) -> Table {
+pub fn summary(options: &LabOptions, outcome: &RunOutcome) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     let with = format!("with Ratewright ({})", outcome.backend);
@@ -109,10 +109,11 @@ pub fn summary(options: &LabOptions, outcome: &Outcome) -> Table {
         ScenarioKind::Starts => ["control first", "control with data"],
         _ => [with.as_str(), "Cubic alone"],
     };
-    let phases: Vec<(&str, &Phase)> = [(names[0], &outcome.with), (names[1], &outcome.without)]
-        .into_iter()
-        .filter_map(|(name, phase)| Some((name, phase.as_ref()?)))
-        .collect();
+    let phases: Vec<(&str, &ScenarioPhase)> =
+        [(names[0], &outcome.with), (names[1], &outcome.without)]
+            .into_iter()
+            .filter_map(|(name, phase)| Some((name, phase.as_ref()?)))
+            .collect();
     let title = format!(
         "{}, {} Mbit/s links",
         options.scenario.name(),
@@ -143,7 +144,7 @@ pub fn summary(options: &LabOptions, outcome: &Outcome) -> Table {
 
 /// The safety scenario's rows, completion times beside plain TCP's on the same network.
 #[must_use]
-pub fn safety(outcome: &Outcome) -> Table {
+pub fn safety(outcome: &RunOutcome) -> Table {
     let mut table = headed([
         "safety",
         "runs",
@@ -156,7 +157,7 @@ pub fn safety(outcome: &Outcome) -> Table {
         "p99",
         "p99 / cubic's",
     ]);
-    let rows = |phase: &Option<Phase>| {
+    let rows = |phase: &Option<ScenarioPhase>| {
         phase
             .as_ref()
             .and_then(|phase| phase.figures.safety.clone())
@@ -190,7 +191,7 @@ pub fn safety(outcome: &Outcome) -> Table {
 
 /// The rows of the scenario of links without a shaper, beside plain TCP's.
 #[must_use]
-pub fn links(outcome: &Outcome) -> Table {
+pub fn links(outcome: &RunOutcome) -> Table {
     let mut table = headed([
         "links",
         "flows",
@@ -201,7 +202,7 @@ pub fn links(outcome: &Outcome) -> Table {
         "Cubic alone",
         "ratio",
     ]);
-    let rows = |phase: &Option<Phase>| {
+    let rows = |phase: &Option<ScenarioPhase>| {
         phase
             .as_ref()
             .and_then(|phase| phase.figures.links.clone())

@@ -10,30 +10,30 @@ use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, OURS, RE
 
 use crate::options::LabOptions;
 use crate::scenario::figures::Course;
-use crate::scenario::outcome::{Outcome, Phase};
+use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 
 const PANEL: (u32, u32) = (470, 420);
 const HEAD: u32 = 64;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type PlotArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Name, colour, figures.
-type Contender<'a> = (&'a str, RGBColor, &'a Phase);
+type ShownPhase<'a> = (&'a str, RGBColor, &'a ScenarioPhase);
 
 /// Draws the plot into `file`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn draw(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<()> {
+pub fn draw(file: &Path, options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     render(file, options, outcome).map_err(|error| anyhow!("drawing {}: {error}", file.display()))
 }
 
 fn render(
     file: &Path,
     options: &LabOptions,
-    outcome: &Outcome,
+    outcome: &RunOutcome,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let ours = format!("with Ratewright ({})", outcome.backend);
-    let contenders: Vec<Contender<'_>> = [
+    let contenders: Vec<ShownPhase<'_>> = [
         ("Cubic alone", style::colour(1), &outcome.without),
         (ours.as_str(), OURS, &outcome.with),
     ]
@@ -91,8 +91,8 @@ fn render(
 
 /// Two groups of bars: the reader, the bulk flow.
 fn draw_rates(
-    area: &Area<'_>,
-    contenders: &[Contender<'_>],
+    area: &PlotArea<'_>,
+    contenders: &[ShownPhase<'_>],
     top: f64,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let groups = ["reader beside 49 unread", "bulk beside small writes"];
@@ -144,7 +144,7 @@ fn draw_rates(
 }
 
 fn draw_courses(
-    area: &Area<'_>,
+    area: &PlotArea<'_>,
     kind: &str,
     courses: &[(&str, RGBColor, &Course)],
     top: f64,

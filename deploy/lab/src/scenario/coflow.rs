@@ -10,12 +10,12 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
-use super::figures::{Completion, Figures, FirstPaced, Quantiles, round};
-use super::outcome::{Outcome, Phase};
+use super::figures::{Completion, Figures, FirstPaced, TimeQuantiles, round};
+use super::outcome::{RunOutcome, ScenarioPhase};
 use super::phases::many_to_one;
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
-use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
+use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::stats::percentile;
 use crate::measure::windows::utilization_active;
 use crate::traffic::protocol::Behaviour;
@@ -30,8 +30,8 @@ const REST_NS: u64 = 200 * NS_PER_MS;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A site and the completion times seen there.
-struct Contender {
-    site: Site,
+struct CoflowSide {
+    testbed: Testbed,
     control: Option<Control>,
     coflows_s: Vec<f64>,
     transfers_s: Vec<f64>,
@@ -41,21 +41,21 @@ struct Contender {
 ///
 /// # Errors
 /// When a run does not come to its end.
-pub fn run(lab: &Lab) -> Result<Outcome> {
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
     let mut contenders = Vec::new();
     if !lab.options.no_baseline {
         lab.live.say("building the network for the baseline");
-        contenders.push(Contender::new(many_to_one(lab, "base", hosts)?, None));
+        contenders.push(CoflowSide::new(many_to_one(lab, "base", hosts)?, None));
     }
     let mut backend = lab.options.backend.name().to_owned();
     if !lab.options.only_baseline {
         lab.live
             .say("building the network for Ratewright; starting the allocator and the daemons");
-        let site = many_to_one(lab, "with", hosts)?;
-        let control = Control::start(lab, &site, "")?;
+        let testbed = many_to_one(lab, "with", hosts)?;
+        let control = Control::start(lab, &testbed, "")?;
         backend = control.backend().unwrap_or(backend);
-        contenders.push(Contender::new(site, Some(control)));
+        contenders.push(CoflowSide::new(testbed, Some(control)));
     }
     for run in 0..usize::from(lab.options.runs()) {
         // The order changes from round to round.
@@ -67,13 +67,13 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     let phases = contenders
         .into_iter()
         .map(|contender| (contender.control.is_some(), contender.finish()));
-    Ok(Outcome::of(backend, phases))
+    Ok(RunOutcome::of(backend, phases))
 }
 
-impl Contender {
-    fn new(site: Site, control: Option<Control>) -> Contender {
-        Contender {
-            site,
+impl CoflowSide {
+    fn new(testbed: Testbed, control: Option<Control>) -> CoflowSide {
+        CoflowSide {
+            testbed,
             control,
             coflows_s: Vec::new(),
             transfers_s: Vec::new(),
@@ -81,8 +81,8 @@ impl Contender {
     }
 
     fn run_once(&mut self, lab: &Lab, run: usize) -> Result<()> {
-        let receiver = self.site.network.plan.hosts - 1;
-        let bytes_per_s = self.site.network.plan.capacities.host_bps / 8;
+        let receiver = self.testbed.network.plan.hosts - 1;
+        let bytes_per_s = self.testbed.network.plan.capacities.host_bps / 8;
         let total = bytes_per_s as f64 * lab.scaled(RUN) as f64 / NS_PER_S as f64;
         let bytes = (total / (receiver * TRANSFERS) as f64) as u64;
         let name = if self.control.is_some() {
@@ -92,14 +92,14 @@ impl Contender {
         };
         lab.live.phase(
             &format!("run {} of {} {name}", run + 1, lab.options.runs()),
-            &self.site.recording,
+            &self.testbed.recording,
         );
 
         let start_ns = now_ns() + LEAD_NS;
         let mut flows = Vec::new();
         for sender in 0..receiver {
             for _ in 0..TRANSFERS {
-                flows.push(self.site.flow(FlowSpec {
+                flows.push(self.testbed.flow(TransferSpec {
                     label: format!("h{}", sender + 1),
                     from: sender,
                     to: receiver,
@@ -107,12 +107,12 @@ impl Contender {
                     v6: false,
                     start_ns,
                     connect_ns: None,
-                    end: End::Bytes(bytes),
+                    end: FlowEnd::Bytes(bytes),
                     behaviour: Behaviour::default(),
                 })?);
             }
         }
-        if !self.site.wait_flows(lab, PATIENCE)? {
+        if !self.testbed.wait_flows(lab, PATIENCE)? {
             bail!("a transfer did not end within {} s", PATIENCE.as_secs());
         }
         if let Some(control) = &mut self.control {
@@ -120,7 +120,7 @@ impl Contender {
         }
         let mut last = 0.0f64;
         for flow in flows {
-            let recording = self.site.recording.lock();
+            let recording = self.testbed.recording.lock();
             let record = &recording.flows[&flow];
             let Some(ended) = record.ended_ns else {
                 bail!(
@@ -134,13 +134,13 @@ impl Contender {
             last = last.max(took_s);
         }
         self.coflows_s.push(last);
-        self.site
+        self.testbed
             .recording
             .event(format!("run {} {name}: {last:.3} s", run + 1));
         lab.sleep_until(now_ns() + REST_NS)
     }
 
-    fn finish(self) -> Phase {
+    fn finish(self) -> ScenarioPhase {
         let first_paced_us = self
             .control
             .as_ref()
@@ -149,15 +149,15 @@ impl Contender {
         if let Some(control) = self.control {
             control.stop();
         }
-        let recording = self.site.recording.lock().clone();
-        self.site.tear_down();
+        let recording = self.testbed.recording.lock().clone();
+        self.testbed.tear_down();
         let at = |p| percentile(&self.coflows_s, p).map_or(0.0, round);
         let figures = Figures {
             utilization_active: recording
                 .ports
                 .first()
                 .map(|port| round(utilization_active(&recording, port))),
-            completion_s: Quantiles::of(&self.transfers_s).map(|transfers| Completion {
+            completion_s: TimeQuantiles::of(&self.transfers_s).map(|transfers| Completion {
                 p50: at(50.0),
                 p90: at(90.0),
                 p95: at(95.0),
@@ -169,7 +169,7 @@ impl Contender {
             first_paced_us: FirstPaced::of(&first_paced_us),
             ..Figures::default()
         };
-        Phase {
+        ScenarioPhase {
             figures,
             recording,
             first_paced_us,

@@ -12,11 +12,11 @@ use anyhow::{Context, Result, bail};
 use ratewright_cli::clock::{NS_PER_MS, now_ns};
 
 use super::figures::{Figures, Outage, round};
-use super::outcome::Outcome;
+use super::outcome::RunOutcome;
 use super::phases::{many_to_one, phases};
 use crate::lab::context::Lab;
 use crate::lab::control::{Control, LEASE_MS};
-use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
+use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec};
 use crate::measure::sockdiag::SockDiag;
 use crate::measure::stats::{median, minimum};
 use crate::measure::windows::{fair_from, settled_jain, utilization_active, utilization_windows};
@@ -50,22 +50,22 @@ const DEPARTURE_SAMPLES: usize = 10;
 ///
 /// # Errors
 /// When a phase does not run to its end.
-pub fn run(lab: &Lab) -> Result<Outcome> {
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
     phases(
         lab,
         |name| many_to_one(lab, name, hosts),
         "",
-        |site, control| phase(lab, site, control),
+        |testbed, control| phase(lab, testbed, control),
     )
 }
 
-fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Figures> {
-    let receiver = site.network.plan.hosts - 1;
+fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Result<Figures> {
+    let receiver = testbed.network.plan.hosts - 1;
     let begin = now_ns() + LEAD_NS;
     let mut flows = Vec::new();
     for sender in 0..receiver {
-        flows.push(site.flow(FlowSpec {
+        flows.push(testbed.flow(TransferSpec {
             label: format!("h{}", sender + 1),
             from: sender,
             to: receiver,
@@ -73,20 +73,20 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
             v6: false,
             start_ns: begin + sender as u64 * STAGGER_NS,
             connect_ns: None,
-            end: End::Told,
+            end: FlowEnd::Told,
             behaviour: Behaviour::default(),
         })?);
     }
     let settled = begin + receiver as u64 * STAGGER_NS + lab.scaled(SETTLE).max(500 * NS_PER_MS);
     lab.sleep_until(settled)?;
-    site.check_alive()?;
+    testbed.check_alive()?;
 
     let mut figures = Figures::default();
     if let Some(control) = control {
         let all: Vec<usize> = (0..receiver).collect();
-        let allocator = outage(lab, site, control, Victim::Allocator, &all)?;
+        let allocator = outage(lab, testbed, control, Victim::Allocator, &all)?;
         lab.sleep_until(now_ns() + lab.scaled(SETTLE))?;
-        let daemon = outage(lab, site, control, Victim::Daemon(0), &[0])?;
+        let daemon = outage(lab, testbed, control, Victim::Daemon(0), &[0])?;
         lab.sleep_until(now_ns() + lab.scaled(SETTLE))?;
         let outages = vec![allocator, daemon];
         figures.utilization_outage_min = minimum(
@@ -109,7 +109,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
     } else {
         let same_time = 3 * lab.scaled(SETTLE) + 2 * (lab.scaled(AWAY) + LEASE_MS * NS_PER_MS);
         lab.sleep_until(settled + same_time)?;
-        let recording = site.recording.lock();
+        let recording = testbed.recording.lock();
         let windows = utilization_windows(
             &recording.ports[0],
             settled,
@@ -119,12 +119,12 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
         figures.utilization_outage_min = minimum(&windows).map(round);
     }
     for flow in flows {
-        site.stop_flow(flow)?;
+        testbed.stop_flow(flow)?;
     }
-    if !site.wait_flows(lab, DRAIN_PATIENCE)? {
+    if !testbed.wait_flows(lab, DRAIN_PATIENCE)? {
         bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
     }
-    let recording = site.recording.lock();
+    let recording = testbed.recording.lock();
     figures.connections_lost = Some(recording.connections_lost());
     figures.utilization_active = Some(round(utilization_active(&recording, &recording.ports[0])));
     let indices: Vec<f64> = settled_jain(&recording)
@@ -154,13 +154,13 @@ impl Victim {
 /// `concerned`: the hosts whose sockets lose their rates.
 fn outage(
     lab: &Lab,
-    site: &Site,
+    testbed: &Testbed,
     control: &mut Control,
     victim: Victim,
     concerned: &[usize],
 ) -> Result<Outage> {
     let name = victim.name();
-    let mut pacing = Pacing::open(lab, site, concerned)?;
+    let mut pacing = Pacing::open(lab, testbed, concerned)?;
     // A time until the sockets have left their rates means something only if they had them.
     let mut paced = 0;
     let in_force = lab.wait_for(PACED_PATIENCE, || {
@@ -180,13 +180,13 @@ fn outage(
         Victim::Allocator => control.kill_allocator(),
         Victim::Daemon(host) => control.kill_daemon(host),
     }
-    site.recording.event(format!("SIGKILL: {name}"));
+    testbed.recording.event(format!("SIGKILL: {name}"));
     let back = killed + LEASE_MS * NS_PER_MS + lab.scaled(AWAY).max(700 * NS_PER_MS);
     let mut released = None;
     while released.is_none() && now_ns() < back {
         released = pacing.all_left_since(now_ns())?;
         if released.is_some() {
-            site.recording.event("sockets are on plain Cubic");
+            testbed.recording.event("sockets are on plain Cubic");
         }
         lab.sleep_until(now_ns() + POLL_NS)?;
     }
@@ -194,10 +194,10 @@ fn outage(
 
     let restarted = now_ns();
     match victim {
-        Victim::Allocator => control.start_allocator(lab, site)?,
-        Victim::Daemon(host) => control.start_daemon(lab, site, host)?,
+        Victim::Allocator => control.start_allocator(lab, testbed)?,
+        Victim::Daemon(host) => control.start_daemon(lab, testbed, host)?,
     }
-    site.recording.event(format!("restart: {name}"));
+    testbed.recording.event(format!("restart: {name}"));
     let mut paced = 0;
     let mut fair_again = None;
     lab.wait_for(RECOVERY_PATIENCE, || {
@@ -206,16 +206,22 @@ fn outage(
             paced = if pacing.all_in_force()? { paced + 1 } else { 0 };
         } else {
             let until = now_ns() - REPORT_LAG_NS;
-            fair_again = fair_from(&site.recording.lock(), restarted, until, FAIR, FAIR_WINDOWS);
+            fair_again = fair_from(
+                &testbed.recording.lock(),
+                restarted,
+                until,
+                FAIR,
+                FAIR_WINDOWS,
+            );
         }
         Ok(fair_again.is_some())
     })?;
-    site.recording.event(if fair_again.is_some() {
+    testbed.recording.event(if fair_again.is_some() {
         "rates are fair again"
     } else {
         "rates are not fair again"
     });
-    let recording = site.recording.lock();
+    let recording = testbed.recording.lock();
     let until = fair_again.unwrap_or_else(now_ns);
     let least = |from, to| {
         let windows = utilization_windows(&recording.ports[0], from, to, USE_WINDOW_NS);
@@ -247,12 +253,12 @@ struct Pacing {
 }
 
 impl Pacing {
-    fn open(lab: &Lab, site: &Site, hosts: &[usize]) -> Result<Pacing> {
+    fn open(lab: &Lab, testbed: &Testbed, hosts: &[usize]) -> Result<Pacing> {
         let visible = lab.options.backend != Backend::TcHtb;
         let hosts = if visible { hosts } else { &[] };
         let kernels = hosts
             .iter()
-            .map(|host| SockDiag::open(site.network.netns(*host)))
+            .map(|host| SockDiag::open(testbed.network.netns(*host)))
             .collect::<Result<Vec<_>>>()
             .context("looking at the hosts' sockets")?;
         Ok(Pacing {

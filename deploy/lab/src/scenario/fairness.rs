@@ -9,11 +9,11 @@ use anyhow::{Result, bail};
 use ratewright_cli::clock::{NS_PER_MS, now_ns};
 
 use super::figures::{Figures, round};
-use super::outcome::Outcome;
+use super::outcome::RunOutcome;
 use super::phases::{many_to_one, phases};
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
-use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
+use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::recording::Recording;
 use crate::measure::stats::{median, minimum};
 use crate::measure::windows::{settled_jain, utilization_active};
@@ -37,23 +37,23 @@ const PROBE_SPACING: Duration = Duration::from_millis(12);
 ///
 /// # Errors
 /// When a phase does not run to its end.
-pub fn run(lab: &Lab) -> Result<Outcome> {
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
     phases(
         lab,
         |name| many_to_one(lab, name, hosts),
         "",
-        |site, control| phase(lab, site, control),
+        |testbed, control| phase(lab, testbed, control),
     )
 }
 
-fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Figures> {
-    let receiver = site.network.plan.hosts - 1;
+fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Result<Figures> {
+    let receiver = testbed.network.plan.hosts - 1;
     let step = lab.scaled(STEP);
     let begin = now_ns() + LEAD_NS;
     for sender in 0..receiver {
         let start_ns = begin + sender as u64 * step;
-        site.flow(FlowSpec {
+        testbed.flow(TransferSpec {
             label: format!("h{}", sender + 1),
             from: sender,
             to: receiver,
@@ -61,24 +61,24 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
             v6: false,
             start_ns,
             connect_ns: None,
-            end: End::At(start_ns + receiver as u64 * step),
+            end: FlowEnd::At(start_ns + receiver as u64 * step),
             behaviour: Behaviour::default(),
         })?;
     }
     let end = begin + (2 * receiver as u64 - 1) * step;
     for change in 0..2 * receiver as u64 {
         lab.sleep_until(begin + change * step)?;
-        site.check_alive()?;
+        testbed.check_alive()?;
         let n = change as usize % receiver + 1;
         let verb = if (change as usize) < receiver {
             "starts"
         } else {
             "stops"
         };
-        site.recording.event(format!("h{n} {verb}"));
+        testbed.recording.event(format!("h{n} {verb}"));
     }
     lab.sleep_until(end)?;
-    if !site.wait_flows(lab, DRAIN_PATIENCE)? {
+    if !testbed.wait_flows(lab, DRAIN_PATIENCE)? {
         bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
     }
     let with_ratewright = control.is_some();
@@ -86,7 +86,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
         control.check_alive()?;
     }
     lab.sleep_until(now_ns() + 100 * NS_PER_MS)?;
-    let recording = site.recording.lock();
+    let recording = testbed.recording.lock();
     if let Some((_, flow)) = recording
         .flows
         .iter()
@@ -102,23 +102,24 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
     let steps = recording.clone();
     drop(recording);
     if with_ratewright {
-        probe(lab, site)?;
+        probe(lab, testbed)?;
         // The plot and the figures are of the steps.
-        *site.recording.lock() = steps;
+        *testbed.recording.lock() = steps;
     }
     Ok(figures)
 }
 
 /// Short flows from the senders in turn.
-fn probe(lab: &Lab, site: &mut Site) -> Result<()> {
-    let receiver = site.network.plan.hosts - 1;
+fn probe(lab: &Lab, testbed: &mut Testbed) -> Result<()> {
+    let receiver = testbed.network.plan.hosts - 1;
     let rounds = (PROBES_PER_SENDER * lab.options.duration_scale).ceil() as usize;
-    site.recording
+    testbed
+        .recording
         .event(format!("{} short flows, one by one", rounds * receiver));
     let begin = now_ns() + LEAD_NS;
     for i in 0..rounds * receiver {
         let from = i % receiver;
-        site.flow(FlowSpec {
+        testbed.flow(TransferSpec {
             label: format!("probe {i}"),
             from,
             to: receiver,
@@ -126,12 +127,12 @@ fn probe(lab: &Lab, site: &mut Site) -> Result<()> {
             v6: false,
             start_ns: begin + i as u64 * PROBE_SPACING.as_nanos() as u64,
             connect_ns: None,
-            end: End::Bytes(PROBE_BYTES),
+            end: FlowEnd::Bytes(PROBE_BYTES),
             behaviour: Behaviour::default(),
         })?;
     }
     let patience = PROBE_SPACING * (rounds * receiver) as u32 + DRAIN_PATIENCE;
-    if !site.wait_flows(lab, patience)? {
+    if !testbed.wait_flows(lab, patience)? {
         bail!("a short flow did not end within {} s", patience.as_secs());
     }
     Ok(())

@@ -35,7 +35,7 @@ pub struct Figures {
     /// Rates of the long flows by weight.
     pub weights: Option<Vec<WeightRate>>,
     /// Completion times of the short flows in milliseconds.
-    pub short_flow_ms: Option<Quantiles>,
+    pub short_flow_ms: Option<TimeQuantiles>,
     /// Rate of the only one of 50 downloads that is read (use).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reader_mbps: Option<f64>,
@@ -99,12 +99,12 @@ pub struct Completion {
     /// Every run, in order.
     pub samples: Vec<f64>,
     /// The same for the single transfers of all runs.
-    pub transfers: Quantiles,
+    pub transfers: TimeQuantiles,
 }
 
 /// Quantiles of a set of times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Quantiles {
+pub struct TimeQuantiles {
     /// Least.
     pub min: f64,
     /// Median.
@@ -121,12 +121,12 @@ pub struct Quantiles {
     pub count: usize,
 }
 
-impl Quantiles {
+impl TimeQuantiles {
     /// Summarises samples; `None` for none.
     #[must_use]
-    pub fn of(samples: &[f64]) -> Option<Quantiles> {
+    pub fn of(samples: &[f64]) -> Option<TimeQuantiles> {
         let at = |p| percentile(samples, p).map(round);
-        Some(Quantiles {
+        Some(TimeQuantiles {
             min: round(minimum(samples)?),
             p50: at(50.0)?,
             p90: at(90.0)?,
@@ -201,7 +201,7 @@ pub struct SafetyRow {
     /// Connections that were seen in back-off without sending data.
     pub silent_backoff: usize,
     /// Times from connecting until the receiver had everything.
-    pub completion_s: Option<Quantiles>,
+    pub completion_s: Option<TimeQuantiles>,
     /// The times themselves.
     #[serde(skip)]
     pub samples_s: Vec<f64>,

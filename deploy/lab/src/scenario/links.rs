@@ -10,15 +10,15 @@ use anyhow::Result;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
 use super::figures::{Figures, LinkRow, round};
-use super::outcome::{Outcome, Phase};
+use super::outcome::{RunOutcome, ScenarioPhase};
 use super::phases::capacities;
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
-use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
+use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::processor::busy_s;
 use crate::measure::recording::Recording;
 use crate::measure::stats::median;
-use crate::net::plan::{Capacities, Plan};
+use crate::net::plan::{Capacities, NetworkPlan};
 use crate::traffic::protocol::{BIN_NS, Behaviour};
 
 const SENDER: usize = 0;
@@ -43,12 +43,12 @@ struct Samples {
 ///
 /// # Errors
 /// When the lab itself fails.
-pub fn run(lab: &Lab) -> Result<Outcome> {
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let speeds = match lab.options.link_mbps {
         Some(one) => vec![one],
         None => SPEEDS_MBPS.to_vec(),
     };
-    let mut outcome = Outcome {
+    let mut outcome = RunOutcome {
         backend: lab.options.backend.name().to_owned(),
         with: None,
         without: None,
@@ -59,7 +59,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         recording = run_speed(lab, mbps, &mut outcome.backend, &mut with, &mut without)?;
     }
     let phase = |rows: Vec<LinkRow>| {
-        (!rows.is_empty()).then(|| Phase {
+        (!rows.is_empty()).then(|| ScenarioPhase {
             figures: Figures {
                 links: Some(rows),
                 ..Figures::default()
@@ -81,7 +81,7 @@ fn run_speed(
     without: &mut Vec<LinkRow>,
 ) -> Result<Recording> {
     let rate_bps = u64::from(mbps) * 1_000_000;
-    let plan = Plan::big_switch(
+    let plan = NetworkPlan::big_switch(
         HOSTS,
         Capacities {
             host_bps: rate_bps,
@@ -91,26 +91,26 @@ fn run_speed(
             ..capacities(lab)
         },
     );
-    let build = |name: String| Site::build(lab, &name, plan.clone(), &[SENDER], &[RECEIVER]);
+    let build = |name: String| Testbed::build(lab, &name, plan.clone(), &[SENDER], &[RECEIVER]);
     lab.live.say(format!(
         "building networks of {} Gbit/s",
         f64::from(mbps) / 1e3
     ));
-    let mut contenders: Vec<(Site, Option<Control>, [Samples; FLOWS.len()])> = Vec::new();
+    let mut contenders: Vec<(Testbed, Option<Control>, [Samples; FLOWS.len()])> = Vec::new();
     if !lab.options.no_baseline {
         contenders.push((build(format!("base{mbps}"))?, None, Default::default()));
     }
     if !lab.options.only_baseline {
-        let site = build(format!("with{mbps}"))?;
-        let control = Control::start(lab, &site, "")?;
+        let testbed = build(format!("with{mbps}"))?;
+        let control = Control::start(lab, &testbed, "")?;
         *backend = control.backend().unwrap_or_else(|| backend.clone());
-        contenders.push((site, Some(control), Default::default()));
+        contenders.push((testbed, Some(control), Default::default()));
     }
     for run in 0..lab.options.runs() {
         for (at, flows) in FLOWS.into_iter().enumerate() {
             // The order changes from turn to turn.
             contenders.rotate_left(1);
-            for (site, control, samples) in &mut contenders {
+            for (testbed, control, samples) in &mut contenders {
                 let who = if control.is_some() {
                     "with Ratewright"
                 } else {
@@ -123,9 +123,9 @@ fn run_speed(
                         run + 1,
                         lab.options.runs()
                     ),
-                    &site.recording,
+                    &testbed.recording,
                 );
-                let (gbps, ps_per_bit) = run_once(lab, site, flows)?;
+                let (gbps, ps_per_bit) = run_once(lab, testbed, flows)?;
                 samples[at].gbps.push(gbps);
                 samples[at].ps_per_bit.push(ps_per_bit);
                 if let Some(control) = control {
@@ -137,7 +137,7 @@ fn run_speed(
     let v6 = lab.options.family().each()[0];
     let payload_share = if v6 { 1428.0 } else { 1448.0 } / 1514.0;
     let mut last = Recording::new();
-    for (site, control, samples) in contenders {
+    for (testbed, control, samples) in contenders {
         let rows = if control.is_some() {
             &mut *with
         } else {
@@ -159,20 +159,20 @@ fn run_speed(
         if let Some(control) = control {
             control.stop();
         }
-        last = site.recording.lock().clone();
-        site.tear_down();
+        last = testbed.recording.lock().clone();
+        testbed.tear_down();
     }
     Ok(last)
 }
 
 /// Gbit/s of payload and picoseconds of processor time per bit of it.
-fn run_once(lab: &Lab, site: &mut Site, flows: usize) -> Result<(f64, f64)> {
+fn run_once(lab: &Lab, testbed: &mut Testbed, flows: usize) -> Result<(f64, f64)> {
     let v6 = lab.options.family().each()[0];
-    site.forget_flows();
+    testbed.forget_flows();
     let begin = now_ns() + LEAD_NS;
     let mut all = Vec::new();
     for _ in 0..flows {
-        all.push(site.flow(FlowSpec {
+        all.push(testbed.flow(TransferSpec {
             label: format!("h{}", SENDER + 1),
             from: SENDER,
             to: RECEIVER,
@@ -180,7 +180,7 @@ fn run_once(lab: &Lab, site: &mut Site, flows: usize) -> Result<(f64, f64)> {
             v6,
             start_ns: begin,
             connect_ns: None,
-            end: End::Bytes(1 << 50),
+            end: FlowEnd::Bytes(1 << 50),
             behaviour: Behaviour::default(),
         })?);
     }
@@ -192,16 +192,16 @@ fn run_once(lab: &Lab, site: &mut Site, flows: usize) -> Result<(f64, f64)> {
     let busy = busy_s()? - busy;
     lab.sleep_until(to + REPORT_LAG_NS)?;
     let bytes: u64 = {
-        let recording = site.recording.lock();
+        let recording = testbed.recording.lock();
         all.iter()
             .map(|flow| recording.flows[flow].bytes(from, to))
             .sum()
     };
     for flow in all {
-        site.abort_flow(flow)?;
+        testbed.abort_flow(flow)?;
     }
-    site.wait_flows(lab, ABORT_PATIENCE)?;
-    site.check_alive()?;
+    testbed.wait_flows(lab, ABORT_PATIENCE)?;
+    testbed.check_alive()?;
     lab.sleep_until(now_ns() + REST_NS)?;
     let bits = (bytes * 8).max(1) as f64;
     let seconds = (to - from) as f64 / NS_PER_S as f64;

@@ -12,16 +12,16 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
-use super::figures::{Figures, Quantiles, WeightRate, round};
-use super::outcome::Outcome;
+use super::figures::{Figures, TimeQuantiles, WeightRate, round};
+use super::outcome::RunOutcome;
 use super::phases::{capacities, phases};
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
-use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
+use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::recording::Recording;
 use crate::measure::stats::mean;
 use crate::measure::windows::utilization_active;
-use crate::net::plan::Plan;
+use crate::net::plan::NetworkPlan;
 use crate::traffic::protocol::{BIN_NS, Behaviour};
 
 const DEFAULT_HOSTS: usize = 8;
@@ -47,26 +47,26 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// When a phase does not run to its end.
-pub fn run(lab: &Lab) -> Result<Outcome> {
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
-    let plan = Plan::two_tier(2, hosts / 2, SPINES, capacities(lab));
+    let plan = NetworkPlan::two_tier(2, hosts / 2, SPINES, capacities(lab));
     let all: Vec<usize> = (0..hosts).collect();
     let build = |name| {
-        let mut site = Site::build(lab, name, plan.clone(), &all, &all)?;
-        site.watch_ports(&[hosts - 1, hosts / 2 - 1])?;
-        Ok(site)
+        let mut testbed = Testbed::build(lab, name, plan.clone(), &all, &all)?;
+        testbed.watch_ports(&[hosts - 1, hosts / 2 - 1])?;
+        Ok(testbed)
     };
     let policy: String = WEIGHTS
         .iter()
         .map(|(weight, port)| format!("[[policy]]\ndst_port = {port}\nweight = {weight:.1}\n\n"))
         .collect();
-    phases(lab, build, &policy, |site, control| {
-        phase(lab, site, control)
+    phases(lab, build, &policy, |testbed, control| {
+        phase(lab, testbed, control)
     })
 }
 
-fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Figures> {
-    let hosts = site.network.plan.hosts;
+fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Result<Figures> {
+    let hosts = testbed.network.plan.hosts;
     let begin = now_ns() + LEAD_NS;
     let end = begin + lab.scaled(DURATION);
     let mut long = Vec::new();
@@ -78,7 +78,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
             let from = first_sender + i;
             let label = format!("h{}→h{} weight {weight}", from + 1, receiver + 1);
             let v6 = group == 1;
-            let spec = FlowSpec {
+            let spec = TransferSpec {
                 label,
                 from,
                 to: receiver,
@@ -86,26 +86,26 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
                 v6,
                 start_ns: begin,
                 connect_ns: None,
-                end: End::At(end),
+                end: FlowEnd::At(end),
                 behaviour: Behaviour::default(),
             };
-            long.push((weight, site.flow(spec)?));
+            long.push((weight, testbed.flow(spec)?));
         }
     }
-    let short = short_flows(lab, site, begin, end)?;
-    site.recording.event(format!(
+    let short = short_flows(lab, testbed, begin, end)?;
+    testbed.recording.event(format!(
         "{} long flows and {} short ones begin",
         long.len(),
         short.len()
     ));
     lab.sleep_until(end)?;
-    if !site.wait_flows(lab, DRAIN_PATIENCE)? {
+    if !testbed.wait_flows(lab, DRAIN_PATIENCE)? {
         bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
     }
     if let Some(control) = control {
         control.check_alive()?;
     }
-    let recording = site.recording.lock();
+    let recording = testbed.recording.lock();
     let from = (begin + lab.scaled(SETTLING)).next_multiple_of(BIN_NS);
     Ok(Figures {
         weights: Some(rates_by_weight(
@@ -116,7 +116,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
         )),
         utilization_active: Some(round(utilization_active(&recording, &recording.ports[0]))),
         connections_lost: Some(recording.connections_lost()),
-        short_flow_ms: Quantiles::of(&completion_ms(&recording, &short)),
+        short_flow_ms: TimeQuantiles::of(&completion_ms(&recording, &short)),
         ..Figures::default()
     })
 }
@@ -154,14 +154,14 @@ fn completion_ms(recording: &Recording, flows: &[u32]) -> Vec<f64> {
 }
 
 /// Poisson arrivals between random hosts, the same for the same seed.
-fn short_flows(lab: &Lab, site: &mut Site, begin: u64, end: u64) -> Result<Vec<u32>> {
-    let hosts = site.network.plan.hosts;
+fn short_flows(lab: &Lab, testbed: &mut Testbed, begin: u64, end: u64) -> Result<Vec<u32>> {
+    let hosts = testbed.network.plan.hosts;
     let mut random = Pcg64Mcg::seed_from_u64(lab.options.seed);
     let (low, high) = SHORT_BYTES;
     // Mean of the log-uniform distribution.
     let mean_bytes = (high - low) / (high / low).ln();
     let bytes_per_s =
-        SHORT_LOAD * hosts as f64 * site.network.plan.capacities.host_bps as f64 / 8.0;
+        SHORT_LOAD * hosts as f64 * testbed.network.plan.capacities.host_bps as f64 / 8.0;
     let mean_gap_ns = mean_bytes / bytes_per_s * NS_PER_S as f64;
     let mut flows = Vec::new();
     let mut at = begin as f64;
@@ -173,7 +173,7 @@ fn short_flows(lab: &Lab, site: &mut Site, begin: u64, end: u64) -> Result<Vec<u
         let from = random.random_range(0..hosts);
         let to = (from + random.random_range(1..hosts)) % hosts;
         let bytes = (low * (high / low).powf(random.random::<f64>())) as u64;
-        flows.push(site.flow(FlowSpec {
+        flows.push(testbed.flow(TransferSpec {
             label: "short flows".to_owned(),
             from,
             to,
@@ -181,7 +181,7 @@ fn short_flows(lab: &Lab, site: &mut Site, begin: u64, end: u64) -> Result<Vec<u
             v6: random.random(),
             start_ns: at as u64,
             connect_ns: None,
-            end: End::Bytes(bytes),
+            end: FlowEnd::Bytes(bytes),
             behaviour: Behaviour::default(),
         })?);
     }

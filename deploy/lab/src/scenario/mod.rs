@@ -17,13 +17,13 @@ use anyhow::Result;
 
 use crate::lab::context::Lab;
 use crate::options::ScenarioKind;
-use outcome::Outcome;
+use outcome::RunOutcome;
 
 /// Runs the scenario that the command line names.
 ///
 /// # Errors
 /// When it does not run to its end.
-pub fn run(lab: &Lab) -> Result<Outcome> {
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
     match lab.options.scenario {
         ScenarioKind::Fairness => fairness::run(lab),
         ScenarioKind::Coflow => coflow::run(lab),

@@ -5,7 +5,7 @@ use crate::measure::recording::Recording;
 
 /// What one phase left.
 #[derive(Debug, Clone)]
-pub struct Phase {
+pub struct ScenarioPhase {
     /// The scenario's figures.
     pub figures: Figures,
     /// Everything measured, for the plot.
@@ -16,18 +16,18 @@ pub struct Phase {
 
 /// What a run left.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The back end that the daemons used.
     pub backend: String,
     /// With what the scenario shows: Ratewright, or its control datagrams ahead of data.
-    pub with: Option<Phase>,
+    pub with: Option<ScenarioPhase>,
     /// Without it: the kernel's Cubic alone, or control datagrams that wait with data.
-    pub without: Option<Phase>,
+    pub without: Option<ScenarioPhase>,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Sorts phases by whether they were run with Ratewright.
-    pub(super) fn of(backend: String, phases: impl Iterator<Item = (bool, Phase)>) -> Self {
+    pub(super) fn of(backend: String, phases: impl Iterator<Item = (bool, ScenarioPhase)>) -> Self {
         let mut outcome = Self {
             backend,
             with: None,

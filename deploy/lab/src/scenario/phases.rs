@@ -6,11 +6,11 @@ use anyhow::Result;
 use ratewright_cli::clock;
 
 use super::figures::{Figures, FirstPaced};
-use super::outcome::{Outcome, Phase};
+use super::outcome::{RunOutcome, ScenarioPhase};
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
-use crate::lab::site::Site;
-use crate::net::plan::{Capacities, Plan};
+use crate::lab::testbed::Testbed;
+use crate::net::plan::{Capacities, NetworkPlan};
 use crate::options::Backend;
 
 /// Capacities as the command line has them.
@@ -39,65 +39,69 @@ pub(super) fn with_offload(lab: &Lab, backend: Backend) -> Capacities {
 }
 
 /// One switch; all hosts but the last send to the last.
-pub(super) fn many_to_one(lab: &Lab, name: &'static str, hosts: usize) -> Result<Site> {
+pub(super) fn many_to_one(lab: &Lab, name: &'static str, hosts: usize) -> Result<Testbed> {
     let senders: Vec<usize> = (0..hosts - 1).collect();
-    let mut site = Site::build(
+    let mut testbed = Testbed::build(
         lab,
         name,
-        Plan::big_switch(hosts, capacities(lab)),
+        NetworkPlan::big_switch(hosts, capacities(lab)),
         &senders,
         &[hosts - 1],
     )?;
-    site.watch_ports(&[hosts - 1])?;
-    Ok(site)
+    testbed.watch_ports(&[hosts - 1])?;
+    Ok(testbed)
 }
 
 /// Runs the phases that the command line asks for, the baseline first. `work` is given the phase's
 /// site and, in the phase with Ratewright, its control plane.
 pub(super) fn phases(
     lab: &Lab,
-    build: impl Fn(&'static str) -> Result<Site>,
+    build: impl Fn(&'static str) -> Result<Testbed>,
     policy: &str,
-    mut work: impl FnMut(&mut Site, Option<&mut Control>) -> Result<Figures>,
-) -> Result<Outcome> {
-    let mut outcome = Outcome {
+    mut work: impl FnMut(&mut Testbed, Option<&mut Control>) -> Result<Figures>,
+) -> Result<RunOutcome> {
+    let mut outcome = RunOutcome {
         backend: lab.options.backend.name().to_owned(),
         with: None,
         without: None,
     };
     if !lab.options.no_baseline {
         lab.live.say("building the network for the baseline");
-        let mut site = build("base")?;
+        let mut testbed = build("base")?;
         lab.live
-            .phase("without Ratewright (Cubic)", &site.recording);
-        let figures = work(&mut site, None)?;
-        outcome.without = Some(finish(site, figures, Vec::new()));
+            .phase("without Ratewright (Cubic)", &testbed.recording);
+        let figures = work(&mut testbed, None)?;
+        outcome.without = Some(finish(testbed, figures, Vec::new()));
     }
     if !lab.options.only_baseline {
         lab.live.say("building the network for Ratewright");
-        let mut site = build("with")?;
+        let mut testbed = build("with")?;
         lab.live.say("starting the allocator and the daemons");
-        let mut control = Control::start(lab, &site, policy)?;
+        let mut control = Control::start(lab, &testbed, policy)?;
         outcome.backend = control.backend().unwrap_or(outcome.backend);
         lab.live.phase(
             &format!("with Ratewright ({})", outcome.backend),
-            &site.recording,
+            &testbed.recording,
         );
-        let figures = work(&mut site, Some(&mut control))?;
+        let figures = work(&mut testbed, Some(&mut control))?;
         // Daemons report in batches: what they measured last must have arrived.
         lab.sleep_until(clock::now_ns() + Duration::from_millis(200).as_nanos() as u64)?;
         let samples = control.first_paced_us();
         control.stop();
-        outcome.with = Some(finish(site, figures, samples));
+        outcome.with = Some(finish(testbed, figures, samples));
     }
     Ok(outcome)
 }
 
-pub(super) fn finish(site: Site, mut figures: Figures, first_paced_us: Vec<f64>) -> Phase {
-    let recording = site.recording.lock().clone();
-    site.tear_down();
+pub(super) fn finish(
+    testbed: Testbed,
+    mut figures: Figures,
+    first_paced_us: Vec<f64>,
+) -> ScenarioPhase {
+    let recording = testbed.recording.lock().clone();
+    testbed.tear_down();
     figures.first_paced_us = FirstPaced::of(&first_paced_us);
-    Phase {
+    ScenarioPhase {
         figures,
         recording,
         first_paced_us,

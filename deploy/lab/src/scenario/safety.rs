@@ -12,17 +12,17 @@ use anyhow::Result;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 use ratewright_cli::process::Process;
 
-use super::figures::{Figures, Quantiles, SafetyRow};
-use super::outcome::{Outcome, Phase};
+use super::figures::{Figures, SafetyRow, TimeQuantiles};
+use super::outcome::{RunOutcome, ScenarioPhase};
 use super::phases::with_offload;
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::preflight::working_backends;
-use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
+use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec};
 use crate::measure::backoff::BackoffWatch;
 use crate::measure::recording::Recording;
-use crate::net::plan::Plan;
-use crate::options::{Backend, Fate};
+use crate::net::plan::NetworkPlan;
+use crate::options::{Backend, RateFate};
 use crate::traffic::protocol::{Behaviour, HEADER_BYTES, Writing};
 
 const SENDER: usize = 0;
@@ -46,10 +46,10 @@ const WRITE_EVERY_NS: u64 = 20 * NS_PER_MS;
 const PAYLOAD_SHARE: f64 = 1428.0 / 1514.0;
 
 impl SafetyRow {
-    fn new(backend: Backend, fate: Option<Fate>, v6: bool) -> SafetyRow {
+    fn new(backend: Backend, fate: Option<RateFate>, v6: bool) -> SafetyRow {
         SafetyRow {
             backend: backend.name(),
-            fate: fate.map_or("cubic", Fate::name),
+            fate: fate.map_or("cubic", RateFate::name),
             family: if v6 { 6 } else { 4 },
             runs: 0,
             connections: 0,
@@ -80,7 +80,7 @@ impl SafetyRow {
                 self.unfinished += 1;
             }
         }
-        self.completion_s = Quantiles::of(&self.samples_s);
+        self.completion_s = TimeQuantiles::of(&self.samples_s);
     }
 }
 
@@ -88,7 +88,7 @@ impl SafetyRow {
 ///
 /// # Errors
 /// When the lab itself fails; connections that are harmed are results.
-pub fn run(lab: &Lab) -> Result<Outcome> {
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let backends = match lab.options.backend {
         Backend::Auto if lab.options.only_baseline => vec![Backend::Auto],
         Backend::Auto => working_backends(&lab.binaries)?,
@@ -101,7 +101,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     }
     let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
     let phase = |rows: Vec<SafetyRow>| {
-        (!rows.is_empty()).then(|| Phase {
+        (!rows.is_empty()).then(|| ScenarioPhase {
             figures: Figures {
                 connections_lost: Some(rows.iter().map(|row| row.unfinished + row.broken).sum()),
                 safety: Some(rows),
@@ -112,7 +112,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         })
     };
     let (without, with) = rows.into_iter().partition(|row| row.fate == "cubic");
-    Ok(Outcome {
+    Ok(RunOutcome {
         backend: names.join(", "),
         with: phase(with),
         without: phase(without),
@@ -120,11 +120,11 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
 }
 
 fn run_backend(lab: &Lab, backend: Backend, rows: &mut Vec<SafetyRow>) -> Result<Recording> {
-    let plan = Plan::big_switch(HOSTS, with_offload(lab, backend));
+    let plan = NetworkPlan::big_switch(HOSTS, with_offload(lab, backend));
     let build = |name: &str| {
-        let mut site = Site::build(lab, name, plan.clone(), &[SENDER], &[RECEIVER])?;
-        site.watch_ports(&[RECEIVER])?;
-        Ok::<_, anyhow::Error>(site)
+        let mut testbed = Testbed::build(lab, name, plan.clone(), &[SENDER], &[RECEIVER])?;
+        testbed.watch_ports(&[RECEIVER])?;
+        Ok::<_, anyhow::Error>(testbed)
     };
     lab.live
         .say(format!("building the networks for {}", backend.name()));
@@ -135,12 +135,12 @@ fn run_backend(lab: &Lab, backend: Backend, rows: &mut Vec<SafetyRow>) -> Result
     let mut with = match lab.options.only_baseline {
         true => None,
         false => {
-            let site = build(&format!("with-{}", backend.name()))?;
-            let control = Control::start_with(lab, &site, "", backend)?;
-            Some((site, control))
+            let testbed = build(&format!("with-{}", backend.name()))?;
+            let control = Control::start_with(lab, &testbed, "", backend)?;
+            Some((testbed, control))
         }
     };
-    let mut turns: Vec<Option<Fate>> = base.iter().map(|_| None).collect();
+    let mut turns: Vec<Option<RateFate>> = base.iter().map(|_| None).collect();
     if with.is_some() {
         turns.extend(lab.options.fates.iter().copied().map(Some));
     }
@@ -150,9 +150,9 @@ fn run_backend(lab: &Lab, backend: Backend, rows: &mut Vec<SafetyRow>) -> Result
             // The order changes from round to round.
             turns.rotate_left(run.min(1));
             for fate in &turns {
-                let (site, control) = match (fate, &mut base, &mut with) {
-                    (None, Some(site), _) => (site, None),
-                    (Some(_), _, Some((site, control))) => (site, Some(control)),
+                let (testbed, control) = match (fate, &mut base, &mut with) {
+                    (None, Some(testbed), _) => (testbed, None),
+                    (Some(_), _, Some((testbed, control))) => (testbed, Some(control)),
                     _ => continue,
                 };
                 let name = SafetyRow::new(backend, *fate, *v6);
@@ -165,7 +165,7 @@ fn run_backend(lab: &Lab, backend: Backend, rows: &mut Vec<SafetyRow>) -> Result
                         name.fate,
                         name.family
                     ),
-                    &site.recording,
+                    &testbed.recording,
                 );
                 let at = rows
                     .iter()
@@ -177,33 +177,33 @@ fn run_backend(lab: &Lab, backend: Backend, rows: &mut Vec<SafetyRow>) -> Result
                         rows.push(name);
                         rows.len() - 1
                     });
-                run_once(lab, site, control.zip(*fate), *v6, &mut rows[at])?;
+                run_once(lab, testbed, control.zip(*fate), *v6, &mut rows[at])?;
             }
         }
     }
     let mut last = Recording::new();
-    if let Some((site, control)) = with {
+    if let Some((testbed, control)) = with {
         control.stop();
-        last = site.recording.lock().clone();
-        site.tear_down();
+        last = testbed.recording.lock().clone();
+        testbed.tear_down();
     }
-    if let Some(site) = base {
-        site.tear_down();
+    if let Some(testbed) = base {
+        testbed.tear_down();
     }
     Ok(last)
 }
 
 fn run_once(
     lab: &Lab,
-    site: &mut Site,
-    mut control: Option<(&mut Control, Fate)>,
+    testbed: &mut Testbed,
+    mut control: Option<(&mut Control, RateFate)>,
     v6: bool,
     row: &mut SafetyRow,
 ) -> Result<()> {
-    site.forget_flows();
+    testbed.forget_flows();
     let span_ns = lab.scaled(SPAN);
     let begin = now_ns() + LEAD_NS;
-    let payload_bps = site.network.plan.capacities.host_bps as f64 * PAYLOAD_SHARE;
+    let payload_bps = testbed.network.plan.capacities.host_bps as f64 * PAYLOAD_SHARE;
     let mut flows = Vec::new();
     for (i, planned) in connections(lab.options.connections.into(), payload_bps)
         .into_iter()
@@ -211,7 +211,7 @@ fn run_once(
     {
         let bytes = (planned.share_bps / 8.0 * span_ns as f64 / NS_PER_S as f64 * FILL) as u64;
         let bytes = bytes.max(HEADER_BYTES as u64);
-        let flow = site.flow(FlowSpec {
+        let flow = testbed.flow(TransferSpec {
             label: planned.label.to_owned(),
             from: SENDER,
             to: RECEIVER,
@@ -219,32 +219,34 @@ fn run_once(
             v6,
             start_ns: begin,
             connect_ns: None,
-            end: End::Bytes(bytes),
+            end: FlowEnd::Bytes(bytes),
             behaviour: planned.behaviour,
         })?;
         flows.push((flow, bytes));
     }
     let watch = BackoffWatch::start(
-        site.network.netns(SENDER),
+        testbed.network.netns(SENDER),
         FIRST_PORT..=FIRST_PORT + PORTS - 1,
     )?;
     lab.sleep_until(begin + span_ns / 2)?;
     if let Some((control, fate)) = &mut control {
         control.check_alive()?;
         match fate {
-            Fate::Leased => {}
-            Fate::Lapsed => control.kill_allocator(),
-            Fate::Released => control.release(true)?,
+            RateFate::Leased => {}
+            RateFate::Lapsed => control.kill_allocator(),
+            RateFate::Released => control.release(true)?,
         }
-        site.recording.event(format!("rates are {}", fate.name()));
+        testbed
+            .recording
+            .event(format!("rates are {}", fate.name()));
     }
     let patience = Duration::from_nanos(span_ns * 3 / 2) + PATIENCE;
-    site.wait_flows(lab, patience)?;
+    testbed.wait_flows(lab, patience)?;
     row.silent_backoff += watch.finish()?;
-    row.count(&site.recording.lock(), &flows);
+    row.count(&testbed.recording.lock(), &flows);
 
     let open: Vec<u32> = {
-        let recording = site.recording.lock();
+        let recording = testbed.recording.lock();
         let is_open = |flow: &u32| {
             recording
                 .flows
@@ -265,15 +267,15 @@ fn run_once(
             (now_ns() - begin) / NS_PER_S
         ));
         for flow in open {
-            site.abort_flow(flow)?;
+            testbed.abort_flow(flow)?;
         }
-        site.wait_flows(lab, ABORT_PATIENCE)?;
+        testbed.wait_flows(lab, ABORT_PATIENCE)?;
     }
     if let Some((control, fate)) = control {
         match fate {
-            Fate::Leased => {}
-            Fate::Lapsed => control.revive_allocator(lab, site)?,
-            Fate::Released => control.release(false)?,
+            RateFate::Leased => {}
+            RateFate::Lapsed => control.revive_allocator(lab, testbed)?,
+            RateFate::Released => control.release(false)?,
         }
         control.check_alive()?;
     }
@@ -393,7 +395,7 @@ mod tests {
         };
         end(&mut recording.flows[&1], 100);
         end(&mut recording.flows[&2], 99);
-        let mut row = SafetyRow::new(Backend::StructOps, Some(Fate::Leased), false);
+        let mut row = SafetyRow::new(Backend::StructOps, Some(RateFate::Leased), false);
         row.count(&recording, &[(1, 100), (2, 100), (3, 100)]);
         assert_eq!((row.connections, row.unfinished, row.broken), (3, 1, 0));
         assert_eq!(row.missing_bytes, 101);

@@ -10,12 +10,12 @@ use anyhow::{Context, Result, bail};
 use ratewright_cli::clock::{NS_PER_MS, now_ns};
 
 use super::figures::{Figures, FirstPaced, round};
-use super::outcome::{Outcome, Phase};
+use super::outcome::{RunOutcome, ScenarioPhase};
 use super::phases::{capacities, finish};
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
-use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
-use crate::net::plan::Plan;
+use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec};
+use crate::net::plan::NetworkPlan;
 use crate::traffic::protocol::Behaviour;
 
 const DEFAULT_HOSTS: usize = 4;
@@ -38,8 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// When a phase does not run to its end.
-pub fn run(lab: &Lab) -> Result<Outcome> {
-    let mut outcome = Outcome {
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
+    let mut outcome = RunOutcome {
         backend: lab.options.backend.name().to_owned(),
         with: None,
         without: None,
@@ -54,37 +54,37 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn phase(lab: &Lab, name: &'static str, dscp: u8, backend: &mut String) -> Result<Phase> {
+fn phase(lab: &Lab, name: &'static str, dscp: u8, backend: &mut String) -> Result<ScenarioPhase> {
     let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
     let receivers: Vec<usize> = (1..hosts).collect();
     let mut capacities = capacities(lab);
     capacities.control_dscp = dscp;
     lab.live.say("building the network");
-    let plan = Plan::big_switch(hosts, capacities);
-    let mut site = Site::build(lab, name, plan, &[0], &receivers)?;
-    site.watch_ports(&receivers)?;
+    let plan = NetworkPlan::big_switch(hosts, capacities);
+    let mut testbed = Testbed::build(lab, name, plan, &[0], &receivers)?;
+    testbed.watch_ports(&receivers)?;
     lab.live.say("starting the allocator and the daemons");
     let policy = format!("[[policy]]\ndst_port = {BULK_PORT}\nbypass = true\n");
-    let mut control = Control::start(lab, &site, &policy)?;
+    let mut control = Control::start(lab, &testbed, &policy)?;
     if let Some(chosen) = control.backend() {
         *backend = chosen;
     }
     lab.live.phase(
         &format!("control datagrams of DSCP {dscp}"),
-        &site.recording,
+        &testbed.recording,
     );
-    let figures = rounds(lab, &mut site, &mut control)?;
+    let figures = rounds(lab, &mut testbed, &mut control)?;
     let samples = control.first_paced_us();
     control.stop();
-    Ok(finish(site, figures, samples))
+    Ok(finish(testbed, figures, samples))
 }
 
-fn rounds(lab: &Lab, site: &mut Site, control: &mut Control) -> Result<Figures> {
-    let receivers = site.network.plan.hosts - 1;
+fn rounds(lab: &Lab, testbed: &mut Testbed, control: &mut Control) -> Result<Figures> {
+    let receivers = testbed.network.plan.hosts - 1;
     let begin = now_ns() + LEAD_NS;
     let mut bulk = Vec::new();
     for index in 0..BULK {
-        bulk.push(site.flow(FlowSpec {
+        bulk.push(testbed.flow(TransferSpec {
             label: format!("bulk {}", index + 1),
             from: 0,
             to: 1 + index % receivers,
@@ -92,7 +92,7 @@ fn rounds(lab: &Lab, site: &mut Site, control: &mut Control) -> Result<Figures> 
             v6: false,
             start_ns: begin,
             connect_ns: None,
-            end: End::Told,
+            end: FlowEnd::Told,
             behaviour: Behaviour::default(),
         })?);
     }
@@ -100,10 +100,11 @@ fn rounds(lab: &Lab, site: &mut Site, control: &mut Control) -> Result<Figures> 
     for round in 0..rounds {
         let connect_ns = now_ns() + LEAD_NS;
         let start_ns = connect_ns + HANDSHAKES_NS;
-        site.recording
+        testbed
+            .recording
             .event(format!("round {} of {STARTS} starts", round + 1));
         for index in 0..STARTS {
-            site.flow(FlowSpec {
+            testbed.flow(TransferSpec {
                 label: format!("start {index}"),
                 from: 0,
                 to: 1 + index % receivers,
@@ -111,14 +112,14 @@ fn rounds(lab: &Lab, site: &mut Site, control: &mut Control) -> Result<Figures> 
                 v6: index % 2 == 1,
                 start_ns,
                 connect_ns: Some(connect_ns),
-                end: End::Bytes(START_BYTES),
+                end: FlowEnd::Bytes(START_BYTES),
                 behaviour: Behaviour::default(),
             })?;
         }
         let done = lab.wait_for(PATIENCE, || {
-            site.check_alive()?;
+            testbed.check_alive()?;
             control.check_alive()?;
-            let recording = site.recording.lock();
+            let recording = testbed.recording.lock();
             Ok(recording.flows.iter().all(|(flow, state)| {
                 bulk.contains(flow) || state.ended_ns.is_some() || state.failed.is_some()
             }))
@@ -128,15 +129,15 @@ fn rounds(lab: &Lab, site: &mut Site, control: &mut Control) -> Result<Figures> 
         }
     }
     for flow in bulk {
-        site.stop_flow(flow)?;
+        testbed.stop_flow(flow)?;
     }
-    if !site.wait_flows(lab, PATIENCE)? {
+    if !testbed.wait_flows(lab, PATIENCE)? {
         bail!("a bulk flow did not end within {} s", PATIENCE.as_secs());
     }
     let status = control
         .daemon_status(0)
         .context("the daemon of h1 does not tell its status")?;
-    let recording = site.recording.lock();
+    let recording = testbed.recording.lock();
     Ok(Figures {
         first_rate_us: first_rate(&status),
         connections_lost: Some(recording.connections_lost()),

@@ -17,15 +17,15 @@ use nix::sys::signal::Signal;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
 use super::figures::{Course, Courses, Figures, OnOff, Redistributed, Rise, round};
-use super::outcome::{Outcome, Phase};
+use super::outcome::{RunOutcome, ScenarioPhase};
 use super::phases::with_offload;
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
-use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
+use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::recording::{PortRecord, Recording};
 use crate::measure::response::{busy_share, rise_times_ms};
 use crate::measure::stats::{mean, median, percentile};
-use crate::net::plan::Plan;
+use crate::net::plan::NetworkPlan;
 use crate::traffic::protocol::{BIN_NS, Behaviour, Writing};
 
 const HOSTS: usize = 6;
@@ -112,8 +112,8 @@ struct Measured {
     courses: Courses,
 }
 
-struct Contender {
-    site: Site,
+struct UsageSide {
+    testbed: Testbed,
     control: Option<Control>,
     measured: Measured,
 }
@@ -122,20 +122,20 @@ struct Contender {
 ///
 /// # Errors
 /// When a case does not run to its end.
-pub fn run(lab: &Lab) -> Result<Outcome> {
-    let plan = Plan::big_switch(HOSTS, with_offload(lab, lab.options.backend));
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
+    let plan = NetworkPlan::big_switch(HOSTS, with_offload(lab, lab.options.backend));
     let build = |name: &str| {
         let readers: Vec<usize> = (1..HOSTS).collect();
-        let mut site = Site::build(lab, name, plan.clone(), &[SERVER], &readers)?;
-        site.watch_ports(&(1..HOSTS).collect::<Vec<_>>())?;
-        Ok::<_, anyhow::Error>(site)
+        let mut testbed = Testbed::build(lab, name, plan.clone(), &[SERVER], &readers)?;
+        testbed.watch_ports(&(1..HOSTS).collect::<Vec<_>>())?;
+        Ok::<_, anyhow::Error>(testbed)
     };
     let mut contenders = Vec::new();
     let mut backend = lab.options.backend.name().to_owned();
     if !lab.options.no_baseline {
         lab.live.say("building the network for the baseline");
-        contenders.push(Contender {
-            site: build("base")?,
+        contenders.push(UsageSide {
+            testbed: build("base")?,
             control: None,
             measured: Measured::default(),
         });
@@ -143,24 +143,24 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     if !lab.options.only_baseline {
         lab.live
             .say("building the network for Ratewright; starting the allocator and the daemons");
-        let site = build("with")?;
-        let control = Control::start(lab, &site, "")?;
+        let testbed = build("with")?;
+        let control = Control::start(lab, &testbed, "")?;
         backend = control.backend().unwrap_or(backend);
-        contenders.push(Contender {
-            site,
+        contenders.push(UsageSide {
+            testbed,
             control: Some(control),
             measured: Measured::default(),
         });
     }
     let v6 = lab.options.family().each()[0];
-    type Case = fn(&mut Contender, &Lab, bool) -> Result<()>;
+    type Case = fn(&mut UsageSide, &Lab, bool) -> Result<()>;
     let cases: [(&str, Case); 6] = [
-        ("one of 50 downloads is read", Contender::reader),
-        ("bulk beside small writes", Contender::bulk),
-        ("receivers that stop using their share", Contender::stalls),
+        ("one of 50 downloads is read", UsageSide::reader),
+        ("bulk beside small writes", UsageSide::bulk),
+        ("receivers that stop using their share", UsageSide::stalls),
         ("10 ms on, 10 ms off", |c, lab, v6| c.on_off(lab, v6, 0)),
         ("1 ms on, 3 ms off", |c, lab, v6| c.on_off(lab, v6, 1)),
-        ("demand that rises", Contender::rises),
+        ("demand that rises", UsageSide::rises),
     ];
     for run in 0..usize::from(lab.options.runs()) {
         for (name, case) in cases {
@@ -174,7 +174,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
                 };
                 lab.live.phase(
                     &format!("run {} of {}: {name}, {with}", run + 1, lab.options.runs()),
-                    &contender.site.recording,
+                    &contender.testbed.recording,
                 );
                 case(contender, lab, v6)?;
                 contender.end_case(lab)?;
@@ -184,13 +184,13 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     let phases = contenders
         .into_iter()
         .map(|contender| (contender.control.is_some(), contender.finish()));
-    Ok(Outcome::of(backend, phases))
+    Ok(RunOutcome::of(backend, phases))
 }
 
-impl Contender {
-    fn flow(&mut self, to: usize, v6: bool, behaviour: Behaviour, end: End) -> Result<u32> {
-        self.site.flow(FlowSpec {
-            label: self.site.network.plan.nodes[to].name.clone(),
+impl UsageSide {
+    fn flow(&mut self, to: usize, v6: bool, behaviour: Behaviour, end: FlowEnd) -> Result<u32> {
+        self.testbed.flow(TransferSpec {
+            label: self.testbed.network.plan.nodes[to].name.clone(),
             from: SERVER,
             to,
             port: FIRST_PORT,
@@ -204,17 +204,17 @@ impl Contender {
 
     fn long(&mut self, to: usize, v6: bool, behaviour: Behaviour) -> Result<u32> {
         // A number of bytes that is never reached: such a flow's writes need not be woken often.
-        self.flow(to, v6, behaviour, End::Bytes(1 << 50))
+        self.flow(to, v6, behaviour, FlowEnd::Bytes(1 << 50))
     }
 
     /// What the uplink carries of payload, in bit/s.
     fn payload_bps(&self, v6: bool) -> f64 {
         let payload = if v6 { 1428.0 } else { 1448.0 };
-        self.site.network.plan.capacities.host_bps as f64 * payload / 1514.0
+        self.testbed.network.plan.capacities.host_bps as f64 * payload / 1514.0
     }
 
     fn rate_mbps(&self, flow: u32, from: u64, to: u64) -> f64 {
-        let recording = self.site.recording.lock();
+        let recording = self.testbed.recording.lock();
         let record = &recording.flows[&flow];
         record.rate_bps(from.next_multiple_of(BIN_NS), to.next_multiple_of(BIN_NS)) / 1e6
     }
@@ -283,22 +283,22 @@ impl Contender {
         lab.sleep_until(now_ns() + LEAD_NS + lab.scaled(SETTLING))?;
         let at = now_ns();
         match stall {
-            Stall::Stopped => self.site.signal_sink(host, Signal::SIGSTOP)?,
-            Stall::Unplugged => self.site.network.unplug(host)?,
+            Stall::Stopped => self.testbed.signal_sink(host, Signal::SIGSTOP)?,
+            Stall::Unplugged => self.testbed.network.unplug(host)?,
             Stall::Slow => {
                 let slow = Behaviour {
                     read_bps: Some(SLOW_READ_BPS),
                     ..Behaviour::default()
                 };
                 for flow in others {
-                    self.site.abort_flow(flow)?;
+                    self.testbed.abort_flow(flow)?;
                 }
                 for _ in 0..STALLED {
                     self.long(host, v6, slow)?;
                 }
             }
         }
-        self.site
+        self.testbed
             .recording
             .event(format!("the receiver {}", stall.name()));
         lab.sleep_until(at + lab.scaled(STALL) + REPORT_LAG_NS)?;
@@ -308,7 +308,7 @@ impl Contender {
         };
         let wanted_bps = (self.payload_bps(v6) - used_bps) * DERATING;
         {
-            let recording = self.site.recording.lock();
+            let recording = self.testbed.recording.lock();
             let port = &recording.ports[host - 1];
             let took = redistribution_ms(
                 &recording,
@@ -326,9 +326,9 @@ impl Contender {
             }
         }
         match stall {
-            Stall::Stopped => self.site.signal_sink(host, Signal::SIGCONT)?,
+            Stall::Stopped => self.testbed.signal_sink(host, Signal::SIGCONT)?,
             Stall::Unplugged => {
-                self.site.network.plug(host)?;
+                self.testbed.network.plug(host)?;
                 if let Some(control) = &mut self.control {
                     control.wait_host(lab, host)?;
                 }
@@ -355,10 +355,10 @@ impl Contender {
             ..Behaviour::default()
         };
         let end = now_ns() + LEAD_NS + lab.scaled(MEASURED);
-        let flow = self.flow(READER, v6, source, End::At(end))?;
+        let flow = self.flow(READER, v6, source, FlowEnd::At(end))?;
         lab.sleep_until(end + REPORT_LAG_NS)?;
         self.wait_ended(lab, flow)?;
-        let recording = self.site.recording.lock();
+        let recording = self.testbed.recording.lock();
         let record = &recording.flows[&flow];
         if let Some(rate_bps) = busy_share(&record.marks, &record.arrivals, bytes.into()) {
             self.measured.on_off.push((index, rate_bps / fair_bps));
@@ -381,11 +381,11 @@ impl Contender {
             ..Behaviour::default()
         };
         let end = now_ns() + LEAD_NS + lab.scaled(RISES);
-        let flow = self.flow(READER, v6, source, End::At(end))?;
+        let flow = self.flow(READER, v6, source, FlowEnd::At(end))?;
         lab.sleep_until(end + REPORT_LAG_NS)?;
         self.wait_ended(lab, flow)?;
         let fair_bps = self.payload_bps(v6) * DERATING / 2.0;
-        let recording = self.site.recording.lock();
+        let recording = self.testbed.recording.lock();
         let record = &recording.flows[&flow];
         self.measured.rises_ms.extend(rise_times_ms(
             &record.marks,
@@ -397,7 +397,7 @@ impl Contender {
     }
 
     fn wait_ended(&mut self, lab: &Lab, flow: u32) -> Result<()> {
-        let recording = self.site.recording.clone();
+        let recording = self.testbed.recording.clone();
         let ended = lab.wait_for(DRAIN_PATIENCE, || {
             let recording = recording.lock();
             let record = &recording.flows[&flow];
@@ -412,7 +412,7 @@ impl Contender {
     /// Resets what still runs, so that the next case finds the network empty.
     fn end_case(&mut self, lab: &Lab) -> Result<()> {
         let open: Vec<u32> = {
-            let recording = self.site.recording.lock();
+            let recording = self.testbed.recording.lock();
             let is_open = |record: &crate::measure::recording::FlowRecord| {
                 record.ended_ns.is_none() && record.failed.is_none()
             };
@@ -424,26 +424,26 @@ impl Contender {
                 .collect()
         };
         for flow in open {
-            self.site.abort_flow(flow)?;
+            self.testbed.abort_flow(flow)?;
         }
-        if !self.site.wait_flows(lab, DRAIN_PATIENCE)? {
+        if !self.testbed.wait_flows(lab, DRAIN_PATIENCE)? {
             bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
         }
-        self.site.check_alive()?;
+        self.testbed.check_alive()?;
         if let Some(control) = &mut self.control {
             control.check_alive()?;
         }
-        self.measured.lost += self.site.recording.lock().connections_lost();
-        self.site.forget_flows();
+        self.measured.lost += self.testbed.recording.lock().connections_lost();
+        self.testbed.forget_flows();
         lab.sleep_until(now_ns() + REST_NS)
     }
 
-    fn finish(self) -> Phase {
+    fn finish(self) -> ScenarioPhase {
         if let Some(control) = self.control {
             control.stop();
         }
-        let recording = self.site.recording.lock().clone();
-        self.site.tear_down();
+        let recording = self.testbed.recording.lock().clone();
+        self.testbed.tear_down();
         let measured = self.measured;
         let times = |stall: Stall| {
             let all = measured.stalls.iter();
@@ -493,7 +493,7 @@ impl Contender {
             courses: measured.courses,
             ..Figures::default()
         };
-        Phase {
+        ScenarioPhase {
             figures,
             recording,
             first_paced_us: Vec::new(),

@@ -14,7 +14,7 @@ pub const BIN_NS: u64 = 10_000_000;
 /// To the sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Command {
+pub enum SenderCommand {
     /// Starts a flow at a time.
     Start(FlowPlan),
     /// Ends a long flow now, once its receiver has what was written.
@@ -237,9 +237,12 @@ mod tests {
                 ..Behaviour::default()
             },
         };
-        let command = Command::Start(plan);
+        let command = SenderCommand::Start(plan);
         let text = serde_json::to_string(&command).unwrap();
-        assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), command);
+        assert_eq!(
+            serde_json::from_str::<SenderCommand>(&text).unwrap(),
+            command
+        );
         let report = Report::Bins(vec![(1, 2, 3)]);
         assert_eq!(
             serde_json::from_str::<Report>(&serde_json::to_string(&report).unwrap()).unwrap(),

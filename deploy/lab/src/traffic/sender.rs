@@ -13,7 +13,7 @@ use ratewright_cli::clock::{now_ns, sleep_until_ns};
 use socket2::SockRef;
 
 use super::pacing_limit;
-use super::protocol::{Command, FlowPlan, HEADER_BYTES, Header, Report, Writing, say};
+use super::protocol::{FlowPlan, HEADER_BYTES, Header, Report, SenderCommand, Writing, say};
 
 /// Bytes per write: what a program that copies a file would use.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -45,7 +45,7 @@ pub fn run() -> Result<()> {
     for line in io::stdin().lock().lines() {
         let line = line.context("reading a command")?;
         match serde_json::from_str(&line).with_context(|| format!("not a command: {line}"))? {
-            Command::Start(plan) => {
+            SenderCommand::Start(plan) => {
                 let told = Arc::new(Orders::default());
                 orders.insert(plan.flow, Arc::clone(&told));
                 let thread = std::thread::Builder::new()
@@ -54,12 +54,12 @@ pub fn run() -> Result<()> {
                     .context("starting a flow's thread")?;
                 threads.push(thread);
             }
-            Command::Stop { flow } => {
+            SenderCommand::Stop { flow } => {
                 if let Some(told) = orders.get(&flow) {
                     told.stop.store(true, Ordering::Relaxed);
                 }
             }
-            Command::Abort { flow } => {
+            SenderCommand::Abort { flow } => {
                 if let Some(told) = orders.get(&flow) {
                     told.abort.store(true, Ordering::Relaxed);
                 }

@@ -116,7 +116,7 @@ fn read_all(stream: &mut TcpStream, header: Header, bins: &Bins) -> io::Result<u
     };
     let mut buffer = vec![0u8; length];
     let mut total = HEADER_BYTES as u64;
-    let mut trace = Trace::new(header);
+    let mut trace = ReadTrace::new(header);
     let mut next = clock::now_ns();
     loop {
         match header.read_bps {
@@ -152,15 +152,15 @@ fn wait_for_reset(stream: &TcpStream) -> io::Result<u64> {
 }
 
 /// Times of a traced flow's reads, reported in batches.
-struct Trace {
+struct ReadTrace {
     flow: u32,
     on: bool,
     arrivals: Vec<(u64, u64)>,
 }
 
-impl Trace {
-    fn new(header: Header) -> Trace {
-        Trace {
+impl ReadTrace {
+    fn new(header: Header) -> ReadTrace {
+        ReadTrace {
             flow: header.flow,
             on: header.trace,
             arrivals: Vec::new(),
@@ -186,7 +186,7 @@ impl Trace {
     }
 }
 
-impl Drop for Trace {
+impl Drop for ReadTrace {
     fn drop(&mut self) {
         self.report();
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use indexmap::IndexMap;
 use ratewright_cli::clock::{NS_PER_MS, now_ns};
 
-use crate::measure::recording::{Recording, Shared};
+use crate::measure::recording::{Recording, SharedRecording};
 use crate::measure::stats::jain;
 use crate::options::LabOptions;
 use crate::traffic::protocol::BIN_NS;
@@ -24,7 +24,7 @@ pub struct Stage {
     /// Phase's name.
     pub phase: String,
     /// The phase's measurements.
-    pub recording: Option<Shared>,
+    pub recording: Option<SharedRecording>,
     /// Messages with their times.
     pub log: Vec<(u64, String)>,
 }
@@ -51,7 +51,7 @@ impl Live {
     }
 
     /// A phase begins.
-    pub fn phase(&self, name: &str, recording: &Shared) {
+    pub fn phase(&self, name: &str, recording: &SharedRecording) {
         let mut stage = self.stage();
         stage.log.push((now_ns(), name.to_owned()));
         stage.phase = name.to_owned();

@@ -33,16 +33,16 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The view's thread.
 #[derive(Debug)]
-pub struct View {
+pub struct LiveView {
     stop: Arc<AtomicBool>,
     deaf: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl View {
+impl LiveView {
     /// Starts the live picture, or lines if `plain` or standard output is no terminal.
     #[must_use]
-    pub fn start(live: &Arc<Live>, cancel: &Cancel, plain: bool) -> View {
+    pub fn start(live: &Arc<Live>, cancel: &Cancel, plain: bool) -> LiveView {
         let stop = Arc::new(AtomicBool::new(false));
         let deaf = Arc::new(AtomicBool::new(false));
         let (live, cancel, stopped) = (Arc::clone(live), cancel.clone(), Arc::clone(&stop));
@@ -57,7 +57,7 @@ impl View {
                 cancel.set();
             }
         };
-        View {
+        LiveView {
             stop,
             deaf,
             thread: std::thread::Builder::new()
@@ -93,7 +93,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for LiveView {
     fn drop(&mut self) {
         self.end();
     }

@@ -25,13 +25,13 @@ use ratewright_proto::path::{DatagramPath, PathConfig};
 use rustc_hash::FxBuildHasher;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::known::KnownTopology;
-use super::net::{Arrival, Inbox};
-use super::options::{Plan, SwarmOptions, Transport};
-use super::pace::Pace;
-use super::traffic::{Action, Traffic};
-use super::views::View;
-use super::weather::Weather;
+use super::net::{Inbox, SessionInput};
+use super::network_faults::NetworkFaults;
+use super::options::{SwarmOptions, SwarmPlan, TransportKind};
+use super::time_dilation::TimeDilation;
+use super::topology_cache::TopologyCache;
+use super::traffic::{Traffic, TrafficAction};
+use super::views::FlowSnapshot;
 
 /// IPv4 and UDP headers.
 const PACKET_OVERHEAD_BYTES: u64 = 28;
@@ -47,7 +47,7 @@ const LONGEST_WAIT_NS: u64 = 50_000_000;
 
 /// What a path needs to be told before the end of a run, in bytes and in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct SwarmTotals {
     /// Rates delivered by the sessions.
     pub updates: u64,
     /// Flowlets started.
@@ -64,7 +64,7 @@ pub struct Totals {
     pub sessions: Counters,
 }
 
-struct Player {
+struct HostSession {
     session: ClientSession,
     decoder: FrameDecoder,
     connection: Option<Connection>,
@@ -79,27 +79,27 @@ struct Player {
 }
 
 /// All hosts of a swarm.
-pub struct Players {
-    transport: Transport,
-    players: Vec<Player>,
+pub struct SwarmSessions {
+    transport: TransportKind,
+    sessions: Vec<HostSession>,
     names: Vec<String>,
     inbox: Arc<Inbox>,
-    arrivals: Vec<Arrival>,
+    arrivals: Vec<SessionInput>,
     port: Option<SealedPort>,
     by_number: IndexMap<u32, usize, FxBuildHasher>,
     timers: Timers<usize>,
     /// What every Welcome says of the topology.
-    topology: KnownTopology,
+    topology: TopologyCache,
     /// What may still wait in the socket came after this.
     read_ns: u64,
     dirty: Vec<usize>,
     buffer: Vec<u8>,
-    actions: Vec<Action>,
+    actions: Vec<TrafficAction>,
     late_ns: Vec<u64>,
     /// The hosts' numbers in the topology.
     hosts: Vec<u32>,
-    up: Weather,
-    down: Weather,
+    up: NetworkFaults,
+    down: NetworkFaults,
     interrupted: Arc<AtomicBool>,
     /// What they send.
     pub traffic: Traffic,
@@ -124,23 +124,23 @@ pub struct Players {
     rest: Duration,
 }
 
-impl Players {
+impl SwarmSessions {
     /// Hosts without connections.
     ///
     /// # Errors
     /// When there is no socket.
     pub fn new(
         options: &SwarmOptions,
-        plan: &Plan,
+        plan: &SwarmPlan,
         names: Vec<String>,
         allocator: SocketAddr,
         inbox: Arc<Inbox>,
         interrupted: Arc<AtomicBool>,
     ) -> Result<Self> {
-        let (transport, pace) = (options.transport, &plan.pace);
-        let weather = |direction: u64| {
+        let (transport, dilation) = (options.transport, &plan.dilation);
+        let faults = |direction: u64| {
             let seed = options.seed ^ (direction << 32);
-            Weather::new(options.loss, options.reorder, seed)
+            NetworkFaults::new(options.loss, options.reorder, seed)
         };
         let traffic = Traffic::new(plan.offer.clone(), options.seed);
         let local = match allocator {
@@ -149,25 +149,27 @@ impl Players {
         };
         // The answer may be held back for longer than usual.
         let usual = PathConfig::default();
-        let held_back = pace.ack_delay.saturating_sub(Pace::usual().ack_delay);
+        let held_back = dilation
+            .ack_delay
+            .saturating_sub(TimeDilation::usual().ack_delay);
         let path = PathConfig {
             answer_timeout_ns: usual.answer_timeout_ns + held_back.as_nanos() as u64,
             ..usual
         };
         let port = match transport {
-            Transport::Quic => None,
-            Transport::Udp | Transport::Dpdk => Some(
+            TransportKind::Quic => None,
+            TransportKind::Udp | TransportKind::Dpdk => Some(
                 SealedPort::bind(local, path, Dscp::CS6)
                     .with_context(|| format!("binding {local}"))?,
             ),
         };
-        let player = |name: &String| Player {
+        let host = |name: &String| HostSession {
             session: ClientSession::new(ClientConfig {
                 host_name: name.clone(),
                 incarnation: clock::now_ns(),
                 software: concat!("ratewright swarm ", env!("CARGO_PKG_VERSION")).to_owned(),
-                sealed_udp: transport != Transport::Quic,
-                ack_delay_ns: pace.ack_delay_ns(),
+                sealed_udp: transport != TransportKind::Quic,
+                ack_delay_ns: dilation.ack_delay_ns(),
                 ..ClientConfig::default()
             }),
             decoder: FrameDecoder::new(),
@@ -185,22 +187,22 @@ impl Players {
         };
         Ok(Self {
             transport,
-            players: names.iter().map(player).collect(),
+            sessions: names.iter().map(host).collect(),
             names,
             inbox,
             arrivals: Vec::new(),
             port,
             by_number: IndexMap::default(),
             timers: Timers::new(),
-            topology: KnownTopology::default(),
+            topology: TopologyCache::default(),
             read_ns: 0,
             dirty: Vec::new(),
             buffer: Vec::new(),
             actions: Vec::new(),
             late_ns: Vec::new(),
             hosts: Vec::new(),
-            up: weather(1),
-            down: weather(2),
+            up: faults(1),
+            down: faults(2),
             interrupted,
             traffic,
             waits: histogram()?,
@@ -219,25 +221,25 @@ impl Players {
     /// Hosts with a session whose datagrams travel as they are to.
     #[must_use]
     pub fn ready(&self) -> usize {
-        let on_path = |player: &&Player| match (&self.port, player.number) {
+        let on_path = |host: &&HostSession| match (&self.port, host.number) {
             (None, number) => number.is_some(),
             (Some(port), Some(number)) => port.path(number) == DatagramPath::Sealed,
             (Some(_), None) => false,
         };
-        self.players
+        self.sessions
             .iter()
-            .filter(|player| player.established)
+            .filter(|host| host.established)
             .filter(on_path)
             .count()
     }
 
     /// Has all hosts know what the first one was told of the topology's hosts.
     pub fn share_topology(&mut self) {
-        let Some(known) = self.players[0].session.known_hosts().cloned() else {
+        let Some(known) = self.sessions[0].session.known_hosts().cloned() else {
             return;
         };
-        for player in &mut self.players {
-            player.session.set_known_hosts(known.clone());
+        for host in &mut self.sessions {
+            host.session.set_known_hosts(known.clone());
         }
     }
 
@@ -257,7 +259,7 @@ impl Players {
     ///
     /// # Errors
     /// When the socket is lost, or the user interrupts.
-    pub fn play(&mut self, until_ns: u64, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
+    pub fn run_until(&mut self, until_ns: u64, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
         loop {
             let now_ns = clock::now_ns();
             if now_ns >= until_ns || done(self) {
@@ -344,39 +346,39 @@ impl Players {
         self.inbox.take(&mut arrivals);
         for arrival in arrivals.drain(..) {
             match arrival {
-                Arrival::Up(at, connection, frames) => {
-                    let player = &mut self.players[at];
-                    player.connection = Some(connection);
-                    player.frames = Some(frames);
-                    player.decoder = FrameDecoder::new();
-                    player.session.connected(now_ns);
+                SessionInput::Up(at, connection, frames) => {
+                    let host = &mut self.sessions[at];
+                    host.connection = Some(connection);
+                    host.frames = Some(frames);
+                    host.decoder = FrameDecoder::new();
+                    host.session.connected(now_ns);
                     self.touch(at);
                 }
-                Arrival::Control(at, bytes) => self.on_control(now_ns, at, &bytes),
-                Arrival::Datagram(at, bytes) => {
+                SessionInput::Control(at, bytes) => self.on_control(now_ns, at, &bytes),
+                SessionInput::Datagram(at, bytes) => {
                     if self.down.passes(now_ns, at, &bytes) {
                         self.on_datagram(now_ns, at, &bytes);
                     }
                 }
-                Arrival::Down(at, reason) => self.on_down(now_ns, at, reason),
+                SessionInput::Down(at, reason) => self.on_down(now_ns, at, reason),
             }
         }
         self.arrivals = arrivals;
     }
 
     fn on_control(&mut self, now_ns: u64, at: usize, bytes: &[u8]) {
-        let player = &mut self.players[at];
-        player.decoder.push(bytes);
+        let host = &mut self.sessions[at];
+        host.decoder.push(bytes);
         loop {
-            match player.decoder.next_frame() {
+            match host.decoder.next_frame() {
                 Ok(Some(body)) => {
                     // What breaks the protocol shows in the session's counters and its end.
-                    let body = self.topology.take_out(body);
-                    let _ = player.session.on_control(now_ns, &body);
+                    let body = self.topology.strip(body);
+                    let _ = host.session.on_control(now_ns, &body);
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    hang_up(player);
+                    close_connection(host);
                     break;
                 }
             }
@@ -385,15 +387,15 @@ impl Players {
     }
 
     fn on_datagram(&mut self, now_ns: u64, at: usize, bytes: &[u8]) {
-        let player = &mut self.players[at];
-        player.heard_ns = clock::now_ns();
-        let _ = player.session.on_datagram(now_ns, bytes);
+        let host = &mut self.sessions[at];
+        host.heard_ns = clock::now_ns();
+        let _ = host.session.on_datagram(now_ns, bytes);
         self.touch(at);
     }
 
     fn on_down(&mut self, now_ns: u64, at: usize, reason: String) {
-        let player = &mut self.players[at];
-        if player.established {
+        let host = &mut self.sessions[at];
+        if host.established {
             self.sessions_lost += 1;
             // Our own close says nothing; why we closed was noted before.
             if reason != quinn::ConnectionError::LocallyClosed.to_string() {
@@ -402,16 +404,16 @@ impl Players {
         } else if self.last_loss.is_empty() {
             self.last_loss = reason;
         }
-        player.established = false;
-        player.connection = None;
-        player.frames = None;
-        if let Some(number) = player.number.take() {
+        host.established = false;
+        host.connection = None;
+        host.frames = None;
+        if let Some(number) = host.number.take() {
             self.by_number.swap_remove(&number);
             if let Some(port) = &mut self.port {
                 port.remove(number);
             }
         }
-        player.session.disconnected(now_ns);
+        host.session.disconnected(now_ns);
         self.touch(at);
     }
 
@@ -420,17 +422,17 @@ impl Players {
         let Some(port) = &mut self.port else {
             return Ok(0);
         };
-        let (players, by_number) = (&mut self.players, &self.by_number);
+        let (sessions, by_number) = (&mut self.sessions, &self.by_number);
         let (down, dirty) = (&mut self.down, &mut self.dirty);
         port.receive(now_ns, |number, text| {
             let Some(&at) = by_number.get(&number) else {
                 return;
             };
             if down.passes(now_ns, at, text) {
-                let player = &mut players[at];
-                player.heard_ns = clock::now_ns();
-                let _ = player.session.on_datagram(player.heard_ns, text);
-                if !std::mem::replace(&mut player.dirty, true) {
+                let host = &mut sessions[at];
+                host.heard_ns = clock::now_ns();
+                let _ = host.session.on_datagram(host.heard_ns, text);
+                if !std::mem::replace(&mut host.dirty, true) {
                     dirty.push(at);
                 }
             }
@@ -461,12 +463,12 @@ impl Players {
             // Fails for a full table only, which `Traffic` does not fill, and for a flow that is
             // unknown, which none of its own is.
             let at = match action {
-                Action::Start(at, record) => {
-                    let _ = self.players[at].session.start(now_ns, record);
+                TrafficAction::Start(at, record) => {
+                    let _ = self.sessions[at].session.start(now_ns, record);
                     at
                 }
-                Action::End(at, flow) => {
-                    let _ = self.players[at].session.end(now_ns, flow);
+                TrafficAction::End(at, flow) => {
+                    let _ = self.sessions[at].session.end(now_ns, flow);
                     at
                 }
             };
@@ -477,18 +479,18 @@ impl Players {
 
     fn on_timers(&mut self, now_ns: u64) {
         while let Some((at_ns, at)) = self.timers.pop_due(now_ns) {
-            let player = &mut self.players[at];
-            if player.scheduled_ns != Some(at_ns) {
+            let host = &mut self.sessions[at];
+            if host.scheduled_ns != Some(at_ns) {
                 continue;
             }
-            player.scheduled_ns = None;
-            player.session.on_timeout(now_ns);
+            host.scheduled_ns = None;
+            host.session.on_timeout(now_ns);
             self.touch(at);
         }
     }
 
     fn touch(&mut self, at: usize) {
-        if !std::mem::replace(&mut self.players[at].dirty, true) {
+        if !std::mem::replace(&mut self.sessions[at].dirty, true) {
             self.dirty.push(at);
         }
     }
@@ -501,7 +503,7 @@ impl Players {
         let mut dirty = std::mem::take(&mut self.dirty);
         let now_ns = clock::now_ns();
         for &at in &dirty {
-            self.players[at].dirty = false;
+            self.sessions[at].dirty = false;
             self.take_events(now_ns, at);
         }
         for at in dirty.drain(..) {
@@ -515,27 +517,27 @@ impl Players {
 
     /// Takes what the session has to say.
     fn take_events(&mut self, now_ns: u64, at: usize) {
-        while let Some(event) = self.players[at].session.poll_event() {
+        while let Some(event) = self.sessions[at].session.poll_event() {
             match event {
                 ClientEvent::Rate { flow, rate_bps, .. } => {
                     self.updates += 1;
                     // Not when this program gets round to it, but when the datagram was opened.
-                    let heard_ns = self.players[at].heard_ns;
+                    let heard_ns = self.sessions[at].heard_ns;
                     if let Some(wait_ns) = self.traffic.on_rate(heard_ns, at, flow, rate_bps) {
                         self.waits.saturating_record(wait_ns.max(1));
                     }
                 }
                 ClientEvent::Established(welcome) => self.on_welcome(now_ns, at, &welcome),
                 ClientEvent::Released(_) => {
-                    let _ = self.players[at].session.confirm_release(0);
+                    let _ = self.sessions[at].session.confirm_release(0);
                 }
                 ClientEvent::Refused(refusal) => {
                     self.last_loss.clone_from(&refusal.reason);
-                    hang_up(&self.players[at]);
+                    close_connection(&self.sessions[at]);
                 }
                 ClientEvent::SessionLost(reason) => {
                     self.last_loss = format!("{reason:?}");
-                    hang_up(&self.players[at]);
+                    close_connection(&self.sessions[at]);
                 }
                 ClientEvent::Topology(_) | ClientEvent::LeaseRenewed { .. } => {}
             }
@@ -553,28 +555,28 @@ impl Players {
             let number = |name: &String| by_name.get(name.as_str()).copied();
             self.hosts = self.names.iter().filter_map(number).collect();
         }
-        let player = &mut self.players[at];
-        player.established = true;
-        player.number = Some(welcome.session);
+        let host = &mut self.sessions[at];
+        host.established = true;
+        host.number = Some(welcome.session);
         self.by_number.insert(welcome.session, at);
-        if let (Some(port), Some(connection)) = (&mut self.port, &player.connection)
+        if let (Some(port), Some(connection)) = (&mut self.port, &host.connection)
             && let Err(error) = port.add(now_ns, connection, welcome)
         {
             self.last_loss = error.to_string();
-            hang_up(player);
+            close_connection(host);
         }
     }
 
     /// Sends what the session has to send, and plans its next timeout.
     fn pump(&mut self, now_ns: u64, at: usize) {
-        let player = &mut self.players[at];
-        while let Some(frame) = player.session.poll_control() {
-            if let Some(frames) = &player.frames {
+        let host = &mut self.sessions[at];
+        while let Some(frame) = host.session.poll_control() {
+            if let Some(frames) = &host.frames {
                 // Fails when the connection is gone, which is on its way to us.
                 let _ = frames.send(frame);
             }
         }
-        let Some(connection) = &player.connection else {
+        let Some(connection) = &host.connection else {
             return;
         };
         // Nothing: the handshake is not over, or the connection is closing.
@@ -584,7 +586,7 @@ impl Players {
                 None => quic_bytes,
             };
             let mut buffer = std::mem::take(&mut self.buffer);
-            while self.players[at]
+            while self.sessions[at]
                 .session
                 .poll_datagram(now_ns, max_bytes, &mut buffer)
             {
@@ -594,11 +596,11 @@ impl Players {
             }
             self.buffer = buffer;
         }
-        let player = &mut self.players[at];
-        if let Some(next_ns) = player.session.next_timeout() {
+        let host = &mut self.sessions[at];
+        if let Some(next_ns) = host.session.next_timeout() {
             let next_ns = next_ns.max(now_ns + MIN_TIMER_NS);
-            if player.scheduled_ns.is_none_or(|at_ns| next_ns < at_ns) {
-                player.scheduled_ns = Some(next_ns);
+            if host.scheduled_ns.is_none_or(|at_ns| next_ns < at_ns) {
+                host.scheduled_ns = Some(next_ns);
                 self.timers.insert(now_ns, next_ns, at);
             }
         }
@@ -606,13 +608,13 @@ impl Players {
 
     /// Sends a datagram by the session's path; returns a buffer for the next.
     fn transmit(&mut self, now_ns: u64, at: usize, datagram: Vec<u8>) -> Vec<u8> {
-        let player = &self.players[at];
-        if let (Some(port), Some(number)) = (&mut self.port, player.number)
+        let host = &self.sessions[at];
+        if let (Some(port), Some(number)) = (&mut self.port, host.number)
             && port.send(now_ns, number, &datagram) == SendOutcome::Sealed
         {
             return datagram;
         }
-        if let Some(connection) = &player.connection {
+        if let Some(connection) = &host.connection {
             // What cannot be sent is lost, which the protocol mends.
             let _ = connection.send_datagram(datagram.into());
         }
@@ -621,16 +623,16 @@ impl Players {
 
     /// What was counted so far.
     #[must_use]
-    pub fn totals(&self) -> Totals {
-        let mut totals = Totals {
+    pub fn totals(&self) -> SwarmTotals {
+        let mut totals = SwarmTotals {
             updates: self.updates,
             starts: self.traffic.starts,
-            ..Totals::default()
+            ..SwarmTotals::default()
         };
-        for player in &self.players {
-            totals.sessions.add(player.session.counters());
+        for host in &self.sessions {
+            totals.sessions.add(host.session.counters());
         }
-        for connection in self.players.iter().filter_map(|p| p.connection.as_ref()) {
+        for connection in self.sessions.iter().filter_map(|p| p.connection.as_ref()) {
             let stats = connection.stats();
             totals.packets_up += stats.udp_tx.datagrams;
             totals.packets_down += stats.udp_rx.datagrams;
@@ -663,8 +665,8 @@ impl Players {
 
     /// The flows that a host's session knows.
     #[must_use]
-    pub fn view(&self, at: usize) -> View {
-        let flows = self.players[at].session.flows();
+    pub fn view(&self, at: usize) -> FlowSnapshot {
+        let flows = self.sessions[at].session.flows();
         flows
             .map(|flow| {
                 let state = (flow.record.dst_host(), flow.rate_bps.unwrap_or(0));
@@ -675,13 +677,13 @@ impl Players {
 
     /// Which transport the datagrams use.
     #[must_use]
-    pub fn transport(&self) -> Transport {
+    pub fn transport(&self) -> TransportKind {
         self.transport
     }
 }
 
-fn hang_up(player: &Player) {
-    if let Some(connection) = &player.connection {
+fn close_connection(host: &HostSession) {
+    if let Some(connection) = &host.connection {
         connection.close(0u32.into(), b"the session is over");
     }
 }

@@ -14,11 +14,11 @@ use ratewright_cli::process::Process;
 
 use super::context::Lab;
 use crate::measure::ports::PortSampler;
-use crate::measure::recording::Shared;
-use crate::net::build::Network;
+use crate::measure::recording::SharedRecording;
+use crate::net::build::BuiltNetwork;
 use crate::net::ns;
-use crate::net::plan::Plan;
-use crate::proc::{self, Place, Work};
+use crate::net::plan::NetworkPlan;
+use crate::proc::{self, Placement, Work};
 use crate::traffic::protocol::{self, Behaviour, FlowPlan, Report};
 
 /// Ports that sinks listen on: data flows by weight class, and short flows.
@@ -36,7 +36,7 @@ struct Program {
 
 /// How a flow ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum FlowEnd {
     /// After so many payload bytes.
     Bytes(u64),
     /// At this time.
@@ -47,7 +47,7 @@ pub enum End {
 
 /// A flow to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlowSpec {
+pub struct TransferSpec {
     /// Name in the legend.
     pub label: String,
     /// Sending host.
@@ -63,20 +63,20 @@ pub struct FlowSpec {
     /// When it connects, if before that.
     pub connect_ns: Option<u64>,
     /// When it ends.
-    pub end: End,
+    pub end: FlowEnd,
     /// What is special about it.
     pub behaviour: Behaviour,
 }
 
 /// The network of one phase.
 #[derive(Debug)]
-pub struct Site {
+pub struct Testbed {
     /// `base`, `with` or the like.
     pub name: String,
     /// The namespaces and links.
-    pub network: Network,
+    pub network: BuiltNetwork,
     /// What is measured.
-    pub recording: Shared,
+    pub recording: SharedRecording,
     /// Directory for configurations, sockets and logs.
     pub dir: PathBuf,
     cgroups: Vec<PathBuf>,
@@ -87,7 +87,7 @@ pub struct Site {
     last_flow: u32,
 }
 
-impl Site {
+impl Testbed {
     /// Builds the network and starts a sender in each of `senders` and a sink in each of `sinks`.
     ///
     /// # Errors
@@ -95,10 +95,10 @@ impl Site {
     pub fn build(
         lab: &Lab,
         name: &str,
-        plan: Plan,
+        plan: NetworkPlan,
         senders: &[usize],
         sinks: &[usize],
-    ) -> Result<Site> {
+    ) -> Result<Testbed> {
         let dir = lab.run_dir.join(name);
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let cgroups = plan
@@ -106,12 +106,12 @@ impl Site {
             .iter()
             .map(|node| lab.cgroup(name, &node.name))
             .collect::<Result<Vec<_>>>()?;
-        let network = Network::build(plan, &lab.prefix(name), ecmp_seed(lab))
+        let network = BuiltNetwork::build(plan, &lab.prefix(name), ecmp_seed(lab))
             .context("building the network")?;
-        let mut site = Site {
+        let mut testbed = Testbed {
             name: name.to_owned(),
             network,
-            recording: Shared::default(),
+            recording: SharedRecording::default(),
             dir,
             cgroups,
             senders: IndexMap::new(),
@@ -121,27 +121,28 @@ impl Site {
             last_flow: 0,
         };
         for host in sinks {
-            let program = site.start_program(&lab.binaries.lab, *host, "lab-sink")?;
-            site.sinks.insert(*host, program);
+            let program = testbed.start_program(&lab.binaries.lab, *host, "lab-sink")?;
+            testbed.sinks.insert(*host, program);
         }
         for host in senders {
-            let program = site.start_program(&lab.binaries.lab, *host, "lab-traffic")?;
-            site.senders.insert(*host, program);
+            let program = testbed.start_program(&lab.binaries.lab, *host, "lab-traffic")?;
+            testbed.senders.insert(*host, program);
         }
-        let port = site
+        let port = testbed
             .network
             .plan
             .host_addr(sinks.first().copied().unwrap_or(0), false);
         lab.check()?;
-        site.wait_listening(lab)
+        testbed
+            .wait_listening(lab)
             .with_context(|| format!("waiting for the sink at {port}"))?;
-        Ok(site)
+        Ok(testbed)
     }
 
     /// Where a node's processes run.
     #[must_use]
-    pub fn place(&self, node: usize, work: Work) -> Place<'_> {
-        Place {
+    pub fn place(&self, node: usize, work: Work) -> Placement<'_> {
+        Placement {
             work,
             netns: self.network.netns(node),
             cgroup: &self.cgroups[node],
@@ -179,20 +180,20 @@ impl Site {
     ///
     /// # Errors
     /// When its sender is gone.
-    pub fn flow(&mut self, spec: FlowSpec) -> Result<u32> {
+    pub fn flow(&mut self, spec: TransferSpec) -> Result<u32> {
         self.last_flow += 1;
         let flow = self.last_flow;
         let to = (self.network.plan.host_addr(spec.to, spec.v6), spec.port).into();
         let (bytes, stop_ns) = match spec.end {
-            End::Bytes(bytes) => (Some(bytes), None),
-            End::At(at) => (None, Some(at)),
-            End::Told => (None, None),
+            FlowEnd::Bytes(bytes) => (Some(bytes), None),
+            FlowEnd::At(at) => (None, Some(at)),
+            FlowEnd::Told => (None, None),
         };
         self.flows.insert(flow, spec.from);
         self.recording.lock().announce(flow, spec.label);
         self.tell(
             spec.from,
-            &protocol::Command::Start(FlowPlan {
+            &protocol::SenderCommand::Start(FlowPlan {
                 flow,
                 to,
                 start_ns: spec.start_ns,
@@ -211,7 +212,7 @@ impl Site {
     /// When its sender is gone.
     pub fn stop_flow(&mut self, flow: u32) -> Result<()> {
         let host = *self.flows.get(&flow).context("no such flow")?;
-        self.tell(host, &protocol::Command::Stop { flow })
+        self.tell(host, &protocol::SenderCommand::Stop { flow })
     }
 
     /// Forgets flows that are over and what was measured of them: long scenarios keep figures only.
@@ -229,7 +230,7 @@ impl Site {
         if let Some(record) = self.recording.lock().flows.get_mut(&flow) {
             record.aborted = true;
         }
-        self.tell(host, &protocol::Command::Abort { flow })
+        self.tell(host, &protocol::SenderCommand::Abort { flow })
     }
 
     /// Sends a signal to a host's receiver.
@@ -242,7 +243,7 @@ impl Site {
             .with_context(|| format!("sending {signal} to the {}", program.process.name()))
     }
 
-    fn tell(&mut self, host: usize, command: &protocol::Command) -> Result<()> {
+    fn tell(&mut self, host: usize, command: &protocol::SenderCommand) -> Result<()> {
         let program = self
             .senders
             .get_mut(&host)

@@ -22,7 +22,7 @@ const MOST_UPDATE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The times of sessions, as many times their usual ones as the fabric is slower than what it stands for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
+pub struct TimeDilation {
     /// How many times slower; 1: as it is.
     pub slow_motion: f64,
     /// How long a rate holds without word from the allocator.
@@ -35,7 +35,7 @@ pub struct Pace {
     pub update_interval: Duration,
 }
 
-impl Pace {
+impl TimeDilation {
     /// As it is: the allocator's defaults.
     #[must_use]
     pub fn usual() -> Self {
@@ -115,23 +115,26 @@ mod tests {
 
     #[test]
     fn times_grow_with_the_factor_up_to_what_the_allocator_takes() {
-        let pace = Pace::slower(10.0);
-        assert_eq!(pace.lease, Duration::from_secs(3));
-        assert_eq!(pace.ack_delay, Duration::from_millis(200));
-        assert_eq!(pace.update_interval, Duration::from_micros(300));
-        let pace = Pace::slower(16_000.0);
-        assert_eq!(pace.lease, Duration::from_secs(10));
-        assert_eq!(pace.liveness, Duration::from_secs(60));
-        assert_eq!(pace.ack_delay, pace.liveness);
-        assert_eq!(pace.update_interval, Duration::from_millis(480));
-        assert_eq!(Pace::slower(f64::INFINITY).lease, Duration::from_secs(10));
+        let dilation = TimeDilation::slower(10.0);
+        assert_eq!(dilation.lease, Duration::from_secs(3));
+        assert_eq!(dilation.ack_delay, Duration::from_millis(200));
+        assert_eq!(dilation.update_interval, Duration::from_micros(300));
+        let dilation = TimeDilation::slower(16_000.0);
+        assert_eq!(dilation.lease, Duration::from_secs(10));
+        assert_eq!(dilation.liveness, Duration::from_secs(60));
+        assert_eq!(dilation.ack_delay, dilation.liveness);
+        assert_eq!(dilation.update_interval, Duration::from_millis(480));
+        assert_eq!(
+            TimeDilation::slower(f64::INFINITY).lease,
+            Duration::from_secs(10)
+        );
     }
 
     #[test]
     fn what_is_not_slower_is_as_usual() {
         for factor in [f64::NAN, -1.0, 0.0, 1.0] {
-            assert_eq!(Pace::slower(factor), Pace::usual());
-            assert!(Pace::slower(factor).settings().is_empty());
+            assert_eq!(TimeDilation::slower(factor), TimeDilation::usual());
+            assert!(TimeDilation::slower(factor).settings().is_empty());
         }
     }
 }

@@ -14,14 +14,14 @@ const TOPOLOGY_KEY: u8 = 12 << 3 | 2;
 
 /// What the first Welcome has said of the topology.
 #[derive(Debug, Default)]
-pub struct KnownTopology {
+pub struct TopologyCache {
     /// The field as allocators write it, at the end of a Welcome; empty before the first.
     field: Vec<u8>,
 }
 
-impl KnownTopology {
+impl TopologyCache {
     /// A control frame's body, with an empty topology if it is a Welcome with the one that is known.
-    pub fn take_out<'a>(&mut self, body: &'a [u8]) -> Cow<'a, [u8]> {
+    pub fn strip<'a>(&mut self, body: &'a [u8]) -> Cow<'a, [u8]> {
         if body.first() != Some(&WELCOME_KEY) {
             return body.into();
         }
@@ -97,12 +97,12 @@ mod tests {
 
     #[test]
     fn only_the_first_of_equal_topologies_is_read() {
-        let mut known = KnownTopology::default();
+        let mut cache = TopologyCache::default();
         let first = body(&welcome(1, 1_000));
-        assert_eq!(known.take_out(&first), first);
+        assert_eq!(cache.strip(&first), first);
         let second = welcome(2, 1_000);
         let body_2 = body(&second);
-        let short = known.take_out(&body_2);
+        let short = cache.strip(&body_2);
         assert!(short.len() < 100, "{} bytes", short.len());
         let expected = Welcome {
             topology: TopologySnapshot::default(),
@@ -111,8 +111,8 @@ mod tests {
         let message = ControlMessage::decode(&short).expect("good");
         assert_eq!(message, ControlMessage::Welcome(expected));
         let other = body(&welcome(3, 999));
-        assert_eq!(known.take_out(&other), other, "another topology");
+        assert_eq!(cache.strip(&other), other, "another topology");
         let refused = [3 << 3 | 2, 0];
-        assert_eq!(known.take_out(&refused)[..], refused);
+        assert_eq!(cache.strip(&refused)[..], refused);
     }
 }

@@ -15,7 +15,7 @@ type Held = Reverse<(u64, u64, usize, Vec<u8>)>;
 
 /// One direction of the network between all players and the allocator.
 #[derive(Debug)]
-pub struct Weather {
+pub struct NetworkFaults {
     loss: f64,
     reorder: f64,
     rng: SimRng,
@@ -25,7 +25,7 @@ pub struct Weather {
     pub lost: u64,
 }
 
-impl Weather {
+impl NetworkFaults {
     /// Weather with these shares of lost and of late datagrams.
     #[must_use]
     pub fn new(loss: f64, reorder: f64, seed: u64) -> Self {
@@ -41,7 +41,7 @@ impl Weather {
 
     /// Whether a datagram goes on at once. One that does not is lost, or comes out of
     /// [`due`](Self::due) later.
-    pub fn passes(&mut self, now_ns: u64, player: usize, datagram: &[u8]) -> bool {
+    pub fn passes(&mut self, now_ns: u64, host: usize, datagram: &[u8]) -> bool {
         if self.loss == 0.0 && self.reorder == 0.0 {
             return true;
         }
@@ -55,7 +55,7 @@ impl Weather {
         let at_ns = now_ns + self.rng.random_range(1..=LATEST_NS);
         self.count += 1;
         self.held
-            .push(Reverse((at_ns, self.count, player, datagram.to_vec())));
+            .push(Reverse((at_ns, self.count, host, datagram.to_vec())));
         false
     }
 
@@ -66,7 +66,7 @@ impl Weather {
         }
         self.held
             .pop()
-            .map(|Reverse((_, _, player, bytes))| (player, bytes))
+            .map(|Reverse((_, _, host, bytes))| (host, bytes))
     }
 
     /// When [`due`](Self::due) has something.
@@ -82,22 +82,22 @@ mod tests {
 
     #[test]
     fn the_share_that_was_asked_for_is_lost_and_the_rest_arrives_once() {
-        let mut weather = Weather::new(0.3, 0.2, 7);
+        let mut faults = NetworkFaults::new(0.3, 0.2, 7);
         let (mut direct, mut late) = (0, Vec::new());
         for number in 0..20_000u32 {
             let now_ns = u64::from(number) * 1_000;
-            if weather.passes(now_ns, 1, &number.to_be_bytes()) {
+            if faults.passes(now_ns, 1, &number.to_be_bytes()) {
                 direct += 1;
             }
-            while let Some((player, bytes)) = weather.due(now_ns) {
-                assert_eq!(player, 1);
+            while let Some((host, bytes)) = faults.due(now_ns) {
+                assert_eq!(host, 1);
                 late.push(bytes);
             }
         }
-        while let Some((_, bytes)) = weather.due(u64::MAX) {
+        while let Some((_, bytes)) = faults.due(u64::MAX) {
             late.push(bytes);
         }
-        let lost = weather.lost as usize;
+        let lost = faults.lost as usize;
         assert!((5_700..6_300).contains(&lost), "{lost} of 20000 lost");
         assert_eq!(direct + late.len() + lost, 20_000);
         assert!((2_500..3_100).contains(&late.len()), "{} late", late.len());
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn fair_weather_holds_nothing() {
-        let mut weather = Weather::new(0.0, 0.0, 1);
-        assert!(weather.passes(5, 0, b"x"));
-        assert_eq!((weather.next_ns(), weather.lost), (None, 0));
+        let mut faults = NetworkFaults::new(0.0, 0.0, 1);
+        assert!(faults.passes(5, 0, b"x"));
+        assert_eq!((faults.next_ns(), faults.lost), (None, 0));
     }
 }

@@ -91,7 +91,7 @@ fn without(text: &str, word: &str) -> String {
 
 /// What a lab must remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Estate {
+pub struct LabResources {
     /// Process id of the lab.
     pub pid: u32,
     /// cgroup v2 mount.
@@ -100,7 +100,7 @@ pub struct Estate {
     pub run_dir: Option<PathBuf>,
 }
 
-impl Estate {
+impl LabResources {
     /// What the names of namespaces begin with.
     #[must_use]
     pub fn prefix(&self) -> String {
@@ -148,14 +148,14 @@ impl Watchdog {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(estate: &Estate) -> Result<Watchdog> {
+    pub fn start(resources: &LabResources) -> Result<Watchdog> {
         let program = std::env::current_exe().context("finding this program's own file")?;
         let mut command = Command::new(program);
         command
             .arg("lab-watchdog")
-            .arg(estate.pid.to_string())
-            .arg(&estate.cgroup_root);
-        if let Some(directory) = &estate.run_dir {
+            .arg(resources.pid.to_string())
+            .arg(&resources.cgroup_root);
+        if let Some(directory) = &resources.run_dir {
             command.arg("--run-dir").arg(directory);
         }
         if std::io::stdout().is_terminal()
@@ -184,7 +184,7 @@ impl Watchdog {
 }
 
 /// The watchdog's own program. `terminal` is the lab's, if it shows its live view on one.
-pub fn watch(estate: &Estate, terminal: Option<&Path>) {
+pub fn watch(resources: &LabResources, terminal: Option<&Path>) {
     let before = terminal.and_then(|path| {
         let file = File::options().read(true).write(true).open(path).ok()?;
         let settings = tcgetattr(&file).ok()?;
@@ -204,7 +204,7 @@ pub fn watch(estate: &Estate, terminal: Option<&Path>) {
         let _ = file.write_all(b"\x1b[?1049l\x1b[?25h");
         let _ = tcsetattr(&file, SetArg::TCSANOW, &settings);
     }
-    estate.remove();
+    resources.remove();
 }
 
 /// Removes what labs left behind whose process and watchdog are dead; returns their process ids. A
@@ -233,7 +233,7 @@ pub fn remove_stale() -> Vec<u32> {
         |pid: u32| pid != std::process::id() && kill(Pid::from_raw(pid as i32), None).is_ok();
     pids.retain(|pid| !alive(*pid));
     for pid in &pids {
-        Estate {
+        LabResources {
             pid: *pid,
             cgroup_root: cgroup_root.clone(),
             run_dir: Some(Path::new(RUN_DIRS).join(pid.to_string())),

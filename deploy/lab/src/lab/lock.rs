@@ -11,17 +11,17 @@ const LOCK: &str = "/run/ratewright-lab.lock";
 
 /// Held while a lab runs; the kernel lets go of it however the lab ends.
 #[derive(Debug)]
-pub struct Turn(#[allow(dead_code, reason = "held for its lock")] File);
+pub struct LabLock(#[allow(dead_code, reason = "held for its lock")] File);
 
 /// Waits for the lab that runs now, if there is one.
 ///
 /// # Errors
 /// When the lock cannot be had at all.
-pub fn take() -> Result<Turn> {
+pub fn take() -> Result<LabLock> {
     take_at(Path::new(LOCK))
 }
 
-fn take_at(path: &Path) -> Result<Turn> {
+fn take_at(path: &Path) -> Result<LabLock> {
     let context = || format!("locking {}", path.display());
     let mut file = File::options()
         .create(true)
@@ -44,7 +44,7 @@ fn take_at(path: &Path) -> Result<Turn> {
     }
     file.set_len(0).with_context(context)?;
     write!(file, "{}", std::process::id()).with_context(context)?;
-    Ok(Turn(file))
+    Ok(LabLock(file))
 }
 
 #[cfg(test)]
@@ -62,9 +62,9 @@ mod tests {
         );
         let (sender, receiver) = std::sync::mpsc::channel();
         let second = std::thread::spawn(move || {
-            let turn = take_at(&path).unwrap();
+            let lock = take_at(&path).unwrap();
             sender.send(()).unwrap();
-            drop(turn);
+            drop(lock);
         });
         let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
         assert!(early.is_err(), "both labs run at once");
