@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
+use crate::experiment::convergence::engine::measure_engine;
+use crate::experiment::convergence::{
+    Convergence, RuleFigures, Setup, TARGET_P99_ERROR, TARGET_THROUGHPUT, TARGET_TIME, measure,
+};
+use crate::experiment::flowlets::paper_network;
+use crate::experiment::rules::{ENGINE, PLAIN, RULES};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
-use ratewright_allocator::num::experiment::convergence::engine::measure_engine;
-use ratewright_allocator::num::experiment::convergence::{
-    Convergence, RuleFigures, Setup, TARGET_P99_ERROR, TARGET_THROUGHPUT, TARGET_TIME, measure,
-};
-use ratewright_allocator::num::experiment::flowlets::paper_network;
-use ratewright_allocator::num::experiment::rules::{ENGINE, PLAIN, RULES};
 use ratewright_cli::clock::now_ns;
 use ratewright_simfabric::report::commit::COMMIT;
 use ratewright_topology::TwoTierClos;

@@ -11,6 +11,7 @@
 //! | [`scaling`] | the same for Flowtune's table of sizes, by blocks and workers, with peers |
 //! | [`changes`] | how long the parallel engine pauses over a change of the network |
 //! | [`peers`] | other ways to share a network |
+//! | [`experiment`] | numeric experiments with optimisers and normalisers |
 //! | [`swarm`] | thousands of sessions with one allocator, measured |
 //! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
 //! | [`chart`] | lines over an axis |
@@ -23,6 +24,7 @@ pub mod convergence;
 pub mod engine;
 pub mod engine_options;
 mod engine_traffic;
+pub mod experiment;
 mod iterations;
 pub mod normalizer;
 pub mod over_allocation;

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use ratewright_allocator::num::experiment::normalizer::NormalizerFigures;
-use ratewright_allocator::num::experiment::over_allocation::OverAllocation;
 use ratewright_bench::changes::{self, ChangesOptions};
 use ratewright_bench::convergence::{self, ConvergenceOptions};
 use ratewright_bench::engine;
 use ratewright_bench::engine_options::EngineOptions;
+use ratewright_bench::experiment::normalizer::NormalizerFigures;
+use ratewright_bench::experiment::over_allocation::OverAllocation;
 use ratewright_bench::scaling::{self, ScalingOptions};
 use ratewright_bench::swarm::{self, SwarmOptions};
 use ratewright_bench::sweep::{self, SweepOptions};

@@ -1,11 +1,11 @@
 //! `ratewright-bench normalizer`: flowtune §5.4, (M), fig. 17.
 
+use crate::experiment::NamedOptimizer;
+use crate::experiment::flow_set::FlowSetError;
+use crate::experiment::flowlets::Stream;
+use crate::experiment::normalizer::{NormalizerFigures, OPTIMIZERS, run};
+use crate::experiment::over_allocation::Length;
 use comfy_table::Table;
-use ratewright_allocator::num::experiment::NamedOptimizer;
-use ratewright_allocator::num::experiment::flow_set::FlowSetError;
-use ratewright_allocator::num::experiment::flowlets::Stream;
-use ratewright_allocator::num::experiment::normalizer::{NormalizerFigures, OPTIMIZERS, run};
-use ratewright_allocator::num::experiment::over_allocation::Length;
 use ratewright_topology::TwoTierClos;
 
 use super::chart::{Chart, ChartLine, Panel};

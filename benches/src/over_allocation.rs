@@ -1,12 +1,10 @@
 //! `ratewright-bench over-allocation`: flowtune §5.4, (L), fig. 16.
 
+use crate::experiment::NamedOptimizer;
+use crate::experiment::flow_set::FlowSetError;
+use crate::experiment::flowlets::Stream;
+use crate::experiment::over_allocation::{Length, OPTIMIZERS, OverAllocation, run};
 use comfy_table::Table;
-use ratewright_allocator::num::experiment::NamedOptimizer;
-use ratewright_allocator::num::experiment::flow_set::FlowSetError;
-use ratewright_allocator::num::experiment::flowlets::Stream;
-use ratewright_allocator::num::experiment::over_allocation::{
-    Length, OPTIMIZERS, OverAllocation, run,
-};
 use ratewright_topology::TwoTierClos;
 
 use super::chart::{Chart, ChartLine, Panel};

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::experiment::NamedOptimizer;
+use crate::experiment::flow_set::FlowSetError;
+use crate::experiment::flowlets::{Stream, paper_network};
+use crate::experiment::over_allocation::Length;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
-use ratewright_allocator::num::experiment::NamedOptimizer;
-use ratewright_allocator::num::experiment::flow_set::FlowSetError;
-use ratewright_allocator::num::experiment::flowlets::{Stream, paper_network};
-use ratewright_allocator::num::experiment::over_allocation::Length;
 use ratewright_simfabric::report::commit::COMMIT;
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;

@@ -6,8 +6,7 @@
 //! per iteration as NED's. The cost: flows are found by link, through an index that each start and
 //! end changes; every flow is visited once per link of its path; and links go one after another,
 //! which suits one core and not a grid of them. It computes the optimum in
-//! [`experiment`](super::experiment), and solves the neighbourhood of an event in
-//! [`CoordinateDescent::sweep`].
+//! experiments, and solves the neighbourhood of an event in [`CoordinateDescent::sweep`].
 
 use super::response::{Response, power, respond};
 use super::{Optimizer, Problem};

@@ -49,11 +49,10 @@
 //! | [`NewtonLike`] | NED with a measured H | comparison (flowtune appendix B) |
 //! | [`ExactNewton`] | H Δp = G, dense, with a line search | small networks |
 //! | [`TruncatedNewton`] | H Δp = G by a few conjugate gradient steps | comparison |
-//! | [`CoordinateDescent`] | one link after another, each exactly full | the optimum, in [`experiment`] |
+//! | [`CoordinateDescent`] | one link after another, each exactly full | the optimum, in experiments |
 //! | [`NedRt`], [`GradientRt`] | as NED and Gradient, single precision | speed |
 
 mod coordinate;
-pub mod experiment;
 mod gradient;
 mod ned;
 mod newton;

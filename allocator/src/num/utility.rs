@@ -423,9 +423,11 @@ impl ClassTable {
         self.classes.iter().position(is_log).unwrap_or(0) as u8
     }
 
-    /// Returns the utility of class `id`. The engine has checked that the class exists.
+    /// Returns the utility of class `id`, which the engine has checked; the logarithm for a class that
+    /// is not defined.
     #[inline]
-    pub(crate) fn utility(&self, id: u8) -> &UtilityKind {
+    #[must_use]
+    pub fn utility(&self, id: u8) -> &UtilityKind {
         match self.classes.get(usize::from(id)) {
             Some(Some(class)) => &class.utility,
             // Unreachable for checked ids. A default costs less in the hot loop than a panic path.

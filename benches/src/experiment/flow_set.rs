@@ -2,12 +2,11 @@
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
-use ratewright_topology::{BuildError, HostId, PathChoice, PathError, Topology, TwoTierClos};
-
-use crate::num::utility::{ClassTable, Utility as _, UtilityKind};
-use crate::num::{
+use ratewright_allocator::num::utility::{ClassTable, Utility as _, UtilityKind};
+use ratewright_allocator::num::{
     FlowArrays, FlowView, LinkPath, Problem, RATE_UNIT_BPS, RateLimit, path_capacity,
 };
+use ratewright_topology::{BuildError, HostId, PathChoice, PathError, Topology, TwoTierClos};
 
 /// Error for a network that cannot be built, or in which hosts cannot reach each other.
 #[derive(Debug, thiserror::Error)]

@@ -1,11 +1,13 @@
 //! Experiment (L), fig. 16: total rate that an optimiser allocates beyond capacities.
 
+use ratewright_allocator::num::{
+    Fgm, Gradient, GradientRt, Ned, NedRt, NewtonLike, SafeguardedNed,
+};
 use ratewright_topology::TwoTierClos;
 
 use super::NamedOptimizer;
 use super::flow_set::FlowSetError;
 use super::flowlets::{Flowlets, Stream};
-use crate::num::{Fgm, Gradient, GradientRt, Ned, NedRt, NewtonLike, SafeguardedNed};
 
 /// γ of NED, as in the paper.
 pub const NED_GAMMA: f64 = 0.4;

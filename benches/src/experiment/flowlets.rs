@@ -2,11 +2,11 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use ratewright_allocator::num::{FNorm, Normalizer, Optimizer};
 use ratewright_topology::TwoTierClos;
 
 use super::flow_set::{FlowSet, FlowSetError};
 use super::web;
-use crate::num::{FNorm, Normalizer, Optimizer};
 
 /// Returns the paper's network: 9 racks of 16 servers at 10 Gbit/s under 4 spines, full bisection.
 #[must_use]

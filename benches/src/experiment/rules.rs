@@ -1,7 +1,10 @@
 //! Step rules that [`convergence`](super::convergence) compares.
 
+use ratewright_allocator::num::{
+    CoordinateDescent, Ned, NedRt, Optimizer, SafeguardedNed, TruncatedNewton,
+};
+
 use super::over_allocation::NED_GAMMA;
-use crate::num::{CoordinateDescent, Ned, NedRt, Optimizer, SafeguardedNed, TruncatedNewton};
 
 /// Work of a rule between the events and the first iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,14 @@
 //! count: of an event's cost, only the difference between the safeguarded rule and the plain one
 //! does.
 
-use super::{Point, ReplacementCase, RuleFigures, Setup, compare, summarise};
-use crate::engine::parallel::{ParallelEngine, ParallelOptions, PhaseNanos};
-use crate::engine::{
+use ratewright_allocator::engine::parallel::{ParallelEngine, ParallelOptions, PhaseNanos};
+use ratewright_allocator::engine::{
     EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, RateEngine, RateUpdate, StepRule,
 };
-use crate::num::RATE_UNIT_BPS;
-use crate::num::experiment::flow_set::{FlowSet, FlowSetError};
+use ratewright_allocator::num::RATE_UNIT_BPS;
+
+use super::{Point, ReplacementCase, RuleFigures, Setup, compare, summarise};
+use crate::experiment::flow_set::{FlowSet, FlowSetError};
 
 /// Sessions of the flows before and after the replacement.
 const BEFORE: u32 = 1;

@@ -22,7 +22,7 @@ pub mod web;
 #[cfg(test)]
 mod tests;
 
-use super::{CoordinateDescent, Optimizer, Problem};
+use ratewright_allocator::num::{CoordinateDescent, Optimizer, Problem};
 
 /// Sweeps after which the search for an optimum ends, whatever its residual.
 const MOST_SWEEPS: u32 = 20_000;
