@@ -1,8 +1,25 @@
 //! Counters of a port.
 
 use crate::flow::PacketCount;
-use crate::net::queue::DropReason;
 use crate::time::{Span, Time};
+
+/// Reason for the drop of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DropReason {
+    /// The queue or the switch's buffer was full.
+    Full,
+    /// The discipline chose to drop it (RED, CoDel).
+    Early,
+    /// The link is down, or failed while the packet was on it.
+    LinkDown,
+    /// No route leads to the destination.
+    NoRoute,
+}
+
+impl DropReason {
+    /// All reasons, in the order of [`Losses::by_reason`].
+    pub const ALL: [Self; 4] = [Self::Full, Self::Early, Self::LinkDown, Self::NoRoute];
+}
 
 /// Histogram of a queue's length, weighted by time.
 #[derive(Clone, Debug, Default)]

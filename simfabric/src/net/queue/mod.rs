@@ -22,6 +22,7 @@ pub mod xcp;
 use crate::SimRng;
 use crate::ext::Extensions;
 use crate::flow::FlowStore;
+pub use crate::net::stats::DropReason;
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, Packet, PacketId, PacketKind, PacketSlab};
 use crate::time::Time;
@@ -85,24 +86,6 @@ impl Bounds {
     const fn reached(self, packets: u32, bytes: u64) -> bool {
         (packets >= self.packets) | (bytes >= self.bytes)
     }
-}
-
-/// Reason for the drop of a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum DropReason {
-    /// The queue or the switch's buffer was full.
-    Full,
-    /// The discipline chose to drop it (RED, CoDel).
-    Early,
-    /// The link is down, or failed while the packet was on it.
-    LinkDown,
-    /// No route leads to the destination.
-    NoRoute,
-}
-
-impl DropReason {
-    /// All reasons, in the order of [`Losses::by_reason`](crate::net::stats::Losses::by_reason).
-    pub const ALL: [Self; 4] = [Self::Full, Self::Early, Self::LinkDown, Self::NoRoute];
 }
 
 /// State that all ports share.
