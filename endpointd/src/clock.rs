@@ -31,7 +31,7 @@ pub fn instant_at(at_ns: u64) -> tokio::time::Instant {
 /// epoch in microseconds.
 #[must_use]
 pub fn incarnation() -> u64 {
-    // The monotonic clock restarts with the machine; the wall clock tells the lives apart.
+    // The monotonic clock restarts with the machine; the wall clock distinguishes the lives.
     let now = clock_gettime(ClockId::CLOCK_REALTIME).expect("CLOCK_REALTIME exists");
     u64::try_from(now.tv_sec()).unwrap_or(0) * 1_000_000
         + u64::try_from(now.tv_nsec()).unwrap_or(0) / 1_000

@@ -108,7 +108,7 @@ fn default_server_name() -> String {
 pub struct SessionConfig {
     /// Local address to connect from; the kernel chooses if absent.
     pub bind: Option<IpAddr>,
-    /// The first attempt to connect is given up after this long; later ones wait longer.
+    /// Duration of the first attempt to connect; later ones wait longer.
     pub handshake_timeout_ms: u64,
     /// No attempt to connect waits longer than this.
     pub handshake_timeout_max_ms: u64,

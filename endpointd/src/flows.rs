@@ -257,7 +257,7 @@ impl FlowTable {
         self.on_resume(conn.slot, at_ns);
     }
 
-    /// Takes note of a backlog: the running flowlet goes on, or a new one begins.
+    /// Handles a backlog: the running flowlet continues, or a new one begins.
     fn on_resume(&mut self, slot: SlotIndex, at_ns: u64) {
         let entry = &mut self.entries[slot.0 as usize];
         // A resume of a connection that never started was preceded by lost events: without facts

@@ -1,4 +1,4 @@
-//! The program itself: what it prints and how it ends.
+//! The program itself: its output and its exit codes.
 
 mod daemon_support;
 

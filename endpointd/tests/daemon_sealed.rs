@@ -112,7 +112,7 @@ fn quic_carries_the_session_where_either_side_wants_it() {
 fn quic_carries_the_session_where_sealed_datagrams_do_not_get_through() {
     on_one_thread(async {
         let folder = certificates();
-        // A bound socket that nobody reads swallows the probes; a closed port would answer with
+        // A bound socket without a reader swallows the probes; a closed port would answer with
         // ICMP.
         let hole = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let allocator = ScriptedAllocator::start(folder.path(), 1, None);

@@ -313,7 +313,7 @@ fn the_next_address_is_tried_when_one_is_dead() {
         })
         .await;
         assert_eq!(daemon.status().await.link.connect_failures, 1);
-        // What it sent there was marked as CS6 (RFC 2474: the upper six bits).
+        // Its packets to that address were marked CS6 (RFC 2474: the upper six bits).
         assert_eq!(class_of(&dead), 48 << 2);
         daemon.stop().await.unwrap();
     });

@@ -1,4 +1,4 @@
-//! The probe tries each mechanism for real and leaves no trace; `open` takes what was asked for.
+//! The probe tries each mechanism and leaves no trace; `open` installs the requested one.
 
 mod netns;
 

@@ -52,7 +52,7 @@ fn judge(steps: &[(u64, u64)], begins: &[u64], trace: &ArrivalTrace, wire: f64) 
         let mean = error(payload_rate_bps(trace, from, to)) * 100.0;
         let settled = error(settled_rate_bps(trace, from, to)) * 100.0;
         println!("{mbit} Mbit/s: {settled:+.3} % (mean {mean:+.3} %)");
-        // A rate is never exceeded, whatever else the machine does.
+        // A rate is never exceeded, however busy the machine is.
         assert!(
             mean < 1.0,
             "{mbit} Mbit/s is exceeded by {mean:.2} % on average"
@@ -155,7 +155,7 @@ fn changes_of_rate_are_seen_by_the_receiver_within_milliseconds() {
             );
             ensure!(took < 50 * MS, "the raise took {} us", took / 1000);
         }
-        // After the drop: at most what was on its way, one burst of a millisecond.
+        // After the drop: at most one burst of a millisecond was still on its way.
         let after = bytes_between(&trace, begins[2] + 5 * MS, begins[2] + 105 * MS);
         println!("5 Mbit/s: {after} bytes in 100 ms");
         assert!(

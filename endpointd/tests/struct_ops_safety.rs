@@ -218,7 +218,7 @@ fn a_peer_that_does_not_answer_any_more_ends_the_flowlet() {
     });
     driver.backend.clear(conn).expect("clear");
     assert_eq!(driver.backend.stats().connections, 0, "the slot is free");
-    // It is back: plain TCP delivers what waits.
+    // It is back: plain TCP delivers the waiting bytes.
     run(&format!("ip -n {} link set v0 up", pair.right.0));
     client.stream.read_exact(&mut [0]).expect("answer");
 }

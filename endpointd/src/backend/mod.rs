@@ -45,7 +45,7 @@ pub enum BackendKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotIndex(pub u32);
 
-/// A connection as the kernel names it. `use_count` tells apart successive connections in one slot.
+/// Connection as the kernel names it. `use_count` distinguishes successive connections in one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Conn {
     /// Slot that holds the connection's rate.

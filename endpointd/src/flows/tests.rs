@@ -188,7 +188,7 @@ fn a_pause_shorter_than_the_gap_is_bridged_and_a_longer_one_ends_the_flowlet() {
         (None, 1)
     );
 
-    // A resume that crossed the end on its way starts the next flowlet with what is known.
+    // A resume that crossed the end starts the next flowlet, with the known facts.
     event(&mut table, conn(0, 0), 400 + GAP_NS, FlowEventKind::Resume);
     let [FlowAction::Start(second)] = actions(&mut table)[..] else {
         panic!()

@@ -65,7 +65,7 @@ pub fn cubic_pair() -> NamespacePair {
     pair
 }
 
-/// A bulk sender; writes until told to stop.
+/// Bulk sender that writes until it is stopped.
 pub struct Bulk {
     stop: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
@@ -289,7 +289,7 @@ fn try_expiry(open: Open, wire_per_payload: f64, settle_ms: u64) -> Result<()> {
     let mut expiry = now_ns() + 300 * MS;
     driver.set(conn, 50, expiry);
     driver.run_for(Duration::from_millis(200));
-    // In time: the rate goes on.
+    // In time: the rate stays in force.
     expiry = now_ns() + 400 * MS;
     driver.backend.renew(expiry).expect("renew");
     let paced_from = now_ns() - 100 * MS;
@@ -364,7 +364,7 @@ pub fn starts_and_ends_are_seen(open: Open, address: &str) {
     // Back before the daemon ended the flowlet.
     say.send(60_000).expect("writer");
     expect(&mut driver, &["start", "idle", "resume", "idle"]);
-    // The daemon ends it: what comes next is a new flowlet, which must again be large enough.
+    // The daemon ends it: the next backlog is a new flowlet, which must again be large enough.
     driver.backend.clear(conn).expect("clear");
     say.send(5_000).expect("writer");
     driver.run_for(Duration::from_millis(30));

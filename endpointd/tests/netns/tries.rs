@@ -1,9 +1,9 @@
 //! Tests that measure a real kernel on a machine that does other things, too.
 
-/// Tries again what a busy machine can spoil: what is the system's is there in every run, so one of
-/// three has to be right. What must hold in each run, such as a rate that is never exceeded, `run`
-/// asserts; what takes processor time that others may have, such as a rate that is reached, it
-/// returns as an error (`anyhow::ensure!`).
+/// Runs a test at most three times, one of which must pass: a busy machine may spoil some, but a
+/// defect shows in each. `run` asserts bounds that hold in every run, such as a rate that is never
+/// exceeded. It returns an error (`anyhow`) where other work may interfere, such as with a rate
+/// that is reached.
 pub(crate) fn best_of_three(run: impl Fn() -> anyhow::Result<()>) {
     let mut wrong = Vec::new();
     for _ in 0..3 {
@@ -15,7 +15,7 @@ pub(crate) fn best_of_three(run: impl Fn() -> anyhow::Result<()>) {
     panic!("three times: {}", wrong.join("; "));
 }
 
-/// A rate, or what it amounts to, is within `range`: never above it, which is asserted, and not
+/// Checks that a rate is within `range`: never above it, which is asserted, and not
 /// below it in one of three runs.
 pub(crate) fn ensure_within(
     got: f64,

@@ -74,8 +74,8 @@ fn a_lowered_flowlet_that_rests_without_a_word_ends_at_a_look() {
     );
 }
 
-/// A host of a web service for five seconds: what its daemon tells the allocator, records of
-/// flowlets that start, change and end.
+/// Counts the records (starts, changes and ends of flowlets) that a web service's host reports in
+/// five seconds.
 ///
 /// Two thousand transfers a second of 15 kB to 1.5 MB (Pareto, α = 1.2, mean of 60 kB: the part of
 /// the papers' web workload that is reported at all) take most of a 10 Gbit/s link; a quarter of
@@ -216,7 +216,7 @@ fn records(measures: bool) -> usize {
     told
 }
 
-/// Demands travel in the records of starts, so their number is what they cost.
+/// Demands travel in the records of starts, so their cost is the number of records.
 #[test]
 fn measured_demands_cost_less_than_half_of_what_starts_and_ends_do() {
     let (without, with) = (records(false), records(true));
