@@ -120,7 +120,7 @@ static __noinline void end_flowlet(struct tcp_sock *tp)
 				 owner_word(use_count, SLOT_IDLE)))
 		return;
 	if (load(&slot->ended) == owner_word(use_count, 1)) {
-		/* Ended while it was active: nobody waits for its idleness. */
+		/* Ended while it was active: user space waits for no IDLE. */
 		if (swap_owner(slot, owner_word(use_count, SLOT_IDLE),
 			       owner_word(use_count + 1, SLOT_FREE))) {
 			emit(tp, flow->slot - 1, use_count, RW_EVENT_CLOSE, 0);
@@ -132,7 +132,7 @@ static __noinline void end_flowlet(struct tcp_sock *tp)
 	}
 	/*
 	 * A flow in small writes, and a fast one that its application cannot keep busy, rests for a moment
-	 * thousands of times a second: user space sees that when it looks at the flow's use.
+	 * thousands of times a second: user space sees that in the flow's use.
 	 */
 	if ((flow->flags & FLOW_LEASED) && (load(&slot->watched) == owner_word(use_count, 1) ||
 					    now - slot->idle_ns < IDLE_EVERY_NS)) {
@@ -178,7 +178,7 @@ static __always_inline void report_revived(struct tcp_sock *tp, struct rw_flow *
 static __always_inline void on_tx_start(struct tcp_sock *tp, struct rw_flow *flow)
 {
 	if (flow->flags & FLOW_ACTIVE)
-		/* Raised by retransmissions and by a pipe that pacing let run dry, too. */
+		/* Also raised by retransmissions, and by a pipe that pacing let run dry. */
 		return;
 	if ((flow->flags & FLOW_STALLED) && tp->inet_conn.icsk_ca_state == TCP_CA_Loss &&
 	    tp->snd_una == flow->start_seq)

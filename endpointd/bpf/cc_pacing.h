@@ -30,7 +30,7 @@
 #define WITHIN_NS (1ULL << 22)
 #define SMALL_BURST_WITHIN_NS (1ULL << 20)
 #define SMALL_BURST_SHIFT 12
-/* Rates between two looks may differ by this part without a call. */
+/* Rates of successive hooks may differ by this part without a call. */
 #define CAP_STEP_SHIFT 6
 /* One full segment in about a third of a second: the longest that a raise can have to wait. */
 #define MIN_PAYLOAD_BYTES_PER_S 4096
@@ -87,7 +87,7 @@ static __always_inline bool is_paceable(const struct rw_flow *flow)
 	return flow->payload_bytes_per_s <= MOST_PAYLOAD_BYTES_PER_S;
 }
 
-/* Notes what the application has asked for, if the socket's maximum is not the one that we set. */
+/* Stores the application's own maximum, if the socket's is not the one that we set. */
 static __always_inline void see_own_max(struct tcp_sock *tp, struct rw_flow *flow)
 {
 	__u64 present = ((struct sock *)tp)->sk_max_pacing_rate;
@@ -105,7 +105,7 @@ static __always_inline __u64 own_pacing_max(struct tcp_sock *tp)
 	return flow->own_max == NO_MAXIMUM ? ~0ULL : flow->own_max;
 }
 
-/* Lets the socket send `bytes_per_s`, or what its application asked for if that is less. */
+/* Caps the socket at `bytes_per_s`, or at its application's own maximum if that is less. */
 static __noinline void cap(struct tcp_sock *tp, __u64 bytes_per_s)
 {
 	struct sock *sk = (struct sock *)tp;
@@ -124,7 +124,7 @@ static __noinline void cap(struct tcp_sock *tp, __u64 bytes_per_s)
 			bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SO_MAX_PACING_RATE, &value,
 				       sizeof(value));
 	}
-	/* What the option lowers by itself; a raise would wait for the next acknowledgement. */
+	/* The option lowers the rate by itself; a raise would wait for the next acknowledgement. */
 	sk->sk_pacing_rate = flow->set_max;
 }
 
@@ -255,7 +255,7 @@ static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_flow *flow,
 		return payload * behind / BEHIND_MAX_NS;
 	small = largest_burst(tp) <= payload >> SMALL_BURST_SHIFT;
 	within = small && behind > 0 ? SMALL_BURST_WITHIN_NS : WITHIN_NS;
-	/* What a look decides is in force until the next one, up to a round trip or two segments away. */
+	/* A hook's decision holds until the next hook, up to a round trip or two segments later. */
 	looks = (__u64)(tp->srtt_us >> 3) * 2000;
 	if (looks < 4 * tp->mss_cache * NSEC_PER_SEC / payload)
 		looks = 4 * tp->mss_cache * NSEC_PER_SEC / payload;
@@ -265,7 +265,7 @@ static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_flow *flow,
 	return behind < 0 ? payload - more : payload + more;
 }
 
-/* What user space is to know of the flow's use. */
+/* Records the flow's use for user space. */
 static __always_inline void note_use(struct tcp_sock *tp, struct rw_flow *flow, struct rw_slot *slot,
 				     __u64 now, bool limited)
 {
@@ -282,7 +282,7 @@ static __always_inline void note_use(struct tcp_sock *tp, struct rw_flow *flow, 
 		slot->watched = watch;
 }
 
-/* Whether what user space says of a slot is in force for this flow; its rate then is `*wire`. */
+/* Whether the slot's rate is in force for this flow; it is then in `*wire`. */
 static __always_inline bool is_leased(const struct rw_flow *flow, const struct rw_slot *slot,
 				      __u64 now, __u64 *wire)
 {
@@ -341,7 +341,7 @@ static __always_inline void run_in_bursts(struct tcp_sock *tp, struct rw_flow *f
 	see_cwnd(tp, flow);
 }
 
-/* Applies what user space says about the flow's rate, and notes its use. */
+/* Applies the rate that user space has set for the flow, and records its use. */
 static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 {
 	struct sock *sk = (struct sock *)tp;
@@ -371,7 +371,7 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 		slot->wire_bytes_per_s = 0;
 		slot->behind_ns = 0;
 		slot->counted_ns = now;
-		/* What went out before the rate came stands in a queue: about 2 ms of it are owed. */
+		/* Segments sent before the rate came stand in a queue: about 2 ms of them are owed. */
 		owed = (__u64)tp->packets_out * tp->mss_cache;
 		if (owed > wire >> 9)
 			owed = wire >> 9;

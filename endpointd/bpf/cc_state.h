@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * What the congestion control keeps: of a socket (`rw_flow`, `rw_sock_storage`), of a slot of the flow table
- * (`rw_slot`), and in all (`rw_shared`). `src/backend/struct_ops/table.rs` holds the same layouts.
+ * State of the congestion control: per socket (`rw_flow`, `rw_sock_storage`), per slot of the table
+ * (`rw_slot`), and global (`rw_shared`). `src/backend/struct_ops/table.rs` holds the same layouts.
  */
 #ifndef RATEWRIGHT_CC_STATE_H
 #define RATEWRIGHT_CC_STATE_H
@@ -22,13 +22,13 @@ const volatile __u32 max_flows = 1;
 const volatile __u64 max_burst_ns = 500000;
 const volatile __u32 netns_inum = 0;
 const volatile char cc_name[RW_TCP_CA_NAME_MAX] = "rw";
-/* What sockets without a remembered congestion control go back to. */
+/* Congestion control that sockets without a remembered one get back. */
 const volatile char default_cc[RW_TCP_CA_NAME_MAX] = "cubic";
-/* Only remembered here, for the daemon that comes after one which was killed. */
+/* Remembered for the daemon that follows a killed one; the program does not use them. */
 const volatile __u32 tso_rtt_log = 0;
 const volatile __u32 min_tso_segs = 0;
 
-/* Shared with user space, which maps it. */
+/* Global words, which user space maps. */
 struct rw_shared {
 	/* Written by user space: rates of this generation are valid until here at least. */
 	__u64 expires_ns;
@@ -58,7 +58,7 @@ struct rw_shared {
 #define SLOT_IDLE 2
 
 /*
- * A slot's `owner` word names who has it: (use count << 32) | state. Both sides change it by
+ * A slot's `owner` word names its user: (use count << 32) | state. Both sides change it by
  * compare-and-swap only, so that a slot is never freed twice or taken from its next user.
  */
 struct rw_slot {
@@ -112,7 +112,7 @@ struct {
 	__uint(max_entries, 65536);
 } events SEC(".maps");
 
-/* What is seldom needed of a socket. */
+/* Seldom-used state of a socket, in its socket storage. */
 struct rw_sock_storage {
 	/* First write since the last flowlet ended; 0: none. */
 	__u64 first_write_ns;
@@ -142,9 +142,9 @@ struct {
 #define FLOW_FIRST_PACED 8
 /* The flow table was full for this flowlet. */
 #define FLOW_FULL 16
-/* Not ours: the peer is on this host, or the socket in another network namespace. */
+/* Unmanaged: the peer is on this host, or the socket in another network namespace. */
 #define FLOW_UNMANAGED 32
-/* The socket was looked at once. No earlier layout of this state has this bit. */
+/* This state was initialised. No earlier layout of the state has this bit. */
 #define FLOW_MET 64
 /* The receiver's window is closed, or the peer does not answer: `start_seq` is where that began. */
 #define FLOW_STALLED 128
@@ -165,7 +165,7 @@ struct rw_flow {
 	/* The maximum that cap() set in bytes/s (0: none), and the application's own (~0: none). */
 	__u32 set_max;
 	__u32 own_max;
-	/* The window at the last look, and what was delivered until then. */
+	/* The window at the last hook, and the packets delivered by then. */
 	__u32 seen_cwnd;
 	__u32 seen_delivered;
 	__u64 payload_bytes_per_s;

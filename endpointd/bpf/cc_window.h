@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Congestion windows and thresholds, and what mends them.
+ * Congestion windows and thresholds, and their correction.
  *
  * TCP asks a congestion control for two values, the threshold after a loss and the window after a
- * loss that was none. Both are asked of programs, and a program's value can get lost: a kernel that
+ * loss that was none. Programs compute both, and a program's value can get lost: a kernel that
  * passes over a program (docs/operating/endpointd.md, "When the kernel passes over a program") takes
  * a word of old stack for it. So nothing may depend on either. Every hook compares window and
- * threshold with what TCP can have made of them since the last look, and mends what it cannot:
+ * threshold with the values that TCP can have reached since the last hook, and corrects others:
  *
  * - a window grows by the packets that were delivered meanwhile at most, or to the window that the
  *   last loss had reduced (tcp_undo_cwnd_reduction);
@@ -19,7 +19,7 @@
 
 extern void cubictcp_init(struct sock *sk) __ksym;
 
-/* RFC 6928's initial window: what any connection may have in flight. */
+/* RFC 6928's initial window, which any connection may have in flight. */
 #define MIN_CWND 10
 #define MAX_CWND 1000000
 /* tcp_cong_avoid_ai() may add one more than was delivered. */
@@ -37,7 +37,7 @@ static __always_inline __u32 segments(__u64 bytes_per_s, __u64 us, __u32 mss)
 	return count > MAX_CWND ? MAX_CWND : count;
 }
 
-/* Recovery from loss is the kernel's business (PRR and cubic). */
+/* The kernel recovers from loss itself (PRR and cubic). */
 static __always_inline bool may_set_cwnd(struct tcp_sock *tp)
 {
 	return tp->inet_conn.icsk_ca_state <= TCP_CA_Disorder;
@@ -49,7 +49,7 @@ static __always_inline void see_cwnd(struct tcp_sock *tp, struct rw_flow *flow)
 	flow->seen_delivered = tp->delivered;
 }
 
-/* What cubic makes of a window after a loss (net/ipv4/tcp_cubic.c, beta = 717 / 1024). */
+/* Threshold that cubic derives from a window after a loss (net/ipv4/tcp_cubic.c, beta = 717 / 1024). */
 static __always_inline __u32 cubic_ssthresh(__u32 cwnd)
 {
 	__u32 ssthresh = (__u64)cwnd * 717 / 1024;

@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-/* What happened to a connection. */
+/* Kind of an event of a connection. */
 enum rw_event_kind {
 	/* A backlog of at least the minimum flowlet size: all members are valid. */
 	RW_EVENT_START = 1,
@@ -20,7 +20,7 @@ enum rw_event_kind {
 	RW_EVENT_CLOSE = 4,
 	/* First transmission under a valid rate; `value` holds ns since the flowlet's first write. */
 	RW_EVENT_FIRST_PACED = 5,
-	/* The flowlet is watched, and its rate keeps it from sending: once for each time it is watched. */
+	/* The flowlet is watched, and its rate keeps it from sending; once per watch. */
 	RW_EVENT_LIMITED = 6,
 };
 
@@ -33,7 +33,7 @@ struct rw_event {
 	/* cgroup v2 id of the socket, 0 if unknown. */
 	__u64 cgroup_id;
 	__u32 slot;
-	/* Which user of the slot this is. */
+	/* Use count of the slot. */
 	__u32 use_count;
 	/* IPv6 addresses; IPv4 as ::ffff:a.b.c.d. The source is the local end. */
 	__u8 src_addr[16];

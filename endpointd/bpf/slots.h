@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The slot table of the fallback back ends `sock_ops` and `tc_htb`: what user space writes and what
- * a program writes are apart, so that neither overwrites the other. `src/backend/slots.rs` holds the
- * same layouts.
+ * Slot table of the fallback back ends `sock_ops` and `tc_htb`. User space and program write to
+ * separate structures, so that neither overwrites the other. `src/backend/slots.rs` holds the same
+ * layouts.
  */
 #ifndef RATEWRIGHT_SLOTS_H
 #define RATEWRIGHT_SLOTS_H
@@ -11,9 +11,9 @@
 
 #define RW_NO_SLOT (~0U)
 
-/* Where the flowlet of a slot stands. */
+/* Phase of a slot's flowlet. */
 enum rw_phase {
-	/* Nothing that user space knows of. */
+	/* No reported flowlet. */
 	RW_PHASE_QUIET = 0,
 	/* START or RESUME was reported. */
 	RW_PHASE_ACTIVE = 1,
@@ -31,9 +31,9 @@ struct rw_slot_rate {
 	__u64 wire_bytes_per_s;
 	/* 0: no rate. */
 	__u64 expires_ns;
-	/* Which user of the slot the rate is for. */
+	/* Use count of the connection that the rate is for. */
 	__u32 use_count;
-	/* How often user space ended a flowlet of this slot. */
+	/* Number of flowlets of this slot that user space has ended. */
 	__u32 clears;
 	/* RW_WATCHES(use_count) if LIMITED is asked for; the program that reports it makes it 0. */
 	__u64 watch;

@@ -65,7 +65,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* SO_MAX_PACING_RATE has 32 bits here, and all of them set mean "none". */
 #define MAX_PACING (~0U - 1)
 
-/* What user space sets before loading. */
+/* Constants that user space sets before loading. */
 const volatile __u64 rw_netns_cookie = 0;
 const volatile __u64 rw_cgroup_id = 0;
 const volatile __u64 rw_min_flowlet_bytes = 1;
@@ -87,13 +87,13 @@ struct so_sock {
 	__u64 idle_ns;
 	/* The application's own maximum while ours is in force. */
 	__u64 app_max;
-	/* What this program set last, in bytes/s; 0: nothing is in force. */
+	/* Maximum that this program set last, in bytes/s; 0: none is in force. */
 	__u64 applied;
 	__u8 phase;
 	__u8 first_paced_due;
 	/* A valid rate was seen, and its end not yet. */
 	__u8 rated;
-	/* What is in force is the rate, and not the application's own maximum below it. */
+	/* The rate is in force, not the application's own maximum below it. */
 	__u8 binds;
 	/* The backlog was stuck behind a closed window or a silent peer since it was last empty. */
 	__u8 stalled;
@@ -241,7 +241,7 @@ static __always_inline bool emit(struct so_sock *st, struct tcp_sock *tp, __u8 k
 	return true;
 }
 
-/* The application's own maximum, whoever's is in force now. */
+/* The application's own maximum, also while the program's is in force. */
 static __always_inline __u64 application_max(struct so_sock *st, struct tcp_sock *tp)
 {
 	__u64 present = tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
@@ -403,7 +403,7 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 	set_phase(st, state, RW_PHASE_ACTIVE);
 }
 
-/* What a segment takes on the wire beside its payload. */
+/* Bytes of a segment on the wire beside its payload. */
 static __always_inline __u32 wire_header(struct tcp_sock *tp)
 {
 	__u32 ip = tp->inet_conn.icsk_inet.sk.__sk_common.skc_family == RW_AF_INET6 ? 40 : 20;
@@ -448,7 +448,7 @@ static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u
 	return tp->tcp_wstamp_ns > now;
 }
 
-/* Tells user space what the connection has used, and whether its rate limits it. */
+/* Records for user space the use of the connection, and whether its rate limits it. */
 static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __u64 now, bool paces,
 				     __u32 sending)
 {
@@ -681,7 +681,7 @@ static __always_inline void give_back_quiet(struct so_sock *st, __u64 now)
 	}
 }
 
-/* Takes over sockets that were there before, and looks again at those that are followed. */
+/* Takes over existing sockets, and checks those that are followed. */
 SEC("iter/tcp")
 int rw_adopt(struct bpf_iter__tcp *ctx)
 {

@@ -4,16 +4,16 @@
  * rate while its lease lasts, and is cubic again, from that rate, when the lease runs out
  * (flowtune §6, fault-tolerance).
  *
- *   file            what is in it
- *   cc_state.h      the state of sockets, slots and all
- *   cc_window.h     windows, and what mends them
+ *   file            contents
+ *   cc_state.h      state of sockets and slots, global state
+ *   cc_window.h     windows and their correction
  *   cc_pacing.h     rates and leases
- *   cc_flowlet.h    where flowlets begin, end and stall
+ *   cc_flowlet.h    beginning, end and stall of flowlets
  *   this file       the hooks of TCP, and the passes over sockets
  *
  * No hook's result matters, and none has to run. A kernel that passes over a program for a while takes
- * old stack for its result; whatever that is, the next hook that runs mends it (cc_window.h), and what
- * the hooks missed meanwhile shows in the socket's own numbers. There is no hook for the size of bursts:
+ * old stack for its result. The next hook that runs corrects it (cc_window.h), and events that the
+ * hooks missed show in the socket's own numbers. There is no hook for the size of bursts:
  * a burst of no segments would leave an empty one at the head of the queue, which nothing can acknowledge.
  */
 #include "cc_flowlet.h"
@@ -45,7 +45,7 @@ static __always_inline bool is_local(struct sock *sk)
 	       sk->__sk_common.skc_daddr == sk->__sk_common.skc_rcv_saddr;
 }
 
-/* The socket is ours from here on. */
+/* Initialises the state of a socket that joins this congestion control. */
 static __noinline void meet(struct tcp_sock *tp)
 {
 	struct sock *sk = (struct sock *)tp;
@@ -72,7 +72,7 @@ static __noinline void meet(struct tcp_sock *tp)
 	}
 }
 
-/* What every hook begins with: `rw_init` may not have run, and results may have got lost. */
+/* First step of every hook: `rw_init` may not have run, and results may have got lost. */
 static __always_inline struct rw_flow *enter(struct tcp_sock *tp)
 {
 	struct rw_flow *flow = flow_of(tp);
@@ -146,7 +146,7 @@ void BPF_PROG(rw_set_state, struct sock *sk, __u8 new_state)
 	struct rw_flow *flow = enter(tp);
 
 	cubictcp_state(sk, new_state);
-	/* The second time-out in a row: nobody may be there any more. */
+	/* The second time-out in a row: the peer may be gone. */
 	if (new_state == TCP_CA_Loss && tp->inet_conn.icsk_retransmits &&
 	    (flow->flags & FLOW_ACTIVE))
 		stall(tp);
@@ -192,7 +192,7 @@ void BPF_PROG(rw_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	if ((flow->flags & FLOW_LEASED) && is_paceable(flow))
 		return;
 	cubictcp_cong_avoid(sk, ack, acked);
-	/* Grown by what was delivered before the look above: the next hook may come with nothing more delivered. */
+	/* Grown by packets delivered before the check above: the next hook may come without new ones. */
 	see_cwnd(tp, flow);
 }
 
@@ -268,8 +268,8 @@ static __always_inline void set_maximum(struct tcp_sock *tp, __u32 value)
 }
 
 /*
- * Switches one socket of this network namespace to this congestion control. Left alone are those whose
- * application has chosen another than the namespace's default.
+ * Switches one socket of this network namespace to this congestion control. Sockets whose application
+ * has chosen another than the namespace's default stay as they are.
  */
 SEC("iter/tcp")
 int rw_take_over(struct bpf_iter__tcp *ctx)
@@ -300,7 +300,7 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 	if (!inherited && tp->inet_conn.icsk_ca_setsockopt && !same_name(name, default_cc))
 		return 0;
 	if (inherited) {
-		/* What a program that is gone has noted of the application's own maximum. */
+		/* The application's own maximum, as a program that is gone has stored it. */
 		flow = flow_of(tp);
 		present = ((struct sock *)tp)->sk_max_pacing_rate;
 		if (flow->flags & FLOW_MET)
@@ -323,8 +323,8 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 }
 
 /*
- * Looks one socket over: the maximum of a lease that has run out is lifted although the socket rests
- * and no hook runs, or although it has left this congestion control; and its slot is marked as used.
+ * Checks one socket: lifts the maximum of a lapsed lease although the socket rests and no hook runs,
+ * or although it has left this congestion control; and marks its slot as used.
  */
 SEC("iter/tcp")
 int rw_look_over(struct bpf_iter__tcp *ctx)
@@ -364,7 +364,7 @@ int rw_look_over(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* Switches one socket back to what it had. */
+/* Switches one socket back to its former congestion control. */
 SEC("iter/tcp")
 int rw_give_back(struct bpf_iter__tcp *ctx)
 {

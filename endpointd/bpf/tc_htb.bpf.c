@@ -32,7 +32,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RW_ETH_P_8021AD 0x88A8
 #define RW_IP_FRAGMENT 0x3fff
 
-/* What user space sets before loading. */
+/* Constants that user space sets before loading. */
 const volatile __u64 rw_min_flowlet_bytes = 1;
 /* A pause of this length before the minimum is reached begins a new flowlet, */
 const volatile __u64 rw_gap_ns = 5000000;
@@ -41,7 +41,7 @@ const volatile __u64 rw_stuck_ns = 200000000;
 /* Class of slot s: minor number rw_first_minor + s under the qdisc's handle. */
 const volatile __u32 rw_qdisc_handle = 0;
 const volatile __u32 rw_first_minor = 0;
-/* What a class that was held up may catch up on. */
+/* Time that a class may catch up on after it was held up. */
 const volatile __u64 rw_burst_ns = 4000000;
 /* Where struct tcp_sock has write_seq; 0: not known, for a kernel that does not describe its types. */
 const volatile __u32 rw_write_seq_offset = 0;
@@ -55,7 +55,7 @@ struct th_key {
 	__be16 dst_port;
 };
 
-/* What only the program and the reclaim need of a slot. */
+/* State of a slot for the program and the reclaim only. */
 struct th_flow {
 	struct th_key key;
 	/* `rw_slot_rate.clears` when the flowlet was reported. */
@@ -140,7 +140,7 @@ struct ipv6_header {
 	__u32 dst_addr[4];
 };
 
-/* A packet, as far as this program looks. */
+/* The parts of a packet that this program reads. */
 struct packet {
 	struct th_key key;
 	__u32 payload_bytes;
