@@ -19,9 +19,9 @@ use ratewright_allocator::num::{
 
 /// A user's utility: log(1 + 10 x).
 #[derive(Debug)]
-struct Saturating;
+struct ShiftedLog;
 
-impl Utility for Saturating {
+impl Utility for ShiftedLog {
     fn value(&self, rate: f64) -> f64 {
         (10.0 * rate).ln_1p()
     }
@@ -50,7 +50,7 @@ fn classes() -> ClassTable {
     ClassTable::new([
         (0, Class::default()),
         (1, class(UtilityKind::Alpha(alpha))),
-        (2, class(UtilityKind::Custom(Arc::new(Saturating)))),
+        (2, class(UtilityKind::Custom(Arc::new(ShiftedLog)))),
     ])
     .expect("valid classes")
 }

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ratewright_fuzz::SessionPair;
+use ratewright_fuzz::SessionEnds;
 use ratewright_proto::control::{ControlMessage, FrameDecoder};
 
-fn deliver(bodies: &[Vec<u8>], mut pair: SessionPair) {
+fn deliver(bodies: &[Vec<u8>], mut pair: SessionEnds) {
     for body in bodies {
         let _ = pair.client.on_control(pair.now_ns, body);
         let _ = pair.server.on_control(pair.now_ns, body);
@@ -49,10 +49,10 @@ fuzz_target!(|bytes: &[u8]| {
     }
     // The whole input as one body, which reaches the decoder even without a valid frame.
     bodies.push(bytes.to_vec());
-    let mut connecting = SessionPair::new();
+    let mut connecting = SessionEnds::new();
     connecting.connect();
     // Before the connection, before the Hello, and in an established session.
-    deliver(&bodies, SessionPair::new());
+    deliver(&bodies, SessionEnds::new());
     deliver(&bodies, connecting);
-    deliver(&bodies, SessionPair::busy());
+    deliver(&bodies, SessionEnds::busy());
 });

@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ratewright_fuzz::{SessionPair, aim};
+use ratewright_fuzz::{SessionEnds, aim};
 
 fuzz_target!(|datagrams: Vec<Vec<u8>>| {
-    let mut pair = SessionPair::busy();
+    let mut pair = SessionEnds::busy();
     for mut bytes in datagrams {
         let before = *pair.server.counters();
         let result = pair.server.on_datagram(pair.now_ns, &bytes);

@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use ratewright_fuzz::{MS, SLOTS, SessionPair};
+use ratewright_fuzz::{MS, SLOTS, SessionEnds};
 use ratewright_proto::control::{Refusal, RefusalCode, TopologySnapshot};
 use ratewright_proto::telemetry::{LinkInt, Telemetry};
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
@@ -66,7 +66,7 @@ enum SessionOperation {
     Events,
 }
 
-fn run(pair: &mut SessionPair, operation: SessionOperation, in_flight: &mut Vec<(bool, Vec<u8>)>) {
+fn run(pair: &mut SessionEnds, operation: SessionOperation, in_flight: &mut Vec<(bool, Vec<u8>)>) {
     let now_ns = pair.now_ns;
     // Slots beyond the tables as well.
     let flow = |slot: u8, generation: u8| {
@@ -188,7 +188,7 @@ fn run(pair: &mut SessionPair, operation: SessionOperation, in_flight: &mut Vec<
 }
 
 fuzz_target!(|operations: Vec<SessionOperation>| {
-    let mut pair = SessionPair::busy();
+    let mut pair = SessionEnds::busy();
     let mut in_flight = Vec::new();
     for operation in operations {
         run(&mut pair, operation, &mut in_flight);

@@ -14,7 +14,7 @@ pub const MS: u64 = 1_000_000;
 pub const SLOTS: u32 = 16;
 
 /// Both ends of one session, and the time.
-pub struct SessionPair {
+pub struct SessionEnds {
     /// Time of both ends.
     pub now_ns: u64,
     /// The daemon's end.
@@ -24,7 +24,7 @@ pub struct SessionPair {
     next_session: u32,
 }
 
-impl Default for SessionPair {
+impl Default for SessionEnds {
     fn default() -> Self {
         Self::new()
     }
@@ -42,7 +42,7 @@ fn server(now_ns: u64) -> ServerSession {
     ServerSession::new(now_ns, Arc::new(config))
 }
 
-impl SessionPair {
+impl SessionEnds {
     /// Two ends without a transport.
     pub fn new() -> Self {
         let config = ClientConfig {
@@ -185,7 +185,7 @@ impl SessionPair {
     }
 }
 
-/// Writes the session and epoch of [`SessionPair::busy`] into a datagram's header, so
+/// Writes the session and epoch of [`SessionEnds::busy`] into a datagram's header, so
 /// that it passes the check of those.
 pub fn aim(bytes: &mut [u8]) {
     if let Some(session) = bytes.get_mut(8..16) {
