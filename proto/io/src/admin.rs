@@ -1,11 +1,11 @@
-//! What the admin interfaces of all daemons have in common: HTTP on TCP or a Unix socket, which no
-//! web page can use to change anything.
+//! Common part of all daemons' admin interfaces: HTTP on TCP or a Unix socket, which no web page
+//! can use to change anything.
 //!
-//! | module | what |
+//! | module | holds |
 //! |---|---|
-//! | `address` | where one listens |
+//! | `address` | the address of an admin interface |
 //! | `listen` | binding and serving |
-//! | `guard` | no web page changes anything |
+//! | `guard` | the refusal of requests that web pages can cause |
 
 mod address;
 mod guard;

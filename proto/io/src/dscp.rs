@@ -1,7 +1,7 @@
-//! The mark by which queues know control datagrams: a DSCP for the network, a priority for the host's own.
+//! Mark of control datagrams: a DSCP for the network's queues, a priority for the host's own.
 //!
-//! A host whose uplink is full has a backlog of data in front of whatever it sends. A start that waits
-//! behind it is a start whose flow sends without a rate.
+//! A host with a full uplink has a backlog of data in front of everything it sends. A start behind
+//! that backlog leaves its flow without a rate.
 
 use std::io;
 use std::net::UdpSocket;
@@ -18,16 +18,16 @@ const SOCKET_PRIORITY: i32 = 6;
 #[serde(try_from = "i64")]
 pub struct Dscp(u8);
 
-/// The number is no code point.
+/// Error of a number that is no code point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be 0 to 63 (48, which is CS6, is the default; 0 marks nothing)")]
 pub struct InvalidDscp;
 
 impl Dscp {
-    /// Best effort: what is not marked.
+    /// Best effort: no mark.
     pub const NONE: Self = Self(0);
 
-    /// Class selector 6, which networks keep for what they themselves need to work (RFC 4594, section 3.1).
+    /// Class selector 6, which networks reserve for their own control traffic (RFC 4594 §3.1).
     pub const CS6: Self = Self(48);
 
     /// The number.
@@ -35,13 +35,14 @@ impl Dscp {
         self.0
     }
 
-    /// The byte of IPv4's type of service and of IPv6's traffic class, without marks of congestion.
+    /// Byte of IPv4's type of service and of IPv6's traffic class, without ECN bits.
     pub const fn traffic_class(self) -> u8 {
         self.0 << 2
     }
 
-    /// Marks all that `socket` sends from now on, by IPv4 and by IPv6, and has it pass the backlog of
-    /// queueing disciplines that look at priorities. [`NONE`](Self::NONE) leaves the socket as it is.
+    /// Marks everything that `socket` sends from now on, over IPv4 and IPv6. The mark also bypasses
+    /// the backlog of queueing disciplines with priorities. [`NONE`](Self::NONE) leaves the socket
+    /// as it is.
     ///
     /// # Errors
     /// As of `setsockopt(2)`.
@@ -50,7 +51,7 @@ impl Dscp {
             return Ok(());
         }
         let class = i32::from(self.traffic_class());
-        // A socket of both families has both fields: datagrams to mapped addresses are IPv4's.
+        // A dual-stack socket has both fields: datagrams to mapped addresses are IPv4's.
         if socket.local_addr()?.is_ipv6() {
             setsockopt(socket, sockopt::Ipv6TClass, &class)?;
         }

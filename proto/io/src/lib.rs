@@ -2,15 +2,15 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`admin`] | where admin interfaces listen, and who may change something there |
-//! | [`log`] | a log that holds nobody up |
+//! | [`admin`] | listeners of admin interfaces, and their protection from web pages |
+//! | [`log`] | a log that never blocks its writers |
 //! | [`dscp`] | the mark of control datagrams, for the network's queues and the host's own |
 //! | [`quic`] | QUIC endpoints whose datagrams carry that mark |
-//! | [`sched`] | what hot threads ask of the scheduler |
+//! | [`sched`] | scheduler settings of hot threads |
 //! | [`timers`] | timers of thousands of sessions |
 //! | [`tls`] | certificates in PEM files, and the client's side of TLS |
 //! | [`udp`] | UDP sockets that move many datagrams per system call |
-//! | [`transport`] | what carries the datagrams of client sessions: QUIC, sealed datagrams over such a socket, or whichever gets through |
+//! | [`transport`] | transports of client sessions' datagrams: QUIC, sealed datagrams over such a socket, or the one that gets through |
 
 pub mod admin;
 pub mod dscp;

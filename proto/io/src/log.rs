@@ -1,8 +1,8 @@
-//! Logging that holds nobody up: lines go to a thread that writes them, and are counted and dropped where that
-//! cannot keep up.
+//! Logging that never blocks: a thread writes the lines, and lines that it cannot keep up with are
+//! dropped and counted.
 //!
-//! A log that nobody reads (a full pipe, a journal that stands still) would else stop whoever writes to it, with
-//! leases behind it.
+//! A blocked output (a full pipe, a journal that stands still) would else stop the thread that
+//! logs, and leases with it.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,16 +10,16 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Lines that may wait.
+/// Maximum number of lines in the queue.
 const MAX_LINES: usize = 4_096;
 
-/// Their bytes.
+/// Maximum number of bytes in the queue.
 const MAX_BYTES: usize = 1 << 20;
 
-/// What a process's end waits for at most.
+/// Longest wait for the queue at the end of a process.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What both sides know.
+/// State of the queue, shared by writers and thread.
 #[derive(Debug, Default)]
 struct LogBacklog {
     lost: AtomicU64,
@@ -27,7 +27,7 @@ struct LogBacklog {
     waiting_bytes: AtomicUsize,
 }
 
-/// Takes lines without ever waiting; clones are the same log.
+/// Writer that never blocks. Clones write to one log.
 #[derive(Debug, Clone)]
 pub struct LogWriter {
     lines: SyncSender<Vec<u8>>,
@@ -45,7 +45,7 @@ impl LogWriter {
             .clone()
     }
 
-    /// A log that a thread writes to `out`.
+    /// Makes a log that a thread writes to `out`.
     #[must_use]
     pub fn to(out: impl Write + Send + 'static) -> Self {
         let (lines, waiting) = sync_channel(MAX_LINES);
@@ -63,7 +63,7 @@ impl LogWriter {
         self.backlog.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until what was logged is written, for half a second at most.
+    /// Waits until all lines are written, for half a second at most.
     #[allow(
         clippy::disallowed_methods,
         reason = "the process is ending, and nothing else is left to do"
@@ -82,7 +82,7 @@ pub fn lost_lines() -> u64 {
     STANDARD_ERROR.get().map_or(0, LogWriter::lost)
 }
 
-/// Writes what the process has logged when this is dropped, unless nobody takes it.
+/// Guard that flushes the process's log when it is dropped, unless the output is blocked.
 #[derive(Debug)]
 pub struct FlushAtEnd;
 
@@ -97,6 +97,8 @@ impl Drop for FlushAtEnd {
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let backlog = &self.backlog;
+        // Counted before the attempt: the thread may take the line at once, and subtracts
+        // afterwards.
         let waiting = backlog
             .waiting_bytes
             .fetch_add(line.len(), Ordering::Relaxed);
@@ -117,18 +119,18 @@ impl Write for LogWriter {
 }
 
 fn write_lines(lines: &Receiver<Vec<u8>>, backlog: &LogBacklog, mut out: impl Write) {
-    let mut told = 0;
+    let mut reported = 0;
     for line in lines {
-        // An output that is gone takes nothing; there is nowhere to say so.
+        // A closed output takes nothing, and no other place is left to report that.
         let _ = out.write_all(&line);
         let lost = backlog.lost.load(Ordering::Relaxed);
-        if lost > told {
+        if lost > reported {
             let _ = writeln!(
                 out,
                 "{} log lines were dropped: they were not taken fast enough",
-                lost - told
+                lost - reported
             );
-            told = lost;
+            reported = lost;
         }
         backlog
             .waiting_bytes
@@ -137,7 +139,7 @@ fn write_lines(lines: &Receiver<Vec<u8>>, backlog: &LogBacklog, mut out: impl Wr
     }
 }
 
-/// Lets a line that peers can cause through once in a while, and counts the others.
+/// Throttle for log lines that peers can cause: passes one per pause and counts the others.
 #[derive(Debug)]
 pub struct LogThrottle {
     began: OnceLock<Instant>,
@@ -147,7 +149,7 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// One line in each `pause`.
+    /// Makes a throttle of one line per `pause`.
     #[must_use]
     pub const fn new(pause: Duration) -> Self {
         Self {
@@ -158,7 +160,7 @@ impl LogThrottle {
         }
     }
 
-    /// Whether to log now, and how many lines were held back since the last one.
+    /// Returns the number of suppressed lines if one may be logged now, else `None`.
     #[allow(
         clippy::disallowed_methods,
         reason = "how often something is logged decides nothing else"
@@ -168,6 +170,7 @@ impl LogThrottle {
         let now_ns = nanos(self.began.get_or_init(Instant::now).elapsed());
         let next_ns = self.next_ns.load(Ordering::Relaxed);
         let later_ns = now_ns.saturating_add(nanos(self.pause)).max(1);
+        // Of several threads at a time, only the one that moves `next_ns` logs.
         let mine = next_ns <= now_ns
             && self
                 .next_ns
@@ -189,12 +192,12 @@ mod tests {
 
     use super::*;
 
-    /// An output that stands still until it is told to go on.
+    /// Output that blocks until a message or the end of the channel.
     struct BlockedOutput(Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
     impl Write for BlockedOutput {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Once nobody can tell it any more, it goes on by itself.
+            // Without a sender left, it goes on by itself.
             let _ = self.0.recv();
             self.1
                 .lock()

@@ -1,9 +1,9 @@
 //! QUIC endpoints whose datagrams are marked as control traffic.
 //!
-//! quinn gives every datagram its own type of service, for ECN (RFC 9000, section 13.4), and thereby takes
-//! the socket's DSCP and priority away: the kernel computes the priority of such a datagram from its type of
-//! service. So these endpoints send by themselves, without ECN, which is each end's own choice (RFC 9000,
-//! section 13.4.1) and which marked datagrams have no use for: they are meant for a queue of their own.
+//! quinn sets every datagram's type of service, for ECN (RFC 9000 §13.4). That overrides the
+//! socket's DSCP and priority: the kernel computes the priority of such a datagram from its type of
+//! service. These endpoints therefore send by themselves, without ECN. Each end may decide that
+//! (RFC 9000 §13.4.1), and marked datagrams have a queue of their own.
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -27,7 +27,8 @@ use self::client::ConnectAttempts;
 
 pub mod client;
 
-/// An endpoint on `socket`, whose datagrams are marked with `dscp`. To be called on a tokio runtime.
+/// Makes an endpoint on `socket`, whose datagrams are marked with `dscp`. Must run on a tokio
+/// runtime.
 ///
 /// # Errors
 /// The socket cannot be used.
@@ -58,7 +59,7 @@ fn endpoint_with(
     Endpoint::new_with_abstract_socket(settings, server, socket, Arc::new(TokioRuntime))
 }
 
-/// An endpoint for outgoing connections from `local`; otherwise as [`endpoint`].
+/// Makes an endpoint for outgoing connections from `local`, like [`endpoint`].
 ///
 /// # Errors
 /// The address cannot be had, or the socket cannot be used.
@@ -67,7 +68,7 @@ pub fn client_endpoint(local: SocketAddr, dscp: Dscp) -> io::Result<Endpoint> {
     endpoint(socket, EndpointConfig::default(), None, dscp)
 }
 
-/// A socket that sends with its own type of service.
+/// Socket that sends with its own type of service.
 #[derive(Debug)]
 struct MarkedSocket {
     io: tokio::net::UdpSocket,
@@ -75,7 +76,7 @@ struct MarkedSocket {
     state: UdpSocketState,
     /// Datagrams per system call (`UDP_SEGMENT`).
     segments: AtomicUsize,
-    /// Wait for the first sign of a server.
+    /// Attempts that wait for a Retry.
     attempts: Option<Arc<ConnectAttempts>>,
 }
 
@@ -100,7 +101,7 @@ impl AsyncUdpSocket for MarkedSocket {
         if unsegmented && transmit.segment_size.is_some() {
             self.segments.store(1, Ordering::Relaxed);
         }
-        // Lost, as datagrams are: QUIC sends what it held again. Probes of the path's MTU may be too long.
+        // Treated as lost: QUIC sends its contents again. Probes of the path's MTU may be too long.
         if error.raw_os_error() != Some(libc::EMSGSIZE) {
             tracing::debug!(%error, to = %transmit.destination, "a datagram was not sent");
         }
@@ -118,6 +119,8 @@ impl AsyncUdpSocket for MarkedSocket {
             if readable.is_pending()
                 && let Some(attempts) = &self.attempts
             {
+                // Pending means that the socket was read empty: an answer that is not here has not
+                // arrived.
                 attempts.emptied();
             }
             ready!(readable)?;
@@ -127,6 +130,7 @@ impl AsyncUdpSocket for MarkedSocket {
             if let Ok(count) = received {
                 if let Some(attempts) = &self.attempts {
                     for (buffer, meta) in buffers.iter().zip(&meta[..count]) {
+                        // GRO joins datagrams of one length; `chunks` panics on 0.
                         let datagrams = buffer[..meta.len].chunks(meta.stride.max(1));
                         datagrams.for_each(|datagram| attempts.see(datagram));
                     }
@@ -153,7 +157,7 @@ impl AsyncUdpSocket for MarkedSocket {
     }
 }
 
-/// Sends without a type of service of the datagram's own.
+/// Sends without a type of service per datagram.
 fn send(socket: i32, transmit: &Transmit<'_>) -> nix::Result<()> {
     let segment_bytes = transmit
         .segment_size
@@ -198,7 +202,7 @@ fn source_v6(ip: Ipv6Addr) -> libc::in6_pktinfo {
 
 type Wait = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
 
-/// Tells one task when the socket can be written to.
+/// Poller that wakes one task when the socket becomes writable.
 struct Writable {
     socket: Arc<MarkedSocket>,
     wait: Option<Wait>,

@@ -1,4 +1,4 @@
-//! What a thread asks of the kernel's scheduler.
+//! Scheduler settings of a thread.
 #![allow(
     unsafe_code,
     reason = "glibc has no function for it, and nix does not cover it"
@@ -6,20 +6,19 @@
 
 use std::io;
 
-/// The slice that threads ask for on which a datagram waits for nothing but the processor.
+/// Time slice of threads on which a datagram waits for nothing but the processor.
 pub const HOT_SLICE_NS: u64 = 100_000;
 
-/// A sleep that is shorter is not worth it on such a thread: the kernel lets timers of ordinary threads be 50 µs
-/// late.
+/// Shortest sleep on such a thread: the kernel lets timers of ordinary threads be 50 µs late.
 pub const LEAST_SLEEP_NS: u64 = 100_000;
 
-/// Asks that the calling thread get the processor in slices of `slice_ns`, rather than of the default few
-/// milliseconds. It gets no larger share by that; but a thread that wakes up and asks for less than the
-/// running one has been given need not wait for the end of that slice (Linux 6.12 and later; before, this
-/// changes nothing).
+/// Requests time slices of `slice_ns` for the calling thread, instead of the default few
+/// milliseconds. Its share does not grow. A thread that wakes up with a shorter slice than the
+/// running one preempts it (Linux 6.12 and later; no effect before).
 ///
 /// # Errors
-/// What the kernel says, e.g. that a sandbox forbids the call. The thread runs on as before.
+/// The kernel's error, for example of a sandbox that forbids the call. The thread runs on as
+/// before.
 pub fn ask_for_slices(slice_ns: u64) -> io::Result<()> {
     let mut attributes = libc::sched_attr {
         size: 0,
@@ -39,7 +38,7 @@ pub fn ask_for_slices(slice_ns: u64) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     if attributes.sched_policy != libc::SCHED_OTHER as u32 {
-        // Who was given a real-time policy is to keep it.
+        // A thread with a real-time policy keeps it.
         return Ok(());
     }
     attributes.size = size;

@@ -1,33 +1,33 @@
-//! Timers of thousands of sessions, in constant time each.
+//! Timer wheel for thousands of sessions, in constant time per timer.
 //!
-//! A session that speaks often moves its next deadline often. In a heap that costs a walk over lines of memory
-//! that are in no cache, and entries that have been overtaken stay until they come up. Here time is cut into
-//! ticks of [`TICK_NS`]; two wheels of [`SLOTS`] slots hold the entries of the ticks that come next, and of the
-//! turns of the first wheel after those. Entries come up at the end of their tick and never before their
-//! time, so the wheel is late by a tick at most.
+//! A busy session moves its next deadline often. In a heap, that walks over uncached memory, and
+//! obsolete entries stay until they expire. Here, time is cut into ticks of [`TICK_NS`]. Two wheels
+//! of [`SLOTS`] slots hold the entries of the next ticks, and of the first wheel's turns after
+//! those. Entries expire at the end of their tick and never before their time, so the wheel is late
+//! by at most one tick.
 //!
-//! Entries are not taken out: who owns a timer remembers when it is due ([`Timers::insert`] it again where
-//! that has become sooner), and passes over what comes up at another time than that.
+//! Entries are not removed. The owner of a timer remembers its deadline, inserts it again if that
+//! has become earlier ([`Timers::insert`]), and ignores entries that expire at another time.
 
 use std::mem;
 
-/// Entries are this late at most: 2^17 ns, about an eighth of a millisecond.
+/// Maximum lateness of an entry: 2^17 ns, about an eighth of a millisecond.
 pub const TICK_NS: u64 = 1 << TICK_BITS;
 
-/// Slots of a wheel. The first one covers 33 ms, the second one 8.6 s; what is later than that waits in the last
-/// slot of the second and is put in anew when that comes up.
+/// Number of slots of a wheel. The first wheel covers 33 ms, the second 8.6 s. Later entries wait
+/// in the last slot of the second wheel and are inserted again from there.
 pub const SLOTS: u64 = 1 << SLOT_BITS;
 
 const TICK_BITS: u32 = 17;
 const SLOT_BITS: u32 = 8;
 const WORDS: usize = (SLOTS / 64) as usize;
 
-/// Timers wait for what came before them to be read, but no longer than this.
+/// Longest time for which timers wait until earlier datagrams are read.
 const LATEST_NS: u64 = 100_000_000;
 
-/// The time as of which timers are served where all that came until `read_ns` was read. An answer that waits in
-/// the socket is there: nothing runs out before what came by then was read. Only what is owed to peers does
-/// not wait for ever.
+/// Time as of which timers are served if everything that arrived until `read_ns` was read. An
+/// answer that waits in the socket counts as arrived, so no timer expires before earlier datagrams
+/// are read. Timers for the peers' sake do not wait for ever.
 #[must_use]
 pub fn served_until(read_ns: u64, now_ns: u64) -> u64 {
     read_ns.max(now_ns.saturating_sub(LATEST_NS))
@@ -35,7 +35,7 @@ pub fn served_until(read_ns: u64, now_ns: u64) -> u64 {
 
 type TimerEntry<K> = (u64, K);
 
-/// One turn's slots, and which of them are not empty.
+/// Slots of one turn, and a bitmap of the non-empty ones.
 #[derive(Debug)]
 struct Wheel<K> {
     slots: Vec<Vec<TimerEntry<K>>>,
@@ -50,24 +50,25 @@ impl<K> Wheel<K> {
         }
     }
 
-    /// Puts an entry into the slot of a time, in this wheel's unit.
+    /// Adds an entry to the slot of a time, in this wheel's unit.
     fn put(&mut self, time: u64, entry: TimerEntry<K>) {
         let slot = (time % SLOTS) as usize;
         self.used[slot / 64] |= 1 << (slot % 64);
         self.slots[slot].push(entry);
     }
 
-    /// Exchanges the entries of a time's slot for an empty list.
+    /// Swaps the entries of a time's slot with an empty list.
     fn swap(&mut self, time: u64, entries: &mut Vec<TimerEntry<K>>) {
         let slot = (time % SLOTS) as usize;
         self.used[slot / 64] &= !(1 << (slot % 64));
         mem::swap(&mut self.slots[slot], entries);
     }
 
-    /// The first time from `from` on, of one turn, whose slot is not empty.
+    /// First time from `from` on, within one turn, whose slot is not empty.
     fn next(&self, from: u64) -> Option<u64> {
         let start = (from % SLOTS) as usize;
-        // The word of `from` twice: its upper bits first, its lower ones last.
+        // The word of `from` is checked twice: its upper bits first, its lower ones after a whole
+        // turn.
         (0..=WORDS).find_map(|step| {
             let word = (start / 64 + step) % WORDS;
             let mask = match step {
@@ -85,15 +86,15 @@ impl<K> Wheel<K> {
 /// Timers with keys. See the [module](self).
 #[derive(Debug)]
 pub struct Timers<K> {
-    /// Entries by the tick at whose beginning they come up.
+    /// Entries by the tick at whose beginning they expire.
     near: Wheel<K>,
-    /// Entries by the turn of the first wheel in which they will.
+    /// Entries by the turn of the first wheel in which they expire.
     far: Wheel<K>,
-    /// All ticks up to this one, and no later one, have come up.
+    /// Newest tick that was processed.
     tick: u64,
-    /// What has come up and is yet to be taken, in reverse.
+    /// Expired entries that are not yet taken, in reverse.
     due: Vec<TimerEntry<K>>,
-    /// For the next slot that comes up; keeps its room.
+    /// Empty list for the next slot of the second wheel; keeps its capacity.
     spare: Vec<TimerEntry<K>>,
     len: usize,
 }
@@ -105,7 +106,7 @@ impl<K: Copy> Default for Timers<K> {
 }
 
 impl<K: Copy> Timers<K> {
-    /// No timers.
+    /// Makes an empty timer wheel.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -118,21 +119,22 @@ impl<K: Copy> Timers<K> {
         }
     }
 
-    /// Entries that have not been taken.
+    /// Number of entries that are not yet taken.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no entry.
+    /// Returns true if there is no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Has `key` come up at `at_ns`, or with the next tick if that is over.
+    /// Inserts `key` to expire at `at_ns`, or with the next tick if that is past.
     pub fn insert(&mut self, now_ns: u64, at_ns: u64, key: K) {
         if self.len == 0 {
+            // An empty wheel skips the ticks since its last entry, instead of visiting each.
             self.tick = self.tick.max(now_ns >> TICK_BITS);
         }
         self.len += 1;
@@ -140,17 +142,20 @@ impl<K: Copy> Timers<K> {
     }
 
     fn put(&mut self, entry: TimerEntry<K>) {
+        // Rounded up, so that no entry expires early; the current tick's slot was emptied already.
         let tick = (entry.0.div_ceil(TICK_NS)).max(self.tick + 1);
         if tick - self.tick < SLOTS {
             self.near.put(tick, entry);
         } else {
+            // The second wheel's own turn must not lap: beyond its last slot, entries are inserted
+            // again.
             let last = (self.tick >> SLOT_BITS) + SLOTS - 1;
             self.far.put((tick >> SLOT_BITS).min(last), entry);
         }
     }
 
-    /// When [`pop_due`](Self::pop_due) is worth a call: not after the first entry comes up, and before it only where
-    /// that is far off.
+    /// Time of the next useful [`pop_due`](Self::pop_due): never after the first entry expires, and
+    /// before it only if that is far ahead.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         if !self.due.is_empty() {
@@ -166,7 +171,7 @@ impl<K: Copy> Timers<K> {
         Some(tick.saturating_mul(TICK_NS))
     }
 
-    /// Takes an entry that is due, of a tick before those of later ones; with what it was inserted for.
+    /// Takes an expired entry with its deadline, in the order of ticks.
     pub fn pop_due(&mut self, now_ns: u64) -> Option<(u64, K)> {
         while self.due.is_empty() {
             let last = now_ns >> TICK_BITS;
@@ -185,7 +190,7 @@ impl<K: Copy> Timers<K> {
         self.due.pop()
     }
 
-    /// To the tick that comes up next.
+    /// Moves on to `tick`, the next with entries.
     fn advance(&mut self, tick: u64) {
         let before = self.tick >> SLOT_BITS;
         let turn = tick >> SLOT_BITS;
@@ -193,7 +198,8 @@ impl<K: Copy> Timers<K> {
         // `due` is empty here: it becomes the slot's list.
         self.near.swap(tick, &mut self.due);
         if turn != before {
-            // What was put into the turn that begins is spread over its ticks. Into those between nothing was.
+            // A turn begins: its entries are spread over its ticks. The ticks skipped since then
+            // hold none.
             let mut entries = mem::take(&mut self.spare);
             self.far.swap(turn, &mut entries);
             for entry in entries.drain(..) {

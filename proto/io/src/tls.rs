@@ -1,5 +1,5 @@
-//! Certificates in PEM files, and the client's side of TLS: what the allocator, its relays, the hosts and the
-//! load tool have in common.
+//! Certificates in PEM files, and the client's side of TLS, for the allocator, its relays, the
+//! hosts and the load tool.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use rustls::{ClientConfig, RootCertStore};
 use x509_parser::extensions::GeneralName;
 use x509_parser::x509::X509Version;
 
-/// Why certificates cannot be used.
+/// Reason why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not there, or has no PEM section of the kind that is needed.
+    /// A file is missing, or has no PEM section of the required kind.
     #[error("{}: no usable {what}: {reason}", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
         /// Certificate or private key.
         what: &'static str,
-        /// What the reader said.
+        /// Error of the reader.
         reason: String,
     },
-    /// A file holds what cannot be used, or does not fit the others.
+    /// The contents of a file are unusable, or do not fit the other files.
     #[error("{}: {reason}", path.display())]
     Unusable {
         /// The file at fault.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the mistake.
         reason: String,
     },
 }
 
 impl TlsError {
-    /// For `map_err`: the file at fault, with what a library said of it.
+    /// Makes a closure for `map_err` that names the file at fault and a library's error.
     pub fn unusable<E: ToString>(path: &Path) -> impl Fn(E) -> Self {
         move |reason| Self::Unusable {
             path: path.to_owned(),
@@ -51,7 +51,7 @@ impl TlsError {
     }
 }
 
-/// The certificates in a file: at least one, the owner's first.
+/// Reads the certificates in a file: at least one, the owner's first.
 ///
 /// # Errors
 /// When there is none, or the file cannot be read.
@@ -66,7 +66,7 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Tl
     Ok(certificates)
 }
 
-/// The private key in a file.
+/// Reads the private key in a file.
 ///
 /// # Errors
 /// When there is none, or the file cannot be read.
@@ -74,7 +74,7 @@ pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(TlsError::pem(path, "private key"))
 }
 
-/// The authorities whose certificates a file holds.
+/// Reads the authorities whose certificates a file holds.
 ///
 /// # Errors
 /// When there is none, one of them is no authority's certificate, or the file cannot be read.
@@ -95,7 +95,8 @@ pub fn read_authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// A client's side of TLS from files: [`client`] with an authority, a certificate chain and its key.
+/// Makes a client's side of TLS from files: [`client`] with an authority, a certificate chain and
+/// its key.
 ///
 /// # Errors
 /// When a file is missing, unreadable or does not fit the others.
@@ -111,8 +112,8 @@ pub fn client_from_files(
     })
 }
 
-/// A client's side of TLS 1.3, by *ring*, for servers that `roots` vouch for and that speak `protocol` (ALPN).
-/// The client shows `chain`, to which `key` belongs.
+/// Makes a client's side of TLS 1.3, by *ring*, for servers that `roots` vouch for and that speak
+/// `protocol` (ALPN). The client shows `chain`, to which `key` belongs.
 ///
 /// # Errors
 /// When key and certificate do not fit.
@@ -131,7 +132,7 @@ pub fn client(
     Ok(config)
 }
 
-/// The DNS names among a certificate's subject alternative names.
+/// Returns the DNS names among a certificate's subject alternative names.
 #[must_use]
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
@@ -149,7 +150,7 @@ pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Whether the first certificate of `chain`, from the file `path`, carries `name`.
+/// Checks that the first certificate of `chain`, from the file `path`, carries `name`.
 ///
 /// # Errors
 /// When it does not: [`TlsError::Unusable`], with the names that it has.

@@ -1,22 +1,23 @@
-//! What carries the datagrams of client sessions: one trait, [`DatagramTransport`], for every way there is.
+//! Transports of client sessions' datagrams, behind one trait, [`DatagramTransport`].
 //!
-//! | type | way |
+//! | type | carries |
 //! |---|---|
 //! | [`QuicDatagrams`] | datagrams of the QUIC connection on which a session began |
 //! | [`SealedPort`] | datagrams that the session seals itself, over UDP: by the kernel's socket, or by any other [`PacketPort`] |
 //! | [`HotPath`] | both: sealed as long as that gets through, QUIC otherwise |
 //!
-//! All of them carry the same bytes of the same [`ClientSession`](ratewright_proto::client::ClientSession).
-//! Who drives a session has a [`HotPath`] and knows nothing of what is below it.
+//! All of them carry the bytes of one [`ClientSession`](ratewright_proto::client::ClientSession).
+//! The driver of a session holds a [`HotPath`] and does not know what is below it.
 //!
 //! A [`SealedPort`] serves the sessions that one process has with one allocator: one for a daemon,
 //! thousands for a load generator. Each session begins on QUIC; see [`ratewright_proto::path`] for
 //! when it changes over and back.
 //!
-//! Drive it so: [`add`](SealedPort::add) after a Welcome that offers sealed UDP; each datagram of the
-//! session goes to [`send`](SealedPort::send), and to QUIC where that says so; then
-//! [`flush`](SealedPort::flush). When the socket is readable, call [`receive`](SealedPort::receive);
-//! at [`next_timeout`](SealedPort::next_timeout), [`on_timeout`](SealedPort::on_timeout).
+//! To drive it, call [`add`](SealedPort::add) after a Welcome that offers sealed UDP. Each datagram
+//! of the session goes to [`send`](SealedPort::send), and to QUIC where that says so; then
+//! [`flush`](SealedPort::flush). When the socket is readable, call
+//! [`receive`](SealedPort::receive); at [`next_timeout`](SealedPort::next_timeout),
+//! [`on_timeout`](SealedPort::on_timeout).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -47,26 +48,26 @@ pub use quic::QuicDatagrams;
 /// The largest datagram that can be sealed.
 pub const MAX_DATAGRAM_BYTES: usize = MAX_SEALED_BYTES - OVERHEAD_BYTES;
 
-/// Carries the datagrams of client sessions, without blocking and without a clock.
+/// Transport of client sessions' datagrams, without blocking and without a clock.
 ///
 /// After a datagram was handed over, [`flush`](Self::flush). Call [`receive`](Self::receive) when
 /// [`descriptor`](Self::descriptor) is readable or the waker was woken, and
 /// [`on_timeout`](Self::on_timeout) at [`next_timeout`](Self::next_timeout).
 pub trait DatagramTransport {
-    /// The largest datagram that may be handed over for a session; nothing if it has no transport.
+    /// Size of the largest datagram of a session, or `None` if the session is unknown.
     fn max_datagram_bytes(&self, session: u32) -> Option<usize>;
 
-    /// Takes a session's datagram, to be sent by the next flush at the latest. False if this transport
-    /// cannot carry it now. What was taken may be lost all the same.
+    /// Takes a session's datagram, to be sent by the next flush at the latest. Returns false if
+    /// this transport cannot carry it now. A datagram that was taken may still be lost.
     fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> bool;
 
-    /// Sends what was taken, as far as the network takes it; the rest is dropped, for the protocol
-    /// sends the newest state again.
+    /// Sends the taken datagrams as far as the network accepts them. The rest is dropped, for the
+    /// protocol sends the newest state again.
     fn flush(&mut self);
 
-    /// Hands what has arrived to `take`, with its session, and returns how many datagrams were looked
-    /// at: at [`BATCH`](crate::udp::BATCH) or more, call again. Below that, `context` is woken when
-    /// more arrives, as far as the [`descriptor`](Self::descriptor) does not tell it.
+    /// Passes arrived datagrams to `take`, with their session, and returns the number inspected. At
+    /// [`BATCH`](crate::udp::BATCH) or more, call again. Below that, `context` is woken when more
+    /// arrives, unless the [`descriptor`](Self::descriptor) reports it.
     ///
     /// # Errors
     /// The transport is lost.
@@ -77,25 +78,26 @@ pub trait DatagramTransport {
         take: &mut dyn FnMut(u32, &[u8]),
     ) -> io::Result<usize>;
 
-    /// What becomes readable when something arrives, in addition to the waker.
+    /// Descriptor that becomes readable when datagrams arrive, in addition to the waker.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    /// Time of the next [`on_timeout`](Self::on_timeout).
     fn next_timeout(&self) -> Option<u64>;
 
-    /// Time has passed.
+    /// Handles timers that are due at `now_ns`.
     fn on_timeout(&mut self, now_ns: u64);
 
     /// Forgets a session.
     fn remove(&mut self, session: u32);
 }
 
-/// The TLS session of a connection gives no keys.
+/// Error of a connection whose TLS session exports no keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the TLS session gives no keys for sealed datagrams")]
 pub struct KeyExportError;
 
-/// The secret that both ends of a QUIC connection share for the sealed datagrams of a session.
+/// Exports the secret that both ends of a QUIC connection share for the sealed datagrams of a
+/// session.
 ///
 /// # Errors
 /// The handshake is not over.
@@ -115,12 +117,12 @@ pub fn secret_of(
     Ok(Secret::new(bytes))
 }
 
-/// What became of a datagram.
+/// Outcome of sending a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It was sealed and waits for the next flush.
+    /// The datagram was sealed and leaves with the next flush.
     Sealed,
-    /// Send it as a QUIC datagram.
+    /// The caller must send it as a QUIC datagram.
     UseQuic,
 }
 
@@ -129,11 +131,11 @@ struct SealedClient {
     sealed: SealedSession,
     path: PathSelector,
     remote: SocketAddr,
-    /// When its newest entry among the timers comes up.
+    /// Deadline of its newest timer entry.
     scheduled_ns: Option<u64>,
 }
 
-/// The sealed sessions of this process with one allocator.
+/// Sealed sessions of this process with one allocator.
 #[derive(Debug)]
 pub struct SealedPort<P = BatchSocket> {
     socket: P,
@@ -141,22 +143,22 @@ pub struct SealedPort<P = BatchSocket> {
     batch: SendBatch,
     counters: SealedCounters,
     path: PathConfig,
-    /// When paths want to be looked after, by session.
+    /// Deadlines of the sessions' paths.
     timers: Timers<u32>,
 }
 
 impl SealedPort {
-    /// A port without sessions on a new socket, whose datagrams are marked with `dscp`.
+    /// Makes a port without sessions on a new socket, whose datagrams are marked with `dscp`.
     ///
     /// # Errors
-    /// The address cannot be had, or the mark not be set.
+    /// The address cannot be bound, or the mark cannot be set.
     pub fn bind(local: SocketAddr, path: PathConfig, dscp: Dscp) -> io::Result<Self> {
         Ok(Self::over(BatchSocket::bind(local, dscp)?, path))
     }
 }
 
 impl<P: PacketPort> SealedPort<P> {
-    /// A port without sessions on whatever moves the datagrams.
+    /// Makes a port without sessions on top of any packet port.
     pub fn over(port: P, path: PathConfig) -> Self {
         Self {
             socket: port,
@@ -168,11 +170,11 @@ impl<P: PacketPort> SealedPort<P> {
         }
     }
 
-    /// Begins to probe for the session that a Welcome has opened on `connection`. True if the Welcome
-    /// offers sealed datagrams.
+    /// Begins to probe for the session that a Welcome has opened on `connection`. Returns true if
+    /// the Welcome offers sealed datagrams.
     ///
     /// # Errors
-    /// The connection gives no keys.
+    /// The connection exports no keys.
     pub fn add(
         &mut self,
         now_ns: u64,
@@ -187,7 +189,7 @@ impl<P: PacketPort> SealedPort<P> {
         let ip = match (offer.address, quic) {
             (None, _) => quic,
             (Some(address), IpAddr::V4(_)) => address.into(),
-            // The form that a socket of both families takes.
+            // A dual-stack socket needs the mapped form.
             (Some(address), IpAddr::V6(_)) => address.to_ipv6_mapped().into(),
         };
         let remote = SocketAddr::new(ip, offer.port);
@@ -195,7 +197,7 @@ impl<P: PacketPort> SealedPort<P> {
         Ok(true)
     }
 
-    /// As [`add`](Self::add), with the pieces that it finds out.
+    /// Adds a session like [`add`](Self::add), from its parts.
     pub fn add_with(
         &mut self,
         now_ns: u64,
@@ -218,26 +220,26 @@ impl<P: PacketPort> SealedPort<P> {
         schedule(&mut self.timers, now_ns, session, client);
     }
 
-    /// Forgets a session.
+    /// Removes a session.
     pub fn remove(&mut self, session: u32) {
         self.clients.swap_remove(&session);
     }
 
-    /// Where a session's next datagram goes.
+    /// Path of a session's next datagram.
     pub fn path(&self, session: u32) -> DatagramPath {
         self.clients
             .get(&session)
             .map_or(DatagramPath::Quic, |client| client.path.path())
     }
 
-    /// Asks for a key update of what a session sends.
+    /// Requests a key update of a session's outgoing direction.
     pub fn request_key_update(&mut self, session: u32) {
         if let Some(client) = self.clients.get_mut(&session) {
             client.sealed.request_key_update();
         }
     }
 
-    /// Seals a session's datagram, unless it has to go by QUIC.
+    /// Seals a session's datagram, unless it must go by QUIC.
     pub fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> SendOutcome {
         let Some(client) = self.clients.get_mut(&session) else {
             return SendOutcome::UseQuic;
@@ -260,18 +262,18 @@ impl<P: PacketPort> SealedPort<P> {
         }
     }
 
-    /// Hands to the socket what was sealed. What it does not take is dropped: the protocol sends the
-    /// newest state again.
+    /// Passes the sealed datagrams to the socket. It drops those that the socket does not take, for
+    /// the protocol sends the newest state again.
     pub fn flush(&mut self) {
         flush(&mut self.socket, &mut self.batch, &mut self.counters);
     }
 
-    /// Receives what is there, at most a batch, and calls `take` with the session and the plain text
-    /// of what opens. Returns how many datagrams there were; if [`BATCH`](crate::udp::BATCH), call
-    /// again.
+    /// Receives available datagrams, at most a batch, and calls `take` with the session and the
+    /// plain text of each that opens. Returns the number received; if [`BATCH`](crate::udp::BATCH),
+    /// call again.
     ///
     /// # Errors
-    /// Of the socket.
+    /// Errors of the socket.
     pub fn receive(&mut self, now_ns: u64, mut take: impl FnMut(u32, &[u8])) -> io::Result<usize> {
         let count = self.socket.receive()?;
         for index in 0..count {
@@ -283,6 +285,8 @@ impl<P: PacketPort> SealedPort<P> {
                 self.counters.dropped(OpenError::UnknownSession);
                 continue;
             };
+            // Checked before the cipher: the server's address is known, unlike a client's at the
+            // server.
             if from != Some(client.remote) {
                 self.counters.wrong_address += 1;
                 continue;
@@ -294,6 +298,7 @@ impl<P: PacketPort> SealedPort<P> {
                 continue;
             };
             client.path.heard(now_ns);
+            // An empty text answers a probe and has done its work with `heard`.
             if !text.is_empty() {
                 take(header.session, text);
             }
@@ -304,17 +309,18 @@ impl<P: PacketPort> SealedPort<P> {
         Ok(count)
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is to be called; it may have nothing to do then.
+    /// Time of the next [`on_timeout`](Self::on_timeout), which may have nothing to do then.
     pub fn next_timeout(&self) -> Option<u64> {
         self.timers.next_ns()
     }
 
-    /// Sends the probes that are due, and gives up paths that no longer answer.
+    /// Sends the probes that are due, and falls back on paths that no longer answer.
     pub fn on_timeout(&mut self, now_ns: u64) {
         while let Some((at_ns, session)) = self.timers.pop_due(now_ns) {
             let Some(client) = self.clients.get_mut(&session) else {
                 continue;
             };
+            // Entries are not removed from the wheel: an obsolete one has another time.
             if client.scheduled_ns != Some(at_ns) {
                 continue;
             }
@@ -335,7 +341,7 @@ impl<P: PacketPort> SealedPort<P> {
         self.flush();
     }
 
-    /// Times that a sealed path was given up, over the sessions that there are.
+    /// Number of fallbacks to QUIC, over the present sessions.
     pub fn fallbacks(&self) -> u64 {
         self.clients
             .values()
@@ -343,7 +349,7 @@ impl<P: PacketPort> SealedPort<P> {
             .sum()
     }
 
-    /// What was counted.
+    /// Counters of the port.
     pub fn counters(&self) -> &SealedCounters {
         &self.counters
     }
@@ -396,7 +402,7 @@ impl AsFd for SealedPort {
     }
 }
 
-/// Puts a session among the timers, unless an entry comes up before its path wants it anyway.
+/// Schedules a session's timer, unless an entry expires before its path needs it.
 fn schedule(timers: &mut Timers<u32>, now_ns: u64, session: u32, client: &mut SealedClient) {
     if let Some(next_ns) = client.path.next_timeout()
         && client.scheduled_ns.is_none_or(|at_ns| next_ns < at_ns)

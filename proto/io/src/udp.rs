@@ -1,6 +1,6 @@
 //! UDP sockets that move many datagrams per system call (`recvmmsg(2)`, `sendmmsg(2)`).
 //!
-//! Buffers are made once; receiving and sending allocate nothing.
+//! Buffers are allocated once; receiving and sending allocate nothing.
 #![allow(
     unsafe_code,
     reason = "two system calls that the standard library does not have"
@@ -14,43 +14,42 @@ use ratewright_proto::sealed::SealedCounters;
 
 use crate::dscp::Dscp;
 
-/// Datagrams per system call at most.
+/// Maximum number of datagrams per system call.
 pub const BATCH: usize = 32;
 
-/// Room for one received datagram: more than any sealed one, so that longer ones show.
+/// Size of a receive buffer: above any sealed datagram, so that longer ones are noticed.
 pub const BUFFER_BYTES: usize = 2_048;
 
-/// Bytes that the kernel may hold for the socket in each direction, as far as it allows.
+/// Requested size of the kernel's buffers of the socket, in each direction.
 const SOCKET_BUFFER_BYTES: libc::c_int = 4 << 20;
 
-/// Whatever moves UDP datagrams in batches without blocking: a socket of the kernel, or a network
+/// Port that moves UDP datagrams in batches without blocking: a socket of the kernel, or a network
 /// interface that is driven from user space.
 pub trait PacketPort {
-    /// To be called once, on the thread that is going to use the port.
+    /// Prepares the calling thread, which is going to use the port. Call once.
     fn on_thread(&mut self) {}
 
-    /// Receives what is there, at most [`BATCH`] datagrams; returns how many.
+    /// Receives available datagrams, at most [`BATCH`]. Returns their number.
     ///
     /// # Errors
-    /// The port is lost; that nothing is there is no error.
+    /// The port is lost. An empty port is no error.
     fn receive(&mut self) -> io::Result<usize>;
 
-    /// The datagram of that index in the last batch, and where it came from.
+    /// Datagram `index` of the last batch, and its source address.
     fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>);
 
-    /// The datagram of that index in the last batch was authentic, and newer than all before from its
-    /// sender: a port that finds stations by itself may believe where it came from.
+    /// Reports that datagram `index` of the last batch was authentic, and newer than all before
+    /// from its sender. A port that resolves stations by itself may trust its source.
     fn authentic(&mut self, _index: usize) {}
 
-    /// Sends a batch as far as the port takes it; what it does not take yet stays in the batch. Returns
-    /// what was sent; the others that are gone from the batch are lost.
+    /// Sends a batch as far as the port takes it; the rest stays in the batch. Returns the number
+    /// sent. The others that are gone from the batch are lost.
     ///
     /// # Errors
-    /// The port is lost; that it is full is no error.
+    /// The port is lost. A full port is no error.
     fn send(&mut self, batch: &mut SendBatch) -> io::Result<BatchSent>;
 
-    /// As [`send`](Self::send), for a batch of sealed datagrams, which are counted. A port that is lost takes
-    /// none.
+    /// Sends a batch of sealed datagrams and counts them. A lost port takes none.
     fn send_sealed(&mut self, batch: &mut SendBatch, counters: &mut SealedCounters) {
         let all = batch.len();
         let sent = self.send(batch).unwrap_or_else(|_| {
@@ -62,14 +61,15 @@ pub trait PacketPort {
         counters.unsent += (all - batch.len() - sent.datagrams) as u64;
     }
 
-    /// What becomes readable when datagrams arrive; nothing if the port has to be asked again and again.
+    /// Descriptor that becomes readable when datagrams arrive, or `None` if the port must be
+    /// polled.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Calls `visit` with the name and the value of each counter that the port keeps of its own.
+    /// Calls `visit` with the name and the value of each of the port's own counters.
     fn counters(&self, _visit: &mut dyn FnMut(&'static str, u64)) {}
 }
 
-/// What a port has sent of a batch.
+/// Part of a batch that a port has sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchSent {
     /// Datagrams.
@@ -79,7 +79,7 @@ pub struct BatchSent {
 }
 
 impl BatchSent {
-    /// Counts a datagram of so many bytes.
+    /// Counts a datagram of `bytes` bytes.
     pub fn count(&mut self, bytes: usize) {
         self.datagrams += 1;
         self.bytes += bytes as u64;
@@ -94,7 +94,7 @@ pub struct BatchSocket {
     received: [(usize, Option<SocketAddr>); BATCH],
 }
 
-/// Datagrams to be sent, with their destinations; the buffers are used again.
+/// Batch of datagrams with their destinations; it reuses its buffers.
 #[derive(Debug, Default)]
 pub struct SendBatch {
     slots: Vec<(Vec<u8>, Option<SocketAddr>)>,
@@ -102,22 +102,22 @@ pub struct SendBatch {
 }
 
 impl SendBatch {
-    /// Datagrams in it.
+    /// Number of datagrams.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether nothing is to be sent.
+    /// Returns true if the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Whether it has to be sent before more is put in.
+    /// Returns true if the batch must be sent before another datagram is added.
     pub fn is_full(&self) -> bool {
         self.used >= BATCH
     }
 
-    /// The buffer of the next datagram, to be filled; it counts once [`push`](Self::push) is called.
+    /// Buffer of the next datagram, which counts once [`push`](Self::push) is called.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         if self.slots.len() == self.used {
             self.slots.push((Vec::with_capacity(BUFFER_BYTES), None));
@@ -125,7 +125,7 @@ impl SendBatch {
         &mut self.slots[self.used].0
     }
 
-    /// Takes the buffer's contents as a datagram to `to`.
+    /// Adds the buffer's contents as a datagram to `to`.
     pub fn push(&mut self, to: SocketAddr) {
         if let Some(slot) = self.slots.get_mut(self.used) {
             slot.1 = Some(to);
@@ -133,14 +133,15 @@ impl SendBatch {
         }
     }
 
-    /// Forgets the first `count` datagrams.
+    /// Removes the first `count` datagrams.
     fn sent(&mut self, count: usize) {
         let count = count.min(self.used);
+        // Rotation keeps the buffers of the removed datagrams for reuse.
         self.slots[..self.used].rotate_left(count);
         self.used -= count;
     }
 
-    /// Gives all of them to `sink`, in order, and forgets them.
+    /// Passes all datagrams to `sink`, in order, and removes them.
     pub fn drain(&mut self, mut sink: impl FnMut(&[u8], SocketAddr)) {
         for (bytes, to) in &self.slots[..std::mem::take(&mut self.used)] {
             if let Some(to) = *to {
@@ -149,7 +150,7 @@ impl SendBatch {
         }
     }
 
-    /// Forgets all of them; returns how many those were.
+    /// Removes all datagrams. Returns their number.
     pub fn clear(&mut self) -> usize {
         std::mem::take(&mut self.used)
     }
@@ -209,8 +210,8 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Asks for socket buffers that hold what many hosts send at once. The kernel gives less if it does not
-/// allow as much; smaller buffers only drop more.
+/// Requests socket buffers for the bursts of many hosts. The kernel may give less; smaller buffers
+/// only drop more.
 pub fn widen_buffers(socket: &UdpSocket) {
     for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
         // SAFETY: the pointer and the length are those of a c_int that lives through the call.
@@ -230,7 +231,7 @@ impl BatchSocket {
     /// Binds a socket whose datagrams are marked with `dscp`.
     ///
     /// # Errors
-    /// The address cannot be had, or the mark not be set.
+    /// The address cannot be bound, or the mark cannot be set.
     pub fn bind(address: SocketAddr, dscp: Dscp) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         dscp.mark(&socket)?;
@@ -243,7 +244,7 @@ impl BatchSocket {
         })
     }
 
-    /// The address that it is bound to.
+    /// Address of the socket.
     ///
     /// # Errors
     /// The operating system does not say.
@@ -251,10 +252,10 @@ impl BatchSocket {
         self.socket.local_addr()
     }
 
-    /// Receives what is there, at most [`BATCH`] datagrams; returns how many.
+    /// Receives available datagrams, at most [`BATCH`]. Returns their number.
     ///
     /// # Errors
-    /// As of `recvmmsg(2)`; that nothing is there is no error.
+    /// Errors of `recvmmsg(2)`; an empty socket is no error.
     pub fn receive(&mut self) -> io::Result<usize> {
         // SAFETY: all bits zero is a valid value of these types of plain integers and null pointers.
         let (mut headers, mut names): ([libc::mmsghdr; BATCH], [libc::sockaddr_storage; BATCH]) =
@@ -284,7 +285,7 @@ impl BatchSocket {
         };
         let Ok(count) = usize::try_from(count) else {
             let error = io::Error::last_os_error();
-            // A refusal is an answer to something sent before, and says nothing about the socket.
+            // ICMP's refusal concerns an earlier datagram, not the socket.
             return match error.kind() {
                 io::ErrorKind::WouldBlock
                 | io::ErrorKind::Interrupted
@@ -299,17 +300,17 @@ impl BatchSocket {
         Ok(count)
     }
 
-    /// The datagram of that index in the last batch, and where it came from.
+    /// Datagram `index` of the last batch, and its source address.
     pub fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
         let (length, from) = self.received[index];
         (&mut self.buffers[index][..length], from)
     }
 
-    /// Sends a batch as far as the socket takes it; what it does not take stays in the batch. A
-    /// datagram for which its destination is at fault is given up. Returns what was sent.
+    /// Sends a batch as far as the socket takes it; the rest stays in the batch. A datagram whose
+    /// destination is at fault is dropped. Returns the number sent.
     ///
     /// # Errors
-    /// As of `sendmmsg(2)`; that the socket is full is no error.
+    /// Errors of `sendmmsg(2)`; a full socket is no error.
     pub fn send(&self, batch: &mut SendBatch) -> io::Result<BatchSent> {
         let mut sent = BatchSent::default();
         while !batch.is_empty() {
@@ -357,7 +358,8 @@ impl BatchSocket {
                     match error.raw_os_error() {
                         Some(libc::EAGAIN | libc::ENOBUFS) => return Ok(sent),
                         Some(libc::EINTR) => {}
-                        // Unreachable, filtered, too large for the path: of this datagram alone.
+                        // Unreachable, filtered or too large for the path: a fault of the first
+                        // datagram alone.
                         Some(
                             libc::ECONNREFUSED
                             | libc::EHOSTUNREACH

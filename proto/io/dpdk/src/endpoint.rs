@@ -1,4 +1,4 @@
-//! A queue and a stack together: datagrams in bursts.
+//! UDP endpoint: a queue pair and a stack that move datagrams in bursts.
 
 use std::net::SocketAddrV4;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -8,29 +8,29 @@ use crate::neighbours::Mac;
 use crate::port::{BURST, Frame, QueueCounters, QueuePair};
 use crate::stack::{ETHERNET_BYTES, Received, SendError, StackConfig, StackCounters, UdpStack};
 
-/// Frames that wait for the queue that serves their UDP port, at most.
+/// Maximum number of frames that wait for the queue that serves their UDP port.
 const HANDED_OVER: usize = 1_024;
 
 /// A UDP port on a poll-mode driver, for one thread.
 ///
-/// With more than one queue each has a stack of its own, and a UDP port. The hardware spreads frames
-/// over the queues by a hash of their addresses, not by UDP port: a frame that comes to another
-/// queue is handed over to the one that serves its port, in its buffer.
+/// With several queues, each has its own stack and UDP port. The hardware spreads frames over the
+/// queues by a hash of their addresses, not by UDP port. A frame that arrives at another queue is
+/// handed over, in its buffer, to the endpoint that serves its port.
 ///
-/// ARP replies reach only the queue that the hardware picks for them, so the others learn stations
-/// from the datagrams that they receive: a session is opened by its client, hence the station is
-/// known before the first answer.
+/// ARP replies reach only the queue that the hardware picks for them. The others learn stations
+/// from received datagrams: a client opens its session, so its station is known before the first
+/// answer.
 #[derive(Debug)]
 pub struct Endpoint {
     queue: QueuePair,
     stack: UdpStack,
-    /// Where the stack writes what it answers by itself.
+    /// Buffer for the stack's own replies.
     reply: Box<[u8]>,
     /// Datagrams of the last burst, in their buffers.
     held: Vec<ReceivedDatagram>,
     /// Frames that other queues have received.
     inbox: Receiver<Frame>,
-    /// The inboxes of all endpoints of the port, by UDP port from the first on.
+    /// Inboxes of all endpoints of the port, by UDP port, beginning with the first.
     outboxes: Vec<SyncSender<Frame>>,
     counters: HandOverCounters,
 }
@@ -38,7 +38,7 @@ pub struct Endpoint {
 #[derive(Debug)]
 struct ReceivedDatagram {
     frame: Frame,
-    /// Where the UDP payload begins and how long it is.
+    /// Offset of the UDP payload in the frame.
     start: usize,
     length: usize,
     from: SocketAddrV4,
@@ -50,12 +50,13 @@ struct ReceivedDatagram {
 pub struct HandOverCounters {
     /// Given to the endpoint that serves them.
     pub handed_over: u64,
-    /// Dropped because that endpoint did not keep up.
+    /// Dropped because that endpoint's inbox was full.
     pub overflowed: u64,
 }
 
 impl Endpoint {
-    /// Endpoints for all `queues` of a port: the first serves `config`'s UDP port, each other the next.
+    /// Makes endpoints for all `queues` of a port: the first serves `config`'s UDP port, each
+    /// further one the next.
     #[must_use]
     pub fn of_queues(queues: Vec<QueuePair>, config: &StackConfig) -> Vec<Self> {
         let count = queues.len() as u16;
@@ -81,32 +82,33 @@ impl Endpoint {
             .collect()
     }
 
-    /// To be called on the thread that is going to use it: see [`QueuePair::register_thread`].
+    /// Registers the calling thread, which is going to use the endpoint; see
+    /// [`QueuePair::register_thread`].
     ///
     /// # Errors
-    /// EAL does not take the thread; everything works, more slowly.
+    /// EAL does not accept the thread; everything works, more slowly.
     pub fn register_thread(&self) -> Result<(), DpdkError> {
         self.queue.register_thread()
     }
 
-    /// What the stack, the queue and the hand-over counted.
+    /// Counters of the stack, the queue and the hand-over.
     #[must_use]
     pub fn counters(&self) -> (StackCounters, QueueCounters, HandOverCounters) {
         (self.stack.counters(), self.queue.counters(), self.counters)
     }
 
-    /// The address that is served.
+    /// Configuration of the stack, with the served address.
     #[must_use]
     pub fn config(&self) -> &StackConfig {
         self.stack.config()
     }
 
-    /// Takes one burst of frames, answers what the stack answers, and keeps the datagrams for
-    /// [`Endpoint::datagram`] in place of those of the last burst. Returns how many those are, at
-    /// most [`BURST`]. Never blocks.
+    /// Takes one burst of frames and sends the stack's replies. Keeps the datagrams for
+    /// [`Endpoint::datagram`], in place of the last burst's. Returns their number, at most
+    /// [`BURST`]. Never blocks.
     pub fn receive(&mut self) -> usize {
         self.held.clear();
-        // What others have received first: it has waited longer.
+        // Frames of other queues go first: they have waited longer.
         while self.held.len() < BURST / 2 {
             let Ok(frame) = self.inbox.try_recv() else {
                 break;
@@ -144,28 +146,29 @@ impl Endpoint {
         self.held.len()
     }
 
-    /// A datagram of the last burst, to be opened in place, and who sent it, as its headers say.
+    /// Datagram of the last burst, to be opened in place, and its source, as its headers say.
     ///
     /// # Panics
-    /// The burst had no such datagram.
+    /// Panics if the burst had no such datagram.
     pub fn datagram(&mut self, index: usize) -> (&mut [u8], SocketAddrV4) {
         let held = &mut self.held[index];
         let (start, end) = (held.start, held.start + held.length);
         (&mut held.frame[start..end], held.from)
     }
 
-    /// A datagram of the last burst was authentic: its sender is answered at the station that it
-    /// came from. (Of an unauthenticated one that is believed only while no station is known.)
+    /// Reports that a datagram of the last burst was authentic. Its sender is then answered at the
+    /// station that it came from. (An unauthenticated source is trusted only while no station is
+    /// known.)
     pub fn authentic(&mut self, index: usize) {
         if let Some(held) = self.held.get(index) {
             self.stack.confirm(*held.from.ip(), held.station);
         }
     }
 
-    /// Writes a datagram; it leaves with the burst, or at [`Endpoint::flush`].
+    /// Writes a datagram, which leaves with the burst or at [`Endpoint::flush`].
     ///
     /// # Errors
-    /// The datagram was dropped, for the reason given; an ARP request is on its way if one is due.
+    /// The datagram was dropped, for the given reason. An ARP request was written if one is due.
     pub fn send(&mut self, now_ns: u64, to: SocketAddrV4, payload: &[u8]) -> Result<(), SendError> {
         let stack = &mut self.stack;
         let mut outcome = Ok(());
@@ -191,14 +194,14 @@ impl Endpoint {
         }
     }
 
-    /// Gives what was written to the driver.
+    /// Passes the written frames to the driver.
     pub fn flush(&mut self) {
         self.queue.flush();
     }
 }
 
-/// Shows a frame to the stack: a datagram, or a frame for the stack of another UDP port, or nothing
-/// further to do (an answer was written where one was due).
+/// Passes a frame to the stack. Returns a datagram, or the frame for the stack of another UDP port.
+/// Returns `None` if nothing is left to do; a reply was written if one was due.
 fn take(
     stack: &mut UdpStack,
     reply: &mut [u8],
@@ -211,6 +214,7 @@ fn take(
             station,
             payload,
         } => {
+            // The payload borrows the frame, which is moved below: keep its offset instead.
             let start = payload.as_ptr().addr() - frame.as_ptr().addr();
             let length = payload.len();
             Some(Ok(ReceivedDatagram {

@@ -1,4 +1,4 @@
-//! What DPDK can refuse.
+//! Start-up errors of DPDK.
 
 /// A start-up failure. None of these happens once a port runs.
 #[derive(Debug, thiserror::Error)]

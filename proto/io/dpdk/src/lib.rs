@@ -1,10 +1,10 @@
 //! Ratewright's kernel-bypass port: datagrams between a poll-mode driver and a session, without the
 //! kernel's network stack in between.
 //!
-//! | file | what it holds |
+//! | file | holds |
 //! |---|---|
 //! | [`stack`] | ARP, IPv4, ICMP echo and UDP for one address, sans-IO: frames in, datagrams and replies out |
-//! | [`neighbours`] | which station answers for which address, bounded |
+//! | [`neighbours`] | bounded table of stations by IPv4 address |
 //! | `eal` | DPDK's environment: started once per process, on the thread that will poll |
 //! | `port` | one Ethernet port: queues, bursts, frames written in place |
 //! | `endpoint` | a queue and a stack together: datagrams in bursts |

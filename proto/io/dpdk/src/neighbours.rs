@@ -1,7 +1,7 @@
-//! Which Ethernet station answers for which IPv4 address.
+//! Neighbour table: the Ethernet station that answers for each IPv4 address.
 //!
-//! Bounded: when it is full the next new entry replaces another one, in turn. An entry that was
-//! replaced is asked for again by ARP, so a flood of addresses costs lookups and no memory.
+//! The table is bounded: a new entry in a full table replaces another one, in turn. ARP asks again
+//! for a replaced entry, so a flood of addresses costs lookups and no memory.
 
 use std::net::Ipv4Addr;
 
@@ -10,22 +10,22 @@ use indexmap::IndexMap;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// How long to wait before asking for the same address again.
+/// Least time between two ARP requests for one address.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 
-/// The table of one port.
+/// Neighbour table of one port.
 #[derive(Debug)]
 pub struct Neighbours {
     entries: IndexMap<Ipv4Addr, NeighbourEntry>,
     capacity: usize,
-    /// The entry that makes room next.
+    /// Index of the entry that is replaced next.
     next_victim: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct NeighbourEntry {
     mac: Option<Mac>,
-    /// When it was last asked for (nanoseconds of the caller's clock).
+    /// Time of the last ARP request, in nanoseconds of the caller's clock.
     asked_ns: Option<u64>,
 }
 
@@ -52,13 +52,13 @@ impl Neighbours {
         self.entries.len()
     }
 
-    /// Nothing is known.
+    /// Returns true if the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// ARP said that `mac` answers for `address`: replaces what was known.
+    /// Records that `mac` answers for `address`, and replaces an earlier entry.
     pub fn confirm(&mut self, address: Ipv4Addr, mac: Mac) {
         self.insert(
             address,
@@ -69,15 +69,15 @@ impl Neighbours {
         );
     }
 
-    /// A frame from `address` came from `mac`. Taken only where nothing is known, so that a forged
-    /// source address cannot divert an established peer's traffic.
+    /// Records that a frame from `address` came from `mac`, only if no station is known. A forged
+    /// source address thus cannot divert an established peer's traffic.
     pub fn observe(&mut self, address: Ipv4Addr, mac: Mac) {
         if self.get(address).is_none() {
             self.confirm(address, mac);
         }
     }
 
-    /// Whether to ask for `address` now: true at most once per 100 ms and address.
+    /// Returns true if ARP should ask for `address` now: at most once per 100 ms and address.
     pub fn ask(&mut self, now_ns: u64, address: Ipv4Addr) -> bool {
         match self.entries.get_mut(&address) {
             Some(NeighbourEntry {

@@ -1,4 +1,4 @@
-//! An endpoint as a port that sealed sessions can stand on, as on a kernel socket.
+//! Packet port over an endpoint, for sealed sessions, as over a kernel socket.
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -19,8 +19,7 @@ pub struct DpdkPort {
 }
 
 impl DpdkPort {
-    /// Sends and receives through `endpoint`. `now_ns` is a monotonic clock; it says when ARP asks
-    /// again.
+    /// Makes a port over `endpoint`. `now_ns` is a monotonic clock, which paces ARP requests.
     #[must_use]
     pub fn new(endpoint: Endpoint, now_ns: fn() -> u64) -> Self {
         Self {
@@ -30,7 +29,7 @@ impl DpdkPort {
         }
     }
 
-    /// What is below.
+    /// Endpoint below the port.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -39,7 +38,7 @@ impl DpdkPort {
 
 impl PacketPort for DpdkPort {
     fn on_thread(&mut self) {
-        // Slower and not wrong; a counter says so.
+        // Without registration the port is slower, not wrong; a counter reports it.
         self.without_cache = self.endpoint.register_thread().is_err();
     }
 

@@ -1,7 +1,7 @@
 //! One Ethernet port: queue pairs, bursts, frames read and written in place.
 //!
-//! A [`QueuePair`] is a receive queue and a transmit queue that one thread owns, with a buffer pool of
-//! its own, so that queues share nothing.
+//! A [`QueuePair`] is a receive queue and a transmit queue that one thread owns. It has its own
+//! buffer pool, so queue pairs share nothing.
 
 #![allow(unsafe_code)]
 
@@ -24,13 +24,13 @@ unsafe extern "C" {
     fn rte_thread_register() -> c_int;
 }
 
-/// Frames taken from, or given to, the driver in one call.
+/// Maximum number of frames per call of the driver.
 pub const BURST: usize = 32;
 
-/// Times that a full transmit ring is offered the rest of a burst before it is dropped.
+/// Number of tries to transmit the rest of a burst into a full ring before it is dropped.
 const TRANSMIT_TRIES: u32 = 64;
 
-/// How a port is set up.
+/// Configuration of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// EAL's index of the port.
@@ -64,7 +64,7 @@ pub struct EthernetPort {
     pub mtu_bytes: usize,
     /// The name of its driver.
     pub driver: String,
-    /// Its queue pairs; give each to the thread that polls it.
+    /// Queue pairs, one for each thread that polls.
     pub queues: Vec<QueuePair>,
 }
 
@@ -121,6 +121,7 @@ impl EthernetPort {
         // SAFETY: plain data of C; all zero asks for every default.
         let mut conf: ffi::rte_eth_conf = unsafe { std::mem::zeroed() };
         if config.queues > 1 && info.flow_type_rss_offloads != 0 {
+            // One queue needs no hash, and some virtual drivers offer none.
             conf.rxmode.mq_mode = ffi::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
             conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads;
         }
@@ -214,7 +215,7 @@ fn new_pool(
     Ok(pool)
 }
 
-/// What a queue counted.
+/// Counters of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
     /// Frames taken from the driver.
@@ -229,7 +230,7 @@ pub struct QueueCounters {
     pub no_buffer: u64,
 }
 
-/// A port that runs; its driver lets go of the device when the last queue is gone.
+/// Running port. Its driver releases the device when the last queue pair is dropped.
 #[derive(Debug)]
 struct RunningPort(u16);
 
@@ -243,7 +244,7 @@ impl Drop for RunningPort {
     }
 }
 
-/// A receive and a transmit queue of a port, for one thread.
+/// Receive queue and transmit queue of a port, for one thread.
 #[derive(Debug)]
 pub struct QueuePair {
     port: u16,
@@ -273,15 +274,15 @@ impl QueuePair {
         }
     }
 
-    /// What was counted so far.
+    /// Counters since the start of the port.
     #[must_use]
     pub fn counters(&self) -> QueueCounters {
         self.counters
     }
 
-    /// Makes the calling thread, which is to use this queue, known to EAL, so that packet buffers
-    /// come from a cache of its own instead of the shared pool. Without it everything works, at the
-    /// cost of an atomic operation per buffer.
+    /// Registers the calling thread, which is going to use this queue pair, with EAL. Its packet
+    /// buffers then come from a cache instead of the shared pool. Without registration everything
+    /// works, at the cost of an atomic operation per buffer.
     ///
     /// # Errors
     /// EAL has no lcore left, or was started for several processes (without `--no-shconf` or
@@ -298,8 +299,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Takes up to [`BURST`] frames from the driver and gives each to `sink`, with this queue, so
-    /// that it can write answers at once. Returns how many there were. Never blocks.
+    /// Takes up to [`BURST`] frames from the driver. Passes each to `sink`, with this queue pair,
+    /// so that replies can be written at once. Returns the number of frames. Never blocks.
     pub fn receive(&mut self, mut sink: impl FnMut(&mut Self, Frame)) -> usize {
         let mut burst = [ptr::null_mut::<ffi::rte_mbuf>(); BURST];
         // SAFETY: the array has room for BURST pointers; the queue is this thread's.
@@ -316,9 +317,9 @@ impl QueuePair {
         count
     }
 
-    /// Writes one frame in place: `write` gets the buffer and returns the frame's length, or `None`
-    /// for no frame. It goes out with the burst: when that is full, or at [`QueuePair::flush`].
-    /// Returns whether a frame was queued.
+    /// Writes one frame in place: `write` fills the buffer and returns the frame's length, or
+    /// `None` for no frame. The frame leaves with the burst: when that is full, or at
+    /// [`QueuePair::flush`]. Returns true if a frame was queued.
     pub fn transmit(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         if self.pending == BURST {
             self.flush();
@@ -333,6 +334,7 @@ impl QueuePair {
         let room = owned.room();
         let limit = room.len();
         let Some(bytes) = write(room).filter(|&bytes| bytes <= limit) else {
+            // `owned` returns the buffer to its pool.
             return false;
         };
         owned.set_len(bytes as u16);
@@ -341,7 +343,8 @@ impl QueuePair {
         true
     }
 
-    /// Gives what was written to the driver. What its ring does not take after some tries is dropped.
+    /// Passes the written frames to the driver. Frames that its ring does not take after some tries
+    /// are dropped.
     pub fn flush(&mut self) {
         let mut sent = 0;
         let mut tries = 0;
@@ -379,11 +382,11 @@ impl Drop for QueuePair {
     }
 }
 
-/// A received frame in its packet buffer, which goes back to its pool when this is dropped.
+/// Received frame in its packet buffer, which returns to its pool on drop.
 pub struct Frame(Buffer);
 
 impl Frame {
-    /// Nothing if the frame lies in several buffers.
+    /// Wraps a frame, or returns `None` if it spans several buffers.
     fn new(buffer: Buffer) -> Option<Self> {
         // SAFETY: the buffer is owned and valid.
         (unsafe { (*buffer.0).nb_segs } == 1).then_some(Self(buffer))
@@ -435,7 +438,7 @@ struct Buffer(*mut ffi::rte_mbuf);
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// The room behind the head room of a fresh buffer.
+    /// Space behind the head room of a fresh buffer.
     fn room(&mut self) -> &mut [u8] {
         // SAFETY: the buffer is owned and valid, `buf_len` bytes long, and its memory was written
         // before (pool creation zeroes it), so that it holds initialised bytes.

@@ -1,16 +1,15 @@
-//! ARP, IPv4, ICMP echo and UDP for one address and one UDP port, sans-IO.
+//! Network stack of ARP, IPv4, ICMP echo and UDP for one address and one UDP port, sans-IO.
 //!
-//! A poll-mode driver hands over whole Ethernet frames: nobody else answers ARP or checks an IPv4
-//! header. [`UdpStack::receive`] takes one frame and says what it was; replies (ARP, ping) are
-//! written to a buffer of the caller's. [`UdpStack::send`] writes headers around a payload in
-//! place.
+//! A poll-mode driver delivers whole Ethernet frames, so this stack answers ARP and checks IPv4
+//! headers. [`UdpStack::receive`] classifies one frame; replies (ARP, ping) are written to a buffer
+//! of the caller's. [`UdpStack::send`] writes headers around a payload in place.
 //!
-//! Payloads are sealed (authenticated and encrypted) by the layer above, therefore UDP checksums
-//! are neither verified nor filled in: RFC 768 lets an IPv4 sender leave them zero, and the veth
-//! driver delivers them half-computed in any case. IPv4 header checksums are verified and filled in.
+//! The layer above seals payloads (authenticated and encrypted), so UDP checksums are neither
+//! verified nor filled in. RFC 768 lets an IPv4 sender leave them zero, and the veth driver
+//! delivers them half-computed. IPv4 header checksums are verified and filled in.
 //!
-//! Nothing is queued for an address whose station is not known yet: an ARP request goes out and the
-//! datagram is dropped and counted. The session protocol sends the newest state again.
+//! The stack queues nothing for an address whose station is unknown. It writes an ARP request,
+//! drops the datagram and counts it. The session protocol sends the newest state again.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
@@ -34,7 +33,7 @@ const IPV4_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 const HOP_LIMIT: u8 = 64;
 
-/// The address that a port answers for.
+/// Address of a port, and bounds of its stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackConfig {
     /// The port's Ethernet address.
@@ -43,12 +42,12 @@ pub struct StackConfig {
     pub address: Ipv4Addr,
     /// Length of the on-link prefix in bits (0..=32).
     pub prefix_len: u8,
-    /// Where datagrams for other prefixes go.
+    /// Next hop of datagrams for other prefixes.
     pub gateway: Option<Ipv4Addr>,
     /// The UDP port that is served.
     pub udp_port: u16,
-    /// UDP ports that are served by stacks of the same address on other queues; this stack's own
-    /// may be among them.
+    /// UDP ports that stacks on other queues serve at this address; this stack's own may be among
+    /// them.
     pub siblings: Range<u16>,
     /// DSCP of the datagrams that are sent (0..=63).
     pub dscp: u8,
@@ -58,33 +57,34 @@ pub struct StackConfig {
     pub max_neighbours: usize,
 }
 
-/// What a received frame was.
+/// Kind of a received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<'a> {
     /// A datagram for the served UDP port.
     Datagram {
-        /// Who sent it, as its headers say (nothing authenticates that yet).
+        /// Source in the headers, not authenticated.
         from: SocketAddrV4,
-        /// The station that it came from.
+        /// Station that sent the frame.
         station: Mac,
         /// The UDP payload.
         payload: &'a [u8],
     },
-    /// A datagram for this UDP port of [`StackConfig::siblings`]: hand the frame to its stack.
+    /// A datagram for another UDP port, of [`StackConfig::siblings`]: pass the frame to its stack.
     Sibling(u16),
     /// The first `0` bytes of the reply buffer are a frame to transmit.
     Reply(usize),
-    /// Nothing to do. A counter says why.
+    /// Nothing is left to do. A counter has the reason.
     Nothing,
 }
 
-/// Why a datagram could not be written.
+/// Reason for not writing a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// The next hop's station is unknown; transmit the ARP request of so many bytes in the buffer.
+    /// The next hop's station is unknown; transmit the ARP request in the buffer, of the given
+    /// length.
     #[error("the next hop is not known yet; an ARP request of {0} bytes was written")]
     Ask(usize),
-    /// The next hop's station is unknown and was asked for a moment ago.
+    /// The next hop's station is unknown, and an ARP request was sent a moment ago.
     #[error("the next hop is not known yet")]
     Unresolved,
     /// The destination is outside of the prefix and there is no gateway.
@@ -98,10 +98,10 @@ pub enum SendError {
     NoBuffer,
 }
 
-/// What happened so far, by kind.
+/// Counters of a stack, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCounters {
-    /// Datagrams handed up.
+    /// Datagrams passed to the caller.
     pub datagrams_in: u64,
     /// Datagrams written.
     pub datagrams_out: u64,
@@ -151,7 +151,7 @@ impl UdpStack {
         &self.config
     }
 
-    /// What happened so far.
+    /// Counters since the stack was made.
     #[must_use]
     pub fn counters(&self) -> StackCounters {
         self.counters
@@ -163,7 +163,7 @@ impl UdpStack {
         self.neighbours.len()
     }
 
-    /// Takes one frame. A reply, if one is due, is written to `reply` (give it an MTU and 14 bytes).
+    /// Takes one frame. A reply, if one is due, is written to `reply` (an MTU and 14 bytes).
     pub fn receive<'a>(&mut self, frame: &'a [u8], reply: &mut [u8]) -> Received<'a> {
         match self.classify(frame, reply) {
             Ok(received) => received,
@@ -191,7 +191,7 @@ impl UdpStack {
         }
         match ethernet.ethertype() {
             EthernetProtocol::Arp => self.receive_arp(ethernet.payload(), reply),
-            // Unicast only: a broadcast is never a session's.
+            // Unicast only: sessions have no broadcasts.
             EthernetProtocol::Ipv4 if !to.is_broadcast() => {
                 self.receive_ipv4(from_mac.0, ethernet.payload(), reply)
             }
@@ -275,6 +275,7 @@ impl UdpStack {
         {
             return Err(Ignored::Malformed);
         }
+        // Sealed datagrams fit one frame, so fragments are never a session's.
         if packet.more_frags() || packet.frag_offset() != 0 {
             return Err(Ignored::Fragment);
         }
@@ -292,6 +293,7 @@ impl UdpStack {
                 let Some(next_hop) = self.next_hop(source) else {
                     return Err(Ignored::NotOurs);
                 };
+                // Behind a gateway, the station is the gateway's, whatever the source address.
                 self.neighbours.observe(next_hop, from_mac);
                 self.counters.datagrams_in += 1;
                 Ok(Received::Datagram {
@@ -343,7 +345,7 @@ impl UdpStack {
         Ok(Received::Reply(frame_bytes))
     }
 
-    /// Writes a frame that carries `payload` to `to` into `frame` and returns its length.
+    /// Writes a frame with `payload` to `to` into `frame`, and returns its length.
     ///
     /// # Errors
     /// [`SendError::Ask`] has put an ARP request into `frame` instead: transmit that. The datagram
@@ -374,7 +376,7 @@ impl UdpStack {
         udp.set_len(udp_bytes as u16);
         udp.set_checksum(0);
         udp.payload_mut().copy_from_slice(payload);
-        // What pads a short frame is not left over from an earlier one.
+        // The padding of a short frame must not leak bytes of an earlier one.
         body[udp_bytes..].fill(0);
         self.counters.datagrams_out += 1;
         Ok(frame_bytes)
@@ -400,7 +402,8 @@ impl UdpStack {
         }
     }
 
-    /// What came from `from` by `station` was authentic: answers go there, whatever was known.
+    /// Records that an authentic datagram of `from` came by `station`: answers go there from now
+    /// on.
     pub fn confirm(&mut self, from: Ipv4Addr, station: Mac) {
         if let Some(next_hop) = self.next_hop(from)
             && self.neighbours.get(next_hop) != Some(station)
@@ -409,8 +412,9 @@ impl UdpStack {
         }
     }
 
-    /// The address whose station gets what is meant for `to`.
+    /// Address whose station receives datagrams for `to`.
     fn next_hop(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
+        // A prefix of length 0 shifts by 32, which overflows to an empty mask.
         let mask = u32::MAX
             .checked_shl(32 - u32::from(self.config.prefix_len.min(32)))
             .unwrap_or(0);
@@ -456,7 +460,7 @@ impl UdpStack {
             hop_limit: HOP_LIMIT,
         };
         repr.emit(&mut ip, &ChecksumCapabilities::ignored());
-        // What others have us send by asking for it is not ours.
+        // Replies to pings are other hosts' traffic and get no mark of control traffic.
         if protocol == IpProtocol::Udp {
             ip.set_dscp(self.config.dscp);
         }
@@ -467,7 +471,7 @@ impl UdpStack {
     }
 }
 
-/// Why a frame was ignored.
+/// Reason for ignoring a frame.
 #[derive(Debug)]
 enum Ignored {
     Malformed,

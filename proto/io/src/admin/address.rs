@@ -1,4 +1,4 @@
-//! Where an admin interface listens.
+//! Address of an admin interface.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// Where an admin interface listens: `unix:` and a path, `address:port`, or `writable:address:port`.
+/// Address of an admin interface: `unix:` and a path, `address:port`, or `writable:address:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum AdminAddress {
-    /// A TCP address, where nothing can be changed: whoever reaches it needs no password.
+    /// A TCP address for reading only: access needs no password.
     Tcp(SocketAddr),
-    /// A TCP address, where whoever reaches it can change everything.
+    /// A TCP address for reading and changing, open to everybody who can reach it.
     WritableTcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// Why a text is no [`AdminAddress`].
+/// Error of a text that is no [`AdminAddress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdminAddressError {
     /// Neither of the two forms.
@@ -30,7 +30,7 @@ pub enum AdminAddressError {
 }
 
 impl AdminAddress {
-    /// Whether only this machine can reach it.
+    /// Returns true if only this machine can reach the address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
@@ -41,7 +41,7 @@ impl AdminAddress {
         }
     }
 
-    /// The same, with a socket's relative path taken from `folder`.
+    /// Resolves a socket's relative path against `folder`.
     #[must_use]
     pub fn within(self, folder: &Path) -> Self {
         match self {

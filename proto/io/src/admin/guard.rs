@@ -1,10 +1,11 @@
-//! Keeps web pages away, and changes from addresses that are for reading: a browser of somebody who can reach the
-//! admin address would carry out a page's requests, since the admin interface asks for no password.
+//! Protection from web pages, and from changes on addresses for reading. The admin interface asks
+//! for no password. A browser that can reach it would therefore carry out a page's requests.
 //!
-//! A browser names the page's origin in every request that can change something, so whatever has an
-//! `Origin` changes nothing, and the page cannot read the answer to anything else. A page whose own name was
-//! pointed at our address (DNS rebinding) is of the same origin and could, but its requests carry that name as their
-//! `Host`: over TCP the `Host` has to be an address, on a loopback address a loopback one, or this machine's own name.
+//! A browser names the page's origin in every request that can change something. Requests with an
+//! `Origin` therefore change nothing, and a page cannot read the answer to others. With DNS
+//! rebinding, a page's own name points at our address, which makes the origins equal. Such requests
+//! carry that name as their `Host`. Over TCP, the `Host` must be this machine's own name or an
+//! address; at a loopback address, only a loopback one.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use axum::response::{IntoResponse, Response};
 
 use super::AdminAddress;
 
-/// What the `Host` of a request may be.
+/// Values that the `Host` of a request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hosts {
-    /// Anything: no browser speaks over a Unix socket by itself.
+    /// Anything: a browser does not connect to Unix sockets.
     Any,
     /// `localhost`, this machine's name or a loopback address.
     Loopback,
@@ -27,18 +28,18 @@ enum Hosts {
     Addresses,
 }
 
-/// What is taken at an address.
+/// Rules for requests at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AccessRules {
     hosts: Hosts,
-    /// What this machine calls itself, if it does.
+    /// Host name of this machine, if it can be read.
     own_name: Option<String>,
     /// Requests may change something.
     changes: bool,
 }
 
 impl AccessRules {
-    /// What fits a server at `address`.
+    /// Makes the rules for a server at `address`.
     pub(super) fn of(address: &AdminAddress) -> Self {
         let hosts = match address {
             AdminAddress::Unix(_) => Hosts::Any,
@@ -82,6 +83,7 @@ impl AccessRules {
                 "the Host header must be the admin address itself, localhost or this machine's own name\n",
             );
         }
+        // Safe methods change nothing, and a page of another origin cannot read the answer.
         if method.is_safe() {
             return None;
         }
@@ -97,7 +99,8 @@ impl AccessRules {
     }
 }
 
-/// Refuses what may come from a web page, and changes where none are allowed.
+/// Middleware that refuses requests that a web page can cause, and changes on addresses for
+/// reading.
 pub(super) async fn refuse(
     State(rules): State<Arc<AccessRules>>,
     request: Request,

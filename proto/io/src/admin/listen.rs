@@ -22,7 +22,7 @@ use super::guard::{AccessRules, refuse};
 /// The mode of a Unix socket.
 const MODE: u32 = 0o660;
 
-/// A listener that is bound; a Unix socket's file goes when this or its [`SocketFile`] is dropped.
+/// A bound listener. A Unix socket's file is removed when this or its [`SocketFile`] is dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -36,11 +36,11 @@ enum Socket {
     Unix(StdUnixListener),
 }
 
-/// The file of a bound Unix socket; it goes when this is dropped.
+/// File of a bound Unix socket, removed on drop.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode: a file that someone else has put there since stays.
+    /// Device and inode: a file that another process has put there since stays.
     identity: Option<(u64, u64)>,
 }
 
@@ -52,14 +52,14 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // It may have gone already; there is nobody left to tell.
+            // The file may be gone already, and a drop cannot return an error.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Binds a Unix socket, replacing one that a killed predecessor left behind, never one on which
-/// somebody listens.
+/// Binds a Unix socket. It replaces a file that a killed predecessor left, but not one on which a
+/// process listens.
 fn bind_unix(path: &Path) -> io::Result<(StdUnixListener, SocketFile)> {
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
@@ -70,8 +70,8 @@ fn bind_unix(path: &Path) -> io::Result<(StdUnixListener, SocketFile)> {
         }
         std::fs::remove_file(path)?;
     }
-    // For the owner and its group and nobody else from the first moment on: the file takes the socket's mode,
-    // less what the process's mask forbids, and the mask is other threads' too.
+    // For owner and group only, from the first moment on. The file takes the socket's mode less the
+    // process's umask, and changing the umask would affect other threads.
     let socket = socket(
         AddressFamily::Unix,
         SockType::Stream,
@@ -91,7 +91,7 @@ fn bind_unix(path: &Path) -> io::Result<(StdUnixListener, SocketFile)> {
 }
 
 impl Listener {
-    /// Binds. A socket file that is left from an earlier run is replaced; the owner and its group may
+    /// Binds the address. A socket file of an earlier run is replaced; the owner and its group may
     /// connect.
     ///
     /// # Errors
@@ -125,19 +125,19 @@ impl Listener {
         }
     }
 
-    /// Where it listens: the real port if the one asked for was 0.
+    /// Address of the listener, with the real port if the requested one was 0.
     #[must_use]
     pub fn address(&self) -> &AdminAddress {
         &self.address
     }
 
-    /// Takes the duty to remove the socket's file, for somebody who outlives the task that serves.
+    /// Takes over the removal of the socket's file, for an owner that outlives the serving task.
     pub fn take_file(&mut self) -> Option<SocketFile> {
         self.file.take()
     }
 
-    /// Serves `router` until the task is dropped. What may come from a web page is refused, and so is what
-    /// changes something where the address is for reading.
+    /// Serves `router` until the task is dropped. It refuses requests that a web page can cause,
+    /// and changes if the address is for reading.
     pub async fn serve(self, router: Router) {
         let rules = Arc::new(AccessRules::of(&self.address));
         let router = router.layer(from_fn_with_state(rules, refuse));

@@ -1,7 +1,8 @@
-//! Outgoing connections that learn early whether anybody is there.
+//! Outgoing connections that recognise a Retry, the first sign of a living server.
 //!
-//! A server that is overloaded answers a connection's first packet with a Retry (RFC 9000, section 8.1.2) long before it has
-//! time for the handshake. Whoever has one knows that it pays to wait. quinn does not tell, so it is read off the datagrams.
+//! An overloaded server answers a connection's first packet with a Retry (RFC 9000 §8.1.2) long
+//! before it has time for the handshake. A client with a Retry knows that waiting pays. quinn does
+//! not report it, so this module reads it from the datagrams.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,11 +23,11 @@ use tokio::time::Instant;
 use crate::dscp::Dscp;
 
 thread_local! {
-    /// The connection ID that was made last on this thread.
+    /// Connection ID that was generated last on this thread.
     static LAST_MADE: Cell<Option<ConnectionId>> = const { Cell::new(None) };
 }
 
-/// An endpoint for outgoing connections. Clones share it.
+/// Endpoint for outgoing connections. Clones share it.
 #[derive(Debug, Clone)]
 pub struct QuicClient {
     endpoint: Endpoint,
@@ -34,7 +35,7 @@ pub struct QuicClient {
 }
 
 impl QuicClient {
-    /// An endpoint on a socket of its own; otherwise as [`on`](Self::on).
+    /// Makes an endpoint on a new socket, like [`on`](Self::on).
     ///
     /// # Errors
     /// The address cannot be had, or the socket cannot be used.
@@ -42,7 +43,8 @@ impl QuicClient {
         Self::on(UdpSocket::bind(local)?, dscp)
     }
 
-    /// An endpoint on `socket`, whose datagrams are marked with `dscp`. To be called on a tokio runtime.
+    /// Makes an endpoint on `socket`, whose datagrams are marked with `dscp`. Must run on a tokio
+    /// runtime.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -75,7 +77,7 @@ impl QuicClient {
     ) -> Result<ConnectAttempt, ConnectError> {
         LAST_MADE.set(None);
         let connecting = self.endpoint.connect_with(config, to, name)?;
-        // Made within that call, and so on this thread.
+        // quinn generates the ID within that call, and so on this thread.
         let id = LAST_MADE.take();
         let retried = Arc::new(Notify::new());
         if let Some(id) = id {
@@ -100,7 +102,8 @@ pub struct ConnectAttempt {
 }
 
 impl ConnectAttempt {
-    /// Waits for `patience`, and from a Retry on for `queue_patience`; `None` if that was not enough.
+    /// Waits for `patience`, and from a Retry on for `queue_patience`. Returns `None` if that was
+    /// not enough.
     pub async fn within(
         self,
         patience: Duration,
@@ -112,6 +115,7 @@ impl ConnectAttempt {
         } = self;
         let mut connecting = std::pin::pin!(connecting);
         let unread = retry_wait.attempts.unread_after(patience);
+        // Biased: a connection that is ready wins over a time-out at the same moment.
         tokio::select! {
             biased;
             done = &mut connecting => return Some(done),
@@ -127,17 +131,17 @@ impl ConnectAttempt {
     }
 }
 
-/// Interval at which the test looks whether the socket was read.
+/// Interval of the check that the socket was read.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Whoever was itself held up for so long reads what has come meanwhile, and no longer.
+/// Longest wait for the socket to be read after a stall of this host.
 const MOST_HELD_UP: Duration = Duration::from_millis(500);
 
-/// Attempts that have no answer yet, by their connection ID.
+/// Attempts without an answer, by connection ID.
 #[derive(Debug)]
 pub(super) struct ConnectAttempts {
     waiting: Mutex<FxHashMap<ConnectionId, Arc<Notify>>>,
-    /// When the socket was last read empty, in nanoseconds since `began`.
+    /// Time of the last read that found the socket empty, in nanoseconds since `began`.
     emptied_ns: AtomicU64,
     began: Instant,
 }
@@ -154,7 +158,7 @@ impl Default for ConnectAttempts {
 
 impl ConnectAttempts {
     fn lock(&self) -> MutexGuard<'_, FxHashMap<ConnectionId, Arc<Notify>>> {
-        // Every change of it is one call.
+        // Each change is one call, so a panic elsewhere leaves the map consistent.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,13 +166,13 @@ impl ConnectAttempts {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The socket holds nothing more.
+    /// Records that the socket was read empty.
     pub(super) fn emptied(&self) {
         self.emptied_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
-    /// Returns when so much time has passed and nothing that came in it is unread: a host that was itself held up
-    /// has no reason to think that nobody has answered.
+    /// Waits for `time`, and until everything that arrived in it was read: the answer to a host
+    /// that stalled may be in the socket.
     async fn unread_after(&self, time: Duration) {
         let until = Instant::now().checked_add(time);
         let Some(until) = until else {
@@ -182,7 +186,7 @@ impl ConnectAttempts {
         }
     }
 
-    /// Looks at a datagram that has come.
+    /// Inspects an arriving datagram for a Retry.
     pub(super) fn see(&self, datagram: &[u8]) {
         if let Some(id) = retry_to(datagram)
             && let Some(retried) = self.lock().remove(&ConnectionId::new(id))
@@ -213,23 +217,25 @@ const RETRY: u8 = 0xf0;
 /// Longest connection ID of QUIC version 1.
 const MAX_ID_BYTES: usize = 20;
 
-/// Whose connection ID a datagram is for, if it is a Retry of QUIC version 1. Its tag is not checked: whoever does not see the
-/// first packet cannot know the ID, and whoever does can answer it.
+/// Destination connection ID of a Retry of QUIC version 1, or `None` for any other datagram. The
+/// tag is not checked: only a party that sees the first packet knows the ID, and that one can
+/// answer it.
 fn retry_to(datagram: &[u8]) -> Option<&[u8]> {
     let (&first, rest) = datagram.split_first()?;
     let (version, rest) = rest.split_first_chunk::<4>()?;
     let (&length, rest) = rest.split_first()?;
+    // Fixed bits of a Retry are all ones, so one mask is both filter and value.
     let is_retry = first & RETRY == RETRY && u32::from_be_bytes(*version) == 1;
     let length = usize::from(length);
     (is_retry && length <= MAX_ID_BYTES).then(|| rest.get(..length))?
 }
 
-/// Makes unpredictable connection IDs, and tells which one was made last.
+/// Generator of unpredictable connection IDs that records the last one.
 struct RecordingIds;
 
 impl ConnectionIdGenerator for RecordingIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        // The standard library's hasher is keyed by the operating system's randomness, and by another key each time.
+        // The standard library keys each hasher with new randomness of the operating system.
         let drawn = RandomState::new().hash_one(());
         let id = ConnectionId::new(&drawn.to_ne_bytes());
         LAST_MADE.set(Some(id));

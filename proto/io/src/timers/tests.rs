@@ -10,11 +10,11 @@ const MS: u64 = 1_000_000;
 
 #[derive(Debug, Clone)]
 enum TimerOp {
-    /// So long after now, or before.
+    /// Insert a timer at this offset from the present time, which may be negative.
     Insert(i64),
-    /// Time passes, and what is due is taken.
+    /// Time passes, and all expired entries are taken.
     Pass(u64),
-    /// Only so many entries are taken.
+    /// At most this many entries are taken.
     Take(usize),
 }
 
@@ -39,10 +39,10 @@ fn step() -> impl Strategy<Value = TimerOp> {
     ]
 }
 
-/// What should come up: by the tick, in the order of insertion.
+/// Model: entries by tick, in the order of insertion.
 struct Model {
     entries: BTreeMap<(u64, u32), u64>,
-    /// The tick up to which all was taken.
+    /// Tick up to which all entries were taken.
     tick: u64,
 }
 
@@ -128,7 +128,7 @@ proptest! {
         }
     }
 
-    /// Who sleeps until it is worth a call wakes up a few times at most on the way to what is far off.
+    /// A caller that sleeps until `next_ns` wakes up a few times at most before a distant entry.
     #[test]
     fn sleeping_until_the_next_call_finds_each_entry_in_time(
         start_ns in 0..1u64 << 40,

@@ -1,4 +1,4 @@
-//! Sealed datagrams as long as they get through, QUIC datagrams otherwise.
+//! Transport with fallback: sealed datagrams while they get through, QUIC datagrams otherwise.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use ratewright_proto::path::DatagramPath;
 use super::{DatagramTransport, KeyExportError, QuicDatagrams, SealedPort};
 use crate::udp::{BatchSocket, PacketPort};
 
-/// What went which way.
+/// Counters by path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathCounters {
     /// Datagrams sent by QUIC.
@@ -25,22 +25,22 @@ pub struct PathCounters {
     pub sealed_dropped: u64,
     /// Datagrams that neither transport took.
     pub unsent: u64,
-    /// Times that the sealed path was given up for QUIC.
+    /// Number of fallbacks to QUIC.
     pub fallbacks: u64,
 }
 
-/// The transport of client sessions: each begins on QUIC and changes over where the allocator offers
-/// sealed datagrams and they get through; back, when they no longer do.
+/// Transport of client sessions. Each session begins on QUIC. It changes to sealed datagrams if the
+/// allocator offers them and they get through, and back when they no longer do.
 #[derive(Debug)]
 pub struct HotPath<P = BatchSocket> {
     quic: QuicDatagrams,
     sealed: Option<SealedPort<P>>,
-    /// Of sessions that are over.
+    /// Fallbacks of sessions that are over.
     fallbacks_before: u64,
 }
 
 impl<P: PacketPort> HotPath<P> {
-    /// Without sessions. With no sealed port, QUIC carries everything.
+    /// Makes a transport without sessions. Without a sealed port, QUIC carries everything.
     pub fn new(sealed: Option<SealedPort<P>>) -> Self {
         Self {
             quic: QuicDatagrams::default(),
@@ -49,11 +49,11 @@ impl<P: PacketPort> HotPath<P> {
         }
     }
 
-    /// Carries the datagrams of the session that a Welcome has opened on `connection`. True if it
-    /// will try sealed ones.
+    /// Adds the session that a Welcome has opened on `connection`. Returns true if it will try
+    /// sealed datagrams.
     ///
     /// # Errors
-    /// The connection gives no keys for sealed datagrams. QUIC carries the session then.
+    /// The connection exports no keys for sealed datagrams. QUIC carries the session then.
     pub fn add(
         &mut self,
         now_ns: u64,
@@ -67,24 +67,24 @@ impl<P: PacketPort> HotPath<P> {
         }
     }
 
-    /// Where a session's next datagram goes.
+    /// Path of a session's next datagram.
     pub fn path(&self, session: u32) -> DatagramPath {
         self.sealed
             .as_ref()
             .map_or(DatagramPath::Quic, |port| port.path(session))
     }
 
-    /// The sealed half.
+    /// Sealed port, if there is one.
     pub fn sealed(&self) -> Option<&SealedPort<P>> {
         self.sealed.as_ref()
     }
 
-    /// The sealed half.
+    /// Sealed port, if there is one.
     pub fn sealed_mut(&mut self) -> Option<&mut SealedPort<P>> {
         self.sealed.as_mut()
     }
 
-    /// What was counted.
+    /// Counters by path, over all sessions.
     pub fn counters(&self) -> PathCounters {
         let mut counters = PathCounters {
             quic_sent: self.quic.sent(),
@@ -106,7 +106,7 @@ impl<P: PacketPort> HotPath<P> {
 }
 
 impl<P: PacketPort> DatagramTransport for HotPath<P> {
-    /// What both ways can carry, since a datagram may have to change over.
+    /// Size that both paths can carry, since a datagram may have to change over.
     fn max_datagram_bytes(&self, session: u32) -> Option<usize> {
         let quic = self.quic.max_datagram_bytes(session)?;
         let sealed = self
@@ -140,7 +140,7 @@ impl<P: PacketPort> DatagramTransport for HotPath<P> {
             Some(port) => DatagramTransport::receive(port, now_ns, context, take)?,
             None => 0,
         };
-        // Either alone at its bound asks for another call.
+        // Either path at its bound needs another call, so the larger count is the answer.
         Ok(sealed.max(self.quic.receive(now_ns, context, take)?))
     }
 
@@ -168,6 +168,7 @@ impl<P: PacketPort> DatagramTransport for HotPath<P> {
 
     fn remove(&mut self, session: u32) {
         if let Some(port) = &mut self.sealed {
+            // A removed session's fallbacks would vanish from the port's sum.
             let before = port.fallbacks();
             port.remove(session);
             self.fallbacks_before += before - port.fallbacks();

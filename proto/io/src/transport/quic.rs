@@ -1,4 +1,4 @@
-//! Datagrams of the QUIC connections on which sessions began.
+//! Transport over the QUIC connections on which sessions began.
 
 use std::future::Future;
 use std::io;
@@ -18,14 +18,14 @@ use crate::udp::BATCH;
 /// The next datagram of one connection.
 type Read = Pin<Box<dyn Future<Output = (u32, Result<Bytes, ConnectionError>)> + Send>>;
 
-/// The QUIC datagrams of any number of sessions, each with a connection of its own.
+/// QUIC datagrams of any number of sessions, each with its own connection.
 ///
-/// quinn's driver sends and receives; what is handed over leaves when the calling task yields. That a
-/// connection is lost shows on its control stream and is not reported here.
+/// quinn's driver sends and receives, once the calling task yields. The loss of a connection shows
+/// on its control stream and is not reported here.
 #[derive(Default)]
 pub struct QuicDatagrams {
     connections: IndexMap<u32, Connection, FxBuildHasher>,
-    /// One read of each connection, so that only those are looked at that have something.
+    /// One pending read per connection, so that only connections with datagrams are polled.
     reads: FuturesUnordered<Read>,
     sent: u64,
     received: u64,
@@ -44,7 +44,7 @@ fn next_of(session: u32, connection: Connection) -> Read {
     Box::pin(async move { (session, connection.read_datagram().await) })
 }
 
-/// What a connection has at hand.
+/// Takes a datagram that a connection has buffered.
 fn at_hand(connection: &Connection) -> Option<Bytes> {
     let read = pin!(connection.read_datagram());
     match read.poll(&mut Context::from_waker(Waker::noop())) {
@@ -54,7 +54,7 @@ fn at_hand(connection: &Connection) -> Option<Bytes> {
 }
 
 impl QuicDatagrams {
-    /// Begins to carry a session's datagrams. What has arrived before waits in the connection.
+    /// Adds a session. Earlier datagrams wait in the connection.
     pub fn add(&mut self, session: u32, connection: &Connection) {
         self.connections.insert(session, connection.clone());
         self.reads.push(next_of(session, connection.clone()));
@@ -109,12 +109,13 @@ impl DatagramTransport for QuicDatagrams {
             && let Poll::Ready(Some((session, read))) = self.reads.poll_next_unpin(context)
         {
             count += 1;
-            // A connection that is lost, or of a session that is over, is not read any more.
+            // A lost connection, or one of a removed session, gets no further read.
             let (Ok(datagram), Some(connection)) = (read, self.connections.get(&session)) else {
                 continue;
             };
             self.received += 1;
             take(session, &datagram);
+            // Draining the connection here saves one boxed future per datagram.
             while count < BATCH
                 && let Some(datagram) = at_hand(connection)
             {

@@ -37,7 +37,7 @@ fn fixture() -> SealedFixture {
 }
 
 impl SealedFixture {
-    /// What reached the server, opened.
+    /// Opens the datagrams that reached the server.
     fn at_server(&mut self) -> Vec<Vec<u8>> {
         let count = self.server_socket.receive().expect("a socket");
         (0..count)

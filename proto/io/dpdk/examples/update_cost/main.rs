@@ -1,9 +1,9 @@
-//! What a rate update costs the allocator's core below the engine, over DPDK and without a kernel in
-//! between: both ends' production sessions in one process, their sealed datagrams over net_ring.
+//! Cost of a rate update on the allocator's core below the engine, over DPDK without a kernel. Both
+//! ends' production sessions run in one process, with sealed datagrams over net_ring.
 //!
-//! One thread plays the allocator and then the hosts, in turn; only the allocator's turns count, by
-//! part: rates into datagrams, sealing, headers and driver, and taking the hosts' acknowledgements.
-//! net_ring hands packet buffers over in memory, so what a NIC's driver would add is not in it.
+//! One thread plays the allocator and then the hosts, in turn. Only the allocator's turns count, by
+//! part: rates into datagrams, sealing, headers and driver, and the hosts' acknowledgements.
+//! net_ring passes packet buffers in memory, so the cost of a NIC's driver is not included.
 //!
 //! `cargo run --release -p ratewright-dpdk --features dpdk --example update_cost`
 
@@ -82,7 +82,7 @@ fn ns(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The UDP payload of a frame that was written by the other end's stack.
+/// UDP payload of a frame that the other end's stack wrote.
 fn payload<'a>(stack: &mut UdpStack, frame: &'a [u8], reply: &mut [u8]) -> Option<&'a [u8]> {
     match stack.receive(frame, reply) {
         Received::Datagram { payload, .. } => Some(payload),
@@ -93,7 +93,7 @@ fn payload<'a>(stack: &mut UdpStack, frame: &'a [u8], reply: &mut [u8]) -> Optio
 }
 
 impl Measurement {
-    /// The allocator sends `count` new rates to each session.
+    /// Sends `count` new rates to each session.
     fn send_rates(&mut self, now_ns: u64, round: u64, count: u32) -> Result<(u64, Parts)> {
         let mut parts = Parts::default();
         let (mut updates, max_bytes) = (0, MAX_SEALED_BYTES - OVERHEAD_BYTES);
@@ -130,7 +130,7 @@ impl Measurement {
         Ok((updates, parts))
     }
 
-    /// The hosts take what came and acknowledge it. Not part of the allocator's time.
+    /// Takes and acknowledges datagrams at the hosts. Not part of the allocator's time.
     fn hosts(&mut self, now_ns: u64) -> Result<()> {
         let Self {
             queue,
@@ -168,7 +168,7 @@ impl Measurement {
         Ok(())
     }
 
-    /// The allocator takes the hosts' datagrams.
+    /// Takes the hosts' datagrams at the allocator.
     fn take(&mut self, now_ns: u64) -> Result<u64> {
         let from = Instant::now();
         let Self {

@@ -11,20 +11,20 @@ use ratewright_proto::sealed::{SealedConfig, SealedSession, Secret};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
-/// A session with both of its ends, and the seals of both.
+/// Both ends of a session, and the seals of both.
 pub(crate) struct SessionPair {
     pub(crate) server: ServerSession,
     pub(crate) server_seal: SealedSession,
     pub(crate) client: ClientSession,
     pub(crate) client_seal: SealedSession,
-    /// Where the host's datagrams come from.
+    /// Source address of the host's datagrams.
     pub(crate) address: SocketAddrV4,
     /// The flow whose rate changes next.
     pub(crate) next_flow: u32,
 }
 
 impl SessionPair {
-    /// Session `number` with `flows` flows that the allocator knows already.
+    /// Makes session `number` with `flows` flows that the allocator knows.
     pub(crate) fn new(now_ns: u64, number: u32, flows: u32, hosts: Ipv4Addr) -> Result<Self> {
         let config = Arc::new(ServerConfig {
             epoch: 1,
@@ -117,7 +117,7 @@ impl SessionPair {
         Err(anyhow!("the sessions do not come to rest"))
     }
 
-    /// The allocator comes to new rates for the next `count` flows, in turn.
+    /// Sets new rates for the next `count` flows, in turn.
     pub(crate) fn set_rates(&mut self, now_ns: u64, round: u64, count: u32) -> Result<u64> {
         let flows = self.server.flow_count();
         let mut changed = 0;
