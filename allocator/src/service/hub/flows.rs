@@ -213,7 +213,7 @@ impl Hub {
             };
             match session.flows.get(slot).copied() {
                 Some(flow) if flow.is_allocated_by(self.engine_number) => {
-                    self.push_demand(id, slot)
+                    self.push_demand(id, slot);
                 }
                 Some(flow)
                     if flow.placement == Placement::Unmanaged(UnmanagedReason::StartRate) =>

@@ -73,16 +73,16 @@ fn run_at<const EXCEEDS_CACHE: bool>(
         (true, false, _) => walk::<true, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch),
         (true, true, _) => walk::<true, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch),
         (false, false, false) => {
-            walk::<false, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch)
+            walk::<false, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
         }
         (false, false, true) => {
-            walk::<false, false, EXCEEDS_CACHE, true>(pass, block, sides, scratch)
+            walk::<false, false, EXCEEDS_CACHE, true>(pass, block, sides, scratch);
         }
         (false, true, false) => {
-            walk::<false, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch)
+            walk::<false, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
         }
         (false, true, true) => {
-            walk::<false, true, EXCEEDS_CACHE, true>(pass, block, sides, scratch)
+            walk::<false, true, EXCEEDS_CACHE, true>(pass, block, sides, scratch);
         }
     }
 }
