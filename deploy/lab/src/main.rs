@@ -24,19 +24,23 @@ struct LabCli {
 #[command(name = "ratewright-lab")]
 enum Helper {
     /// The lab's TCP sender
-    LabTraffic,
+    #[command(name = "lab-traffic")]
+    Traffic,
     /// The lab's TCP receiver
-    LabSink {
+    #[command(name = "lab-sink")]
+    Sink {
         /// Ports to listen on
         ports: Vec<u16>,
     },
     /// Keeps a core busy
-    LabBurn {
+    #[command(name = "lab-burn")]
+    Burn {
         /// Which core
         core: usize,
     },
     /// Removes what a lab leaves behind when it dies
-    LabWatchdog {
+    #[command(name = "lab-watchdog")]
+    Watchdog {
         /// The lab's process
         pid: u32,
         /// cgroup v2 mount
@@ -72,10 +76,10 @@ fn main() -> ExitCode {
 
 fn run_helper(helper: Helper) -> Result<()> {
     match helper {
-        Helper::LabTraffic => traffic::sender::run(),
-        Helper::LabSink { ports } => traffic::sink::run(&ports),
-        Helper::LabBurn { core } => traffic::burn::run(core),
-        Helper::LabWatchdog {
+        Helper::Traffic => traffic::sender::run(),
+        Helper::Sink { ports } => traffic::sink::run(&ports),
+        Helper::Burn { core } => traffic::burn::run(core),
+        Helper::Watchdog {
             pid,
             cgroup_root,
             run_dir,
