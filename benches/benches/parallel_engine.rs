@@ -53,7 +53,7 @@ const TIMED_PHASES: [TimedPhase; 5] = [
     TimedPhase {
         name: "answers",
         after_events: true,
-        time_ns: |phases| phases.answers,
+        time_ns: |phases| phases.price_correction,
     },
 ];
 

@@ -268,13 +268,13 @@ fn phases(samples: &[IterationSample]) -> Phases {
         |of: fn(&IterationSample) -> u64| us(samples.iter().map(of).sum()) / samples.len() as f64;
     Phases {
         events: mean(|sample| sample.events_ns),
-        packing: mean(|sample| sample.phases.packing),
-        answers: mean(|sample| sample.phases.answers),
+        packing: mean(|sample| sample.phases.compaction),
+        answers: mean(|sample| sample.phases.price_correction),
         extra_pass: mean(|sample| sample.phases.extra_pass),
         rate_update: mean(|sample| sample.phases.rate_update),
-        aggregation: mean(|sample| sample.phases.aggregation),
+        aggregation: mean(|sample| sample.phases.aggregation_wait),
         price_update: mean(|sample| sample.phases.price_update),
-        distribution: mean(|sample| sample.phases.distribution),
+        distribution: mean(|sample| sample.phases.distribution_wait),
         normalization: mean(|sample| sample.phases.normalization),
         output: mean(|sample| sample.output_ns),
     }

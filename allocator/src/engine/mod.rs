@@ -176,7 +176,7 @@ pub trait RateEngine: Send {
     /// as far as they can be told without looking at the other flows. They fit the links once all flows
     /// answer the prices of now, as they do in that iteration, which tells every flow's rate as if this had
     /// not been called. Who does not call this misses nothing but time.
-    fn answer_starts(&mut self, _sink: &mut dyn FnMut(RateUpdate)) {}
+    fn first_rates(&mut self, _sink: &mut dyn FnMut(RateUpdate)) {}
 
     /// Hands over every rate that has to be told, each flow at most once, and forgets them.
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate));

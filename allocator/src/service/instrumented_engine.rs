@@ -88,8 +88,8 @@ impl RateEngine for InstrumentedEngine {
         report
     }
 
-    fn answer_starts(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        self.inner.answer_starts(sink);
+    fn first_rates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
+        self.inner.first_rates(sink);
     }
 
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {

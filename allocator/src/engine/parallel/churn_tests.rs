@@ -56,7 +56,7 @@ proptest! {
         spines in 1u32..5,
         events in 1usize..40,
         (blocks, workers) in prop::sample::select(vec![(1, 1), (2, 2), (4, 3)]),
-        loose in prop::bool::ANY,
+        capped in prop::bool::ANY,
         tidy in prop::bool::ANY,
     ) {
         let topology = two_tiers(4, 6, spines);
@@ -76,8 +76,8 @@ proptest! {
                     destination: random.random_range(0..HOSTS),
                     hash: random.random(),
                     weight: [1.0, 1.0, 0.1, 30.0][random.random_range(0..4)],
-                    class: if loose { random.random_range(0..2) } else { 0 },
-                    demand_bps: if loose { 2e9 } else { f64::INFINITY },
+                    class: if capped { random.random_range(0..2) } else { 0 },
+                    demand_bps: if capped { 2e9 } else { f64::INFINITY },
                 };
                 if sketch.source == sketch.destination {
                     continue;

@@ -327,7 +327,7 @@ fn what_is_no_number_does_not_spread() {
     let topology = two_tiers(4, 6, 2);
     let layout = Layout::of(&topology, 1).expect("it can be cut");
     for simd in Simd::available() {
-        for guarded in [true, false] {
+        for safeguarded in [true, false] {
             let shape = &layout.shapes[0];
             let mut links = LinkBlock::new(shape, 0.4);
             for slot in 0..6 {
@@ -342,18 +342,18 @@ fn what_is_no_number_does_not_spread() {
             sums.load.as_flattened_mut()[0].0[3] = f32::NAN;
             let rule = UpdateRule {
                 gamma: 0.4,
-                guarded,
+                safeguarded,
             };
             let report = Kernels::new(simd).update(&mut links, rule, &[&sums]);
             // The paper's rule finds its way back by itself: max(0, p) is 0.
-            assert_eq!(report.resets, u32::from(guarded), "{report:?}");
+            assert_eq!(report.resets, u32::from(safeguarded), "{report:?}");
             for slot in 0..6 {
-                let (price, room) = (links.price(slot), links.room(slot));
+                let (price, norm_scale) = (links.price(slot), links.norm_scale(slot));
                 assert!((0.0..=1e30).contains(&price), "{simd:?} {slot}: {price}");
-                assert!(room.is_finite(), "{simd:?} {slot}: {room}");
+                assert!(norm_scale.is_finite(), "{simd:?} {slot}: {norm_scale}");
             }
-            assert_eq!(links.price(1), if guarded { FIRST_PRICE } else { 0.0 });
-            assert_eq!(links.room(3), 0.0);
+            assert_eq!(links.price(1), if safeguarded { FIRST_PRICE } else { 0.0 });
+            assert_eq!(links.norm_scale(3), 0.0);
         }
     }
 }

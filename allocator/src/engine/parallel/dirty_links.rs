@@ -11,8 +11,8 @@ use crate::num::response::power;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LinkResponse {
     pub(super) load: f32,
-    pub(super) reaction: f32,
-    pub(super) surplus: f32,
+    pub(super) neg_slope: f32,
+    pub(super) elastic_excess: f32,
 }
 
 /// Rates that are added to a sum and taken out again leave less than this share of the sum behind.
@@ -23,12 +23,12 @@ const ROUNDING: f32 = 1.0 / 65_536.0;
 pub(super) struct LinkVector {
     pub(super) price: Lanes,
     /// The price before.
-    pub(super) at: Lanes,
+    pub(super) base_price: Lanes,
     pub(super) capacity: Lanes,
     /// The answer of the flows that stay, at the price before.
-    pub(super) stays: LinkResponses,
+    pub(super) incumbents: LinkResponses,
     /// The newcomers' answer in this sweep.
-    pub(super) new: LinkResponses,
+    pub(super) newcomers: LinkResponses,
     /// The rates that the flows have that are there now: those of the last iteration, and the newcomers'.
     load: Lanes,
     /// What rounding may have left out of that.
@@ -38,26 +38,26 @@ pub(super) struct LinkVector {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinkResponses {
     pub(super) load: Lanes,
-    pub(super) reaction: Lanes,
-    surplus: Lanes,
+    pub(super) neg_slope: Lanes,
+    elastic_excess: Lanes,
 }
 
 /// Links, numbered as they come.
 #[derive(Debug, Default)]
 pub(super) struct DirtyLinks {
-    groups: Vec<LinkVector>,
+    vectors: Vec<LinkVector>,
     links: usize,
     /// Not all flows are log flows.
-    has_surplus: bool,
+    has_elastic_excess: bool,
 }
 
 impl LinkResponse {
     fn elastic(&self) -> f32 {
-        (self.load + self.surplus).max(0.0)
+        (self.load + self.elastic_excess).max(0.0)
     }
 
     fn reacts(&self) -> bool {
-        self.elastic() > 0.0 && self.reaction > 0.0
+        self.elastic() > 0.0 && self.neg_slope > 0.0
     }
 }
 
@@ -65,8 +65,8 @@ impl LinkResponses {
     fn at(&self, lane: usize) -> LinkResponse {
         LinkResponse {
             load: self.load.0[lane],
-            reaction: self.reaction.0[lane],
-            surplus: self.surplus.0[lane],
+            neg_slope: self.neg_slope.0[lane],
+            elastic_excess: self.elastic_excess.0[lane],
         }
     }
 }
@@ -77,9 +77,9 @@ impl DirtyLinks {
     }
 
     pub(super) fn clear(&mut self) {
-        self.groups.clear();
+        self.vectors.clear();
         self.links = 0;
-        self.has_surplus = false;
+        self.has_elastic_excess = false;
     }
 
     /// Another link, with its price, its capacity and its sum in the last iteration.
@@ -87,43 +87,43 @@ impl DirtyLinks {
     pub(super) fn push(&mut self, price: f32, capacity: f32, sum: LinkResponse) {
         let lane = self.links % LANES;
         if lane == 0 {
-            self.groups.push(LinkVector::default());
+            self.vectors.push(LinkVector::default());
         }
-        let group = &mut self.groups[self.links / LANES];
-        group.price.0[lane] = price;
-        group.at.0[lane] = price;
-        group.capacity.0[lane] = capacity;
-        group.stays.load.0[lane] = sum.load;
-        group.load.0[lane] = sum.load;
-        group.rounding.0[lane] = sum.load * ROUNDING;
-        group.stays.reaction.0[lane] = sum.reaction;
-        group.stays.surplus.0[lane] = sum.surplus;
-        self.has_surplus |= sum.surplus != 0.0;
+        let vector = &mut self.vectors[self.links / LANES];
+        vector.price.0[lane] = price;
+        vector.base_price.0[lane] = price;
+        vector.capacity.0[lane] = capacity;
+        vector.incumbents.load.0[lane] = sum.load;
+        vector.load.0[lane] = sum.load;
+        vector.rounding.0[lane] = sum.load * ROUNDING;
+        vector.incumbents.neg_slope.0[lane] = sum.neg_slope;
+        vector.incumbents.elastic_excess.0[lane] = sum.elastic_excess;
+        self.has_elastic_excess |= sum.elastic_excess != 0.0;
         self.links += 1;
     }
 
     pub(super) fn set_capacity(&mut self, link: usize, capacity: f32) {
-        self.groups[link / LANES].capacity.0[link % LANES] = capacity;
+        self.vectors[link / LANES].capacity.0[link % LANES] = capacity;
     }
 
     #[inline]
     pub(super) fn price(&self, link: u32) -> f32 {
         let link = link as usize;
-        self.groups[link / LANES].price.0[link % LANES]
+        self.vectors[link / LANES].price.0[link % LANES]
     }
 
     /// Adds a rate to what the flows have, or takes one away.
     #[inline]
     pub(super) fn add_rate(&mut self, link: u32, rate: f32) {
-        self.groups[link as usize / LANES].load.0[link as usize % LANES] += rate;
+        self.vectors[link as usize / LANES].load.0[link as usize % LANES] += rate;
     }
 
     /// The factor by which rates have to be cut for a link to hold them, or could be raised.
-    pub(super) fn room(&self, link: u32) -> f32 {
-        let (group, lane) = (&self.groups[link as usize / LANES], link as usize % LANES);
-        let load = group.load.0[lane].max(0.0) + group.rounding.0[lane];
+    pub(super) fn norm_scale(&self, link: u32) -> f32 {
+        let (vector, lane) = (&self.vectors[link as usize / LANES], link as usize % LANES);
+        let load = vector.load.0[lane].max(0.0) + vector.rounding.0[lane];
         if load > 0.0 {
-            (group.capacity.0[lane] / load).min(IDLE_SCALE)
+            (vector.capacity.0[lane] / load).min(IDLE_SCALE)
         } else {
             IDLE_SCALE
         }
@@ -131,48 +131,48 @@ impl DirtyLinks {
 
     /// Takes a flow's answer out of those that stay. What rounding would leave below zero is zero.
     #[inline]
-    pub(super) fn leave(&mut self, link: u32, answer: LinkResponse) {
-        let (group, lane) = (link as usize / LANES, link as usize % LANES);
-        let stays = &mut self.groups[group].stays;
+    pub(super) fn remove_flow(&mut self, link: u32, answer: LinkResponse) {
+        let (vector, lane) = (link as usize / LANES, link as usize % LANES);
+        let stays = &mut self.vectors[vector].incumbents;
         let left = |list: &Lanes, taken: f32| (list.0[lane] - taken).max(0.0);
         stays.load.0[lane] = left(&stays.load, answer.load);
-        stays.reaction.0[lane] = left(&stays.reaction, answer.reaction);
-        if answer.surplus != 0.0 || stays.surplus.0[lane] != 0.0 {
-            let surplus = stays.surplus.0[lane] - answer.surplus;
-            stays.surplus.0[lane] = surplus.max(-stays.load.0[lane]);
-            self.has_surplus = true;
+        stays.neg_slope.0[lane] = left(&stays.neg_slope, answer.neg_slope);
+        if answer.elastic_excess != 0.0 || stays.elastic_excess.0[lane] != 0.0 {
+            let elastic_excess = stays.elastic_excess.0[lane] - answer.elastic_excess;
+            stays.elastic_excess.0[lane] = elastic_excess.max(-stays.load.0[lane]);
+            self.has_elastic_excess = true;
         }
     }
 
     /// Another sweep begins.
-    pub(super) fn forget_newcomers(&mut self) {
-        for group in &mut self.groups {
-            group.new = LinkResponses::default();
+    pub(super) fn clear_newcomers(&mut self) {
+        for vector in &mut self.vectors {
+            vector.newcomers = LinkResponses::default();
         }
     }
 
     /// Adds a newcomer's answer.
     #[inline]
-    pub(super) fn join(&mut self, link: u32, answer: LinkResponse) {
-        let (group, lane) = (link as usize / LANES, link as usize % LANES);
-        let new = &mut self.groups[group].new;
+    pub(super) fn add_flow(&mut self, link: u32, answer: LinkResponse) {
+        let (vector, lane) = (link as usize / LANES, link as usize % LANES);
+        let new = &mut self.vectors[vector].newcomers;
         new.load.0[lane] += answer.load;
-        new.reaction.0[lane] += answer.reaction;
-        if answer.surplus != 0.0 {
-            new.surplus.0[lane] += answer.surplus;
-            self.has_surplus = true;
+        new.neg_slope.0[lane] += answer.neg_slope;
+        if answer.elastic_excess != 0.0 {
+            new.elastic_excess.0[lane] += answer.elastic_excess;
+            self.has_elastic_excess = true;
         }
     }
 
     /// One step of all prices towards those at which the links are exactly full; or only of those of links
     /// with newcomers: where flows only ended, one step is exact for log flows.
-    pub(super) fn step(&mut self, kernels: Kernels, only_joined: bool) {
-        if self.has_surplus {
-            for group in &mut self.groups {
-                group.step_each(only_joined);
+    pub(super) fn step(&mut self, kernels: Kernels, only_newcomers: bool) {
+        if self.has_elastic_excess {
+            for vector in &mut self.vectors {
+                vector.step_each(only_newcomers);
             }
         } else {
-            kernels.step_touched(&mut self.groups, only_joined);
+            kernels.step_dirty_links(&mut self.vectors, only_newcomers);
         }
     }
 }
@@ -193,79 +193,83 @@ fn smaller(a: f32, b: f32) -> f32 {
 }
 
 impl LinkVector {
-    /// What [`solved`] does, for log flows, without branches.
+    /// What [`newton_step`] does, for log flows, without branches.
     #[inline(always)]
-    pub(super) fn step_log(&mut self, only_joined: bool) {
+    pub(super) fn step_log(&mut self, only_newcomers: bool) {
         for i in 0..LANES {
             let (price, capacity) = (self.price.0[i], self.capacity.0[i]);
-            let (load, reaction) = (self.stays.load.0[i], self.stays.reaction.0[i]);
-            let (new, new_reaction) = (self.new.load.0[i], self.new.reaction.0[i]);
-            let reacts = (load > 0.0) & (reaction > 0.0);
-            let mean = select(reacts, load, 1.0) / select(reacts, reaction, 1.0);
-            let moved = larger(mean + price - self.at.0[i], mean * LARGEST_FALL as f32);
+            let (load, neg_slope) = (self.incumbents.load.0[i], self.incumbents.neg_slope.0[i]);
+            let (new, new_neg_slope) = (self.newcomers.load.0[i], self.newcomers.neg_slope.0[i]);
+            let reacts = (load > 0.0) & (neg_slope > 0.0);
+            let mean = select(reacts, load, 1.0) / select(reacts, neg_slope, 1.0);
+            let moved = larger(
+                mean + price - self.base_price.0[i],
+                mean * LARGEST_FALL as f32,
+            );
             let inverse = moved.recip();
             let stays = load * mean * inverse;
-            let joins = (new > 0.0) & (new_reaction > 0.0);
-            let new_mean = select(joins, new, 1.0) / select(joins, new_reaction, 1.0);
+            let joins = (new > 0.0) & (new_neg_slope > 0.0);
+            let new_mean = select(joins, new, 1.0) / select(joins, new_neg_slope, 1.0);
             let felt = smaller(price + SHIFT as f32 * new_mean, new_mean);
             let sum = stays + new;
-            let reaction = stays * inverse + new / felt;
-            let solvable = (sum > 0.0) & (reaction > 0.0) & (capacity > 0.0);
-            let mean = select(solvable, sum, 1.0) / select(solvable, reaction, 1.0);
+            let neg_slope = stays * inverse + new / felt;
+            let solvable = (sum > 0.0) & (neg_slope > 0.0) & (capacity > 0.0);
+            let mean = select(solvable, sum, 1.0) / select(solvable, neg_slope, 1.0);
             let fill = sum / select(solvable, capacity, 1.0);
             let next = price + mean * (smaller(fill, LARGEST_GROWTH as f32) - 1.0);
             let next = larger(next, price * LARGEST_FALL as f32);
-            let moves = solvable & (!only_joined | (new > 0.0));
+            let moves = solvable & (!only_newcomers | (new > 0.0));
             self.price.0[i] = select(moves, next, price);
         }
     }
 
-    fn step_each(&mut self, only_joined: bool) {
+    fn step_each(&mut self, only_newcomers: bool) {
         for i in 0..LANES {
-            let new = self.new.at(i);
-            if !only_joined || new.load > 0.0 {
-                let (price, at) = (self.price.0[i], self.at.0[i]);
-                self.price.0[i] = solved(price, at, self.capacity.0[i], self.stays.at(i), new);
+            let new = self.newcomers.at(i);
+            if !only_newcomers || new.load > 0.0 {
+                let (price, at) = (self.price.0[i], self.base_price.0[i]);
+                self.price.0[i] =
+                    newton_step(price, at, self.capacity.0[i], self.incumbents.at(i), new);
             }
         }
     }
 }
 
 /// The answer at `price` of the flows that stay, whose answer at `at` is `sum`.
-fn moved(sum: LinkResponse, at: f32, price: f32) -> LinkResponse {
+fn shifted(sum: LinkResponse, at: f32, price: f32) -> LinkResponse {
     if price == at || !sum.reacts() {
         return sum;
     }
     let elastic = sum.elastic();
-    let mean = elastic / sum.reaction;
+    let mean = elastic / sum.neg_slope;
     let moved = (mean + price - at).max(mean * LARGEST_FALL as f32);
     let elasticity = f64::from(elastic) / f64::from(sum.load);
     let factor = power(f64::from(mean / moved), elasticity) as f32;
     LinkResponse {
         load: sum.load * factor,
-        reaction: elastic * factor / moved,
-        surplus: sum.surplus * factor,
+        neg_slope: elastic * factor / moved,
+        elastic_excess: sum.elastic_excess * factor,
     }
 }
 
 /// One step towards the price at which the link is exactly full. The flows that stay answer this
 /// link alone; the newcomers' answer is shared with the other links of their paths, which move too.
-fn solved(price: f32, at: f32, capacity: f32, stays: LinkResponse, new: LinkResponse) -> f32 {
-    let stays = moved(stays, at, price);
-    let mut new_reaction = new.reaction;
+fn newton_step(price: f32, at: f32, capacity: f32, stays: LinkResponse, new: LinkResponse) -> f32 {
+    let stays = shifted(stays, at, price);
+    let mut new_neg_slope = new.neg_slope;
     if new.reacts() {
-        let mean = new.elastic() / new.reaction;
-        new_reaction *= mean / (price + SHIFT as f32 * mean).min(mean);
+        let mean = new.elastic() / new.neg_slope;
+        new_neg_slope *= mean / (price + SHIFT as f32 * mean).min(mean);
     }
     let sum = LinkResponse {
         load: stays.load + new.load,
-        reaction: stays.reaction + new_reaction,
-        surplus: stays.surplus + new.surplus,
+        neg_slope: stays.neg_slope + new_neg_slope,
+        elastic_excess: stays.elastic_excess + new.elastic_excess,
     };
     if !sum.reacts() || capacity <= 0.0 {
         return price;
     }
-    let mean = sum.elastic() / sum.reaction;
+    let mean = sum.elastic() / sum.neg_slope;
     let exponent = f64::from(sum.load) / f64::from(sum.elastic());
     let factor = power(f64::from(sum.load / capacity), exponent) as f32;
     let next = price + mean * (factor.min(LARGEST_GROWTH as f32) - 1.0);
@@ -285,25 +289,25 @@ mod tests {
         for price in [0.0f32, 0.5, 2.0] {
             let mut links = DirtyLinks::default();
             for (i, load) in values.into_iter().enumerate() {
-                for reaction in [load / (price + 0.5), load / (price + 4.0)] {
+                for neg_slope in [load / (price + 0.5), load / (price + 4.0)] {
                     for (j, new) in values.into_iter().enumerate() {
                         let link = links.len();
-                        let surplus = 0.0;
+                        let elastic_excess = 0.0;
                         links.push(
                             price,
                             [10.0, 25.0, 0.0][(i + j) % 3],
                             LinkResponse {
                                 load,
-                                reaction,
-                                surplus,
+                                neg_slope,
+                                elastic_excess,
                             },
                         );
-                        links.join(
+                        links.add_flow(
                             link as u32,
                             LinkResponse {
                                 load: new,
-                                reaction: new / (price + 1.0),
-                                surplus,
+                                neg_slope: new / (price + 1.0),
+                                elastic_excess,
                             },
                         );
                     }
@@ -311,16 +315,16 @@ mod tests {
             }
             for simd in Simd::available() {
                 let mut links = DirtyLinks {
-                    groups: links.groups.clone(),
+                    vectors: links.vectors.clone(),
                     ..DirtyLinks::default()
                 };
-                for only_joined in [false, true, true] {
-                    let mut each = links.groups.clone();
-                    for group in &mut each {
-                        group.step_each(only_joined);
+                for only_newcomers in [false, true, true] {
+                    let mut each = links.vectors.clone();
+                    for vector in &mut each {
+                        vector.step_each(only_newcomers);
                     }
-                    links.step(Kernels::new(simd), only_joined);
-                    for (log, each) in links.groups.iter().zip(&each) {
+                    links.step(Kernels::new(simd), only_newcomers);
+                    for (log, each) in links.vectors.iter().zip(&each) {
                         for (log, each) in log.price.0.iter().zip(&each.price.0) {
                             let off = (log - each).abs();
                             assert!(off <= 1e-4 * each.abs(), "{log} for {each}, {simd:?}");

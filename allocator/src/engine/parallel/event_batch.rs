@@ -164,12 +164,12 @@ impl ParallelEngine {
                 let location = Location::Cell { block, cell };
                 self.directory.set_location(moved.state.flow, location);
             }
-            if let Some(answers) = &mut self.answers {
-                answers.never_came(flow);
+            if let Some(correction) = &mut self.correction {
+                correction.cancel_start(flow);
             }
         } else {
-            let answers = self.answers.as_mut();
-            if answers.is_some_and(|answers| answers.forget_known(flow)) {
+            let correction = self.correction.as_mut();
+            if correction.is_some_and(|correction| correction.forget_known(flow)) {
                 pending.queue_noted_remove(cell);
             } else {
                 pending.removes.push(cell);
@@ -202,10 +202,10 @@ impl ParallelEngine {
                 self.directory
                     .set_location(flow, Location::Cell { block, cell });
             }
-            if let Some(answers) = &mut self.answers {
+            if let Some(correction) = &mut self.correction {
                 let shape = self.shared.layout.flow_block_shape(index);
                 for left in &pending.removed {
-                    answers.left(&self.shared.layout, &shape, left);
+                    correction.note_removed(&self.shared.layout, &shape, left);
                 }
             }
             pending.removed.clear();
@@ -255,7 +255,7 @@ impl ParallelEngine {
             let Location::Scalar { worker, index } = self.directory.location(flow) else {
                 continue;
             };
-            let list = lock(&self.shared.loose[usize::from(worker)]);
+            let list = lock(&self.shared.scalar_flows[usize::from(worker)]);
             let of_flow = &list.flows[index as usize];
             let (links, cause) = (of_flow.links.clone(), of_flow.cause);
             let state = of_flow.state(path_capacity(&links, &self.capacities));
@@ -288,7 +288,7 @@ impl ParallelEngine {
 
     /// Takes a flow off the list of a worker.
     pub(super) fn remove_scalar(&mut self, worker: usize, index: usize) -> ScalarFlow {
-        let mut list = lock(&self.shared.loose[worker]);
+        let mut list = lock(&self.shared.scalar_flows[worker]);
         let old = list.flows.swap_remove(index);
         if let Some(moved) = list.flows.get(index) {
             let location = Location::Scalar {
@@ -297,8 +297,8 @@ impl ParallelEngine {
             };
             self.directory.set_location(moved.flow, location);
         }
-        self.shared.loose_count.fetch_sub(1, Ordering::Relaxed);
-        self.loose_by_cause[old.cause as usize] -= 1;
+        self.shared.scalar_count.fetch_sub(1, Ordering::Relaxed);
+        self.scalar_by_cause[old.cause as usize] -= 1;
         old
     }
 
@@ -306,7 +306,7 @@ impl ParallelEngine {
     pub(super) fn add_scalar(&mut self, flow: ScalarFlow) -> bool {
         let (number, cause) = (flow.flow, flow.cause);
         let worker = number as usize % self.shared.workers;
-        let mut list = lock(&self.shared.loose[worker]);
+        let mut list = lock(&self.shared.scalar_flows[worker]);
         if list.flows.len() >= MAX_SCALAR_PER_WORKER {
             drop(list);
             self.directory.remove(number);
@@ -322,8 +322,8 @@ impl ParallelEngine {
         if cause == Cause::NoRoom {
             self.overflow.push_back(number);
         }
-        self.loose_by_cause[cause as usize] += 1;
-        self.shared.loose_count.fetch_add(1, Ordering::Relaxed);
+        self.scalar_by_cause[cause as usize] += 1;
+        self.shared.scalar_count.fetch_add(1, Ordering::Relaxed);
         true
     }
 }

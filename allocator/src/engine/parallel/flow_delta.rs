@@ -33,7 +33,7 @@ pub(super) struct GeneralCurve {
     pub(super) limit: RateLimit,
 }
 
-/// The links of a flow: their codes, and once [`FlowDelta::find_places`] has looked them up, where they are among
+/// The links of a flow: their codes, and once [`FlowDelta::resolve_links`] has looked them up, where they are among
 /// those that events touch.
 pub(super) type PathLinks = ArrayVec<u32, MAX_PATH_LINKS>;
 
@@ -43,7 +43,7 @@ struct KnownFlow {
     /// Its place in the lists.
     place: u32,
     /// It is told its rate like one that starts.
-    tell: bool,
+    notify: bool,
 }
 
 /// A list of flows.
@@ -51,8 +51,8 @@ struct KnownFlow {
 pub(super) struct FlowDelta {
     /// Numbers, apart, for they are all that a search looks at.
     flows: Vec<u32>,
-    wants: Vec<(PathLinks, DemandCurve)>,
-    others: Vec<GeneralCurve>,
+    demand: Vec<(PathLinks, DemandCurve)>,
+    general: Vec<GeneralCurve>,
     /// What flows that go had in the last iteration's sums, in Gbit/s; nothing for those that come.
     rates: Vec<f32>,
     /// Flows that were there before, in another way: with another demand, or on another path. They are found however
@@ -74,7 +74,7 @@ impl FlowDelta {
         saturation_price: SaturationPrice,
     ) {
         self.flows.push(flow);
-        self.wants.push((
+        self.demand.push((
             links,
             DemandCurve::Log {
                 weight,
@@ -83,22 +83,22 @@ impl FlowDelta {
         ));
     }
 
-    pub(super) fn push_other(&mut self, flow: u32, links: PathLinks, other: GeneralCurve) {
+    pub(super) fn push_general(&mut self, flow: u32, links: PathLinks, curve: GeneralCurve) {
         self.flows.push(flow);
-        self.wants
-            .push((links, DemandCurve::General(self.others.len() as u32)));
-        self.others.push(other);
+        self.demand
+            .push((links, DemandCurve::General(self.general.len() as u32)));
+        self.general.push(curve);
     }
 
     /// The last one was there before.
-    pub(super) fn is_known(&mut self, flow: u32, tell: bool) {
+    pub(super) fn mark_known(&mut self, flow: u32, notify: bool) {
         let place = self.flows.len() as u32 - 1;
-        self.known.insert(flow, KnownFlow { place, tell });
+        self.known.insert(flow, KnownFlow { place, notify });
     }
 
     /// Whether a flow is told its rate before all others.
-    pub(super) fn is_told(&self, flow: u32) -> bool {
-        self.known.is_empty() || self.known.get(&flow).is_none_or(|known| known.tell)
+    pub(super) fn is_notified(&self, flow: u32) -> bool {
+        self.known.is_empty() || self.known.get(&flow).is_none_or(|known| known.notify)
     }
 
     /// Takes a flow that was there before off the list; returns whether it was on it.
@@ -115,7 +115,7 @@ impl FlowDelta {
 
     fn take(&mut self, place: usize) {
         self.flows.swap_remove(place);
-        self.wants.swap_remove(place);
+        self.demand.swap_remove(place);
         if let Some(moved) = self.flows.get(place)
             && let Some(known) = self.known.get_mut(moved)
         {
@@ -124,14 +124,14 @@ impl FlowDelta {
     }
 
     /// The next flow in order has, or had in the sums, this rate.
-    pub(super) fn had(&mut self, rate: f32) {
+    pub(super) fn push_rate(&mut self, rate: f32) {
         self.rates.push(rate);
     }
 
     /// Looks up where all links are that flows have codes for. At once, since events that come one by one
     /// would each wait for the cache lines where that stands.
-    pub(super) fn find_places(&mut self, mut place_of: impl FnMut(u32) -> u32) {
-        for link in self.wants.iter_mut().flat_map(|(links, _)| links) {
+    pub(super) fn resolve_links(&mut self, mut place_of: impl FnMut(u32) -> u32) {
+        for link in self.demand.iter_mut().flat_map(|(links, _)| links) {
             *link = place_of(*link);
         }
     }
@@ -162,31 +162,31 @@ impl FlowDelta {
 
     pub(super) fn clear(&mut self) {
         self.flows.clear();
-        self.wants.clear();
-        self.others.clear();
+        self.demand.clear();
+        self.general.clear();
         self.rates.clear();
         self.known.clear();
     }
 
     /// A flow: where its links are, and what it wants.
     pub(super) fn at(&self, index: usize) -> &(PathLinks, DemandCurve) {
-        &self.wants[index]
+        &self.demand[index]
     }
 
     /// Every flow: where its links are, and what it wants.
     pub(super) fn iter(&self) -> impl Iterator<Item = &(PathLinks, DemandCurve)> {
-        self.wants.iter()
+        self.demand.iter()
     }
 
     /// What a flow answers to a path price.
     #[inline]
     pub(super) fn answer(
         &self,
-        wants: &DemandCurve,
+        demand: &DemandCurve,
         classes: &ClassTable,
         price: f32,
     ) -> LinkResponse {
-        match *wants {
+        match *demand {
             DemandCurve::Log {
                 weight,
                 saturation_price,
@@ -205,12 +205,12 @@ impl FlowDelta {
                 }
                 LinkResponse {
                     load,
-                    reaction: elastic * inverse,
-                    surplus: elastic - load,
+                    neg_slope: elastic * inverse,
+                    elastic_excess: elastic - load,
                 }
             }
             DemandCurve::General(number) => {
-                let other = &self.others[number as usize];
+                let other = &self.general[number as usize];
                 let flow = FlowView {
                     path: &[],
                     utility: classes.utility(other.class),
@@ -220,8 +220,8 @@ impl FlowDelta {
                 let answer = flow.response_at(f64::from(price));
                 LinkResponse {
                     load: answer.rate as f32,
-                    reaction: answer.neg_slope as f32,
-                    surplus: (answer.elastic - answer.rate) as f32,
+                    neg_slope: answer.neg_slope as f32,
+                    elastic_excess: (answer.elastic - answer.rate) as f32,
                 }
             }
         }

@@ -6,7 +6,7 @@ use super::cell::{
 use super::directory::{Location, MAX_SCALAR_PER_WORKER};
 use super::flow_block::FlowBlock;
 use super::lanes::{CellIndex, FABRIC_SLOTS, HOST_SLOTS, LANES, TABLE_SLOTS};
-use super::layout::{Layout, LinkPlace, Role, copies_of, pod_index};
+use super::layout::{Layout, LinkPlace, Role, pod_index, replicas_of};
 use super::price_correction::StartKind;
 use super::rack_pair_rows::RackPairRows;
 use super::scalar_flows::{Cause, ScalarFlow};
@@ -80,7 +80,7 @@ impl ParallelEngine {
             }
             None => self.directory.insert(spec.key),
         };
-        self.answer_start(flow, &spec.links, &terms, StartKind::Newcomer);
+        self.note_start(flow, &spec.links, &terms, StartKind::Newcomer);
         self.place_flow(flow, &spec.links, &terms)
     }
 
@@ -99,7 +99,7 @@ impl ParallelEngine {
                 false
             }
             Location::Scalar { worker, index } => {
-                let mut list = lock(&self.shared.loose[usize::from(worker)]);
+                let mut list = lock(&self.shared.scalar_flows[usize::from(worker)]);
                 let of_flow = &mut list.flows[index as usize];
                 let of_rows = of_flow.cause == Cause::NoRoom && self.is_log(new.class);
                 let same_class = of_flow.class == new.class || of_rows;
@@ -116,10 +116,10 @@ impl ParallelEngine {
                     let capacity = path_capacity(links, &self.capacities);
                     of_flow.set_limit(&self.config.classes, capacity);
                     drop(list);
-                    if let Some(answers) = &mut self.answers {
-                        answers.leave_links(&self.shared.layout, &old);
+                    if let Some(correction) = &mut self.correction {
+                        correction.note_scalar_leaving(&self.shared.layout, &old);
                     }
-                    self.answer_start(flow, links, new, StartKind::Known { tell: grows });
+                    self.note_start(flow, links, new, StartKind::Known { notify: grows });
                 }
                 true
             }
@@ -147,10 +147,10 @@ impl ParallelEngine {
             coming.state.saturation_price = next.saturation_price;
             coming.state.notified = NEVER_NOTIFIED;
             drop(pending);
-            if let Some(answers) = &mut self.answers {
-                answers.never_came(flow);
+            if let Some(correction) = &mut self.correction {
+                correction.cancel_start(flow);
             }
-            self.answer_start(flow, links, new, StartKind::Known { tell: true });
+            self.note_start(flow, links, new, StartKind::Known { notify: true });
             return true;
         }
         let mut cells = lock(&self.shared.flow_blocks[block]);
@@ -169,10 +169,10 @@ impl ParallelEngine {
             cells.set_terms(cell, next.weight, next.demand, next.saturation_price);
             let shape = cells.shape();
             drop(cells);
-            if let Some(answers) = &mut self.answers {
-                answers.leave_cell(&self.shared.layout, &shape, &old);
+            if let Some(correction) = &mut self.correction {
+                correction.note_cell_leaving(&self.shared.layout, &shape, &old);
             }
-            self.answer_start(flow, links, new, StartKind::Known { tell: grows });
+            self.note_start(flow, links, new, StartKind::Known { notify: grows });
         }
         true
     }
@@ -218,7 +218,7 @@ impl ParallelEngine {
         };
         // On its new links, no sum has its rate.
         let terms = Terms { rate: 0.0, ..terms };
-        self.answer_start(flow, links, &terms, StartKind::Known { tell: true });
+        self.note_start(flow, links, &terms, StartKind::Known { notify: true });
         self.place_flow(flow, links, &terms)
     }
 
@@ -235,8 +235,8 @@ impl ParallelEngine {
             ends: cells.ends(cell),
             state: cells.state(cell),
         };
-        if let Some(answers) = &mut self.answers {
-            answers.leave_cell(&self.shared.layout, &cells.shape(), &leaves);
+        if let Some(correction) = &mut self.correction {
+            correction.note_cell_leaving(&self.shared.layout, &cells.shape(), &leaves);
         }
         drop(cells);
         lock(&self.shared.batches[usize::from(block)]).queue_noted_remove(cell);
@@ -268,9 +268,9 @@ impl ParallelEngine {
         write(&self.shared.link_blocks[place.link_block as usize])
             .set_capacity(place.index as usize, capacity);
         self.update_saturation_prices(place);
-        self.answer_capacity(link);
-        for loose in &self.shared.loose {
-            for flow in &mut lock(loose).flows {
+        self.note_capacity(link);
+        for scalar in &self.shared.scalar_flows {
+            for flow in &mut lock(scalar).flows {
                 if flow.path().contains(&link) {
                     let capacity = path_capacity(&flow.links, &self.capacities);
                     flow.set_limit(&self.config.classes, capacity);
@@ -394,7 +394,7 @@ impl ParallelEngine {
             cause = Cause::NoRoom;
         }
         let utility = self.config.classes.utility(terms.class);
-        let loose = ScalarFlow {
+        let scalar_flow = ScalarFlow {
             flow,
             class: terms.class,
             links: links.clone(),
@@ -405,7 +405,7 @@ impl ParallelEngine {
             notified: terms.notified,
             cause,
         };
-        if self.add_scalar(loose) {
+        if self.add_scalar(scalar_flow) {
             Ok(())
         } else {
             Err(EngineError::Full {
@@ -420,10 +420,10 @@ impl ParallelEngine {
             Location::Cell { block, cell } => {
                 let mut cells = lock(&self.shared.flow_blocks[usize::from(block)]);
                 let state = cells.state(cell);
-                if let Some(answers) = &mut self.answers {
+                if let Some(correction) = &mut self.correction {
                     let ends = cells.ends(cell);
                     let leaves = CellFlow { ends, state };
-                    answers.leave_cell(&self.shared.layout, &cells.shape(), &leaves);
+                    correction.note_cell_leaving(&self.shared.layout, &cells.shape(), &leaves);
                 }
                 cells.remove(cell);
                 drop(cells);
@@ -431,8 +431,8 @@ impl ParallelEngine {
             }
             Location::Scalar { worker, index } => {
                 let old = self.remove_scalar(usize::from(worker), index as usize);
-                if let Some(answers) = &mut self.answers {
-                    answers.leave_links(&self.shared.layout, &old);
+                if let Some(correction) = &mut self.correction {
+                    correction.note_scalar_leaving(&self.shared.layout, &old);
                 }
                 Terms {
                     class: old.class,
@@ -451,7 +451,7 @@ impl ParallelEngine {
             return;
         }
         let tables: Vec<usize> = std::iter::once(place.table())
-            .chain(self.copies_of(place))
+            .chain(self.replica_tables(place))
             .collect();
         let link_block = place.link_block as usize;
         for block in &self.shared.flow_blocks {
@@ -496,10 +496,10 @@ impl ParallelEngine {
     }
 
     /// The tables of the rack of a fabric link besides the first.
-    fn copies_of(&self, place: LinkPlace) -> Vec<usize> {
-        let copies = &self.shared.layout.shapes[place.link_block as usize].copies;
-        copies_of(copies, place.index)
-            .map(|copy| copy as usize / TABLE_SLOTS)
+    fn replica_tables(&self, place: LinkPlace) -> Vec<usize> {
+        let replicas = &self.shared.layout.shapes[place.link_block as usize].replicas;
+        replicas_of(replicas, place.index)
+            .map(|replica| replica as usize / TABLE_SLOTS)
             .collect()
     }
 }

@@ -81,7 +81,7 @@ impl ParallelEngine {
     /// Flows that rows hold; the others are worked on one by one.
     #[must_use]
     pub fn flows_in_rows(&self) -> usize {
-        self.directory.len() - self.shared.loose_count.load(Ordering::Relaxed) as usize
+        self.directory.len() - self.shared.scalar_count.load(Ordering::Relaxed) as usize
     }
 
     pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowInfo {
@@ -89,7 +89,7 @@ impl ParallelEngine {
             Location::Cell { block, cell } => (block, cell),
             Location::Scalar { worker, index } => {
                 let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
-                let list = lock(&self.shared.loose[usize::from(worker)]);
+                let list = lock(&self.shared.scalar_flows[usize::from(worker)]);
                 let flow = &list.flows[index as usize];
                 let price = |&link: &u32| {
                     let place = self.shared.layout.place(link);
@@ -101,7 +101,7 @@ impl ParallelEngine {
                     class: flow.class,
                     weight: flow.weight,
                     limit: flow.limit,
-                    rate: flow.fitting_rate(&self.shared.layout, &blocks),
+                    rate: flow.normalized_rate(&self.shared.layout, &blocks),
                 };
             }
         };
@@ -115,10 +115,10 @@ impl ParallelEngine {
             (block.ends(cell), block.state(cell))
         };
         let mut path = LinkPath::new();
-        let (mut room, mut path_price) = (f32::INFINITY, 0.0);
+        let (mut norm_scale, mut path_price) = (f32::INFINITY, 0.0);
         for (link_block, index) in slots_of(&self.shared.layout, &shape, &ends) {
             let block = read(&self.shared.link_blocks[link_block]);
-            room = room.min(block.room(index));
+            norm_scale = norm_scale.min(block.norm_scale(index));
             path_price += f64::from(block.price(index));
             path.push(links_of[link_block][index]);
         }
@@ -129,7 +129,7 @@ impl ParallelEngine {
             path,
             class: self.config.classes.log_class(),
             weight,
-            rate: f64::from(state.rate * room).min(demand),
+            rate: f64::from(state.rate * norm_scale).min(demand),
             path_price,
         }
     }

@@ -106,12 +106,12 @@ impl LinkPlaces {
 }
 
 /// The copies of a link, of all (copy, original) in order of the originals.
-pub(super) fn copies_of(copies: &[(u32, u32)], original: u32) -> impl Iterator<Item = u32> {
-    let first = copies.partition_point(|(_, of)| *of < original);
-    let of_link = copies[first..].iter();
+pub(super) fn replicas_of(replicas: &[(u32, u32)], original: u32) -> impl Iterator<Item = u32> {
+    let first = replicas.partition_point(|(_, of)| *of < original);
+    let of_link = replicas[first..].iter();
     of_link
         .take_while(move |(_, of)| *of == original)
-        .map(|(copy, _)| *copy)
+        .map(|(replica, _)| *replica)
 }
 
 /// What a LinkBlock is made of.
@@ -120,7 +120,7 @@ pub(super) struct LinkBlockShape {
     /// Tables, those without flows included.
     pub(super) tables: usize,
     /// (copy, original) of fabric links in further tables of a rack, in order of the originals.
-    pub(super) copies: Vec<(u32, u32)>,
+    pub(super) replicas: Vec<(u32, u32)>,
     /// The same in order of the copies.
     originals: Vec<(u32, u32)>,
     /// By table: the fabric slot that stands for no link, if there is room for one.
@@ -134,15 +134,15 @@ pub(super) struct LinkBlockShape {
 impl LinkBlockShape {
     /// The slot of a link that may be a copy's.
     pub(super) fn original(&self, index: usize) -> usize {
-        let of_copy = |&(copy, _): &(u32, u32)| copy as usize;
-        match self.originals.binary_search_by_key(&index, of_copy) {
+        let of_replica = |&(replica, _): &(u32, u32)| replica as usize;
+        match self.originals.binary_search_by_key(&index, of_replica) {
             Ok(found) => self.originals[found].1 as usize,
             Err(_) => index,
         }
     }
 
     fn bytes(&self) -> usize {
-        (self.copies.capacity() + self.originals.capacity()) * size_of::<(u32, u32)>()
+        (self.replicas.capacity() + self.originals.capacity()) * size_of::<(u32, u32)>()
             + self.empty_slot.capacity() * size_of::<Option<u8>>()
             + (self.pod_tables.capacity() + self.racks.capacity()) * size_of::<u32>()
     }
@@ -217,7 +217,7 @@ impl Layout {
                 } else {
                     blocks
                 };
-                layout.place_loose(index, of.first_block + side);
+                layout.place_scalar(index, of.first_block + side);
             }
         }
         Ok(layout)
@@ -227,7 +227,7 @@ impl Layout {
     #[must_use]
     pub fn unknown(links: usize) -> Self {
         let mut layout = Self::empty(links, 1);
-        (0..links).for_each(|link| layout.place_loose(link, 0));
+        (0..links).for_each(|link| layout.place_scalar(link, 0));
         layout
     }
 
@@ -385,7 +385,7 @@ impl Layout {
             let shape = &mut self.shapes[link_block as usize];
             for &table in &tables[of_rack] {
                 if table != first {
-                    shape.copies.push((slot(table), slot(first)));
+                    shape.replicas.push((slot(table), slot(first)));
                 }
                 if number == FABRIC_SLOTS - 1 {
                     shape.empty_slot[table as usize] = None;
@@ -393,9 +393,9 @@ impl Layout {
             }
         }
         for shape in &mut self.shapes {
-            let by_original = |&(copy, original): &(u32, u32)| (original, copy);
-            shape.copies.sort_unstable_by_key(by_original);
-            shape.originals.clone_from(&shape.copies);
+            let by_original = |&(replica, original): &(u32, u32)| (original, replica);
+            shape.replicas.sort_unstable_by_key(by_original);
+            shape.originals.clone_from(&shape.replicas);
             shape.originals.sort_unstable();
         }
         Fabric { tables, slots }
@@ -470,7 +470,7 @@ impl Layout {
     }
 
     /// Appends a link to the tables without flows of a LinkBlock.
-    fn place_loose(&mut self, link: usize, link_block: u32) {
+    fn place_scalar(&mut self, link: usize, link_block: u32) {
         let last = (0..link)
             .rev()
             .filter_map(|earlier| self.places.get(earlier))
@@ -581,8 +581,8 @@ pub(super) fn links_by_slot(layout: &Layout) -> Vec<Vec<u32>> {
         links[place.link_block as usize][place.index as usize] = link;
     }
     for (links, shape) in links.iter_mut().zip(&layout.shapes) {
-        for &(copy, original) in &shape.copies {
-            links[copy as usize] = links[original as usize];
+        for &(replica, original) in &shape.replicas {
+            links[replica as usize] = links[original as usize];
         }
     }
     links

@@ -1,10 +1,10 @@
 //! LinkBlocks: prices of the links that go up from a block of racks, or down to one.
 
 use super::lanes::{LANES, Lanes, LinkTable, TABLE_LANES, at, at_mut};
-use super::layout::{LinkBlockShape, copies_of};
+use super::layout::{LinkBlockShape, replicas_of};
 use super::price_update::{
-    FIRST_PRICE, IDLE_SCALE, LaneReports, LinkLanes, UpdateReport, UpdateRule, guard, guarded,
-    paper, smaller,
+    FIRST_PRICE, IDLE_SCALE, LaneReports, LinkLanes, UpdateReport, UpdateRule, ned_step, safeguard,
+    safeguarded_ned_step, smaller,
 };
 
 /// The largest reaction or load that one flow adds: sums of a million stay finite.
@@ -16,7 +16,7 @@ pub(super) struct LinkBlockCopy {
     /// Σ x.
     pub(super) load: Vec<LinkTable>,
     /// Σ −∂x/∂p.
-    pub(super) reaction: Vec<LinkTable>,
+    pub(super) neg_slope: Vec<LinkTable>,
     /// Σ e x, with e the elasticity of x in its price: what of the load reacts to prices. For log flows below their
     /// demand it is the load, so this takes no room until some flow has another one.
     pub(super) elastic: Vec<LinkTable>,
@@ -33,7 +33,7 @@ impl LinkBlockCopy {
         let zero = vec![[Lanes::default(); TABLE_LANES]; tables];
         Self {
             load: zero.clone(),
-            reaction: zero,
+            neg_slope: zero,
             elastic: Vec::new(),
             empty: true,
             stale: false,
@@ -75,7 +75,7 @@ impl LinkBlockCopy {
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.load.fill([Lanes::default(); TABLE_LANES]);
-            self.reaction.fill([Lanes::default(); TABLE_LANES]);
+            self.neg_slope.fill([Lanes::default(); TABLE_LANES]);
             if self.has_elastic {
                 self.elastic.fill([Lanes::default(); TABLE_LANES]);
             }
@@ -84,7 +84,7 @@ impl LinkBlockCopy {
 
     /// Bytes that they take.
     pub(super) fn bytes(&self) -> usize {
-        let tables = self.load.capacity() + self.reaction.capacity() + self.elastic.capacity();
+        let tables = self.load.capacity() + self.neg_slope.capacity() + self.elastic.capacity();
         tables * size_of::<LinkTable>()
     }
 
@@ -98,7 +98,7 @@ impl LinkBlockCopy {
         } else {
             load
         };
-        [load, of(&self.reaction), elastic]
+        [load, of(&self.neg_slope), elastic]
     }
 
     /// The elastic loads, where they are the loads themselves, too.
@@ -112,7 +112,7 @@ impl LinkBlockCopy {
     }
 
     /// Adds one flow on one link.
-    pub(super) fn add(&mut self, index: usize, load: f32, reaction: f32, elastic: f32) {
+    pub(super) fn add(&mut self, index: usize, load: f32, neg_slope: f32, elastic: f32) {
         debug_assert!(!self.stale);
         if elastic != load {
             self.split_elastic();
@@ -121,7 +121,7 @@ impl LinkBlockCopy {
         // `max` takes 0 where the other is no number.
         let sound = |value: f32| smaller(value.max(0.0), MOST_ADDED);
         *at_mut(self.load.as_flattened_mut(), index) += sound(load);
-        *at_mut(self.reaction.as_flattened_mut(), index) += sound(reaction);
+        *at_mut(self.neg_slope.as_flattened_mut(), index) += sound(neg_slope);
         if self.has_elastic {
             *at_mut(self.elastic.as_flattened_mut(), index) += sound(elastic);
         }
@@ -133,7 +133,7 @@ impl LinkBlockCopy {
 pub(super) struct LinkBlock {
     pub(super) prices: Vec<LinkTable>,
     /// Capacity over load.
-    pub(super) rooms: Vec<LinkTable>,
+    pub(super) norm_scales: Vec<LinkTable>,
     capacities: Vec<Lanes>,
     /// By register: whether it has a link.
     linked: Vec<bool>,
@@ -141,9 +141,9 @@ pub(super) struct LinkBlock {
     excess: Vec<Lanes>,
     /// Sums over the workers. Take no room while those can be added up on the way.
     load: Vec<Lanes>,
-    reaction: Vec<Lanes>,
+    neg_slope: Vec<Lanes>,
     elastic: Vec<Lanes>,
-    copies: Vec<(u32, u32)>,
+    replicas: Vec<(u32, u32)>,
 }
 
 impl LinkBlock {
@@ -152,27 +152,27 @@ impl LinkBlock {
         let lanes = |value: f32| vec![Lanes([value; LANES]); tables * TABLE_LANES];
         Self {
             prices: vec![[Lanes([FIRST_PRICE; LANES]); TABLE_LANES]; tables],
-            rooms: vec![[Lanes([IDLE_SCALE; LANES]); TABLE_LANES]; tables],
+            norm_scales: vec![[Lanes([IDLE_SCALE; LANES]); TABLE_LANES]; tables],
             capacities: lanes(0.0),
             linked: vec![false; tables * TABLE_LANES],
-            step: lanes(guard::FIRST_STEP * gamma),
+            step: lanes(safeguard::FIRST_STEP * gamma),
             excess: lanes(0.0),
             load: Vec::new(),
-            reaction: Vec::new(),
+            neg_slope: Vec::new(),
             elastic: Vec::new(),
-            copies: shape.copies.clone(),
+            replicas: shape.replicas.clone(),
         }
     }
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
-        let tables = self.prices.capacity() + self.rooms.capacity();
+        let tables = self.prices.capacity() + self.norm_scales.capacity();
         let lists = [
             &self.capacities,
             &self.step,
             &self.excess,
             &self.load,
-            &self.reaction,
+            &self.neg_slope,
             &self.elastic,
         ];
         let lanes: usize = lists.into_iter().map(Vec::capacity).sum();
@@ -191,8 +191,8 @@ impl LinkBlock {
 
     /// Sets the capacity of a link, in Gbit/s. Does not touch rooms: the next update does.
     pub(super) fn set_capacity(&mut self, index: usize, capacity: f32) {
-        let of_link = copies_of(&self.copies, index as u32);
-        for at in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
+        let of_link = replicas_of(&self.replicas, index as u32);
+        for at in std::iter::once(index).chain(of_link.map(|replica| replica as usize)) {
             *at_mut(&mut self.capacities, at) = capacity;
             self.linked[at / LANES] = true;
         }
@@ -206,23 +206,23 @@ impl LinkBlock {
     /// Sets the price of a link, and of its copies.
     #[inline]
     pub(super) fn set_price(&mut self, index: usize, price: f32) {
-        let of_link = copies_of(&self.copies, index as u32);
-        for index in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
+        let of_link = replicas_of(&self.replicas, index as u32);
+        for index in std::iter::once(index).chain(of_link.map(|replica| replica as usize)) {
             *at_mut(self.prices.as_flattened_mut(), index) = price;
         }
     }
 
     /// Sets the room of a link, and of its copies.
     #[inline]
-    pub(super) fn set_room(&mut self, index: usize, room: f32) {
-        let of_link = copies_of(&self.copies, index as u32);
-        for index in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
-            *at_mut(self.rooms.as_flattened_mut(), index) = room;
+    pub(super) fn set_norm_scale(&mut self, index: usize, norm_scale: f32) {
+        let of_link = replicas_of(&self.replicas, index as u32);
+        for index in std::iter::once(index).chain(of_link.map(|replica| replica as usize)) {
+            *at_mut(self.norm_scales.as_flattened_mut(), index) = norm_scale;
         }
     }
 
-    pub(super) fn room(&self, index: usize) -> f32 {
-        at(self.rooms.as_flattened(), index)
+    pub(super) fn norm_scale(&self, index: usize) -> f32 {
+        at(self.norm_scales.as_flattened(), index)
     }
 
     /// The price update, and the rooms for F-NORM, from the sums of every worker.
@@ -231,16 +231,16 @@ impl LinkBlock {
         rule: UpdateRule,
         contributions: &[&LinkBlockCopy],
     ) -> UpdateReport {
-        self.update_by(rule, contributions, guarded)
+        self.update_by(rule, contributions, safeguarded_ned_step)
     }
 
     /// The lists of links, if their sums are those of the workers, added up: most LinkBlocks need no more.
     pub(super) fn direct(&mut self) -> Option<LinkLanes<'_>> {
-        self.copies.is_empty().then(|| LinkLanes {
+        self.replicas.is_empty().then(|| LinkLanes {
             capacities: &self.capacities,
             linked: &self.linked,
             prices: self.prices.as_flattened_mut(),
-            rooms: self.rooms.as_flattened_mut(),
+            norm_scales: self.norm_scales.as_flattened_mut(),
             steps: &mut self.step,
             excesses: &mut self.excess,
         })
@@ -249,18 +249,18 @@ impl LinkBlock {
     /// Adds up the sums of all workers, and those of links and their copies.
     fn add_up(&mut self, contributions: &[&LinkBlockCopy]) {
         let lanes = self.capacities.len();
-        for list in [&mut self.load, &mut self.reaction, &mut self.elastic] {
+        for list in [&mut self.load, &mut self.neg_slope, &mut self.elastic] {
             list.clear();
             list.resize(lanes, Lanes::default());
         }
         for sums in contributions {
             add(&mut self.load, sums.load.as_flattened());
-            add(&mut self.reaction, sums.reaction.as_flattened());
+            add(&mut self.neg_slope, sums.neg_slope.as_flattened());
             add(&mut self.elastic, sums.elastic_loads().as_flattened());
         }
-        for &(copy, original) in &self.copies {
-            for list in [&mut self.load, &mut self.reaction, &mut self.elastic] {
-                let part = std::mem::take(at_mut(list, copy as usize));
+        for &(replica, original) in &self.replicas {
+            for list in [&mut self.load, &mut self.neg_slope, &mut self.elastic] {
+                let part = std::mem::take(at_mut(list, replica as usize));
                 *at_mut(list, original as usize) += part;
             }
         }
@@ -281,22 +281,22 @@ impl LinkBlock {
         };
         let has_elastic = contributions.iter().any(|sums| sums.has_elastic);
         // Most LinkBlocks need no more than the sums themselves, added up on the way.
-        let direct = self.copies.is_empty();
+        let direct = self.replicas.is_empty();
         if !direct {
             self.add_up(contributions);
         }
         let mut found = UpdateReport::NOTHING;
-        let (prices, rooms) = (
+        let (prices, norm_scales) = (
             self.prices.as_flattened_mut(),
-            self.rooms.as_flattened_mut(),
+            self.norm_scales.as_flattened_mut(),
         );
         for i in 0..lanes {
             let added = if direct {
                 let mut load = first.load.as_flattened()[i];
-                let mut reaction = first.reaction.as_flattened()[i];
+                let mut neg_slope = first.neg_slope.as_flattened()[i];
                 for sums in rest {
                     plus(&mut load, &sums.load.as_flattened()[i]);
-                    plus(&mut reaction, &sums.reaction.as_flattened()[i]);
+                    plus(&mut neg_slope, &sums.neg_slope.as_flattened()[i]);
                 }
                 let mut elastic = load;
                 if has_elastic {
@@ -305,37 +305,37 @@ impl LinkBlock {
                         plus(&mut elastic, &sums.elastic_loads().as_flattened()[i]);
                     }
                 }
-                [load, reaction, elastic]
+                [load, neg_slope, elastic]
             } else {
-                [self.load[i], self.reaction[i], self.elastic[i]]
+                [self.load[i], self.neg_slope[i], self.elastic[i]]
             };
             let sums = [&added[0], &added[1], &added[2]];
-            if rule.guarded {
+            if rule.safeguarded {
                 step(
                     rule.gamma,
                     &self.capacities[i],
                     sums,
                     [
                         &mut prices[i],
-                        &mut rooms[i],
+                        &mut norm_scales[i],
                         &mut self.step[i],
                         &mut self.excess[i],
                     ],
                     &mut found,
                 );
             } else {
-                paper(
+                ned_step(
                     rule.gamma,
                     &self.capacities[i],
                     sums,
-                    [&mut prices[i], &mut rooms[i]],
+                    [&mut prices[i], &mut norm_scales[i]],
                     &mut found,
                 );
             }
         }
-        for &(copy, original) in &self.copies {
-            *at_mut(prices, copy as usize) = at(prices, original as usize);
-            *at_mut(rooms, copy as usize) = at(rooms, original as usize);
+        for &(replica, original) in &self.replicas {
+            *at_mut(prices, replica as usize) = at(prices, original as usize);
+            *at_mut(norm_scales, replica as usize) = at(norm_scales, original as usize);
         }
         UpdateReport::of(&found)
     }

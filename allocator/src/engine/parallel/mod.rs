@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | [`ParallelEngine`]: events in, iterations, rates out |
 //! | `flows` | starts, ends, reroutes, capacities: where a flow goes, and what it takes to move it |
-//! | `answers`, `noted`, `touched` | prices that answer events, before the iteration |
+//! | `correction`, `noted`, `touched` | prices that answer events, before the iteration |
 //! | `sizing` | how many blocks and workers suit a topology and a machine |
 //! | `layout` | which LinkBlock, table and slot each link of a topology is |
 //! | `rows` | one side of a FlowBlock, so laid out that links need no gathers and sums no scatters |
@@ -178,15 +178,15 @@ pub struct ParallelEngine {
     /// [`FLOWS_PER_COMPACTION`], or what a test says.
     flows_per_compaction: usize,
     /// What the prices have to answer, under the guarded rule.
-    answers: Option<PriceCorrection>,
+    correction: Option<PriceCorrection>,
     /// What they have answered since the last iteration.
-    answered: Option<Corrected>,
+    corrected: Option<Corrected>,
     /// Flows that rows had no room for, in the order in which they are tried again; some have gone since.
     overflow: VecDeque<u32>,
     /// A buffer.
     first_rate_buffer: Vec<(u32, f32)>,
     /// Flows that no row holds, by [`Cause`](scalar_flows::Cause).
-    loose_by_cause: [usize; CAUSES],
+    scalar_by_cause: [usize; CAUSES],
     /// Prices that were no number and started anew.
     price_resets: u64,
 }
@@ -268,15 +268,15 @@ impl ParallelEngine {
         let threads = (1..options.workers)
             .map(|index| start_worker(&shared, index, options.cores.get(index).copied()))
             .collect();
-        let answers =
+        let correction =
             (config.step_rule == StepRule::Guarded).then(|| PriceCorrection::new(&shared.layout));
         Ok(Self {
             directory: FlowDirectory::new(config.max_flows),
-            answers,
-            answered: None,
+            correction,
+            corrected: None,
             first_rate_buffer: Vec::new(),
             overflow: VecDeque::new(),
-            loose_by_cause: [0; CAUSES],
+            scalar_by_cause: [0; CAUSES],
             price_resets: 0,
             config,
             options,
@@ -514,7 +514,7 @@ impl RateEngine for ParallelEngine {
             return self.report(&report);
         }
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
-        let placed = self.answered.is_some();
+        let placed = self.corrected.is_some();
         if !placed {
             if self.changed {
                 self.idle_compactions = 0;
@@ -524,20 +524,20 @@ impl RateEngine for ParallelEngine {
             self.update_rows();
         }
         self.retry_overflow();
-        self.phases.packing += clock.lap();
+        self.phases.compaction += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
-        let answered = self.settle_answers(prompt && self.walks_once(), None);
-        let answered = answered.and(self.answered.take());
-        self.phases.answers += clock.lap();
+        let corrected = self.correct_prices(prompt && self.walks_once(), None);
+        let corrected = corrected.and(self.corrected.take());
+        self.phases.price_correction += clock.lap();
         let was_busy = std::mem::replace(&mut self.busy, prompt);
         self.flows_since_compaction = self
             .flows_since_compaction
             .saturating_add(self.directory.len());
-        if answered == Corrected::Prices {
+        if corrected == Corrected::Prices {
             // The links next to those that events touched answer before rates are notified.
             self.run(Pass::PricesOnly);
         }
-        let prompt = prompt && answered != Corrected::Rates;
+        let prompt = prompt && corrected != Corrected::Rates;
         let report = self.run(if prompt {
             Pass::UpdateThenNormalize
         } else {
@@ -567,15 +567,15 @@ impl RateEngine for ParallelEngine {
         self.report(&report)
     }
 
-    fn answer_starts(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
+    fn first_rates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
         if !self.changed {
             return;
         }
         let mut notified = std::mem::take(&mut self.first_rate_buffer);
         self.update_rows();
-        let mut tell = |flow, rate| notified.push((flow, rate));
-        let answered = self.settle_answers(self.walks_once(), Some(&mut tell));
-        self.answered = Some(answered.and(self.answered.take()));
+        let mut notify = |flow, rate| notified.push((flow, rate));
+        let corrected = self.correct_prices(self.walks_once(), Some(&mut notify));
+        self.corrected = Some(corrected.and(self.corrected.take()));
         for (flow, rate) in notified.drain(..) {
             sink(RateUpdate {
                 key: self.directory.key(flow),
@@ -627,11 +627,11 @@ impl RateEngine for ParallelEngine {
     }
 
     fn exceptions(&self) -> Exceptions {
-        let [utility, path, room] = self.loose_by_cause;
+        let [utility, path, no_room] = self.scalar_by_cause;
         Exceptions {
             flows_of_other_utilities: utility,
             flows_on_other_paths: path,
-            flows_without_room: room,
+            flows_without_room: no_room,
             price_resets: self.price_resets,
         }
     }
@@ -678,7 +678,7 @@ fn share(
     for (place, &capacity) in layout.places().zip(capacities) {
         links[place.link_block as usize].set_capacity(place.index as usize, capacity);
     }
-    let sums: Vec<LinkBlockCopy> = layout
+    let copies: Vec<LinkBlockCopy> = layout
         .shapes
         .iter()
         .map(|shape| LinkBlockCopy::new(shape.tables))
@@ -696,24 +696,24 @@ fn share(
         classes: config.classes.clone(),
         rule: UpdateRule {
             gamma,
-            guarded: config.step_rule == StepRule::Guarded,
+            safeguarded: config.step_rule == StepRule::Guarded,
         },
         threshold: config.threshold as f32,
         far_flows: worker::FLOWS_BEYOND_CACHE,
         kernels: Kernels::new(options.simd),
         flow_blocks,
         link_blocks: links.into_iter().map(RwLock::new).collect(),
-        sums: (0..options.workers)
-            .map(|_| RwLock::new(sums.clone()))
+        copies: (0..options.workers)
+            .map(|_| RwLock::new(copies.clone()))
             .collect(),
         batches: (0..layout.flow_blocks())
             .map(|_| Mutex::new(EventBatch::default()))
             .collect(),
-        loose: (0..options.workers).map(each).collect(),
+        scalar_flows: (0..options.workers).map(each).collect(),
         outboxes: (0..options.workers)
             .map(|_| Mutex::new(Outbox::default()))
             .collect(),
-        loose_count: AtomicU64::new(0),
+        scalar_count: AtomicU64::new(0),
         barrier: Barrier::new(options.workers, cores_of(options)),
         plan: AtomicU8::new(0),
         timed: AtomicBool::new(false),

@@ -8,20 +8,20 @@ pub struct PhaseNanos {
     /// Rates of the last iteration normalised and notified, new rates, their sums.
     pub rate_update: u64,
     /// Waiting for the sums of the others.
-    pub aggregation: u64,
+    pub aggregation_wait: u64,
     /// Adding the sums of all workers up, and updating prices.
     pub price_update: u64,
     /// Waiting for the prices of the others.
-    pub distribution: u64,
+    pub distribution_wait: u64,
     /// The second walk of iterations that follow an event.
     pub normalization: u64,
     /// Taking flows out of rows and into others, moving them together and putting rows in order, before the
     /// iteration.
-    pub packing: u64,
+    pub compaction: u64,
     /// What of that flows that start and end take.
-    pub settling: u64,
+    pub row_updates: u64,
     /// Prices that answer events, before the iteration.
-    pub answers: u64,
+    pub price_correction: u64,
     /// The pass of the optimiser between those and the iteration, all its parts.
     pub extra_pass: u64,
 }
@@ -29,11 +29,11 @@ pub struct PhaseNanos {
 impl PhaseNanos {
     pub(super) fn add(&mut self, times: &PhaseTimes) {
         self.rate_update += times.rates_ns;
-        self.aggregation += times.aggregation_ns;
+        self.aggregation_wait += times.aggregation_wait_ns;
         self.price_update += times.prices_ns;
-        self.distribution += times.distribution_ns;
+        self.distribution_wait += times.distribution_wait_ns;
         self.normalization += times.normalization_ns;
-        self.settling += times.settling_ns;
+        self.row_updates += times.row_updates_ns;
     }
 
     /// What was added since it was `before`.
@@ -41,13 +41,13 @@ impl PhaseNanos {
     pub fn since(&self, before: Self) -> Self {
         Self {
             rate_update: self.rate_update - before.rate_update,
-            aggregation: self.aggregation - before.aggregation,
+            aggregation_wait: self.aggregation_wait - before.aggregation_wait,
             price_update: self.price_update - before.price_update,
-            distribution: self.distribution - before.distribution,
+            distribution_wait: self.distribution_wait - before.distribution_wait,
             normalization: self.normalization - before.normalization,
-            packing: self.packing - before.packing,
-            settling: self.settling - before.settling,
-            answers: self.answers - before.answers,
+            compaction: self.compaction - before.compaction,
+            row_updates: self.row_updates - before.row_updates,
+            price_correction: self.price_correction - before.price_correction,
             extra_pass: self.extra_pass - before.extra_pass,
         }
     }
@@ -55,9 +55,9 @@ impl PhaseNanos {
     /// Times of a pass whose rates nobody is told.
     pub(super) fn add_extra_pass(&mut self, times: &PhaseTimes) {
         self.extra_pass += times.rates_ns
-            + times.aggregation_ns
+            + times.aggregation_wait_ns
             + times.prices_ns
-            + times.distribution_ns
+            + times.distribution_wait_ns
             + times.normalization_ns;
     }
 }
@@ -66,11 +66,11 @@ impl PhaseNanos {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PhaseTimes {
     pub(super) rates_ns: u64,
-    pub(super) aggregation_ns: u64,
+    pub(super) aggregation_wait_ns: u64,
     pub(super) prices_ns: u64,
-    pub(super) distribution_ns: u64,
+    pub(super) distribution_wait_ns: u64,
     pub(super) normalization_ns: u64,
-    pub(super) settling_ns: u64,
+    pub(super) row_updates_ns: u64,
 }
 
 /// Laps, if anybody wants to know.

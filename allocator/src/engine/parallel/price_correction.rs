@@ -15,7 +15,7 @@ use super::dirty_links::{DirtyLinks, LinkResponse};
 use super::flow_delta::{FlowDelta, GeneralCurve, PathLinks};
 use super::flows::Terms;
 use super::lanes::TABLE_SLOTS;
-use super::layout::{FlowBlockShape, Layout, LinkBlockShape, LinkPlace, copies_of, slots_of};
+use super::layout::{FlowBlockShape, Layout, LinkBlockShape, LinkPlace, replicas_of, slots_of};
 use super::link_block::LinkBlockCopy;
 use super::price_update::MOST_PRICE;
 use super::scalar_flows::ScalarFlow;
@@ -38,10 +38,10 @@ const NONE: u32 = u32::MAX;
 pub(super) enum StartKind {
     /// One that was not there before.
     Newcomer,
-    /// One that was, with another demand or on another path; if `tell`, it is told its rate like a newcomer.
+    /// One that was, with another demand or on another path; if `notify`, it is told its rate like a newcomer.
     Known {
         /// See above.
-        tell: bool,
+        notify: bool,
     },
 }
 
@@ -118,7 +118,7 @@ impl DirtyLinkIndex {
 
     /// Where a link is among those that events touch, which it is from now on.
     #[inline]
-    fn touch(&mut self, code: u32) -> u32 {
+    fn mark(&mut self, code: u32) -> u32 {
         let (link_block, slot) = self.split(code);
         let place = &mut self.places[self.firsts[link_block] as usize + slot];
         if *place == NONE {
@@ -141,7 +141,7 @@ impl DirtyLinkIndex {
 pub(super) struct PriceCorrection {
     links: DirtyLinkIndex,
     /// What they have, as far as it was fetched.
-    touched: DirtyLinks,
+    dirty: DirtyLinks,
     newcomers: FlowDelta,
     leavers: FlowDelta,
     /// There were too many events.
@@ -152,7 +152,7 @@ impl PriceCorrection {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
             links: DirtyLinkIndex::new(layout),
-            touched: DirtyLinks::default(),
+            dirty: DirtyLinks::default(),
             newcomers: FlowDelta::default(),
             leavers: FlowDelta::default(),
             overrun: false,
@@ -165,7 +165,7 @@ impl PriceCorrection {
     }
 
     /// A flow is about to leave its cell.
-    pub(super) fn leave_cell(
+    pub(super) fn note_cell_leaving(
         &mut self,
         layout: &Layout,
         shape: &FlowBlockShape,
@@ -173,12 +173,17 @@ impl PriceCorrection {
     ) {
         let state = &leaves.state;
         if !self.overrun && !self.was_new(state.flow, state.notified == NEVER_NOTIFIED) {
-            self.left(layout, shape, leaves);
+            self.note_removed(layout, shape, leaves);
         }
     }
 
     /// A flow has left its cell that was there in the last iteration.
-    pub(super) fn left(&mut self, layout: &Layout, shape: &FlowBlockShape, left: &CellFlow) {
+    pub(super) fn note_removed(
+        &mut self,
+        layout: &Layout,
+        shape: &FlowBlockShape,
+        left: &CellFlow,
+    ) {
         if self.overrun {
             return;
         }
@@ -190,28 +195,28 @@ impl PriceCorrection {
         }
         self.leavers
             .push(state.flow, places, state.weight, state.saturation_price);
-        self.leavers.had(state.rate);
+        self.leavers.push_rate(state.rate);
     }
 
     /// A flow that no row holds is about to leave its path.
-    pub(super) fn leave_links(&mut self, layout: &Layout, flow: &ScalarFlow) {
+    pub(super) fn note_scalar_leaving(&mut self, layout: &Layout, flow: &ScalarFlow) {
         if self.overrun || self.was_new(flow.flow, flow.notified == f64::from(NEVER_NOTIFIED)) {
             return;
         }
         let links = flow.links.iter();
         let places = links.map(|&link| self.links.code_at(layout.place(link)));
         let places = places.collect();
-        let other = GeneralCurve {
+        let curve = GeneralCurve {
             class: flow.class,
             weight: flow.weight,
             limit: flow.limit,
         };
-        self.leavers.push_other(flow.flow, places, other);
-        self.leavers.had(flow.rate as f32);
+        self.leavers.push_general(flow.flow, places, curve);
+        self.leavers.push_rate(flow.rate as f32);
     }
 
     /// A flow that was about to start has ended.
-    pub(super) fn never_came(&mut self, flow: u32) {
+    pub(super) fn cancel_start(&mut self, flow: u32) {
         self.newcomers.forget(flow);
     }
 
@@ -232,7 +237,7 @@ impl PriceCorrection {
 
     fn forget(&mut self) {
         self.links.clear();
-        self.touched.clear();
+        self.dirty.clear();
         self.newcomers.clear();
         self.leavers.clear();
     }
@@ -244,7 +249,7 @@ impl PriceCorrection {
     /// Gives the room of the lists of events back, after so many that it is not needed again soon.
     fn shrink(&mut self) {
         self.links.codes = Vec::new();
-        self.touched = DirtyLinks::default();
+        self.dirty = DirtyLinks::default();
         self.newcomers = FlowDelta::default();
         self.leavers = FlowDelta::default();
     }
@@ -252,41 +257,41 @@ impl PriceCorrection {
     /// Fetches what the links have that were touched since the last time.
     fn fetch(&mut self, shared: &ParallelState) {
         let link_blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
-        let sums: Vec<_> = shared.sums.iter().map(read).collect();
-        for &code in &self.links.codes[self.touched.len()..] {
+        let copies: Vec<_> = shared.copies.iter().map(read).collect();
+        for &code in &self.links.codes[self.dirty.len()..] {
             let (link_block, slot) = self.links.split(code);
             let links = &link_blocks[link_block];
-            let sum = sum_of(shared, &sums, link_block, slot);
-            self.touched
+            let sum = link_response(shared, &copies, link_block, slot);
+            self.dirty
                 .push(links.price(slot), links.capacity(slot), sum);
         }
     }
 
     /// Takes the flows that left out of the sums.
-    fn take_leavers_out(&mut self, shared: &ParallelState, classes: &ClassTable) {
-        self.leavers.find_places(|code| self.links.touch(code));
+    fn subtract_leavers(&mut self, shared: &ParallelState, classes: &ClassTable) {
+        self.leavers.resolve_links(|code| self.links.mark(code));
         self.fetch(shared);
         for ((links, wants), &rate) in self.leavers.iter().zip(self.leavers.rates()) {
-            let price = links.iter().map(|&link| self.touched.price(link)).sum();
+            let price = links.iter().map(|&link| self.dirty.price(link)).sum();
             let answer = self.leavers.answer(wants, classes, price);
             for &link in links {
-                self.touched.leave(link, answer);
-                self.touched.add_rate(link, -rate);
+                self.dirty.remove_flow(link, answer);
+                self.dirty.add_rate(link, -rate);
             }
         }
         self.leavers.clear();
     }
 
     /// Finds the rates that the prices suggest for newcomers, and adds these to the links' loads.
-    fn find_rates(&mut self, classes: &ClassTable) {
+    fn compute_first_rates(&mut self, classes: &ClassTable) {
         for index in 0..self.newcomers.len() {
             let (links, wants) = self.newcomers.at(index);
-            let price = links.iter().map(|&link| self.touched.price(link)).sum();
+            let price = links.iter().map(|&link| self.dirty.price(link)).sum();
             let rate = self.newcomers.answer(wants, classes, price).load;
             for &link in links {
-                self.touched.add_rate(link, rate);
+                self.dirty.add_rate(link, rate);
             }
-            self.newcomers.had(rate);
+            self.newcomers.push_rate(rate);
         }
     }
 
@@ -300,7 +305,7 @@ impl PriceCorrection {
                     lock(&shared.batches[usize::from(block)]).queue_first_rate(cell, flow, rate);
                 }
                 Location::Scalar { worker, index } => {
-                    let mut list = lock(&shared.loose[usize::from(worker)]);
+                    let mut list = lock(&shared.scalar_flows[usize::from(worker)]);
                     let of_home = list.flows.get_mut(index as usize);
                     if let Some(own) = of_home.filter(|other| other.flow == flow) {
                         own.rate = f64::from(rate);
@@ -311,81 +316,85 @@ impl PriceCorrection {
     }
 
     /// Newcomers with their rates, cut to what the links have room for once all flows answer the prices.
-    fn first_rates(&self) -> impl Iterator<Item = (u32, f32)> + '_ {
+    fn normalized_first_rates(&self) -> impl Iterator<Item = (u32, f32)> + '_ {
         let flows = self.newcomers.flows().iter().zip(self.newcomers.rates());
         flows
             .zip(self.newcomers.iter())
-            .filter(|((flow, _), _)| self.newcomers.is_told(**flow))
+            .filter(|((flow, _), _)| self.newcomers.is_notified(**flow))
             .map(|((&flow, &rate), (links, _))| {
-                let rooms = links.iter().map(|&link| self.touched.room(link));
-                (flow, rate * rooms.fold(1.0, f32::min))
+                let norm_scales = links.iter().map(|&link| self.dirty.norm_scale(link));
+                (flow, rate * norm_scales.fold(1.0, f32::min))
             })
     }
 
     /// Moves the prices of the touched links.
     fn sweep(&mut self, shared: &ParallelState, classes: &ClassTable) {
-        self.newcomers.find_places(|code| self.links.touch(code));
+        self.newcomers.resolve_links(|code| self.links.mark(code));
         self.fetch(shared);
         for sweep in 0..SWEEPS {
             if sweep > 0 && self.newcomers.len() == 0 {
                 break;
             }
-            self.touched.forget_newcomers();
+            self.dirty.clear_newcomers();
             for (links, wants) in self.newcomers.iter() {
-                let price = links.iter().map(|&link| self.touched.price(link)).sum();
+                let price = links.iter().map(|&link| self.dirty.price(link)).sum();
                 let answer = self.newcomers.answer(wants, classes, price);
                 for &link in links {
-                    self.touched.join(link, answer);
+                    self.dirty.add_flow(link, answer);
                 }
             }
-            self.touched.step(shared.kernels, sweep > 0);
+            self.dirty.step(shared.kernels, sweep > 0);
         }
     }
 }
 
 /// A link's answer in the last iteration, over all workers.
-fn sum_of(
+fn link_response(
     shared: &ParallelState,
-    sums: &[RwLockReadGuard<'_, Vec<LinkBlockCopy>>],
+    copies: &[RwLockReadGuard<'_, Vec<LinkBlockCopy>>],
     link_block: usize,
     slot: usize,
 ) -> LinkResponse {
     let mut sum = LinkResponse::default();
     let mut add = |slot: usize| {
-        for worker in sums {
-            let [load, reaction, elastic] = worker[link_block].at(slot);
+        for worker in copies {
+            let [load, neg_slope, elastic] = worker[link_block].at(slot);
             sum.load += load;
-            sum.reaction += reaction;
-            sum.surplus += elastic - load;
+            sum.neg_slope += neg_slope;
+            sum.elastic_excess += elastic - load;
         }
     };
     add(slot);
-    let copies = &shared.layout.shapes[link_block].copies;
-    if !copies.is_empty() {
-        copies_of(copies, slot as u32).for_each(|copy| add(copy as usize));
+    let replicas = &shared.layout.shapes[link_block].replicas;
+    if !replicas.is_empty() {
+        replicas_of(replicas, slot as u32).for_each(|replica| add(replica as usize));
     }
     sum
 }
 
 impl ParallelEngine {
     /// A flow is about to start, or to come back in another way.
-    pub(super) fn answer_start(
+    pub(super) fn note_start(
         &mut self,
         flow: u32,
         links: &LinkPath,
         terms: &Terms,
         start: StartKind,
     ) {
-        let Some(answers) = self.answers.as_mut().filter(|answers| !answers.overrun) else {
+        let Some(correction) = self
+            .correction
+            .as_mut()
+            .filter(|correction| !correction.overrun)
+        else {
             return;
         };
-        if answers.leavers.len() >= MOST_LEAVERS {
-            answers.take_leavers_out(&self.shared, &self.config.classes);
+        if correction.leavers.len() >= MOST_LEAVERS {
+            correction.subtract_leavers(&self.shared, &self.config.classes);
         }
-        if answers.newcomers.len() >= MOST_NEWCOMERS {
-            answers.forget();
-            answers.shrink();
-            answers.overrun = true;
+        if correction.newcomers.len() >= MOST_NEWCOMERS {
+            correction.forget();
+            correction.shrink();
+            correction.overrun = true;
             return;
         }
         let classes = &self.config.classes;
@@ -393,84 +402,88 @@ impl ParallelEngine {
         let layout = &self.shared.layout;
         let places = links
             .iter()
-            .map(|&link| answers.links.code_at(layout.place(link)));
+            .map(|&link| correction.links.code_at(layout.place(link)));
         let places = places.collect();
         let utility = classes.utility(terms.class);
         if matches!(utility, UtilityKind::Log) {
             let saturation_price = SaturationPrice::new(terms.weight, terms.demand, capacity);
-            answers
+            correction
                 .newcomers
                 .push(flow, places, terms.weight as f32, saturation_price);
         } else {
-            let other = GeneralCurve {
+            let curve = GeneralCurve {
                 class: terms.class,
                 weight: terms.weight,
                 limit: RateLimit::new(utility, terms.weight, terms.demand, capacity),
             };
-            answers.newcomers.push_other(flow, places, other);
+            correction.newcomers.push_general(flow, places, curve);
         }
-        if let StartKind::Known { tell } = start {
-            answers.newcomers.is_known(flow, tell);
+        if let StartKind::Known { notify } = start {
+            correction.newcomers.mark_known(flow, notify);
         }
     }
 
     /// A link has another capacity.
-    pub(super) fn answer_capacity(&mut self, link: u32) {
-        if let Some(answers) = self.answers.as_mut().filter(|answers| !answers.overrun) {
-            let code = answers.links.code_at(self.shared.layout.place(link));
-            let place = answers.links.touch(code) as usize;
-            if place < answers.touched.len() {
+    pub(super) fn note_capacity(&mut self, link: u32) {
+        if let Some(correction) = self
+            .correction
+            .as_mut()
+            .filter(|correction| !correction.overrun)
+        {
+            let code = correction.links.code_at(self.shared.layout.place(link));
+            let place = correction.links.mark(code) as usize;
+            if place < correction.dirty.len() {
                 let capacity = self.capacities[link as usize];
-                answers.touched.set_capacity(place, capacity);
+                correction.dirty.set_capacity(place, capacity);
             }
         }
     }
 
     /// Moves the prices of the links that events touched. With `rates`, newcomers also get the rates that
     /// these prices suggest, and touched links the rooms that go with the rates that there are then. Calls
-    /// `tell`, if there is one, with each newcomer and its rate in Gbit/s, normalised.
-    pub(super) fn settle_answers(
+    /// `notify`, if there is one, with each newcomer and its rate in Gbit/s, normalised.
+    pub(super) fn correct_prices(
         &mut self,
         rates: bool,
-        tell: Option<&mut dyn FnMut(u32, f32)>,
+        notify: Option<&mut dyn FnMut(u32, f32)>,
     ) -> Corrected {
-        let Some(answers) = &mut self.answers else {
+        let Some(correction) = &mut self.correction else {
             return Corrected::Nothing;
         };
-        if std::mem::take(&mut answers.overrun) {
+        if std::mem::take(&mut correction.overrun) {
             return Corrected::Prices;
         }
-        if answers.is_empty() {
+        if correction.is_empty() {
             return Corrected::Nothing;
         }
         let classes = &self.config.classes;
-        answers.take_leavers_out(&self.shared, classes);
-        answers.sweep(&self.shared, classes);
-        if rates || tell.is_some() {
-            answers.find_rates(classes);
+        correction.subtract_leavers(&self.shared, classes);
+        correction.sweep(&self.shared, classes);
+        if rates || notify.is_some() {
+            correction.compute_first_rates(classes);
         }
-        if let Some(tell) = tell {
-            for (flow, rate) in answers.first_rates() {
-                tell(flow, rate);
+        if let Some(notify) = notify {
+            for (flow, rate) in correction.normalized_first_rates() {
+                notify(flow, rate);
             }
         }
         if rates {
-            answers.deliver_first_rates(&self.shared, &self.directory);
+            correction.deliver_first_rates(&self.shared, &self.directory);
         }
         let mut blocks: Vec<_> = self.shared.link_blocks.iter().map(write).collect();
-        for (number, &code) in (0u32..).zip(&answers.links.codes) {
-            let (link_block, slot) = answers.links.split(code);
+        for (number, &code) in (0u32..).zip(&correction.links.codes) {
+            let (link_block, slot) = correction.links.split(code);
             let block = &mut blocks[link_block];
-            let price = answers.touched.price(number);
+            let price = correction.dirty.price(number);
             // Else it stays what it is.
             if (0.0..=MOST_PRICE).contains(&price) {
                 block.set_price(slot, price);
             }
             if rates {
-                block.set_room(slot, answers.touched.room(number));
+                block.set_norm_scale(slot, correction.dirty.norm_scale(number));
             }
         }
-        answers.forget();
+        correction.forget();
         if rates {
             Corrected::Rates
         } else {

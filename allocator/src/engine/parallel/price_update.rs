@@ -10,7 +10,7 @@ pub(super) const MOST_PRICE: f32 = 1e30;
 pub(super) const FIRST_PRICE: f32 = 1.0;
 
 /// What [`SafeguardedNed`](crate::num::SafeguardedNed) has, with its explanations; the tests hold both together.
-pub(super) mod guard {
+pub(super) mod safeguard {
     pub(in crate::engine::parallel) const SHIFT: f32 = 0.25;
     pub(in crate::engine::parallel) const FIRST_STEP: f32 = 2.5;
     pub(in crate::engine::parallel) const LONGEST_STEP: f32 = 7.5;
@@ -30,7 +30,7 @@ pub(super) struct UpdateRule {
     /// γ: the step, or the shortest one.
     pub(super) gamma: f32,
     /// The guarded rule; else the paper's.
-    pub(super) guarded: bool,
+    pub(super) safeguarded: bool,
 }
 
 /// What a price update met, by lane; see [`UpdateReport::NOTHING`].
@@ -83,7 +83,7 @@ pub(super) struct LinkLanes<'a> {
     /// Registers without a link stay what they are.
     pub(super) linked: &'a [bool],
     pub(super) prices: &'a mut [Lanes],
-    pub(super) rooms: &'a mut [Lanes],
+    pub(super) norm_scales: &'a mut [Lanes],
     pub(super) steps: &'a mut [Lanes],
     pub(super) excesses: &'a mut [Lanes],
 }
@@ -118,23 +118,23 @@ fn sound(price: f32) -> (f32, f32) {
 
 /// The guarded step of [`SafeguardedNed`](crate::num::SafeguardedNed) on sixteen links, without branches.
 #[inline(always)]
-pub(super) fn guarded(
+pub(super) fn safeguarded_ned_step(
     gamma: f32,
     capacities: &Lanes,
-    [loads, reactions, elastics]: [&Lanes; 3],
-    [prices, rooms, steps, excesses]: [&mut Lanes; 4],
+    [loads, neg_slopes, elastics]: [&Lanes; 3],
+    [prices, norm_scales, steps, excesses]: [&mut Lanes; 4],
     [residuals, excesses_met, changes, resets]: &mut LaneReports,
 ) {
-    let (grow, shrink) = (guard::GROW, guard::SHRINK);
-    let longest = guard::LONGEST_STEP * gamma;
+    let (grow, shrink) = (safeguard::GROW, safeguard::SHRINK);
+    let longest = safeguard::LONGEST_STEP * gamma;
     for i in 0..LANES {
-        let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
+        let (load, capacity, neg_slope) = (loads.0[i], capacities.0[i], neg_slopes.0[i]);
         let elastic = elastics.0[i];
         let price = prices.0[i];
         // A load that is no number leaves no room.
         let busy = (load > 0.0) | load.is_nan();
         let active = busy & (capacity > 0.0);
-        let reacts = (elastic > 0.0) & (reaction > 0.0);
+        let reacts = (elastic > 0.0) & (neg_slope > 0.0);
         let steps_on = active & reacts;
         let excess = load - capacity;
         let idle = (price == 0.0) & (excess <= 0.0);
@@ -143,45 +143,49 @@ pub(super) fn guarded(
         let length = steps.0[i];
         let length = select(turn < 0.0, larger(steps.0[i] * shrink, gamma), length);
         let length = select(turn > 0.0, smaller(steps.0[i] * grow, longest), length);
-        let calm = last.abs() < guard::CALM * capacity;
-        let disturbed = calm & (excess.abs() > guard::DISTURBED * last.abs());
-        let length = select(disturbed, guard::FIRST_STEP * gamma, length);
+        let calm = last.abs() < safeguard::CALM * capacity;
+        let disturbed = calm & (excess.abs() > safeguard::DISTURBED * last.abs());
+        let length = select(disturbed, safeguard::FIRST_STEP * gamma, length);
         let length = select(idle, longest, length);
         steps.0[i] = select(steps_on, length, steps.0[i]);
         excesses.0[i] = select(steps_on, excess, last);
         let inverse_capacity = select(capacity > 0.0, capacity, 1.0).recip();
         // Two more divisions for all quotients of a link: they are what this costs.
-        let shared = select(steps_on, elastic * reaction, 1.0).recip();
+        let shared = select(steps_on, elastic * neg_slope, 1.0).recip();
         // In this order, no square is met that a product of both would not be.
         let mean = select(steps_on, elastic * (elastic * shared), 1.0);
-        let inverse_mean = select(steps_on, reaction * (reaction * shared), 1.0);
+        let inverse_mean = select(steps_on, neg_slope * (neg_slope * shared), 1.0);
         let relative = select(active, excess * inverse_capacity, 0.0);
         let felt = smaller(price * inverse_mean, 1.0);
         let off = larger(relative, -relative * felt);
         // (y / c)^(g y / E), to second order.
         let whole = select(steps_on, elastic * (load + capacity), 1.0);
-        let bound = guard::LARGEST_SHARE * whole;
+        let bound = safeguard::LARGEST_SHARE * whole;
         let half = select(steps_on, length * load * excess, 0.0);
         let half = smaller(larger(half, -bound), bound);
         let divisor = select(busy, load, 1.0);
         let shared = ((whole - half) * divisor).recip();
         let factor = (whole + half) * divisor * shared;
-        let fitting = capacity * (whole - half) * shared;
-        let shift = guard::SHIFT * mean;
+        let scale = capacity * (whole - half) * shared;
+        let shift = safeguard::SHIFT * mean;
         let next = larger(
             (price + shift) * factor - shift,
-            price * guard::LARGEST_FALL,
+            price * safeguard::LARGEST_FALL,
         );
-        let next = select(next < guard::NEGLIGIBLE * mean, 0.0, next);
-        let unfelt = select(active & (excess <= 0.0), price * guard::UNFELT_FALL, price);
+        let next = select(next < safeguard::NEGLIGIBLE * mean, 0.0, next);
+        let unfelt = select(
+            active & (excess <= 0.0),
+            price * safeguard::UNFELT_FALL,
+            price,
+        );
         let next = select(steps_on, next, unfelt);
         let (next, reset) = sound(next);
         resets.0[i] += reset;
         prices.0[i] = next;
-        let room = select(busy, select(active, larger(fitting, 0.0), 0.0), IDLE_SCALE);
+        let norm_scale = select(busy, select(active, larger(scale, 0.0), 0.0), IDLE_SCALE);
         let moved = (next - price).abs() * inverse_mean;
-        let turned = (room - rooms.0[i]).abs() * larger(load * inverse_capacity, 1.0);
-        rooms.0[i] = room;
+        let turned = (norm_scale - norm_scales.0[i]).abs() * larger(load * inverse_capacity, 1.0);
+        norm_scales.0[i] = norm_scale;
         changes.0[i] = larger(changes.0[i], select(active, moved + turned, 0.0));
         residuals.0[i] = larger(residuals.0[i], select(steps_on, off, larger(relative, 0.0)));
         excesses_met.0[i] = larger(excesses_met.0[i], select(active, relative, -1.0));
@@ -190,21 +194,21 @@ pub(super) fn guarded(
 
 /// The step of [`Ned`](crate::num::Ned) on sixteen links.
 #[inline(always)]
-pub(super) fn paper(
+pub(super) fn ned_step(
     gamma: f32,
     capacities: &Lanes,
-    [loads, reactions, _]: [&Lanes; 3],
-    [prices, rooms]: [&mut Lanes; 2],
+    [loads, neg_slopes, _]: [&Lanes; 3],
+    [prices, norm_scales]: [&mut Lanes; 2],
     [residuals, excesses_met, changes, resets]: &mut LaneReports,
 ) {
     for i in 0..LANES {
-        let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
+        let (load, capacity, neg_slope) = (loads.0[i], capacities.0[i], neg_slopes.0[i]);
         let price = prices.0[i];
         let busy = (load > 0.0) | load.is_nan();
         let active = busy & (capacity > 0.0);
         let excess = load - capacity;
-        let reacts = reaction > 0.0;
-        let step = gamma * excess / select(reacts, reaction, capacity * capacity);
+        let reacts = neg_slope > 0.0;
+        let step = gamma * excess / select(reacts, neg_slope, capacity * capacity);
         let falls = !reacts & (excess <= 0.0);
         let next = select(
             falls,
@@ -215,17 +219,21 @@ pub(super) fn paper(
         let (next, reset) = sound(next);
         resets.0[i] += reset;
         prices.0[i] = next;
-        let room = select(
+        let norm_scale = select(
             busy,
             select(active, larger(capacity / load, 0.0), 0.0),
             IDLE_SCALE,
         );
-        let turned = select(active, (room - rooms.0[i]).abs() / room.min(1.0), 0.0);
-        rooms.0[i] = room;
+        let turned = select(
+            active,
+            (norm_scale - norm_scales.0[i]).abs() / norm_scale.min(1.0),
+            0.0,
+        );
+        norm_scales.0[i] = norm_scale;
         let counts = active & ((excess > 0.0) | (price > 0.0));
         residuals.0[i] = larger(residuals.0[i], select(counts, excess.abs() / capacity, 0.0));
         excesses_met.0[i] = larger(excesses_met.0[i], select(active, excess / capacity, -1.0));
-        let moved = select(active, (next - price).abs() * reaction / load, 0.0);
+        let moved = select(active, (next - price).abs() * neg_slope / load, 0.0);
         changes.0[i] = larger(changes.0[i], moved + turned);
     }
 }

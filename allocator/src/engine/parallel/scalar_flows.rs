@@ -85,9 +85,9 @@ impl ScalarFlow {
             let utility = classes.utility(self.class);
             let scaled = price / self.weight;
             let rate = utility.rate_at(scaled).min(limit.cap);
-            let reaction = -utility.rate_slope_at(scaled) / self.weight;
-            return if reaction.is_finite() {
-                (rate, reaction, reaction * price)
+            let neg_slope = -utility.rate_slope_at(scaled) / self.weight;
+            return if neg_slope.is_finite() {
+                (rate, neg_slope, neg_slope * price)
             } else {
                 (rate, 0.0, 0.0)
             };
@@ -109,17 +109,17 @@ impl ScalarFlows {
         layout: &Layout,
         classes: &ClassTable,
         blocks: &[impl std::ops::Deref<Target = LinkBlock>],
-        sums: &mut [LinkBlockCopy],
+        copies: &mut [LinkBlockCopy],
     ) {
         for flow in &mut self.flows {
-            let (rate, reaction, elastic) = flow.respond(classes, flow.price(layout, blocks));
+            let (rate, neg_slope, elastic) = flow.respond(classes, flow.price(layout, blocks));
             flow.rate = rate;
             for &link in &flow.links {
                 let place = layout.place(link);
-                sums[place.link_block as usize].add(
+                copies[place.link_block as usize].add(
                     place.index as usize,
                     rate as f32,
-                    reaction as f32,
+                    neg_slope as f32,
                     elastic as f32,
                 );
             }
@@ -134,13 +134,15 @@ impl ScalarFlows {
         threshold: f64,
     ) {
         for flow in &mut self.flows {
-            let fits = flow.fitting_rate(layout, blocks);
-            if flow.notified < 0.0 || (fits - flow.notified).abs() > threshold * flow.notified {
-                flow.notified = fits;
+            let normalized_rate = flow.normalized_rate(layout, blocks);
+            if flow.notified < 0.0
+                || (normalized_rate - flow.notified).abs() > threshold * flow.notified
+            {
+                flow.notified = normalized_rate;
                 debug_assert_ne!(flow.flow, NO_FLOW);
                 self.moved.push(Notification {
                     flow: flow.flow,
-                    rate: fits as f32,
+                    rate: normalized_rate as f32,
                 });
             }
         }
@@ -149,7 +151,7 @@ impl ScalarFlows {
 
 impl ScalarFlow {
     /// The rate that F-NORM leaves.
-    pub(super) fn fitting_rate(
+    pub(super) fn normalized_rate(
         &self,
         layout: &Layout,
         blocks: &[impl std::ops::Deref<Target = LinkBlock>],
@@ -157,11 +159,15 @@ impl ScalarFlow {
         if self.rate <= 0.0 || self.limit.cap <= 0.0 {
             return 0.0;
         }
-        let room = |&link: &u32| {
+        let norm_scale = |&link: &u32| {
             let place = layout.place(link);
-            f64::from(blocks[place.link_block as usize].room(place.index as usize))
+            f64::from(blocks[place.link_block as usize].norm_scale(place.index as usize))
         };
-        let least = self.links.iter().map(room).fold(f64::INFINITY, f64::min);
+        let least = self
+            .links
+            .iter()
+            .map(norm_scale)
+            .fold(f64::INFINITY, f64::min);
         (self.rate * least).min(self.limit.cap)
     }
 

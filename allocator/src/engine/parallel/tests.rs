@@ -398,7 +398,7 @@ fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
             let exact = {
                 engine.apply(event).expect("valid");
                 engine.update_rows();
-                engine.settle_answers(false, None);
+                engine.correct_prices(false, None);
                 engine.prices()[downlink as usize]
             };
             let report = engine.iterate();
@@ -445,7 +445,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     engine.apply(spec(19, 0.1)).expect("valid");
     engine.apply(EngineEvent::End(FlowKey(19))).expect("valid");
     engine.update_rows();
-    engine.settle_answers(false, None);
+    engine.correct_prices(false, None);
     for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
         assert!(
             (after - before).abs() <= 1e-5 * before.abs(),
@@ -573,7 +573,7 @@ fn starts_are_answered_before_the_iteration() {
     }
     assert!(engines.iter_mut().all(|engine| settle(engine)));
     let mut notified = Vec::new();
-    engines[0].answer_starts(&mut |update| notified.push(update));
+    engines[0].first_rates(&mut |update| notified.push(update));
     assert_eq!(notified, [], "nothing has come");
     for round in 0..20 {
         let first = 1_000 + 3 * round;
@@ -582,7 +582,7 @@ fn starts_are_answered_before_the_iteration() {
             apply(&mut engines, &start(&topology, key, &sketch(key as u32)));
         }
         let mut early = Vec::new();
-        engines[0].answer_starts(&mut |update| early.push(update));
+        engines[0].first_rates(&mut |update| early.push(update));
         let mut keys: Vec<u64> = early.iter().map(|update| update.key.0).collect();
         keys.sort_unstable();
         assert_eq!(keys, [first, first + 1, first + 2]);

@@ -80,12 +80,12 @@ pub(super) struct ParallelState {
     /// Upward, then downward, then likewise those of the second level.
     pub(super) link_blocks: Vec<RwLock<LinkBlock>>,
     /// By worker and LinkBlock.
-    pub(super) sums: Vec<RwLock<Vec<LinkBlockCopy>>>,
+    pub(super) copies: Vec<RwLock<Vec<LinkBlockCopy>>>,
     /// By FlowBlock.
     pub(super) batches: Vec<Mutex<EventBatch>>,
-    pub(super) loose: Vec<Mutex<ScalarFlows>>,
+    pub(super) scalar_flows: Vec<Mutex<ScalarFlows>>,
     pub(super) outboxes: Vec<Mutex<Outbox>>,
-    pub(super) loose_count: AtomicU64,
+    pub(super) scalar_count: AtomicU64,
     pub(super) barrier: Barrier,
     pub(super) plan: AtomicU8,
     pub(super) timed: AtomicBool,
@@ -147,7 +147,7 @@ impl Worker {
             | Pass::PricesOnly => None,
         };
         if let Some(tables) = tables {
-            (outbox.compacted, outbox.times.settling_ns) = self.rows(shared, tables);
+            (outbox.compacted, outbox.times.row_updates_ns) = self.rows(shared, tables);
             drop(outbox);
             // Nobody waits in between, so nobody has to arrive there.
             return shared.barrier.wait(self.index, first + PHASES);
@@ -158,14 +158,14 @@ impl Worker {
             self.flows(shared, plan == Pass::Pipelined, true, &mut outbox);
             times.rates_ns = clock.lap();
             shared.barrier.wait(self.index, first + 2)?;
-            times.aggregation_ns = clock.lap();
+            times.aggregation_wait_ns = clock.lap();
             self.prices(shared, &mut outbox.report);
             times.prices_ns = clock.lap();
         } else {
             shared.barrier.wait(self.index, first + 2)?;
         }
         shared.barrier.wait(self.index, first + 3)?;
-        times.distribution_ns = clock.lap();
+        times.distribution_wait_ns = clock.lap();
         // After events, rates move the most.
         if plan == Pass::UpdateThenNormalize {
             self.moving = MANY_UPDATES_PASSES;
@@ -188,7 +188,7 @@ impl Worker {
             return (false, 0);
         }
         let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
-        let mut settling_ns = 0;
+        let mut row_updates_ns = 0;
         let in_turn = (tables > 0).then(|| {
             self.next_to_compact = (self.next_to_compact + 1) % owned.len();
             owned.start + self.next_to_compact
@@ -200,13 +200,13 @@ impl Worker {
                 let mut block = lock(&shared.flow_blocks[index]);
                 clock.lap();
                 pending.apply(&mut block);
-                settling_ns += clock.lap();
+                row_updates_ns += clock.lap();
                 if in_turn == Some(index) {
                     compacted = pending.compact(&mut block, tables);
                 }
             }
         }
-        (compacted, settling_ns)
+        (compacted, row_updates_ns)
     }
 
     /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
@@ -220,9 +220,9 @@ impl Worker {
             contended: shared.workers > 1,
             moving: self.moving > 0,
         };
-        let mut sums = write(&shared.sums[self.index]);
+        let mut copies = write(&shared.copies[self.index]);
         if rates {
-            sums.iter_mut().for_each(LinkBlockCopy::begin);
+            copies.iter_mut().for_each(LinkBlockCopy::begin);
         }
         // There and back: what the last walk left in the caches is met first.
         let owned = shared.owned(self.index);
@@ -248,26 +248,26 @@ impl Worker {
             let core_links =
                 cores.map(|indices| indices.map(|index| read(&shared.link_blocks[index])));
             let first_level = 2 * layout.blocks as usize;
-            let (first, second) = sums.split_at_mut(first_level);
-            let [up_sums, down_sums] = two(first, links);
+            let (first, second) = copies.split_at_mut(first_level);
+            let [up_copy, down_copy] = two(first, links);
             let mut side = [
                 Side {
                     links: &up,
-                    sums: up_sums,
+                    copy: up_copy,
                     core: None,
                 },
                 Side {
                     links: &down,
-                    sums: down_sums,
+                    copy: down_copy,
                     core: None,
                 },
             ];
             if let (Some(indices), Some(core_links)) = (cores, &core_links) {
-                let core_sums = two(second, indices.map(|index| index - first_level));
-                for (i, sums) in core_sums.into_iter().enumerate() {
+                let core_copies = two(second, indices.map(|index| index - first_level));
+                for (i, copy) in core_copies.into_iter().enumerate() {
                     side[i].core = Some(CoreSide {
                         links: &core_links[i],
-                        sums,
+                        copy,
                         tables: &layout.shapes[links[i]].pod_tables,
                     });
                 }
@@ -288,32 +288,32 @@ impl Worker {
             };
         }
         // Those that no FlowBlock of this worker adds to.
-        sums.iter_mut().for_each(LinkBlockCopy::clear);
-        if shared.loose_count.load(Ordering::Relaxed) > 0 {
-            let mut loose = lock(&shared.loose[self.index]);
+        copies.iter_mut().for_each(LinkBlockCopy::clear);
+        if shared.scalar_count.load(Ordering::Relaxed) > 0 {
+            let mut scalar = lock(&shared.scalar_flows[self.index]);
             let blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
             if normalize {
-                loose.normalize(&shared.layout, &blocks, f64::from(shared.threshold));
-                outbox.moved.append(&mut loose.moved);
+                scalar.normalize(&shared.layout, &blocks, f64::from(shared.threshold));
+                outbox.moved.append(&mut scalar.moved);
             }
             if rates {
-                loose.rates(&shared.layout, &shared.classes, &blocks, &mut sums);
+                scalar.rates(&shared.layout, &shared.classes, &blocks, &mut copies);
             }
         }
     }
 
     /// The price updates of the worker's LinkBlocks, from the sums of all workers.
     fn prices(&self, shared: &ParallelState, report: &mut UpdateReport) {
-        let sums: Vec<_> = shared.sums.iter().map(read).collect();
+        let copies: Vec<_> = shared.copies.iter().map(read).collect();
         for index in (self.index..shared.link_blocks.len()).step_by(shared.workers) {
             let mut links = write(&shared.link_blocks[index]);
-            let mut list: Vec<&LinkBlockCopy> = sums
+            let mut list: Vec<&LinkBlockCopy> = copies
                 .iter()
                 .map(|of_worker| &of_worker[index])
-                .filter(|sums| !sums.empty)
+                .filter(|copy| !copy.empty)
                 .collect();
             if list.is_empty() {
-                list.push(&sums[0][index]);
+                list.push(&copies[0][index]);
             }
             report.merge(shared.kernels.update(&mut links, shared.rule, &list));
         }
@@ -321,8 +321,8 @@ impl Worker {
 }
 
 /// Two sums at once, the first one's index below the second one's.
-fn two(sums: &mut [LinkBlockCopy], [first, second]: [usize; 2]) -> [&mut LinkBlockCopy; 2] {
-    let (low, high) = sums.split_at_mut(second);
+fn two(copies: &mut [LinkBlockCopy], [first, second]: [usize; 2]) -> [&mut LinkBlockCopy; 2] {
+    let (low, high) = copies.split_at_mut(second);
     [&mut low[first], &mut high[0]]
 }
 

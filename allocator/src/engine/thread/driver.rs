@@ -135,8 +135,8 @@ impl EngineDriver {
     }
 
     /// After events and before the iteration that follows them: what can be told of flows that have started.
-    pub fn answer_starts(&mut self, mut take: impl FnMut(RateUpdate)) {
-        self.engine.answer_starts(&mut take);
+    pub fn first_rates(&mut self, mut take: impl FnMut(RateUpdate)) {
+        self.engine.first_rates(&mut take);
     }
 
     /// One iteration. It counts from `began` on, when the events before it were begun with.

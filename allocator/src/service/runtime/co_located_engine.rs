@@ -148,7 +148,7 @@ impl CoLocatedEngine {
         self.asked = true;
         if self.open && starts {
             let firsts = &mut self.firsts;
-            engine.driver.answer_starts(|update| firsts.push(update));
+            engine.driver.first_rates(|update| firsts.push(update));
         }
     }
 

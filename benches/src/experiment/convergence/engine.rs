@@ -88,8 +88,8 @@ impl FirstIteration {
     fn of(phases: PhaseNanos, output_ns: u64, updates: usize) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
         Self {
-            noting_us: us(phases.packing - phases.settling),
-            answers_us: us(phases.answers),
+            noting_us: us(phases.compaction - phases.row_updates),
+            answers_us: us(phases.price_correction),
             extra_pass_us: us(phases.extra_pass),
             rates_us: us(phases.rate_update),
             prices_us: us(phases.price_update),
@@ -219,9 +219,9 @@ fn run(
         let phases = engine.phases().since(before);
         // The engine updates the rows of replaced flows in the first iteration: that is the events'
         // cost.
-        run.events_ns += phases.settling;
+        run.events_ns += phases.row_updates;
         run.iterations_ns
-            .push((end_ns - begin_ns).saturating_sub(phases.settling));
+            .push((end_ns - begin_ns).saturating_sub(phases.row_updates));
         if iteration == 1 {
             run.first = FirstIteration::of(phases, end_ns - iterated_ns, report.updates);
         }

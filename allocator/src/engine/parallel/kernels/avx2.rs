@@ -5,7 +5,7 @@ use super::{PassSettings, Scratch, Side, portable};
 use crate::engine::parallel::dirty_links::LinkVector;
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::link_block::{LinkBlock, LinkBlockCopy};
-use crate::engine::parallel::price_update::{UpdateReport, UpdateRule, guarded};
+use crate::engine::parallel::price_update::{UpdateReport, UpdateRule, safeguarded_ned_step};
 
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx2,fma")]
@@ -31,13 +31,13 @@ pub(super) fn update(
         rule,
         contributions,
         |gamma, capacities, sums, state, found| {
-            guarded(gamma, capacities, sums, state, found);
+            safeguarded_ned_step(gamma, capacities, sums, state, found);
         },
     )
 }
 
-/// See [`super::Kernels::step_touched`].
+/// See [`super::Kernels::step_dirty_links`].
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn step_touched(groups: &mut [LinkVector], only_joined: bool) {
-    portable::step_touched(groups, only_joined);
+pub(super) fn step_dirty_links(vectors: &mut [LinkVector], only_newcomers: bool) {
+    portable::step_dirty_links(vectors, only_newcomers);
 }

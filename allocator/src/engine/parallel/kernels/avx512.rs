@@ -17,7 +17,7 @@ mod registers;
 mod response;
 mod totals;
 
-pub(super) use dirty_links::step as step_touched;
+pub(super) use dirty_links::step as step_dirty_links;
 pub(super) use notify::collect;
 pub(super) use price_update::update;
 
@@ -131,8 +131,8 @@ fn walk<const PLAIN: bool, const CORE: bool, const EXCEEDS_CACHE: bool, const DO
 fn keep_first(side: &mut Side<'_>) -> __mmask16 {
     if let Some(core) = &mut side.core {
         // Racks of a pod share its table, so nobody is the first.
-        core.sums.clear();
-        core.sums.overwrite();
+        core.copy.clear();
+        core.copy.overwrite();
     }
-    if side.sums.overwrite() { 0 } else { ALL_LANES }
+    if side.copy.overwrite() { 0 } else { ALL_LANES }
 }

@@ -81,7 +81,7 @@ pub(super) struct PassSettings {
 /// What one side of a FlowBlock looks up, and sums up.
 pub(super) struct Side<'a> {
     pub(super) links: &'a LinkBlock,
-    pub(super) sums: &'a mut LinkBlockCopy,
+    pub(super) copy: &'a mut LinkBlockCopy,
     /// The second level, if the flows go over the cores.
     pub(super) core: Option<CoreSide<'a>>,
 }
@@ -89,7 +89,7 @@ pub(super) struct Side<'a> {
 /// The same of the second level.
 pub(super) struct CoreSide<'a> {
     pub(super) links: &'a LinkBlock,
-    pub(super) sums: &'a mut LinkBlockCopy,
+    pub(super) copy: &'a mut LinkBlockCopy,
     /// By the FlowBlock's table: the table of its pod.
     pub(super) tables: &'a [u32],
 }
@@ -97,14 +97,14 @@ pub(super) struct CoreSide<'a> {
 impl Side<'_> {
     /// Elastic loads are apart from loads in one of its sums.
     fn has_elastic(&self) -> bool {
-        let of_core = self.core.as_ref().is_some_and(|core| core.sums.has_elastic);
-        self.sums.has_elastic || of_core
+        let of_core = self.core.as_ref().is_some_and(|core| core.copy.has_elastic);
+        self.copy.has_elastic || of_core
     }
 
     fn split_elastic(&mut self) {
-        self.sums.split_elastic();
+        self.copy.split_elastic();
         if let Some(core) = &mut self.core {
-            core.sums.split_elastic();
+            core.copy.split_elastic();
         }
     }
 }
@@ -143,7 +143,7 @@ pub(super) struct Scratch {
     pub(super) slopes: Vec<Words>,
     /// By place among the downward rows of a table: the same with their rates, flow by flow. They wait here until they
     /// are moved, since what was just written in one piece cannot be read in smaller ones without waiting.
-    pub(super) answers: Vec<Pairs>,
+    pub(super) responses: Vec<Pairs>,
 }
 
 impl Scratch {
@@ -163,8 +163,8 @@ impl Scratch {
         if self.slopes.len() < pairs {
             self.slopes.resize(pairs, Words([0; LANES]));
         }
-        if self.answers.len() < down {
-            self.answers.resize(down, Pairs::default());
+        if self.responses.len() < down {
+            self.responses.resize(down, Pairs::default());
         }
     }
 }
@@ -200,11 +200,11 @@ impl Kernels {
         }
         if pass.rates && self.0 != Simd::Avx512 {
             for side in &mut sides {
-                side.sums.clear();
-                side.sums.overwrite();
+                side.copy.clear();
+                side.copy.overwrite();
                 if let Some(core) = &mut side.core {
-                    core.sums.clear();
-                    core.sums.overwrite();
+                    core.copy.clear();
+                    core.copy.overwrite();
                 }
             }
         }
@@ -255,17 +255,17 @@ impl Kernels {
 
     /// One step of the prices of links that events touch, on which all flows are log flows.
     #[allow(unsafe_code)]
-    pub(super) fn step_touched(self, groups: &mut [LinkVector], only_joined: bool) {
+    pub(super) fn step_dirty_links(self, vectors: &mut [LinkVector], only_newcomers: bool) {
         match self.0 {
-            Simd::Scalar => portable::step_touched(groups, only_joined),
+            Simd::Scalar => portable::step_dirty_links(vectors, only_newcomers),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` lets only what was detected through.
-            Simd::Avx2 => unsafe { avx2::step_touched(groups, only_joined) },
+            Simd::Avx2 => unsafe { avx2::step_dirty_links(vectors, only_newcomers) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Simd::Avx512 => unsafe { avx512::step_touched(groups, only_joined) },
+            Simd::Avx512 => unsafe { avx512::step_dirty_links(vectors, only_newcomers) },
             #[cfg(not(target_arch = "x86_64"))]
-            _ => portable::step_touched(groups, only_joined),
+            _ => portable::step_dirty_links(vectors, only_newcomers),
         }
     }
 

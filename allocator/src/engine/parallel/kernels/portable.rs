@@ -41,17 +41,20 @@ fn get(table: &LinkTable, slot: usize) -> f32 {
 /// Price and room of one half of a path.
 #[inline(always)]
 fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
-    let (prices, rooms) = (&side.links.prices[table], &side.links.rooms[table]);
+    let (prices, norm_scales) = (&side.links.prices[table], &side.links.norm_scales[table]);
     let [host, fabric] = slots.table;
     let price = get(prices, host) + get(prices, fabric);
-    let room = get(rooms, host).min(get(rooms, fabric));
+    let norm_scale = get(norm_scales, host).min(get(norm_scales, fabric));
     match (&side.core, slots.core) {
         (Some(core), Some(slot)) => {
             let table = core.tables[table] as usize;
-            let (prices, rooms) = (&core.links.prices[table], &core.links.rooms[table]);
-            [price + get(prices, slot), room.min(get(rooms, slot))]
+            let (prices, norm_scales) = (&core.links.prices[table], &core.links.norm_scales[table]);
+            [
+                price + get(prices, slot),
+                norm_scale.min(get(norm_scales, slot)),
+            ]
         }
-        _ => [price, room],
+        _ => [price, norm_scale],
     }
 }
 
@@ -60,7 +63,7 @@ fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
 struct FlowResponse {
     rate: f32,
     elastic: f32,
-    reaction: f32,
+    neg_slope: f32,
 }
 
 /// Weight, saturation price and demand of a flow in a row.
@@ -111,14 +114,14 @@ fn answer(
     FlowResponse {
         rate,
         elastic,
-        reaction: elastic * share,
+        neg_slope: elastic * share,
     }
 }
 
 /// The rate that F-NORM leaves.
 #[inline(always)]
-fn fitting(terms: FlowTerms, rate: f32, room: f32) -> f32 {
-    (rate * room).min(terms.demand)
+fn normalized(terms: FlowTerms, rate: f32, norm_scale: f32) -> f32 {
+    (rate * norm_scale).min(terms.demand)
 }
 
 /// Works on the rows for both racks.
@@ -141,15 +144,15 @@ fn joint_rows<const CORES: bool>(
                     slots::<CORES>(&pairs.up, row, lane),
                     slots::<CORES>(&pairs.down, row, lane),
                 ];
-                let [up_price, up_room] = half(up, source, ends[0]);
-                let [down_price, down_room] = half(down, table, ends[1]);
+                let [up_price, up_scale] = half(up, source, ends[0]);
+                let [down_price, down_scale] = half(down, table, ends[1]);
                 let rate = &mut pairs.rate[row].0[lane];
                 if pass.normalize {
-                    let room = up_room.min(down_room);
-                    let fits = fitting(terms(row, lane), *rate, room);
+                    let norm_scale = up_scale.min(down_scale);
+                    let normalized_rate = normalized(terms(row, lane), *rate, norm_scale);
                     let notified = &mut pairs.notified[row].0[lane];
-                    if (fits - *notified).abs() > pass.threshold * *notified {
-                        *notified = fits;
+                    if (normalized_rate - *notified).abs() > pass.threshold * *notified {
+                        *notified = normalized_rate;
                         moved |= 1 << lane;
                     }
                 }
@@ -168,26 +171,26 @@ fn joint_rows<const CORES: bool>(
 /// Adds a flow to the sums of one half of its path.
 #[inline(always)]
 fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, answer: FlowResponse) {
-    let add = |sums: &mut LinkBlockCopy, index: usize| {
-        *at_mut(sums.load.as_flattened_mut(), index) += answer.rate;
-        *at_mut(sums.reaction.as_flattened_mut(), index) += answer.reaction;
-        if sums.has_elastic {
-            *at_mut(sums.elastic.as_flattened_mut(), index) += answer.elastic;
+    let add = |copy: &mut LinkBlockCopy, index: usize| {
+        *at_mut(copy.load.as_flattened_mut(), index) += answer.rate;
+        *at_mut(copy.neg_slope.as_flattened_mut(), index) += answer.neg_slope;
+        if copy.has_elastic {
+            *at_mut(copy.elastic.as_flattened_mut(), index) += answer.elastic;
         }
     };
     for slot in slots.table {
-        add(side.sums, table * TABLE_SLOTS + slot);
+        add(side.copy, table * TABLE_SLOTS + slot);
     }
     if let (Some(core), Some(slot)) = (&mut side.core, slots.core) {
-        add(core.sums, core.tables[table] as usize * TABLE_SLOTS + slot);
+        add(core.copy, core.tables[table] as usize * TABLE_SLOTS + slot);
     }
 }
 
-/// See [`super::Kernels::step_touched`].
+/// See [`super::Kernels::step_dirty_links`].
 #[inline(always)]
-pub(super) fn step_touched(groups: &mut [LinkVector], only_joined: bool) {
-    for group in groups {
-        group.step_log(only_joined);
+pub(super) fn step_dirty_links(vectors: &mut [LinkVector], only_newcomers: bool) {
+    for vector in vectors {
+        vector.step_log(only_newcomers);
     }
 }
 
@@ -230,15 +233,15 @@ fn run_over<const CORES: bool>(
             for lane in lanes(block.down.used[row]) {
                 let slots = slots::<CORES>(&block.down, row, lane);
                 let (up_row, up_lane) = split(block.up_cell[row].0[lane]);
-                let [price, room] = scratch.pairs[up_row].0[up_lane];
-                let [down_price, down_room] = half(&down, table, slots);
+                let [price, norm_scale] = scratch.pairs[up_row].0[up_lane];
+                let [down_price, down_scale] = half(&down, table, slots);
                 let rate = &mut block.rate[row].0[lane];
                 let of_flow = terms_of(terms, block.common_saturation_price, row, lane);
                 if pass.normalize {
-                    let fits = fitting(of_flow, *rate, room.min(down_room));
+                    let normalized_rate = normalized(of_flow, *rate, norm_scale.min(down_scale));
                     let notified = &mut block.notified[row].0[lane];
-                    if (fits - *notified).abs() > pass.threshold * *notified {
-                        *notified = fits;
+                    if (normalized_rate - *notified).abs() > pass.threshold * *notified {
+                        *notified = normalized_rate;
                         moved |= 1 << lane;
                     }
                 }
@@ -246,7 +249,7 @@ fn run_over<const CORES: bool>(
                     let answer = answer(of_flow, price + down_price);
                     *rate = answer.rate;
                     // In the place of price and room, which nobody else looks at.
-                    scratch.pairs[up_row].0[up_lane] = [answer.reaction, answer.elastic];
+                    scratch.pairs[up_row].0[up_lane] = [answer.neg_slope, answer.elastic];
                     scratch.rates[up_row].0[up_lane] = answer.rate;
                     add(&mut down, table, slots, answer);
                 }
@@ -265,11 +268,11 @@ fn run_over<const CORES: bool>(
         for &row in block.up.rows_of(table) {
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
-                let [reaction, elastic] = scratch.pairs[row].0[lane];
+                let [neg_slope, elastic] = scratch.pairs[row].0[lane];
                 let answer = FlowResponse {
                     rate: scratch.rates[row].0[lane],
                     elastic,
-                    reaction,
+                    neg_slope,
                 };
                 let slots = slots::<CORES>(&block.up, row, lane);
                 add(&mut up, table, slots, answer);

@@ -14,7 +14,7 @@ pub(super) const TABLES_AHEAD: usize = 4;
 
 /// Asks for a cache line that another worker had last, to be read or written.
 #[inline(always)]
-pub(super) fn ask_for(lanes: &Lanes, to_write: bool) {
+pub(super) fn request_line(lanes: &Lanes, to_write: bool) {
     let line = lanes.0.as_ptr();
     // SAFETY: these only move a cache line; every processor with AVX-512 knows both.
     unsafe {
@@ -28,26 +28,26 @@ pub(super) fn ask_for(lanes: &Lanes, to_write: bool) {
 
 /// Asks for what a table's rows will look up and add to. The other worker has had half of it.
 #[inline(always)]
-pub(super) fn ask_for_table(side: &Side<'_>, table: usize) {
+pub(super) fn request_table(side: &Side<'_>, table: usize) {
     if table < side.links.prices.len() {
         for lanes in &side.links.prices[table] {
-            ask_for(lanes, false);
+            request_line(lanes, false);
         }
-        for lanes in &side.links.rooms[table] {
-            ask_for(lanes, false);
+        for lanes in &side.links.norm_scales[table] {
+            request_line(lanes, false);
         }
     }
 }
 
 /// The same for what will be added to.
 #[inline(always)]
-pub(super) fn ask_for_sums(side: &Side<'_>, table: usize) {
-    if table < side.sums.load.len() {
-        for lanes in &side.sums.load[table] {
-            ask_for(lanes, true);
+pub(super) fn request_sums(side: &Side<'_>, table: usize) {
+    if table < side.copy.load.len() {
+        for lanes in &side.copy.load[table] {
+            request_line(lanes, true);
         }
-        for lanes in &side.sums.reaction[table] {
-            ask_for(lanes, true);
+        for lanes in &side.copy.neg_slope[table] {
+            request_line(lanes, true);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::registers::{
     Registers, host_slots, increase, load, load_words, of, of_mut, store, store_words,
 };
 use super::response::Terms;
-use super::totals::{add_elastic, reaction_of};
+use super::totals::{add_elastic, neg_slope_of};
 use super::{ALL_LANES, PassSettings, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::link_block::LinkBlockCopy;
@@ -64,9 +64,9 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY
     table: usize,
     scratch: &mut Scratch,
 ) {
-    let (prices, rooms) = (
+    let (prices, norm_scales) = (
         Registers::load(&down.links.prices[table]),
-        Registers::load(&down.links.rooms[table]),
+        Registers::load(&down.links.norm_scales[table]),
     );
     let threshold = _mm512_set1_ps(pass.threshold);
     for (place, &row) in pairs.down.rows_of(table).iter().enumerate() {
@@ -79,18 +79,18 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY
         let (down_hosts, down_third) = host_slots(down_words);
         let rate = of_mut(&mut pairs.rate, row);
         if NORMALIZE {
-            let of_source = Registers::load(&up.links.rooms[source]);
+            let of_source = Registers::load(&up.links.norm_scales[source]);
             let (host, fabric) = of_source.look_up(up_hosts, up_words, up_third);
-            let room = _mm512_min_ps(host, fabric);
-            let (host, fabric) = rooms.look_up(down_hosts, down_words, down_third);
-            let room = _mm512_min_ps(room, _mm512_min_ps(host, fabric));
+            let norm_scale = _mm512_min_ps(host, fabric);
+            let (host, fabric) = norm_scales.look_up(down_hosts, down_words, down_third);
+            let norm_scale = _mm512_min_ps(norm_scale, _mm512_min_ps(host, fabric));
             let notified = of_mut(&mut pairs.notified, row);
-            let fits = terms.fitting::<PLAIN>(load(rate), room);
+            let normalized_rates = terms.normalized::<PLAIN>(load(rate), norm_scale);
             let last = load(notified);
-            let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
+            let distance = _mm512_abs_ps(_mm512_sub_ps(normalized_rates, last));
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, _mm512_mul_ps(threshold, last));
             if MANY_UPDATES || moved != 0 {
-                store(notified, _mm512_mask_mov_ps(last, moved, fits));
+                store(notified, _mm512_mask_mov_ps(last, moved, normalized_rates));
             }
             *of_mut(&mut scratch.pair_notify, row) = moved;
         }
@@ -151,7 +151,7 @@ fn sums<const PLAIN: bool, const DOT: bool>(
                         let slope = _mm512_permutexvar_epi32(lanes, slopes);
                         [
                             load,
-                            _mm512_add_ps(sum, reaction_of(slope)),
+                            _mm512_add_ps(sum, neg_slope_of(slope)),
                             add_elastic::<DOT>(elastic, slope),
                         ]
                     };
@@ -171,9 +171,9 @@ fn sums<const PLAIN: bool, const DOT: bool>(
             let sum = _mm512_add_ps(totals.0[3][which], of_source.0[3][which]);
             totals.0[3][which] = sum;
         }
-        of_source.leave::<PLAIN>(up.sums, source);
+        of_source.leave::<PLAIN>(up.copy, source);
     }
-    totals.leave::<PLAIN>(down.sums, table);
+    totals.leave::<PLAIN>(down.copy, table);
 }
 
 /// Loads, reactions and, without `PLAIN`, elastic loads of a table's registers.
@@ -182,13 +182,13 @@ struct PairTotals([[__m512; 3]; 4]);
 impl PairTotals {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn leave<const PLAIN: bool>(&self, sums: &mut LinkBlockCopy, table: usize) {
+    fn leave<const PLAIN: bool>(&self, copy: &mut LinkBlockCopy, table: usize) {
         let [first, second, third, fourth] = self.0;
         for (i, total) in [first, second, third, fourth].into_iter().enumerate() {
-            increase(&mut sums.load[table][i], ALL_LANES, total[0]);
-            increase(&mut sums.reaction[table][i], ALL_LANES, total[1]);
+            increase(&mut copy.load[table][i], ALL_LANES, total[0]);
+            increase(&mut copy.neg_slope[table][i], ALL_LANES, total[1]);
             if !PLAIN {
-                increase(&mut sums.elastic[table][i], ALL_LANES, total[2]);
+                increase(&mut copy.elastic[table][i], ALL_LANES, total[2]);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::exchange::{deliver, deliver_pairs, fetch, slopes_in, store_pairs};
 use super::prefetch::{
-    AHEAD, ROWS_AHEAD, TABLES_AHEAD, ask_for_sums, ask_for_table, fetch_ahead, fetch_table_ahead,
+    AHEAD, ROWS_AHEAD, TABLES_AHEAD, fetch_ahead, fetch_table_ahead, request_sums, request_table,
 };
 use super::registers::{
     LookUp, RowSlots, increase, load, load_words, of, of_mut, pod_tables, store,
@@ -27,7 +27,7 @@ pub(super) fn up_pairs<const CORE: bool, const EXCEEDS_CACHE: bool>(
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for table in 0..block.up.tables() {
         if pass.contended && !EXCEEDS_CACHE {
-            ask_for_table(side, table + AHEAD);
+            request_table(side, table + AHEAD);
         }
         let rows = block.up.rows_of(table);
         if rows.is_empty() {
@@ -35,10 +35,10 @@ pub(super) fn up_pairs<const CORE: bool, const EXCEEDS_CACHE: bool>(
         }
         let pod = pod_tables::<CORE>(side, table);
         let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
-        let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
+        let norm_scales = LookUp::<CORE>::load(&side.links.norm_scales[table], pod[1]);
         if EXCEEDS_CACHE {
             fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
-            fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
+            fetch_table_ahead(&side.links.norm_scales, table + TABLES_AHEAD);
         }
         for &row in rows {
             let row = usize::from(row);
@@ -47,12 +47,15 @@ pub(super) fn up_pairs<const CORE: bool, const EXCEEDS_CACHE: bool>(
             }
             let slots = RowSlots::of(load_words(of(&block.up.words, row)));
             let price = slots.price(&prices);
-            let room = slots.room(&rooms);
+            let norm_scale = slots.norm_scale(&norm_scales);
             let out = of_mut(pairs, row).0.as_flattened_mut().as_mut_ptr();
             // SAFETY: `Pairs` is 128 writable bytes, aligned to 64.
             unsafe {
-                _mm512_store_ps(out, _mm512_permutex2var_ps(price, low, room));
-                _mm512_store_ps(out.add(LANES), _mm512_permutex2var_ps(price, high, room));
+                _mm512_store_ps(out, _mm512_permutex2var_ps(price, low, norm_scale));
+                _mm512_store_ps(
+                    out.add(LANES),
+                    _mm512_permutex2var_ps(price, high, norm_scale),
+                );
             }
         }
     }
@@ -76,9 +79,9 @@ pub(super) fn down_rows<
 ) {
     for table in 0..block.down.tables() {
         if pass.contended && !EXCEEDS_CACHE {
-            ask_for_table(side, table + AHEAD);
+            request_table(side, table + AHEAD);
             if RATES {
-                ask_for_sums(side, table + AHEAD);
+                request_sums(side, table + AHEAD);
             }
         }
         if block.down.rows_of(table).is_empty() {
@@ -108,7 +111,7 @@ pub(super) fn down_rows<
                 if PLAIN {
                     deliver::<EXCEEDS_CACHE>(rates, up_cells, cells, scratch.pairs.len());
                 } else {
-                    let answers = of(&scratch.answers, place);
+                    let answers = of(&scratch.responses, place);
                     slopes = slopes_in(answers);
                     deliver_pairs(answers, up_cells, &mut scratch.pairs);
                 }
@@ -143,7 +146,7 @@ pub(super) fn down_table<
     let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     let pod = pod_tables::<CORE>(side, table);
     let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
-    let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
+    let norm_scales = LookUp::<CORE>::load(&side.links.norm_scales[table], pod[1]);
     let threshold = _mm512_set1_ps(pass.threshold);
     let terms = Terms {
         common_saturation_price: block.common_saturation_price,
@@ -152,9 +155,9 @@ pub(super) fn down_table<
     let pairs = scratch.pairs.as_ptr().cast::<f64>();
     if EXCEEDS_CACHE {
         fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
-        fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
-        fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
-        fetch_table_ahead(&side.sums.reaction, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.links.norm_scales, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.copy.load, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.copy.neg_slope, table + TABLES_AHEAD);
     }
     for (place, &row) in block.down.rows_of(table).iter().enumerate() {
         let row = usize::from(row);
@@ -175,16 +178,16 @@ pub(super) fn down_table<
         let slots = RowSlots::of(load_words(of(&block.down.words, row)));
         let rate = of_mut(&mut block.rate, row);
         if NORMALIZE {
-            let room = _mm512_permutex2var_ps(first, odd, second);
-            let room = _mm512_min_ps(room, slots.room(&rooms));
+            let norm_scale = _mm512_permutex2var_ps(first, odd, second);
+            let norm_scale = _mm512_min_ps(norm_scale, slots.norm_scale(&norm_scales));
             let notified = of_mut(&mut block.notified, row);
-            let fits = terms.fitting::<PLAIN>(load(rate), room);
+            let normalized_rates = terms.normalized::<PLAIN>(load(rate), norm_scale);
             let last = load(notified);
-            let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
+            let distance = _mm512_abs_ps(_mm512_sub_ps(normalized_rates, last));
             let far = _mm512_mul_ps(threshold, last);
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
             if MANY_UPDATES || moved != 0 {
-                store(notified, _mm512_mask_mov_ps(last, moved, fits));
+                store(notified, _mm512_mask_mov_ps(last, moved, normalized_rates));
             }
             *of_mut(&mut scratch.moved, row) = moved;
         } else {
@@ -196,7 +199,7 @@ pub(super) fn down_table<
             let (rates, slopes) = terms.answer::<PLAIN>(price);
             store(rate, rates);
             if !PLAIN {
-                store_pairs(of_mut(&mut scratch.answers, place), rates, slopes);
+                store_pairs(of_mut(&mut scratch.responses, place), rates, slopes);
             }
         }
     }
@@ -220,7 +223,7 @@ pub(super) fn up_rates<
     let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     for table in 0..block.up.tables() {
         if pass.contended && !EXCEEDS_CACHE {
-            ask_for_sums(side, table + AHEAD);
+            request_sums(side, table + AHEAD);
         }
         let rows = block.up.rows_of(table);
         if rows.is_empty() {
@@ -229,8 +232,8 @@ pub(super) fn up_rates<
         }
         let mut totals = TableTotals::<CORE>::new();
         if EXCEEDS_CACHE {
-            fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
-            fetch_table_ahead(&side.sums.reaction, table + TABLES_AHEAD);
+            fetch_table_ahead(&side.copy.load, table + TABLES_AHEAD);
+            fetch_table_ahead(&side.copy.neg_slope, table + TABLES_AHEAD);
         }
         for &row in rows {
             let row = usize::from(row);

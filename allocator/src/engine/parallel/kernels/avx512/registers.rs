@@ -143,9 +143,9 @@ pub(super) fn pod_tables<'a, const CORE: bool>(
     match &side.core {
         Some(core) if CORE => {
             let pod = core.tables[table] as usize;
-            [&core.links.prices[pod], &core.links.rooms[pod]]
+            [&core.links.prices[pod], &core.links.norm_scales[pod]]
         }
-        _ => [&side.links.prices[table], &side.links.rooms[table]],
+        _ => [&side.links.prices[table], &side.links.norm_scales[table]],
     }
 }
 
@@ -193,13 +193,13 @@ impl RowSlots {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn room<const CORE: bool>(&self, rooms: &LookUp<CORE>) -> __m512 {
-        let (host, fabric) = rooms.rack.look_up(self.hosts, self.words, self.third);
-        let room = _mm512_min_ps(host, fabric);
+    pub(super) fn norm_scale<const CORE: bool>(&self, norm_scales: &LookUp<CORE>) -> __m512 {
+        let (host, fabric) = norm_scales.rack.look_up(self.hosts, self.words, self.third);
+        let norm_scale = _mm512_min_ps(host, fabric);
         if CORE {
-            _mm512_min_ps(room, rooms.pod.look_up_core(self))
+            _mm512_min_ps(norm_scale, norm_scales.pod.look_up_core(self))
         } else {
-            room
+            norm_scale
         }
     }
 }

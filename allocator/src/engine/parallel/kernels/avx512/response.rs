@@ -73,11 +73,15 @@ impl LaneTerms {
     /// The rates that F-NORM leaves: of flows with a demand, that at most.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn fitting<const PLAIN: bool>(&self, rates: __m512, rooms: __m512) -> __m512 {
-        let fits = _mm512_mul_ps(rates, rooms);
+    pub(super) fn normalized<const PLAIN: bool>(
+        &self,
+        rates: __m512,
+        norm_scales: __m512,
+    ) -> __m512 {
+        let normalized_rates = _mm512_mul_ps(rates, norm_scales);
         if PLAIN {
-            return fits;
+            return normalized_rates;
         }
-        _mm512_min_ps(fits, self.demands)
+        _mm512_min_ps(normalized_rates, self.demands)
     }
 }

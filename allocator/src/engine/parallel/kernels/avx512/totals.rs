@@ -13,7 +13,7 @@ const LOWER_HALF: i32 = 0x3f80;
 /// Sums over the flows of a table: host slots, then two maps of fabric slots or, with `CORE`, the planes.
 pub(super) struct TableTotals<const CORE: bool> {
     pub(super) load: [__m512; 7],
-    pub(super) reaction: [__m512; 7],
+    pub(super) neg_slope: [__m512; 7],
     /// Without `PLAIN`.
     pub(super) elastic: [__m512; 7],
 }
@@ -24,7 +24,7 @@ impl<const CORE: bool> TableTotals<CORE> {
     pub(super) fn new() -> Self {
         Self {
             load: [_mm512_setzero_ps(); 7],
-            reaction: [_mm512_setzero_ps(); 7],
+            neg_slope: [_mm512_setzero_ps(); 7],
             elastic: [_mm512_setzero_ps(); 7],
         }
     }
@@ -45,11 +45,11 @@ impl<const CORE: bool> TableTotals<CORE> {
                 let rate = _mm512_permutexvar_ps(lanes, rates);
                 self.load[$which] = _mm512_add_ps(self.load[$which], rate);
                 if PLAIN {
-                    self.reaction[$which] = _mm512_fmadd_ps(rate, rate, self.reaction[$which]);
+                    self.neg_slope[$which] = _mm512_fmadd_ps(rate, rate, self.neg_slope[$which]);
                 } else {
                     let slope = _mm512_permutexvar_epi32(lanes, slopes);
-                    let sums = (self.reaction[$which], self.elastic[$which]);
-                    self.reaction[$which] = _mm512_add_ps(sums.0, reaction_of(slope));
+                    let sums = (self.neg_slope[$which], self.elastic[$which]);
+                    self.neg_slope[$which] = _mm512_add_ps(sums.0, neg_slope_of(slope));
                     self.elastic[$which] = add_elastic::<DOT>(sums.1, slope);
                 }
             };
@@ -62,13 +62,13 @@ impl<const CORE: bool> TableTotals<CORE> {
             macro_rules! add_plane {
                 ($which:literal, $lanes:expr, $rate:ident, $slope:ident) => {
                     let of_plane = $lanes;
-                    let (load, sum) = (self.load[$which], self.reaction[$which]);
+                    let (load, sum) = (self.load[$which], self.neg_slope[$which]);
                     self.load[$which] = _mm512_mask_add_ps(load, of_plane, load, $rate);
                     if PLAIN {
-                        self.reaction[$which] = _mm512_mask3_fmadd_ps($rate, $rate, sum, of_plane);
+                        self.neg_slope[$which] = _mm512_mask3_fmadd_ps($rate, $rate, sum, of_plane);
                     } else {
-                        let reaction = reaction_of($slope);
-                        self.reaction[$which] = _mm512_mask_add_ps(sum, of_plane, sum, reaction);
+                        let neg_slope = neg_slope_of($slope);
+                        self.neg_slope[$which] = _mm512_mask_add_ps(sum, of_plane, sum, neg_slope);
                         let (sum, elastic) = (self.elastic[$which], elastic_of($slope));
                         self.elastic[$which] = _mm512_mask_add_ps(sum, of_plane, sum, elastic);
                     }
@@ -109,16 +109,16 @@ impl<const CORE: bool> TableTotals<CORE> {
 /// to rest, so two digits do, and half as much has to be moved.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn slopes_of(reactions: __m512, elastics: __m512) -> __m512i {
+pub(super) fn slopes_of(neg_slopes: __m512, elastics: __m512) -> __m512i {
     let lower = _mm512_srli_epi32::<16>(_mm512_castps_si512(elastics));
-    let upper = _mm512_castps_si512(reactions);
+    let upper = _mm512_castps_si512(neg_slopes);
     _mm512_ternarylogic_epi32::<SELECT>(upper, lower, _mm512_set1_epi32(UPPER_HALF))
 }
 
 /// Takes the lower half as it stands: it adds less than a hundredth.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn reaction_of(slopes: __m512i) -> __m512 {
+pub(super) fn neg_slope_of(slopes: __m512i) -> __m512 {
     _mm512_castsi512_ps(slopes)
 }
 
@@ -172,7 +172,7 @@ macro_rules! leave_four {
 macro_rules! leave {
     ($core:ident, $plain:ident, $totals:expr, $side:expr, $keep:expr, $table:expr) => {
         leave!(of $core, $totals.load, load, $side, $keep, $table);
-        leave!(of $core, $totals.reaction, reaction, $side, $keep, $table);
+        leave!(of $core, $totals.neg_slope, neg_slope, $side, $keep, $table);
         if !$plain {
             leave!(of $core, $totals.elastic, elastic, $side, $keep, $table);
         }
@@ -182,10 +182,10 @@ macro_rules! leave {
         if $core {
             fabric = _mm512_add_ps(fabric, _mm512_add_ps($sums[5], $sums[6]));
         }
-        let table = &mut $side.sums.$list[$table];
+        let table = &mut $side.copy.$list[$table];
         leave_four!(table, $keep, $sums[0], $sums[1], $sums[2], fabric);
         if $core && let Some(core) = &mut $side.core {
-            let pod = &mut core.sums.$list[core.tables[$table] as usize];
+            let pod = &mut core.copy.$list[core.tables[$table] as usize];
             leave_four!(pod, ALL_LANES, $sums[3], $sums[4], $sums[5], $sums[6]);
         }
     };
@@ -196,10 +196,10 @@ pub(super) use {leave, leave_four};
 /// A table without flows.
 pub(super) fn leave_nothing(side: &mut Side<'_>, keep: __mmask16, table: usize) {
     if keep == 0 {
-        side.sums.load[table] = LinkTable::default();
-        side.sums.reaction[table] = LinkTable::default();
-        if side.sums.has_elastic {
-            side.sums.elastic[table] = LinkTable::default();
+        side.copy.load[table] = LinkTable::default();
+        side.copy.neg_slope[table] = LinkTable::default();
+        if side.copy.has_elastic {
+            side.copy.elastic[table] = LinkTable::default();
         }
     }
 }
@@ -231,9 +231,9 @@ mod tests {
                 seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 // A rate of any size beside a reaction of any size; some flows have neither.
                 let rate = (f64::from(seed >> 16) / 65_536.0 * 60.0 - 40.0).exp2() as f32;
-                let reaction = (f64::from(seed & 0xffff) / 65_536.0 * 120.0 - 60.0).exp2() as f32;
+                let neg_slope = (f64::from(seed & 0xffff) / 65_536.0 * 120.0 - 60.0).exp2() as f32;
                 if row % 7 != seed % 7 {
-                    *word = reaction.to_bits() & 0xffff_0000 | rate.to_bits() >> 16;
+                    *word = neg_slope.to_bits() & 0xffff_0000 | rate.to_bits() >> 16;
                 }
             }
             let slopes = load_words(&slopes);
