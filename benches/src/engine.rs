@@ -212,7 +212,7 @@ pub(super) fn build(
         blocks: Some(blocks),
         cores: (0..options.workers).collect(),
         simd,
-        brief: false,
+        single_pass: false,
     };
     let layout = Layout::of(topology, blocks)?;
     let engine = ParallelEngine::new(config(options), parallel, layout, capacities)?;

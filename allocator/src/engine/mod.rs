@@ -10,7 +10,7 @@
 //! | `parallel` | the engine for many flows and cores: single precision, vector kernels, workers |
 //! | `thread` | the engine on its own OS thread, fed and drained by rings |
 //! | `stats` | what that thread publishes about itself |
-//! | `survey` | a look at all flows, a few at a time |
+//! | `scan` | a look at all flows, a few at a time |
 //! | `affinity`, `clock` | pinning a thread; reading the monotonic clock |
 //!
 //! An engine is driven by [`RateEngine::apply`] (cheap, O(1) per event) and [`RateEngine::iterate`]
@@ -199,9 +199,9 @@ pub trait RateEngine: Send {
     /// Goes on with a survey by about so many flows, or begins one. True once all were looked at, and the survey
     /// says what was found. What flows and links are is what they are when they are looked at: a survey
     /// that events or iterations come between is as inexact as they are large.
-    fn survey(&self, survey: &mut Scan, _flows: usize) -> bool {
-        self.link_loads(&mut survey.loads_bps);
-        survey.optimality = self.optimality();
+    fn scan(&self, scan: &mut Scan, _flows: usize) -> bool {
+        self.link_loads(&mut scan.loads_bps);
+        scan.optimality = self.optimality();
         true
     }
 

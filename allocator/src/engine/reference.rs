@@ -27,7 +27,7 @@ pub struct ReferenceEngine {
     /// Capacities changed since the flows' limits were computed.
     limits_stale: bool,
     /// Iterations since the problem changed or a rate last passed the threshold.
-    quiet: u32,
+    quiet_iterations: u32,
     /// Rates that passed the threshold in the last iteration.
     moved: Vec<RateUpdate>,
 }
@@ -50,7 +50,7 @@ impl ReferenceEngine {
             flows: ReferenceFlows::default(),
             previous: Vec::new(),
             limits_stale: false,
-            quiet: 0,
+            quiet_iterations: 0,
             moved: Vec::new(),
         };
         engine.reset(capacities_bps)?;
@@ -198,7 +198,7 @@ fn view<'a>(flows: &'a ReferenceFlows, classes: &'a ClassTable, slot: usize) -> 
 
 impl RateEngine for ReferenceEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
-        self.quiet = 0;
+        self.quiet_iterations = 0;
         match event {
             EngineEvent::Start(spec) => self.start(&spec),
             EngineEvent::End(key) => {
@@ -268,8 +268,8 @@ impl RateEngine for ReferenceEngine {
         self.flows.rates = rates;
         self.flows.normalized = normalized;
         self.filter();
-        self.quiet = if self.moved.is_empty() {
-            self.quiet.saturating_add(1)
+        self.quiet_iterations = if self.moved.is_empty() {
+            self.quiet_iterations.saturating_add(1)
         } else {
             0
         };
@@ -281,7 +281,9 @@ impl RateEngine for ReferenceEngine {
             max_relative_rate_change: change,
             max_overload,
             residual,
-            settled: self.flows.len() == 0 || converged || self.quiet >= MAX_QUIET_ITERATIONS,
+            settled: self.flows.len() == 0
+                || converged
+                || self.quiet_iterations >= MAX_QUIET_ITERATIONS,
         }
     }
 

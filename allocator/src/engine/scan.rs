@@ -4,7 +4,7 @@ use super::Optimality;
 use crate::num::optimality::Tally;
 
 /// A walk over all flows of an engine, for figures that cost milliseconds where there are tens of thousands of
-/// flows: whoever drives the engine does other things in between ([`RateEngine::survey`](super::RateEngine::survey)).
+/// flows: whoever drives the engine does other things in between ([`RateEngine::scan`](super::RateEngine::survey)).
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
     /// What was found: the allocated load of every link, in bit/s, by link index.
@@ -15,13 +15,13 @@ pub struct Scan {
     /// Where the walk goes on.
     pub(super) next: u32,
     /// Links by block and slot, in an engine that has blocks.
-    pub(super) links_of: Vec<Vec<u32>>,
-    pub(super) begun: bool,
+    pub(super) links_by_slot: Vec<Vec<u32>>,
+    pub(super) under_way: bool,
 }
 
 impl Scan {
     /// Begins with the first flow again.
     pub fn restart(&mut self) {
-        self.begun = false;
+        self.under_way = false;
     }
 }

@@ -112,8 +112,8 @@ impl RateEngine for InstrumentedEngine {
         self.inner.optimality()
     }
 
-    fn survey(&self, survey: &mut Scan, flows: usize) -> bool {
-        self.inner.survey(survey, flows)
+    fn scan(&self, scan: &mut Scan, flows: usize) -> bool {
+        self.inner.scan(scan, flows)
     }
 
     fn flow_count(&self) -> usize {

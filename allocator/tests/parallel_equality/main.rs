@@ -100,7 +100,7 @@ fn agree(
     script: &EventScript,
     (blocks, workers): (u32, usize),
     simd: Simd,
-    brief: bool,
+    single_pass: bool,
 ) -> Result<(), TestCaseError> {
     let capacities = capacities_bps(topology);
     let mut exact = ReferenceEngine::new(config(), &capacities).expect("valid");
@@ -114,7 +114,7 @@ fn agree(
     let options = ParallelOptions {
         workers,
         simd,
-        brief,
+        single_pass,
         ..ParallelOptions::default()
     };
     let layout = Layout::of(topology, blocks).expect("it can be cut so");
@@ -159,8 +159,8 @@ fn every_shape(simd: Simd, topology: &Topology) {
         });
         let hosts = topology.hosts().len() as u32;
         let strategy = (scripts(hosts), any::<bool>());
-        let outcome = runner.run(&strategy, |(script, brief)| {
-            agree(topology, &script, shape, simd, brief)
+        let outcome = runner.run(&strategy, |(script, single_pass)| {
+            agree(topology, &script, shape, simd, single_pass)
         });
         if let Err(error) = outcome {
             let (blocks, workers) = shape;

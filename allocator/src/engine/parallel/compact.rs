@@ -68,7 +68,11 @@ fn sort_by_host_frequency(flows: &mut [(CellIndex, [FlowEnd; 2])]) {
 impl FlowBlock {
     /// Looks through tables of which many flows have changed; says of each flow that it moves which cell
     /// it has now. Returns whether there were any.
-    pub(super) fn compact(&mut self, tables: usize, mut moved: impl FnMut(u32, CellIndex)) -> bool {
+    pub(super) fn compact(
+        &mut self,
+        tables: usize,
+        mut relocate: impl FnMut(u32, CellIndex),
+    ) -> bool {
         let mut found = false;
         let mut rows = 0;
         for _ in 0..tables {
@@ -84,11 +88,11 @@ impl FlowBlock {
             rows += self.down.rows_of(table).len();
             self.next_table[1] = table + 1;
             if self.core_blocks.is_none() {
-                self.dissolve_sparse_pairs(table, &mut moved);
-                self.form_pair_rows(table, &mut moved);
+                self.dissolve_sparse_pairs(table, &mut relocate);
+                self.form_pair_rows(table, &mut relocate);
             }
             if self.down.is_underfilled(table) {
-                self.refill_down(table, &mut moved);
+                self.refill_down(table, &mut relocate);
             }
             self.down.clear_changes(table);
             self.pairs.down.clear_changes(table);
@@ -112,19 +116,19 @@ impl FlowBlock {
     }
 
     /// Flows of joint rows to a rack that are too empty go back to the rows of their racks.
-    fn dissolve_sparse_pairs(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
+    fn dissolve_sparse_pairs(&mut self, table: usize, relocate: &mut impl FnMut(u32, CellIndex)) {
         for cell in self.pairs.sparse(table) {
             let (state, ends) = (self.state(cell), self.ends(cell));
             // Taken in first, so that the flow stays where it is if there is no room.
-            if let Some(now) = self.insert_in_rack_rows(ends, state, moved) {
+            if let Some(now) = self.insert_in_rack_rows(ends, state, relocate) {
                 self.remove(cell);
-                moved(state.flow, now);
+                relocate(state.flow, now);
             }
         }
     }
 
     /// Flows to a rack that share their source's rack with enough others get a row.
-    fn form_pair_rows(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
+    fn form_pair_rows(&mut self, table: usize, relocate: &mut impl FnMut(u32, CellIndex)) {
         let cells = self.down.cells(table);
         let mut flows: Vec<(CellIndex, [FlowEnd; 2])> = cells
             .map(|cell| (cell, self.ends(cell)))
@@ -140,7 +144,7 @@ impl FlowBlock {
                 let state = self.state(cell);
                 let now = self.insert_in_pair_row(row, ends, &state);
                 self.remove(cell);
-                moved(state.flow, now);
+                relocate(state.flow, now);
                 false
             });
             while left.len() >= MIN_FLOWS {
@@ -157,7 +161,7 @@ impl FlowBlock {
                     let state = self.state(cell);
                     let now = self.insert_in_pair_row(row, ends, &state);
                     self.remove(cell);
-                    moved(state.flow, now);
+                    relocate(state.flow, now);
                 }
             }
         }
@@ -187,7 +191,7 @@ impl FlowBlock {
     }
 
     /// Moves the flows to a rack together.
-    fn refill_down(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
+    fn refill_down(&mut self, table: usize, relocate: &mut impl FnMut(u32, CellIndex)) {
         let limit = MAX_ROWS - self.pairs.len();
         if self.down.len() + GREEDY * self.down.rows_of(table).len() > limit {
             return;
@@ -203,11 +207,11 @@ impl FlowBlock {
         }
         for (state, up, slots) in flows {
             let table = table as u16;
-            let cell = self.take_down(FlowEnd { table, slots }, moved);
+            let cell = self.take_down(FlowEnd { table, slots }, relocate);
             let cell = cell.expect("as many rows as a greedy choice can need are free");
             self.write_down(cell, up, &state);
             self.set_down_cell(up, cell);
-            moved(state.flow, cell);
+            relocate(state.flow, cell);
         }
     }
 

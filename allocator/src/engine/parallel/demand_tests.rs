@@ -102,9 +102,9 @@ fn location_of(engine: &ParallelEngine, key: u64) -> directory::Location {
 #[test]
 fn several_changes_between_two_iterations_are_one() {
     let topology = two_tiers(4, 6, 2);
-    for brief in [false, true] {
+    for single_pass in [false, true] {
         let mut engine = parallel(&topology, 2, 1, Simd::best());
-        engine.options.brief = brief;
+        engine.options.single_pass = single_pass;
         let mut exact = reference(&topology);
         for key in 0..12 {
             for engine in [&mut engine as &mut dyn RateEngine, &mut exact] {
@@ -378,7 +378,7 @@ fn an_engine_recovers_from_a_price_that_is_no_number() {
         let place = engine.shared.layout.place(path_of(&topology, 0, 12)[0]);
         write(&engine.shared.link_blocks[usize::from(place.link_block)])
             .set_price(place.index as usize, f32::NAN);
-        engine.changed = true;
+        engine.has_new_events = true;
         for _ in 0..50 {
             engine.iterate();
             fits(&engine).expect("it fits");

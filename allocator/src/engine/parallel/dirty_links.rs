@@ -131,14 +131,14 @@ impl DirtyLinks {
 
     /// Takes a flow's answer out of those that stay. What rounding would leave below zero is zero.
     #[inline]
-    pub(super) fn remove_flow(&mut self, link: u32, answer: LinkResponse) {
+    pub(super) fn remove_flow(&mut self, link: u32, response: LinkResponse) {
         let (vector, lane) = (link as usize / LANES, link as usize % LANES);
         let stays = &mut self.vectors[vector].incumbents;
         let left = |list: &Lanes, taken: f32| (list.0[lane] - taken).max(0.0);
-        stays.load.0[lane] = left(&stays.load, answer.load);
-        stays.neg_slope.0[lane] = left(&stays.neg_slope, answer.neg_slope);
-        if answer.elastic_excess != 0.0 || stays.elastic_excess.0[lane] != 0.0 {
-            let elastic_excess = stays.elastic_excess.0[lane] - answer.elastic_excess;
+        stays.load.0[lane] = left(&stays.load, response.load);
+        stays.neg_slope.0[lane] = left(&stays.neg_slope, response.neg_slope);
+        if response.elastic_excess != 0.0 || stays.elastic_excess.0[lane] != 0.0 {
+            let elastic_excess = stays.elastic_excess.0[lane] - response.elastic_excess;
             stays.elastic_excess.0[lane] = elastic_excess.max(-stays.load.0[lane]);
             self.has_elastic_excess = true;
         }
@@ -153,13 +153,13 @@ impl DirtyLinks {
 
     /// Adds a newcomer's answer.
     #[inline]
-    pub(super) fn add_flow(&mut self, link: u32, answer: LinkResponse) {
+    pub(super) fn add_flow(&mut self, link: u32, response: LinkResponse) {
         let (vector, lane) = (link as usize / LANES, link as usize % LANES);
         let new = &mut self.vectors[vector].newcomers;
-        new.load.0[lane] += answer.load;
-        new.neg_slope.0[lane] += answer.neg_slope;
-        if answer.elastic_excess != 0.0 {
-            new.elastic_excess.0[lane] += answer.elastic_excess;
+        new.load.0[lane] += response.load;
+        new.neg_slope.0[lane] += response.neg_slope;
+        if response.elastic_excess != 0.0 {
+            new.elastic_excess.0[lane] += response.elastic_excess;
             self.has_elastic_excess = true;
         }
     }
@@ -202,11 +202,11 @@ impl LinkVector {
             let (new, new_neg_slope) = (self.newcomers.load.0[i], self.newcomers.neg_slope.0[i]);
             let reacts = (load > 0.0) & (neg_slope > 0.0);
             let mean = select(reacts, load, 1.0) / select(reacts, neg_slope, 1.0);
-            let moved = larger(
+            let shifted = larger(
                 mean + price - self.base_price.0[i],
                 mean * LARGEST_FALL as f32,
             );
-            let inverse = moved.recip();
+            let inverse = shifted.recip();
             let stays = load * mean * inverse;
             let joins = (new > 0.0) & (new_neg_slope > 0.0);
             let new_mean = select(joins, new, 1.0) / select(joins, new_neg_slope, 1.0);
@@ -242,12 +242,12 @@ fn shifted(sum: LinkResponse, at: f32, price: f32) -> LinkResponse {
     }
     let elastic = sum.elastic();
     let mean = elastic / sum.neg_slope;
-    let moved = (mean + price - at).max(mean * LARGEST_FALL as f32);
+    let shifted = (mean + price - at).max(mean * LARGEST_FALL as f32);
     let elasticity = f64::from(elastic) / f64::from(sum.load);
-    let factor = power(f64::from(mean / moved), elasticity) as f32;
+    let factor = power(f64::from(mean / shifted), elasticity) as f32;
     LinkResponse {
         load: sum.load * factor,
-        neg_slope: elastic * factor / moved,
+        neg_slope: elastic * factor / shifted,
         elastic_excess: sum.elastic_excess * factor,
     }
 }

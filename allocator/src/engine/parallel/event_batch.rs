@@ -113,8 +113,8 @@ impl EventBatch {
         }
         for coming in self.inserts.drain(..) {
             let relocations = &mut self.relocations;
-            let mut moved = |flow, cell| relocations.push((flow, cell));
-            match block.insert(coming.ends, coming.state, &mut moved) {
+            let mut relocate = |flow, cell| relocations.push((flow, cell));
+            match block.insert(coming.ends, coming.state, &mut relocate) {
                 Some(cell) => self.relocations.push((coming.state.flow, cell)),
                 None => self.overflow.push(coming),
             }
@@ -124,9 +124,9 @@ impl EventBatch {
     /// Moves flows together and puts rows in order, if they need it. Returns whether they did.
     pub(super) fn compact(&mut self, block: &mut FlowBlock, tables: usize) -> bool {
         let relocations = &mut self.relocations;
-        let mut moved = |flow, cell| relocations.push((flow, cell));
-        let packed = block.compact(tables, &mut moved);
-        let ordered = block.restore_table_order(&mut moved);
+        let mut relocate = |flow, cell| relocations.push((flow, cell));
+        let packed = block.compact(tables, &mut relocate);
+        let ordered = block.restore_table_order(&mut relocate);
         packed || ordered
     }
 }
@@ -153,7 +153,7 @@ impl ParallelEngine {
         let Location::Cell { block, cell } = self.directory.location(flow) else {
             return false;
         };
-        if self.immediate {
+        if self.applies_at_once {
             return false;
         }
         let mut pending = lock(&self.shared.batches[usize::from(block)]);
@@ -181,7 +181,7 @@ impl ParallelEngine {
 
     /// Does at once what waits, and lets nothing wait until the next iteration.
     pub(super) fn apply_batches(&mut self) {
-        self.immediate = true;
+        self.applies_at_once = true;
         if !self.has_batched_events {
             return;
         }
@@ -269,11 +269,11 @@ impl ParallelEngine {
             };
             let mut cells = lock(&self.shared.flow_blocks[block]);
             let directory = &mut self.directory;
-            let mut moved = |flow, cell| {
+            let mut relocate = |flow, cell| {
                 let block = block as u16;
                 directory.set_location(flow, Location::Cell { block, cell });
             };
-            let Some(cell) = cells.insert(ends, state, &mut moved) else {
+            let Some(cell) = cells.insert(ends, state, &mut relocate) else {
                 drop(cells);
                 self.overflow.push_back(flow);
                 continue;

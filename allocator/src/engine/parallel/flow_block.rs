@@ -148,14 +148,14 @@ impl FlowBlock {
         &mut self,
         ends: [FlowEnd; 2],
         state: CellState,
-        moved: &mut impl FnMut(u32, CellIndex),
+        relocate: &mut impl FnMut(u32, CellIndex),
     ) -> Option<CellIndex> {
         if fits_pair_row(&ends)
             && let Some(row) = self.pairs.row_for(&ends)
         {
             return Some(self.insert_in_pair_row(row, ends, &state));
         }
-        self.insert_in_rack_rows(ends, state, moved)
+        self.insert_in_rack_rows(ends, state, relocate)
     }
 
     /// One more flow.
@@ -191,11 +191,11 @@ impl FlowBlock {
         &mut self,
         [source, destination]: [FlowEnd; 2],
         state: CellState,
-        moved: &mut impl FnMut(u32, CellIndex),
+        relocate: &mut impl FnMut(u32, CellIndex),
     ) -> Option<CellIndex> {
         let preferred = RelativePos::new(usize::from(destination.table), self.down.tables());
         let up = self.take_up(source, preferred)?;
-        let Some(down) = self.take_down(destination, moved) else {
+        let Some(down) = self.take_down(destination, relocate) else {
             self.up.remove(up);
             return None;
         };
@@ -262,7 +262,7 @@ impl FlowBlock {
     pub(super) fn take_down(
         &mut self,
         end: FlowEnd,
-        moved: &mut impl FnMut(u32, CellIndex),
+        relocate: &mut impl FnMut(u32, CellIndex),
     ) -> Option<CellIndex> {
         let (table, slots) = (usize::from(end.table), end.slots);
         let down = match self.down.insert(table, slots, RelativePos::FIRST) {
@@ -272,7 +272,7 @@ impl FlowBlock {
                     self.down
                         .find_displacement(table, slots, RelativePos::FIRST)
                 {
-                    self.displace_down(displacement, moved);
+                    self.displace_down(displacement, relocate);
                     self.down.insert(table, slots, RelativePos::FIRST)?
                 } else {
                     let limit = MAX_ROWS - self.pairs.len();
@@ -288,7 +288,7 @@ impl FlowBlock {
     fn displace_down(
         &mut self,
         displacement: Displacement,
-        moved: &mut impl FnMut(u32, CellIndex),
+        relocate: &mut impl FnMut(u32, CellIndex),
     ) {
         let (row, lane) = split(displacement.cell);
         let (state, up) = (self.state(displacement.cell), self.up_cell[row].0[lane]);
@@ -296,7 +296,7 @@ impl FlowBlock {
         self.write_nothing(displacement.cell);
         self.write_down(down, up, &state);
         self.set_down_cell(up, down);
-        moved(state.flow, down);
+        relocate(state.flow, down);
     }
 
     pub(super) fn write_down(&mut self, down: CellIndex, up: CellIndex, state: &CellState) {
@@ -451,10 +451,10 @@ impl FlowBlock {
 
     /// Puts rows in order if many are not; says of each flow which cell it has now. Returns whether any
     /// were moved.
-    pub(super) fn restore_table_order(&mut self, mut moved: impl FnMut(u32, CellIndex)) -> bool {
+    pub(super) fn restore_table_order(&mut self, mut relocate: impl FnMut(u32, CellIndex)) -> bool {
         let pairs_moved = self.pairs.down.lost_table_order();
         if pairs_moved {
-            self.restore_pair_order(&mut moved);
+            self.restore_pair_order(&mut relocate);
         }
         if !self.up.lost_table_order() && !self.down.lost_table_order() {
             return pairs_moved;
@@ -490,21 +490,21 @@ impl FlowBlock {
         for (row, (flows, used)) in self.flow.iter().zip(&self.down.used).enumerate() {
             for (lane, &flow) in flows.iter().enumerate() {
                 if used >> lane & 1 == 1 {
-                    moved(flow, (row * 16 + lane) as CellIndex);
+                    relocate(flow, (row * 16 + lane) as CellIndex);
                 }
             }
         }
         true
     }
 
-    fn restore_pair_order(&mut self, moved: &mut impl FnMut(u32, CellIndex)) {
+    fn restore_pair_order(&mut self, relocate: &mut impl FnMut(u32, CellIndex)) {
         let (now, rows) = self.pairs.sort_by_table();
         if let Some(terms) = &mut self.terms {
             terms.pairs.reorder(&now, rows);
         }
         for (row, &used) in self.pairs.down.used.iter().enumerate() {
             for lane in lanes_of(used) {
-                moved(self.pairs.flow[row][lane], RackPairRows::cell(row, lane));
+                relocate(self.pairs.flow[row][lane], RackPairRows::cell(row, lane));
             }
         }
     }

@@ -180,7 +180,7 @@ impl FlowDelta {
 
     /// What a flow answers to a path price.
     #[inline]
-    pub(super) fn answer(
+    pub(super) fn response(
         &self,
         demand: &DemandCurve,
         classes: &ClassTable,

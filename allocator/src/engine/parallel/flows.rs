@@ -227,7 +227,7 @@ impl ParallelEngine {
         let Location::Cell { block, cell } = self.directory.location(flow) else {
             return None;
         };
-        if self.immediate || queued_position(cell).is_some() {
+        if self.applies_at_once || queued_position(cell).is_some() {
             return None;
         }
         let cells = lock(&self.shared.flow_blocks[usize::from(block)]);
@@ -377,16 +377,16 @@ impl ParallelEngine {
         }
         if is_log && let Some((block, ends)) = self.ends(links) {
             let state = terms.state(flow, capacity);
-            if !self.immediate {
+            if !self.applies_at_once {
                 self.queue_insert(block, ends, state);
                 return Ok(());
             }
             let mut cells = lock(&self.shared.flow_blocks[block]);
             let block = block as u16;
             let directory = &mut self.directory;
-            let mut moved =
+            let mut relocate =
                 |flow, cell| directory.set_location(flow, Location::Cell { block, cell });
-            if let Some(cell) = cells.insert(ends, state, &mut moved) {
+            if let Some(cell) = cells.insert(ends, state, &mut relocate) {
                 self.directory
                     .set_location(flow, Location::Cell { block, cell });
                 return Ok(());

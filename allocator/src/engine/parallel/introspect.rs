@@ -54,7 +54,7 @@ impl ParallelEngine {
         let flows = self.directory.flows();
         flows
             .map(|flow| {
-                let rate = self.view(flow, &links_of).rate * RATE_UNIT_BPS;
+                let rate = self.flow_info(flow, &links_of).rate * RATE_UNIT_BPS;
                 (self.directory.key(flow), rate)
             })
             .collect()
@@ -65,7 +65,7 @@ impl ParallelEngine {
     pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
         let flow = self.directory.find(key)?;
         let links_of = links_by_slot(&self.shared.layout);
-        Some(self.view(flow, &links_of).rate * RATE_UNIT_BPS)
+        Some(self.flow_info(flow, &links_of).rate * RATE_UNIT_BPS)
     }
 
     /// The prices by link, in utility per Gbit/s.
@@ -84,7 +84,7 @@ impl ParallelEngine {
         self.directory.len() - self.shared.scalar_count.load(Ordering::Relaxed) as usize
     }
 
-    pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowInfo {
+    pub(super) fn flow_info(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowInfo {
         let (block, cell) = match self.directory.location(flow) {
             Location::Cell { block, cell } => (block, cell),
             Location::Scalar { worker, index } => {
@@ -139,42 +139,42 @@ impl ParallelEngine {
         loads_bps.resize(self.capacities.len(), 0.0);
         let links_of = links_by_slot(&self.shared.layout);
         for flow in self.directory.flows() {
-            self.view(flow, &links_of).add_load(loads_bps);
+            self.flow_info(flow, &links_of).add_load(loads_bps);
         }
     }
 
     /// Looks at so many flows more; true if those were the last.
-    pub(super) fn go_on_surveying(&self, survey: &mut Scan, flows: usize) -> bool {
+    pub(super) fn resume_scan(&self, scan: &mut Scan, flows: usize) -> bool {
         let links = self.capacities.len();
         // Another topology has come meanwhile.
-        let other = survey.loads_bps.len() != links;
-        if !std::mem::replace(&mut survey.begun, true) || other {
-            survey.next = 0;
-            survey.links_of = links_by_slot(&self.shared.layout);
-            survey.tally.begin(links);
-            survey.loads_bps.clear();
-            survey.loads_bps.resize(links, 0.0);
+        let other = scan.loads_bps.len() != links;
+        if !std::mem::replace(&mut scan.under_way, true) || other {
+            scan.next = 0;
+            scan.links_by_slot = links_by_slot(&self.shared.layout);
+            scan.tally.begin(links);
+            scan.loads_bps.clear();
+            scan.loads_bps.resize(links, 0.0);
         }
-        let (numbers, next) = self.directory.flows_from(survey.next, flows);
+        let (numbers, next) = self.directory.flows_from(scan.next, flows);
         for flow in numbers {
-            let view = self.view(flow, &survey.links_of);
-            view.add_load(&mut survey.loads_bps);
-            survey.tally.add(&FlowSample {
-                utility: self.config.classes.utility(view.class),
-                weight: view.weight,
-                cap: view.limit.cap,
-                path: &view.path,
-                path_price: view.path_price,
-                rate: view.rate,
+            let flow_info = self.flow_info(flow, &scan.links_by_slot);
+            flow_info.add_load(&mut scan.loads_bps);
+            scan.tally.add(&FlowSample {
+                utility: self.config.classes.utility(flow_info.class),
+                weight: flow_info.weight,
+                cap: flow_info.limit.cap,
+                path: &flow_info.path,
+                path_price: flow_info.path_price,
+                rate: flow_info.rate,
             });
         }
         if let Some(next) = next {
-            survey.next = next;
+            scan.next = next;
             return false;
         }
         let capacities: Vec<f64> = self.capacities.iter().copied().map(f64::from).collect();
-        survey.optimality = survey.tally.finish(&self.prices(), &capacities);
-        survey.begun = false;
+        scan.optimality = scan.tally.finish(&self.prices(), &capacities);
+        scan.under_way = false;
         true
     }
 }

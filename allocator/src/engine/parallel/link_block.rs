@@ -226,12 +226,8 @@ impl LinkBlock {
     }
 
     /// The price update, and the rooms for F-NORM, from the sums of every worker.
-    pub(super) fn update(
-        &mut self,
-        rule: UpdateRule,
-        contributions: &[&LinkBlockCopy],
-    ) -> UpdateReport {
-        self.update_by(rule, contributions, safeguarded_ned_step)
+    pub(super) fn update(&mut self, rule: UpdateRule, copies: &[&LinkBlockCopy]) -> UpdateReport {
+        self.update_by(rule, copies, safeguarded_ned_step)
     }
 
     /// The lists of links, if their sums are those of the workers, added up: most LinkBlocks need no more.
@@ -247,13 +243,13 @@ impl LinkBlock {
     }
 
     /// Adds up the sums of all workers, and those of links and their copies.
-    fn add_up(&mut self, contributions: &[&LinkBlockCopy]) {
+    fn add_up(&mut self, copies: &[&LinkBlockCopy]) {
         let lanes = self.capacities.len();
         for list in [&mut self.load, &mut self.neg_slope, &mut self.elastic] {
             list.clear();
             list.resize(lanes, Lanes::default());
         }
-        for sums in contributions {
+        for sums in copies {
             add(&mut self.load, sums.load.as_flattened());
             add(&mut self.neg_slope, sums.neg_slope.as_flattened());
             add(&mut self.elastic, sums.elastic_loads().as_flattened());
@@ -271,21 +267,21 @@ impl LinkBlock {
     pub(super) fn update_by(
         &mut self,
         rule: UpdateRule,
-        contributions: &[&LinkBlockCopy],
+        copies: &[&LinkBlockCopy],
         step: impl Fn(f32, &Lanes, [&Lanes; 3], [&mut Lanes; 4], &mut LaneReports),
     ) -> UpdateReport {
         let lanes = self.capacities.len();
-        let (first, rest) = match contributions.split_first() {
+        let (first, rest) = match copies.split_first() {
             Some(split) => split,
             None => return UpdateReport::default(),
         };
-        let has_elastic = contributions.iter().any(|sums| sums.has_elastic);
+        let has_elastic = copies.iter().any(|sums| sums.has_elastic);
         // Most LinkBlocks need no more than the sums themselves, added up on the way.
         let direct = self.replicas.is_empty();
         if !direct {
-            self.add_up(contributions);
+            self.add_up(copies);
         }
-        let mut found = UpdateReport::NOTHING;
+        let mut reports = UpdateReport::NOTHING;
         let (prices, norm_scales) = (
             self.prices.as_flattened_mut(),
             self.norm_scales.as_flattened_mut(),
@@ -321,7 +317,7 @@ impl LinkBlock {
                         &mut self.step[i],
                         &mut self.excess[i],
                     ],
-                    &mut found,
+                    &mut reports,
                 );
             } else {
                 ned_step(
@@ -329,7 +325,7 @@ impl LinkBlock {
                     &self.capacities[i],
                     sums,
                     [&mut prices[i], &mut norm_scales[i]],
-                    &mut found,
+                    &mut reports,
                 );
             }
         }
@@ -337,7 +333,7 @@ impl LinkBlock {
             *at_mut(prices, replica as usize) = at(prices, original as usize);
             *at_mut(norm_scales, replica as usize) = at(norm_scales, original as usize);
         }
-        UpdateReport::of(&found)
+        UpdateReport::of(&reports)
     }
 }
 

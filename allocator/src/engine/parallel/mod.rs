@@ -128,7 +128,7 @@ pub struct ParallelOptions {
     /// An iteration walks over the flows once at most: for a caller that has something to look at between two walks.
     /// First rates after events are those that the prices' answers give, also where the iteration before followed
     /// none, and rates that stand still are normalised in an iteration of its own.
-    pub brief: bool,
+    pub single_pass: bool,
 }
 
 impl Default for ParallelOptions {
@@ -138,7 +138,7 @@ impl Default for ParallelOptions {
             blocks: None,
             cores: Vec::new(),
             simd: Simd::best(),
-            brief: false,
+            single_pass: false,
         }
     }
 }
@@ -154,23 +154,23 @@ pub struct ParallelEngine {
     worker: Worker,
     threads: Vec<JoinHandle<()>>,
     /// Events since the last iteration.
-    changed: bool,
+    has_new_events: bool,
     /// The last iteration followed events.
-    busy: bool,
+    followed_events: bool,
     /// The last iteration's rates wait for their normalisation.
-    lagging: bool,
+    awaits_normalization: bool,
     /// An iteration that was brief and left the normalisation of its rates to the next one.
-    left: Option<UpdateReport>,
-    quiet: u32,
+    deferred_report: Option<UpdateReport>,
+    quiet_iterations: u32,
     /// Updates that wait in the outboxes.
-    waiting: usize,
+    updates_waiting: usize,
     /// Those that were there when an event came, which may give a flow's number to another one.
-    moved: Vec<RateUpdate>,
+    saved_updates: Vec<RateUpdate>,
     phases: PhaseNanos,
     /// Starts and ends wait for the next iteration.
     has_batched_events: bool,
     /// Starts and ends do not wait: something since the last iteration needs flows to be in their cells.
-    immediate: bool,
+    applies_at_once: bool,
     /// Times in a row that no worker found rows to put in order.
     idle_compactions: usize,
     /// Flows walked over, iteration by iteration, since a table was looked through while events came.
@@ -284,16 +284,16 @@ impl ParallelEngine {
             shared,
             worker: Worker::new(0),
             threads,
-            changed: true,
-            busy: false,
-            lagging: false,
-            left: None,
-            quiet: 0,
-            waiting: 0,
-            moved: Vec::new(),
+            has_new_events: true,
+            followed_events: false,
+            awaits_normalization: false,
+            deferred_report: None,
+            quiet_iterations: 0,
+            updates_waiting: 0,
+            saved_updates: Vec::new(),
             phases: PhaseNanos::default(),
             has_batched_events: false,
-            immediate: false,
+            applies_at_once: false,
             idle_compactions: 0,
             flows_since_compaction: 0,
             flows_per_compaction: FLOWS_PER_COMPACTION,
@@ -343,12 +343,12 @@ impl ParallelEngine {
     }
 
     /// Whether the answers to events give the rates that an iteration tells, and not a walk of its own.
-    fn walks_once(&self) -> bool {
-        self.busy || self.options.brief
+    fn is_single_pass(&self) -> bool {
+        self.followed_events || self.options.single_pass
     }
 
-    fn run(&mut self, plan: Pass) -> UpdateReport {
-        self.shared.plan.store(plan as u8, Ordering::Relaxed);
+    fn run(&mut self, pass: Pass) -> UpdateReport {
+        self.shared.pass.store(pass as u8, Ordering::Relaxed);
         self.shared.barrier.enter(0);
         if self.worker.iterate(&self.shared).is_err() {
             let worker = self.shared.barrier.panicked();
@@ -360,30 +360,32 @@ impl ParallelEngine {
             let mut outbox = lock(outbox);
             report.merge(outbox.report);
             self.idle_compactions *= usize::from(!std::mem::take(&mut outbox.compacted));
-            if index == 0 && plan == Pass::PricesOnly {
+            if index == 0 && pass == Pass::PricesOnly {
                 self.phases.add_extra_pass(&outbox.times);
             } else if index == 0 {
                 self.phases.add(&outbox.times);
             }
-            waiting += outbox.moved.len();
+            waiting += outbox.updates.len();
         }
-        self.waiting = waiting;
+        self.updates_waiting = waiting;
         self.price_resets += u64::from(report.resets);
         report
     }
 
-    fn is_calm(&self, report: &UpdateReport) -> bool {
+    fn has_converged(&self, report: &UpdateReport) -> bool {
         let tolerance = self.config.settle_tolerance as f32;
         report.change <= tolerance && report.residual <= tolerance
     }
 
     /// What an iteration says of itself.
     fn report(&self, report: &UpdateReport) -> IterationReport {
-        let converged = self.is_calm(report) && self.waiting == 0 && !self.lagging;
-        let given_up = self.quiet >= MAX_QUIET_ITERATIONS && self.left.is_none();
+        let converged =
+            self.has_converged(report) && self.updates_waiting == 0 && !self.awaits_normalization;
+        let given_up =
+            self.quiet_iterations >= MAX_QUIET_ITERATIONS && self.deferred_report.is_none();
         IterationReport {
             flows: self.directory.len(),
-            updates: self.waiting,
+            updates: self.updates_waiting,
             max_relative_rate_change: f64::from(report.change),
             max_overload: f64::from(report.overload),
             residual: f64::from(report.residual),
@@ -393,21 +395,21 @@ impl ParallelEngine {
 
     /// Takes what the last iteration tells out of the outboxes.
     fn take_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        if std::mem::take(&mut self.waiting) == 0 {
+        if std::mem::take(&mut self.updates_waiting) == 0 {
             return;
         }
         let directory = &self.directory;
         for outbox in &self.shared.outboxes {
-            let moved = &mut lock(outbox).moved;
-            let enough = KEPT_UPDATES.max(4 * moved.len());
-            for Notification { flow, rate } in moved.drain(..) {
+            let updates = &mut lock(outbox).updates;
+            let enough = KEPT_UPDATES.max(4 * updates.len());
+            for Notification { flow, rate } in updates.drain(..) {
                 sink(RateUpdate {
                     key: directory.key(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
                 });
             }
             // After a start of all flows at once there is room for one for each.
-            moved.shrink_to(enough);
+            updates.shrink_to(enough);
         }
     }
 
@@ -415,17 +417,17 @@ impl ParallelEngine {
     fn take_some_updates(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) {
         let mut left = most;
         for outbox in &self.shared.outboxes {
-            let moved = &mut lock(outbox).moved;
-            let rest = moved.len() - left.min(moved.len());
-            left -= moved.len() - rest;
-            for Notification { flow, rate } in moved.drain(rest..) {
+            let updates = &mut lock(outbox).updates;
+            let rest = updates.len() - left.min(updates.len());
+            left -= updates.len() - rest;
+            for Notification { flow, rate } in updates.drain(rest..) {
                 sink(RateUpdate {
                     key: self.directory.key(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
                 });
             }
         }
-        self.waiting -= most - left;
+        self.updates_waiting -= most - left;
     }
 
     /// Lets flows that start or end into rows and out of them.
@@ -433,7 +435,7 @@ impl ParallelEngine {
         self.idle_compactions = 0;
         self.run(Pass::ApplyEvents);
         self.collect_batches();
-        self.immediate = false;
+        self.applies_at_once = false;
     }
 
     /// The same, and puts rows in order, as far as they need it and, where `busy`, it is time for it.
@@ -442,7 +444,7 @@ impl ParallelEngine {
             if self.has_batched_events {
                 self.update_rows();
             }
-            self.immediate = false;
+            self.applies_at_once = false;
             return;
         }
         self.flows_since_compaction = 0;
@@ -462,7 +464,7 @@ impl ParallelEngine {
                 }
             }
         }
-        self.immediate = false;
+        self.applies_at_once = false;
     }
 }
 
@@ -478,12 +480,12 @@ impl Drop for ParallelEngine {
 
 impl RateEngine for ParallelEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
-        self.quiet = 0;
-        self.changed = true;
-        if self.waiting > 0 {
-            let mut moved = std::mem::take(&mut self.moved);
-            self.take_updates(&mut |update| moved.push(update));
-            self.moved = moved;
+        self.quiet_iterations = 0;
+        self.has_new_events = true;
+        if self.updates_waiting > 0 {
+            let mut updates = std::mem::take(&mut self.saved_updates);
+            self.take_updates(&mut |update| updates.push(update));
+            self.saved_updates = updates;
         }
         match event {
             EngineEvent::Start(spec) => self.start(&spec),
@@ -502,34 +504,34 @@ impl RateEngine for ParallelEngine {
     }
 
     fn iterate(&mut self) -> IterationReport {
-        self.moved.clear();
-        self.moved.shrink_to(KEPT_UPDATES);
+        self.saved_updates.clear();
+        self.saved_updates.shrink_to(KEPT_UPDATES);
         self.take_updates(&mut |_| ());
-        if let Some(report) = self.left.take().filter(|_| !self.changed) {
+        if let Some(report) = self.deferred_report.take().filter(|_| !self.has_new_events) {
             self.run(Pass::NormalizeOnly);
-            self.lagging = false;
-            if self.waiting > 0 {
-                self.quiet = 0;
+            self.awaits_normalization = false;
+            if self.updates_waiting > 0 {
+                self.quiet_iterations = 0;
             }
             return self.report(&report);
         }
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
-        let placed = self.corrected.is_some();
-        if !placed {
-            if self.changed {
+        let rows_are_current = self.corrected.is_some();
+        if !rows_are_current {
+            if self.has_new_events {
                 self.idle_compactions = 0;
             }
-            self.compact_rows(self.changed && self.busy);
+            self.compact_rows(self.has_new_events && self.followed_events);
         } else if self.has_batched_events {
             self.update_rows();
         }
         self.retry_overflow();
         self.phases.compaction += clock.lap();
-        let prompt = std::mem::take(&mut self.changed);
-        let corrected = self.correct_prices(prompt && self.walks_once(), None);
+        let follows_events = std::mem::take(&mut self.has_new_events);
+        let corrected = self.correct_prices(follows_events && self.is_single_pass(), None);
         let corrected = corrected.and(self.corrected.take());
         self.phases.price_correction += clock.lap();
-        let was_busy = std::mem::replace(&mut self.busy, prompt);
+        let followed_events = std::mem::replace(&mut self.followed_events, follows_events);
         self.flows_since_compaction = self
             .flows_since_compaction
             .saturating_add(self.directory.len());
@@ -537,30 +539,30 @@ impl RateEngine for ParallelEngine {
             // The links next to those that events touched answer before rates are notified.
             self.run(Pass::PricesOnly);
         }
-        let prompt = prompt && corrected != Corrected::Rates;
-        let report = self.run(if prompt {
+        let follows_events = follows_events && corrected != Corrected::Rates;
+        let report = self.run(if follows_events {
             Pass::UpdateThenNormalize
         } else {
             Pass::Pipelined
         });
-        self.lagging = !prompt;
-        if self.lagging
-            && self.waiting == 0
-            && (self.is_calm(&report) || self.quiet + 1 >= MAX_QUIET_ITERATIONS)
+        self.awaits_normalization = !follows_events;
+        if self.awaits_normalization
+            && self.updates_waiting == 0
+            && (self.has_converged(&report) || self.quiet_iterations + 1 >= MAX_QUIET_ITERATIONS)
         {
-            if self.options.brief {
-                self.left = Some(report);
+            if self.options.single_pass {
+                self.deferred_report = Some(report);
             } else {
                 self.run(Pass::NormalizeOnly);
-                self.lagging = false;
+                self.awaits_normalization = false;
             }
         }
-        self.quiet = if self.waiting == 0 {
-            self.quiet.saturating_add(1)
+        self.quiet_iterations = if self.updates_waiting == 0 {
+            self.quiet_iterations.saturating_add(1)
         } else {
             0
         };
-        if placed && was_busy {
+        if rows_are_current && followed_events {
             // Else the next iteration does it, or the one after: nobody waits for it.
             self.compact_rows(true);
         }
@@ -568,13 +570,13 @@ impl RateEngine for ParallelEngine {
     }
 
     fn first_rates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        if !self.changed {
+        if !self.has_new_events {
             return;
         }
         let mut notified = std::mem::take(&mut self.first_rate_buffer);
         self.update_rows();
         let mut notify = |flow, rate| notified.push((flow, rate));
-        let corrected = self.correct_prices(self.walks_once(), Some(&mut notify));
+        let corrected = self.correct_prices(self.is_single_pass(), Some(&mut notify));
         self.corrected = Some(corrected.and(self.corrected.take()));
         for (flow, rate) in notified.drain(..) {
             sink(RateUpdate {
@@ -586,15 +588,15 @@ impl RateEngine for ParallelEngine {
     }
 
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        self.moved.drain(..).for_each(&mut *sink);
+        self.saved_updates.drain(..).for_each(&mut *sink);
         self.take_updates(sink);
     }
 
     fn drain_some(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) -> bool {
-        let notified = most.min(self.moved.len());
-        let rest = self.moved.len() - notified;
-        self.moved.drain(rest..).for_each(&mut *sink);
-        if rest == 0 && most - notified >= self.waiting {
+        let notified = most.min(self.saved_updates.len());
+        let rest = self.saved_updates.len() - notified;
+        self.saved_updates.drain(rest..).for_each(&mut *sink);
+        if rest == 0 && most - notified >= self.updates_waiting {
             self.take_updates(sink);
             return false;
         }
@@ -613,13 +615,13 @@ impl RateEngine for ParallelEngine {
     }
 
     fn optimality(&self) -> Optimality {
-        let mut survey = Scan::default();
-        self.go_on_surveying(&mut survey, usize::MAX);
-        survey.optimality
+        let mut scan = Scan::default();
+        self.resume_scan(&mut scan, usize::MAX);
+        scan.optimality
     }
 
-    fn survey(&self, survey: &mut Scan, flows: usize) -> bool {
-        self.go_on_surveying(survey, flows)
+    fn scan(&self, scan: &mut Scan, flows: usize) -> bool {
+        self.resume_scan(scan, flows)
     }
 
     fn flow_count(&self) -> usize {
@@ -699,7 +701,7 @@ fn share(
             safeguarded: config.step_rule == StepRule::Guarded,
         },
         threshold: config.threshold as f32,
-        far_flows: worker::FLOWS_BEYOND_CACHE,
+        flows_beyond_cache: worker::FLOWS_BEYOND_CACHE,
         kernels: Kernels::new(options.simd),
         flow_blocks,
         link_blocks: links.into_iter().map(RwLock::new).collect(),
@@ -715,7 +717,7 @@ fn share(
             .collect(),
         scalar_count: AtomicU64::new(0),
         barrier: Barrier::new(options.workers, cores_of(options)),
-        plan: AtomicU8::new(0),
+        pass: AtomicU8::new(0),
         timed: AtomicBool::new(false),
         layout,
     }

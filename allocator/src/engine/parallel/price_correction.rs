@@ -273,9 +273,9 @@ impl PriceCorrection {
         self.fetch(shared);
         for ((links, wants), &rate) in self.leavers.iter().zip(self.leavers.rates()) {
             let price = links.iter().map(|&link| self.dirty.price(link)).sum();
-            let answer = self.leavers.answer(wants, classes, price);
+            let response = self.leavers.response(wants, classes, price);
             for &link in links {
-                self.dirty.remove_flow(link, answer);
+                self.dirty.remove_flow(link, response);
                 self.dirty.add_rate(link, -rate);
             }
         }
@@ -287,7 +287,7 @@ impl PriceCorrection {
         for index in 0..self.newcomers.len() {
             let (links, wants) = self.newcomers.at(index);
             let price = links.iter().map(|&link| self.dirty.price(link)).sum();
-            let rate = self.newcomers.answer(wants, classes, price).load;
+            let rate = self.newcomers.response(wants, classes, price).load;
             for &link in links {
                 self.dirty.add_rate(link, rate);
             }
@@ -338,9 +338,9 @@ impl PriceCorrection {
             self.dirty.clear_newcomers();
             for (links, wants) in self.newcomers.iter() {
                 let price = links.iter().map(|&link| self.dirty.price(link)).sum();
-                let answer = self.newcomers.answer(wants, classes, price);
+                let response = self.newcomers.response(wants, classes, price);
                 for &link in links {
-                    self.dirty.add_flow(link, answer);
+                    self.dirty.add_flow(link, response);
                 }
             }
             self.dirty.step(shared.kernels, sweep > 0);

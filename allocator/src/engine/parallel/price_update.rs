@@ -123,7 +123,7 @@ pub(super) fn safeguarded_ned_step(
     capacities: &Lanes,
     [loads, neg_slopes, elastics]: [&Lanes; 3],
     [prices, norm_scales, steps, excesses]: [&mut Lanes; 4],
-    [residuals, excesses_met, changes, resets]: &mut LaneReports,
+    [residuals, excess_reports, changes, resets]: &mut LaneReports,
 ) {
     let (grow, shrink) = (safeguard::GROW, safeguard::SHRINK);
     let longest = safeguard::LONGEST_STEP * gamma;
@@ -139,10 +139,10 @@ pub(super) fn safeguarded_ned_step(
         let excess = load - capacity;
         let idle = (price == 0.0) & (excess <= 0.0);
         let last = excesses.0[i];
-        let turn = excess * last;
+        let sign_turn = excess * last;
         let length = steps.0[i];
-        let length = select(turn < 0.0, larger(steps.0[i] * shrink, gamma), length);
-        let length = select(turn > 0.0, smaller(steps.0[i] * grow, longest), length);
+        let length = select(sign_turn < 0.0, larger(steps.0[i] * shrink, gamma), length);
+        let length = select(sign_turn > 0.0, smaller(steps.0[i] * grow, longest), length);
         let calm = last.abs() < safeguard::CALM * capacity;
         let disturbed = calm & (excess.abs() > safeguard::DISTURBED * last.abs());
         let length = select(disturbed, safeguard::FIRST_STEP * gamma, length);
@@ -183,12 +183,16 @@ pub(super) fn safeguarded_ned_step(
         resets.0[i] += reset;
         prices.0[i] = next;
         let norm_scale = select(busy, select(active, larger(scale, 0.0), 0.0), IDLE_SCALE);
-        let moved = (next - price).abs() * inverse_mean;
-        let turned = (norm_scale - norm_scales.0[i]).abs() * larger(load * inverse_capacity, 1.0);
+        let price_change = (next - price).abs() * inverse_mean;
+        let scale_change =
+            (norm_scale - norm_scales.0[i]).abs() * larger(load * inverse_capacity, 1.0);
         norm_scales.0[i] = norm_scale;
-        changes.0[i] = larger(changes.0[i], select(active, moved + turned, 0.0));
+        changes.0[i] = larger(
+            changes.0[i],
+            select(active, price_change + scale_change, 0.0),
+        );
         residuals.0[i] = larger(residuals.0[i], select(steps_on, off, larger(relative, 0.0)));
-        excesses_met.0[i] = larger(excesses_met.0[i], select(active, relative, -1.0));
+        excess_reports.0[i] = larger(excess_reports.0[i], select(active, relative, -1.0));
     }
 }
 
@@ -199,7 +203,7 @@ pub(super) fn ned_step(
     capacities: &Lanes,
     [loads, neg_slopes, _]: [&Lanes; 3],
     [prices, norm_scales]: [&mut Lanes; 2],
-    [residuals, excesses_met, changes, resets]: &mut LaneReports,
+    [residuals, excess_reports, changes, resets]: &mut LaneReports,
 ) {
     for i in 0..LANES {
         let (load, capacity, neg_slope) = (loads.0[i], capacities.0[i], neg_slopes.0[i]);
@@ -224,7 +228,7 @@ pub(super) fn ned_step(
             select(active, larger(capacity / load, 0.0), 0.0),
             IDLE_SCALE,
         );
-        let turned = select(
+        let scale_change = select(
             active,
             (norm_scale - norm_scales.0[i]).abs() / norm_scale.min(1.0),
             0.0,
@@ -232,8 +236,8 @@ pub(super) fn ned_step(
         norm_scales.0[i] = norm_scale;
         let counts = active & ((excess > 0.0) | (price > 0.0));
         residuals.0[i] = larger(residuals.0[i], select(counts, excess.abs() / capacity, 0.0));
-        excesses_met.0[i] = larger(excesses_met.0[i], select(active, excess / capacity, -1.0));
-        let moved = select(active, (next - price).abs() * neg_slope / load, 0.0);
-        changes.0[i] = larger(changes.0[i], moved + turned);
+        excess_reports.0[i] = larger(excess_reports.0[i], select(active, excess / capacity, -1.0));
+        let price_change = select(active, (next - price).abs() * neg_slope / load, 0.0);
+        changes.0[i] = larger(changes.0[i], price_change + scale_change);
     }
 }

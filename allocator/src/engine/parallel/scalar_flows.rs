@@ -41,7 +41,7 @@ pub(super) struct ScalarFlow {
 pub(super) struct ScalarFlows {
     pub(super) flows: Vec<ScalarFlow>,
     /// (flow, its rate in Gbit/s) that passed the threshold.
-    pub(super) moved: Vec<Notification>,
+    pub(super) updates: Vec<Notification>,
 }
 
 impl ScalarFlow {
@@ -140,7 +140,7 @@ impl ScalarFlows {
             {
                 flow.notified = normalized_rate;
                 debug_assert_ne!(flow.flow, NO_FLOW);
-                self.moved.push(Notification {
+                self.updates.push(Notification {
                     flow: flow.flow,
                     rate: normalized_rate as f32,
                 });

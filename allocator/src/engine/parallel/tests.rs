@@ -518,10 +518,10 @@ fn many_flows_are_walked_as_few_are() {
     };
     for topology in [two_tiers(4, 8, 4), three_tiers.build().expect("valid")] {
         for weight in [1.0, 2.0] {
-            let rates = [usize::MAX, 0].map(|far_flows| {
+            let rates = [usize::MAX, 0].map(|flows_beyond_cache| {
                 let mut engine = parallel(&topology, 2, 1, Simd::best());
                 let shared = Arc::get_mut(&mut engine.shared).expect("no other worker");
-                shared.far_flows = far_flows;
+                shared.flows_beyond_cache = flows_beyond_cache;
                 for key in 0..400u32 {
                     let mixed = key.wrapping_mul(0x9e37_79b1) >> 4;
                     let sketch = Sketch {
@@ -638,20 +638,20 @@ fn a_survey_in_pieces_finds_what_the_flows_have() {
         let mut loads_bps = Vec::new();
         engine.link_loads(&mut loads_bps);
         for flows in [1, 7, 97, 1_000] {
-            let mut survey = Scan::default();
+            let mut scan = Scan::default();
             // Twice: a survey begins anew when it is over.
             for _ in 0..2 {
                 let mut looks = 1;
-                while !engine.survey(&mut survey, flows) {
+                while !engine.scan(&mut scan, flows) {
                     looks += 1;
                 }
                 assert!(looks >= rates.len() / flows);
-                assert_eq!(survey.optimality, engine.optimality());
-                assert_eq!(survey.optimality.rated_flows, rates.len());
-                assert!(survey.optimality.relative_duality_gap < 1e-2);
-                let found = survey.optimality.proportional_fairness_score;
+                assert_eq!(scan.optimality, engine.optimality());
+                assert_eq!(scan.optimality.rated_flows, rates.len());
+                assert!(scan.optimality.relative_duality_gap < 1e-2);
+                let found = scan.optimality.proportional_fairness_score;
                 assert!((found / score - 1.0).abs() < 1e-9, "{found} for {score}");
-                for (found, load_bps) in survey.loads_bps.iter().zip(&loads_bps) {
+                for (found, load_bps) in scan.loads_bps.iter().zip(&loads_bps) {
                     assert!((found - load_bps).abs() <= 1e-9 * load_bps);
                 }
             }

@@ -57,7 +57,7 @@ pub(super) enum Pass {
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// Rates that passed the threshold.
-    pub(super) moved: Vec<Notification>,
+    pub(super) updates: Vec<Notification>,
     pub(super) report: UpdateReport,
     /// Rows were put in order.
     pub(super) compacted: bool,
@@ -73,7 +73,7 @@ pub(super) struct ParallelState {
     pub(super) rule: UpdateRule,
     pub(super) threshold: f32,
     /// [`FLOWS_BEYOND_CACHE`], or what a test says.
-    pub(super) far_flows: usize,
+    pub(super) flows_beyond_cache: usize,
     pub(super) kernels: Kernels,
     /// As the layout numbers them.
     pub(super) flow_blocks: Vec<Mutex<FlowBlock>>,
@@ -87,7 +87,7 @@ pub(super) struct ParallelState {
     pub(super) outboxes: Vec<Mutex<Outbox>>,
     pub(super) scalar_count: AtomicU64,
     pub(super) barrier: Barrier,
-    pub(super) plan: AtomicU8,
+    pub(super) pass: AtomicU8,
     pub(super) timed: AtomicBool,
 }
 
@@ -98,9 +98,9 @@ pub(super) struct Worker {
     pub(super) iteration: u64,
     scratch: Scratch,
     /// Flows met on the last walk.
-    flows: usize,
+    flows_met: usize,
     /// On so many walks to come, many rates are expected to pass the threshold.
-    moving: u32,
+    many_updates_left: u32,
     /// The last walk began at the last FlowBlock.
     backwards: bool,
     /// The FlowBlock that was put in order last, among the worker's.
@@ -113,8 +113,8 @@ impl Worker {
             index,
             iteration: 0,
             scratch: Scratch::default(),
-            flows: 0,
-            moving: 0,
+            flows_met: 0,
+            many_updates_left: 0,
             backwards: false,
             next_to_compact: 0,
         }
@@ -125,7 +125,7 @@ impl Worker {
         let first = self.iteration * PHASES;
         self.iteration += 1;
         shared.barrier.wait(self.index, first + 1)?;
-        let plan = match shared.plan.load(Ordering::Relaxed) {
+        let pass = match shared.pass.load(Ordering::Relaxed) {
             0 => Pass::Pipelined,
             1 => Pass::UpdateThenNormalize,
             2 => Pass::NormalizeOnly,
@@ -137,7 +137,7 @@ impl Worker {
         let mut outbox = lock(&shared.outboxes[self.index]);
         outbox.report = UpdateReport::default();
         outbox.times = PhaseTimes::default();
-        let tables = match plan {
+        let tables = match pass {
             Pass::ApplyEvents => Some(0),
             Pass::Compact => Some(1),
             Pass::CompactMore => Some(MAX_TABLES),
@@ -147,19 +147,19 @@ impl Worker {
             | Pass::PricesOnly => None,
         };
         if let Some(tables) = tables {
-            (outbox.compacted, outbox.times.row_updates_ns) = self.rows(shared, tables);
+            (outbox.compacted, outbox.times.row_updates_ns) = self.update_rows(shared, tables);
             drop(outbox);
             // Nobody waits in between, so nobody has to arrive there.
             return shared.barrier.wait(self.index, first + PHASES);
         }
         let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
         let mut times = PhaseTimes::default();
-        if plan != Pass::NormalizeOnly {
-            self.flows(shared, plan == Pass::Pipelined, true, &mut outbox);
+        if pass != Pass::NormalizeOnly {
+            self.pass_over_flows(shared, pass == Pass::Pipelined, true, &mut outbox);
             times.rates_ns = clock.lap();
             shared.barrier.wait(self.index, first + 2)?;
             times.aggregation_wait_ns = clock.lap();
-            self.prices(shared, &mut outbox.report);
+            self.aggregate_and_update_prices(shared, &mut outbox.report);
             times.prices_ns = clock.lap();
         } else {
             shared.barrier.wait(self.index, first + 2)?;
@@ -167,11 +167,11 @@ impl Worker {
         shared.barrier.wait(self.index, first + 3)?;
         times.distribution_wait_ns = clock.lap();
         // After events, rates move the most.
-        if plan == Pass::UpdateThenNormalize {
-            self.moving = MANY_UPDATES_PASSES;
+        if pass == Pass::UpdateThenNormalize {
+            self.many_updates_left = MANY_UPDATES_PASSES;
         }
-        if matches!(plan, Pass::UpdateThenNormalize | Pass::NormalizeOnly) {
-            self.flows(shared, true, false, &mut outbox);
+        if matches!(pass, Pass::UpdateThenNormalize | Pass::NormalizeOnly) {
+            self.pass_over_flows(shared, true, false, &mut outbox);
             times.normalization_ns = clock.lap();
         }
         outbox.times = times;
@@ -182,7 +182,7 @@ impl Worker {
     /// What waits for the worker's FlowBlocks; and, if so many tables may be looked through, one of them is
     /// put in order, another one each time.
     /// Returns whether that moved anything, and how long what waited took, in ns.
-    fn rows(&mut self, shared: &ParallelState, tables: usize) -> (bool, u64) {
+    fn update_rows(&mut self, shared: &ParallelState, tables: usize) -> (bool, u64) {
         let owned = shared.owned(self.index);
         if owned.is_empty() {
             return (false, 0);
@@ -210,15 +210,21 @@ impl Worker {
     }
 
     /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
-    fn flows(&mut self, shared: &ParallelState, normalize: bool, rates: bool, outbox: &mut Outbox) {
-        let flows = std::mem::take(&mut self.flows);
+    fn pass_over_flows(
+        &mut self,
+        shared: &ParallelState,
+        normalize: bool,
+        rates: bool,
+        outbox: &mut Outbox,
+    ) {
+        let flows = std::mem::take(&mut self.flows_met);
         let pass = PassSettings {
             normalize,
             rates,
             threshold: shared.threshold,
-            far: flows >= shared.far_flows,
-            contended: shared.workers > 1,
-            moving: self.moving > 0,
+            exceeds_cache: flows >= shared.flows_beyond_cache,
+            shared_links: shared.workers > 1,
+            many_updates: self.many_updates_left > 0,
         };
         let mut copies = write(&shared.copies[self.index]);
         if rates {
@@ -237,7 +243,7 @@ impl Worker {
             if block.flows() == 0 {
                 continue;
             }
-            self.flows += block.flows();
+            self.flows_met += block.flows();
             if normalize {
                 lock(&shared.batches[index]).apply_first_rates(&mut block);
             }
@@ -278,13 +284,13 @@ impl Worker {
             if normalize {
                 shared
                     .kernels
-                    .collect(&block, &self.scratch, &mut outbox.moved);
+                    .collect(&block, &self.scratch, &mut outbox.updates);
             }
         }
         if normalize {
-            self.moving = match outbox.moved.len() * UPDATE_RATIO > self.flows {
+            self.many_updates_left = match outbox.updates.len() * UPDATE_RATIO > self.flows_met {
                 true => MANY_UPDATES_PASSES,
-                false => self.moving.saturating_sub(1),
+                false => self.many_updates_left.saturating_sub(1),
             };
         }
         // Those that no FlowBlock of this worker adds to.
@@ -294,7 +300,7 @@ impl Worker {
             let blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
             if normalize {
                 scalar.normalize(&shared.layout, &blocks, f64::from(shared.threshold));
-                outbox.moved.append(&mut scalar.moved);
+                outbox.updates.append(&mut scalar.updates);
             }
             if rates {
                 scalar.rates(&shared.layout, &shared.classes, &blocks, &mut copies);
@@ -303,7 +309,7 @@ impl Worker {
     }
 
     /// The price updates of the worker's LinkBlocks, from the sums of all workers.
-    fn prices(&self, shared: &ParallelState, report: &mut UpdateReport) {
+    fn aggregate_and_update_prices(&self, shared: &ParallelState, report: &mut UpdateReport) {
         let copies: Vec<_> = shared.copies.iter().map(read).collect();
         for index in (self.index..shared.link_blocks.len()).step_by(shared.workers) {
             let mut links = write(&shared.link_blocks[index]);

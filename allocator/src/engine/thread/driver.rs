@@ -43,18 +43,18 @@ pub struct EngineDriver {
     engine: Box<dyn RateEngine>,
     snapshot: Snapshot,
     /// Newest rates that found no room, oldest first.
-    waiting: RateBacklog,
+    backlog: RateBacklog,
     /// The engine has told a part of its rates only.
-    left: bool,
+    undrained: bool,
     stats: EngineStats,
     times: IterationTimes,
     published: Instant,
     /// The look at every flow, and whether it is under way.
-    survey: Scan,
-    surveys: bool,
+    scan: Scan,
+    scans: bool,
     /// When one was last begun, and how long it has taken so far.
-    looked: Instant,
-    looking: Duration,
+    scan_began: Instant,
+    scan_time: Duration,
     iterated: Instant,
     /// The snapshot that others see is older than the figures here.
     stale: bool,
@@ -71,18 +71,18 @@ impl EngineDriver {
         Self {
             engine,
             snapshot: Snapshot::default(),
-            waiting: RateBacklog::default(),
-            left: false,
+            backlog: RateBacklog::default(),
+            undrained: false,
             stats: EngineStats {
                 settled: true,
                 ..EngineStats::default()
             },
             times: IterationTimes::new(now),
             published: now,
-            survey: Scan::default(),
-            surveys: false,
-            looked: now,
-            looking: Duration::ZERO,
+            scan: Scan::default(),
+            scans: false,
+            scan_began: now,
+            scan_time: Duration::ZERO,
             iterated: now,
             stale: true,
             unmeasured: false,
@@ -106,19 +106,19 @@ impl EngineDriver {
     pub fn apply(&mut self, event: EngineEvent) {
         match &event {
             EngineEvent::Start(spec) => {
-                self.waiting.forget(spec.key);
+                self.backlog.forget(spec.key);
             }
             EngineEvent::End(key) => {
-                self.waiting.forget(*key);
+                self.backlog.forget(*key);
             }
             EngineEvent::DropSession(session) => {
-                self.waiting.forget_session(*session);
+                self.backlog.forget_session(*session);
             }
             EngineEvent::Reset { .. } => {
-                self.waiting.clear();
-                self.left = false;
+                self.backlog.clear();
+                self.undrained = false;
                 // Of other links.
-                self.survey.restart();
+                self.scan.restart();
             }
             EngineEvent::Reroute { .. } | EngineEvent::Capacity { .. } => {}
         }
@@ -141,10 +141,10 @@ impl EngineDriver {
 
     /// One iteration. It counts from `began` on, when the events before it were begun with.
     pub fn iterate(&mut self, began: Instant) {
-        if std::mem::take(&mut self.left) {
+        if std::mem::take(&mut self.undrained) {
             // Only a caller that did not wait for them pays for all of them at once.
-            let (waiting, stats) = (&mut self.waiting, &mut self.stats);
-            let mut keep = |update| stats.updates_superseded += u64::from(waiting.put(update));
+            let (backlog, stats) = (&mut self.backlog, &mut self.stats);
+            let mut keep = |update| stats.updates_superseded += u64::from(backlog.put(update));
             self.engine.drain_updates(&mut keep);
         }
         let report = self.engine.iterate();
@@ -161,31 +161,31 @@ impl EngineDriver {
 
     /// Offers the rates that waited and those that moved to `take`, which says whether it has room. What it
     /// does not take waits, the newest rate of each flow. Returns how many were taken. At most
-    /// [`RATES_AT_ONCE`] are looked at: while [`has_left`](Self::has_left), this is to be called again before the engine
+    /// [`RATES_AT_ONCE`] are looked at: while [`has_undrained`](Self::has_left), this is to be called again before the engine
     /// iterates.
-    pub fn hand_over(&mut self, mut take: impl FnMut(RateUpdate) -> bool) -> usize {
-        let (waiting, stats) = (&mut self.waiting, &mut self.stats);
+    pub fn drain_into(&mut self, mut take: impl FnMut(RateUpdate) -> bool) -> usize {
+        let (backlog, stats) = (&mut self.backlog, &mut self.stats);
         let mut sent = 0;
         let mut room = true;
-        if waiting.is_empty() {
-            self.left = self.engine.drain_some(RATES_AT_ONCE, &mut |update| {
+        if backlog.is_empty() {
+            self.undrained = self.engine.drain_some(RATES_AT_ONCE, &mut |update| {
                 room = room && take(update);
                 if room {
                     sent += 1;
                 } else {
-                    waiting.put(update);
+                    backlog.put(update);
                 }
             });
         } else {
-            self.left = self.engine.drain_some(RATES_AT_ONCE, &mut |update| {
-                stats.updates_superseded += u64::from(waiting.put(update));
+            self.undrained = self.engine.drain_some(RATES_AT_ONCE, &mut |update| {
+                stats.updates_superseded += u64::from(backlog.put(update));
             });
             for _ in 0..RATES_AT_ONCE {
-                let Some(update) = waiting.first() else { break };
+                let Some(update) = backlog.first() else { break };
                 if !take(update) {
                     break;
                 }
-                waiting.forget(update.key);
+                backlog.forget(update.key);
                 sent += 1;
             }
         }
@@ -193,27 +193,27 @@ impl EngineDriver {
             stats.updates_sent += sent as u64;
             self.stale = true;
         }
-        stats.updates_waiting = waiting.len();
+        stats.updates_waiting = backlog.len();
         sent
     }
 
     /// Whether rates wait that found no room.
     #[must_use]
-    pub fn has_waiting(&self) -> bool {
-        self.left || !self.waiting.is_empty()
+    pub fn has_backlog(&self) -> bool {
+        self.undrained || !self.backlog.is_empty()
     }
 
     /// True while the engine has rates to tell before it may iterate.
     #[must_use]
-    pub fn has_left(&self) -> bool {
-        self.left
+    pub fn has_undrained(&self) -> bool {
+        self.undrained
     }
 
     /// Publishes figures if it is time, after looking at every flow if it is time for that; at a few of them each
     /// time. Returns when to call this again if the engine rests until then.
-    pub fn chores(&mut self, now: Instant) -> Duration {
-        if self.surveys {
-            if !self.survey() {
+    pub fn maintain(&mut self, now: Instant) -> Duration {
+        if self.scans {
+            if !self.scan() {
                 return Duration::ZERO;
             }
             self.publish(now);
@@ -224,12 +224,12 @@ impl EngineDriver {
             let pause = if self.unmeasured && quiet {
                 Duration::ZERO
             } else {
-                SCAN_SHARE * self.looking
+                SCAN_SHARE * self.scan_time
             };
-            if now.duration_since(self.looked) >= pause {
-                (self.looked, self.looking) = (now, Duration::ZERO);
-                (self.surveys, self.unmeasured) = (true, false);
-                self.survey.restart();
+            if now.duration_since(self.scan_began) >= pause {
+                (self.scan_began, self.scan_time) = (now, Duration::ZERO);
+                (self.scans, self.unmeasured) = (true, false);
+                self.scan.restart();
                 return Duration::ZERO;
             }
             self.publish(now);
@@ -237,7 +237,7 @@ impl EngineDriver {
         if !self.stats.settled {
             return PUBLISH_EVERY;
         }
-        match (!self.has_waiting(), self.stale) {
+        match (!self.has_backlog(), self.stale) {
             (false, _) => RETRY_EVERY,
             // Not yet: it comes back when the time is over.
             (true, true) if since < PUBLISH_EVERY => PUBLISH_EVERY - since,
@@ -247,15 +247,15 @@ impl EngineDriver {
     }
 
     /// Goes on looking at flows; true if all were looked at.
-    fn survey(&mut self) -> bool {
+    fn scan(&mut self) -> bool {
         let began = clock::now();
-        let done = self.engine.survey(&mut self.survey, FLOWS_PER_SCAN_STEP);
+        let done = self.engine.scan(&mut self.scan, FLOWS_PER_SCAN_STEP);
         if done {
-            self.surveys = false;
-            self.stats.optimality = self.survey.optimality;
+            self.scans = false;
+            self.stats.optimality = self.scan.optimality;
             self.stats.top_links = self.top_links();
         }
-        self.looking += began.elapsed();
+        self.scan_time += began.elapsed();
         done
     }
 
@@ -273,7 +273,7 @@ impl EngineDriver {
     fn top_links(&mut self) -> Vec<LinkLoad> {
         self.engine.link_capacities(&mut self.capacities_bps);
         let mut links: Vec<LinkLoad> = (0u32..)
-            .zip(self.survey.loads_bps.iter().zip(&self.capacities_bps))
+            .zip(self.scan.loads_bps.iter().zip(&self.capacities_bps))
             .map(|(link, (&load_bps, &capacity_bps))| LinkLoad {
                 link,
                 load_bps,

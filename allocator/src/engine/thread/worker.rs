@@ -90,7 +90,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         self.driver.iterate(now);
         self.send();
         if !self.driver.is_settled() {
-            self.driver.chores(now);
+            self.driver.maintain(now);
         }
     }
 
@@ -99,8 +99,10 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         let updates = &mut self.updates;
         let mut sent = 0;
         loop {
-            sent += self.driver.hand_over(|update| updates.push(update).is_ok());
-            if !self.driver.has_left() {
+            sent += self
+                .driver
+                .drain_into(|update| updates.push(update).is_ok());
+            if !self.driver.has_undrained() {
                 break;
             }
         }
@@ -121,10 +123,10 @@ impl<W: Fn() + Send + 'static> Worker<W> {
 
     /// Nothing moves and nothing waits: does what was put off, or sleeps until an event comes.
     fn rest(&mut self, now: Instant) {
-        if self.driver.has_waiting() {
+        if self.driver.has_backlog() {
             self.send();
         }
-        let pause = self.driver.chores(now);
+        let pause = self.driver.maintain(now);
         self.park(pause);
     }
 }

@@ -161,7 +161,7 @@ impl CoLocatedEngine {
         // Rates that are about to change again are worth few iterations: as many as keep each of
         // them short. First rates do not wait for them.
         let asked = self.asked && !(self.behind && now_ns < self.tick_ns);
-        let left = driver.has_left();
+        let left = driver.has_undrained();
         let wants = left || asked || (!driver.is_settled() && self.tick_ns <= now_ns);
         // The sessions first: an engine that is faster than they are would only pile rates up. What
         // was asked does not wait for that. Rates of a whole network that are being taken over are
@@ -176,12 +176,12 @@ impl CoLocatedEngine {
                 now_ns + engine.interval_ns.unwrap_or(0)
             };
         }
-        if iterates || left || (self.open && driver.has_waiting() && self.rates.is_empty()) {
+        if iterates || left || (self.open && driver.has_backlog() && self.rates.is_empty()) {
             // Many at a time where the engine has to keep some, which costs more the more often it
             // is done.
-            let open = self.open && (self.rates.len() <= FEW_RATES || !driver.has_waiting());
+            let open = self.open && (self.rates.len() <= FEW_RATES || !driver.has_backlog());
             let rates = &mut self.rates;
-            driver.hand_over(|update| {
+            driver.drain_into(|update| {
                 let room = open && rates.len() < MOST_RATES;
                 if room {
                     rates.push_back(update);
@@ -190,7 +190,7 @@ impl CoLocatedEngine {
             });
         }
         if iterates || self.chores_ns <= now_ns {
-            let pause = driver.chores(clock::instant_at(now_ns));
+            let pause = driver.maintain(clock::instant_at(now_ns));
             let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
             self.chores_ns = now_ns.saturating_add(pause_ns);
         }
@@ -202,7 +202,7 @@ impl CoLocatedEngine {
         let left = self
             .engine
             .as_ref()
-            .is_some_and(|engine| engine.driver.has_left());
+            .is_some_and(|engine| engine.driver.has_undrained());
         if left || !self.rates.is_empty() || !self.events.is_empty() {
             return Some(0);
         }

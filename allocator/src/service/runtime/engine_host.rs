@@ -66,7 +66,7 @@ fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
             None => Vec::new(),
         },
         // A shard that drives the engine looks at its port between two walks.
-        brief: engine_thread(config) == EngineThread::UdpWorker,
+        single_pass: engine_thread(config) == EngineThread::UdpWorker,
         ..ParallelOptions::default()
     }
 }

@@ -23,17 +23,13 @@ pub(super) fn run(
 pub(super) fn update(
     links: &mut LinkBlock,
     rule: UpdateRule,
-    contributions: &[&LinkBlockCopy],
+    copies: &[&LinkBlockCopy],
 ) -> UpdateReport {
     // The closure has this function's instructions; the step passed as a function would be called through
     // one that has not.
-    links.update_by(
-        rule,
-        contributions,
-        |gamma, capacities, sums, state, found| {
-            safeguarded_ned_step(gamma, capacities, sums, state, found);
-        },
-    )
+    links.update_by(rule, copies, |gamma, capacities, sums, state, reports| {
+        safeguarded_ned_step(gamma, capacities, sums, state, reports);
+    })
 }
 
 /// See [`super::Kernels::step_dirty_links`].

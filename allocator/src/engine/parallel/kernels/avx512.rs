@@ -52,7 +52,7 @@ pub(super) fn run(
     sides: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
-    if pass.far {
+    if pass.exceeds_cache {
         run_at::<true>(pass, plain, block, sides, scratch);
     } else {
         run_at::<false>(pass, plain, block, sides, scratch);
@@ -70,19 +70,23 @@ fn run_at<const EXCEEDS_CACHE: bool>(
 ) {
     let of_cores = block.core_blocks.is_some();
     match (plain, of_cores, !plain && has_dot()) {
-        (true, false, _) => walk::<true, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch),
-        (true, true, _) => walk::<true, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch),
+        (true, false, _) => {
+            pass_over_block::<true, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch)
+        }
+        (true, true, _) => {
+            pass_over_block::<true, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch)
+        }
         (false, false, false) => {
-            walk::<false, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
+            pass_over_block::<false, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
         }
         (false, false, true) => {
-            walk::<false, false, EXCEEDS_CACHE, true>(pass, block, sides, scratch);
+            pass_over_block::<false, false, EXCEEDS_CACHE, true>(pass, block, sides, scratch);
         }
         (false, true, false) => {
-            walk::<false, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
+            pass_over_block::<false, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
         }
         (false, true, true) => {
-            walk::<false, true, EXCEEDS_CACHE, true>(pass, block, sides, scratch);
+            pass_over_block::<false, true, EXCEEDS_CACHE, true>(pass, block, sides, scratch);
         }
     }
 }
@@ -91,7 +95,12 @@ fn run_at<const EXCEEDS_CACHE: bool>(
 /// loads apart from loads; `CORE` if they go over the cores; `DOT` if elastic loads are added by [`add_elastic`]'s dot
 /// product.
 #[target_feature(enable = "avx512f")]
-fn walk<const PLAIN: bool, const CORE: bool, const EXCEEDS_CACHE: bool, const DOT: bool>(
+fn pass_over_block<
+    const PLAIN: bool,
+    const CORE: bool,
+    const EXCEEDS_CACHE: bool,
+    const DOT: bool,
+>(
     pass: PassSettings,
     block: &mut FlowBlock,
     [mut up, mut down]: [Side<'_>; 2],
@@ -123,7 +132,7 @@ fn walk<const PLAIN: bool, const CORE: bool, const EXCEEDS_CACHE: bool, const DO
         up_rates::<PLAIN, CORE, EXCEEDS_CACHE, DOT>(pass, block, &mut up, keep[0], scratch);
     }
     if !CORE {
-        rack_pair_rows::joint_rows::<PLAIN, DOT>(pass, block, [&mut up, &mut down], scratch);
+        rack_pair_rows::pass_over_pairs::<PLAIN, DOT>(pass, block, [&mut up, &mut down], scratch);
     }
 }
 

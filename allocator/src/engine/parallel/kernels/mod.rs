@@ -71,11 +71,11 @@ pub(super) struct PassSettings {
     /// A rate is told when it moved by more than this share.
     pub(super) threshold: f32,
     /// The worker's flows take more room than its caches have.
-    pub(super) far: bool,
+    pub(super) exceeds_cache: bool,
     /// Other workers write prices and read sums, so that their cache lines have to be fetched from there.
-    pub(super) contended: bool,
+    pub(super) shared_links: bool,
     /// Many rates pass the threshold, as far as anybody knows.
-    pub(super) moving: bool,
+    pub(super) many_updates: bool,
 }
 
 /// What one side of a FlowBlock looks up, and sums up.
@@ -136,7 +136,7 @@ pub(super) struct Scratch {
     /// By upward row: rates.
     pub(super) rates: Vec<Lanes>,
     /// By downward row: lanes whose rate passed the threshold.
-    pub(super) moved: Vec<u16>,
+    pub(super) notify: Vec<u16>,
     /// The same by joint row.
     pub(super) pair_notify: Vec<u16>,
     /// By place among the joint rows of a table: reactions and elastic rates of the flows, two in a word.
@@ -153,8 +153,8 @@ impl Scratch {
             self.pairs.resize(up, Pairs::default());
             self.rates.resize(up, Lanes::default());
         }
-        if self.moved.len() < down {
-            self.moved.resize(down, 0);
+        if self.notify.len() < down {
+            self.notify.resize(down, 0);
         }
         let pairs = block.pairs.len();
         if self.pair_notify.len() < pairs {
@@ -226,13 +226,13 @@ impl Kernels {
         let pairs = &block.pairs;
         let lists = [
             Rows {
-                moved: &scratch.moved,
+                notify: &scratch.notify,
                 used: &block.down.used,
                 flow: &block.flow,
                 notified: &block.notified,
             },
             Rows {
-                moved: &scratch.pair_notify,
+                notify: &scratch.pair_notify,
                 used: &pairs.down.used,
                 flow: &pairs.flow,
                 notified: &pairs.notified,
@@ -275,18 +275,18 @@ impl Kernels {
         self,
         links: &mut LinkBlock,
         rule: UpdateRule,
-        contributions: &[&LinkBlockCopy],
+        copies: &[&LinkBlockCopy],
     ) -> UpdateReport {
         match self.0 {
-            Simd::Scalar => links.update(rule, contributions),
+            Simd::Scalar => links.update(rule, copies),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` lets only what was detected through.
-            Simd::Avx2 => unsafe { avx2::update(links, rule, contributions) },
+            Simd::Avx2 => unsafe { avx2::update(links, rule, copies) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Simd::Avx512 => unsafe { avx512::update(links, rule, contributions) },
+            Simd::Avx512 => unsafe { avx512::update(links, rule, copies) },
             #[cfg(not(target_arch = "x86_64"))]
-            _ => links.update(rule, contributions),
+            _ => links.update(rule, copies),
         }
     }
 }

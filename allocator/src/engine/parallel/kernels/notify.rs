@@ -19,7 +19,7 @@ pub(in crate::engine::parallel) struct Notification {
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     /// Lanes whose rate passed the threshold. The list may be longer than the others.
-    pub(super) moved: &'a [u16],
+    pub(super) notify: &'a [u16],
     /// Lanes that hold a flow.
     pub(super) used: &'a [u16],
     pub(super) flow: &'a [[u32; 16]],
@@ -35,21 +35,21 @@ impl<'a> Rows<'a> {
         let chunks = firsts.map(move |first| {
             let rows = first..rows.min(first + QUIET_ROWS);
             Self {
-                moved: &self.moved[rows.clone()],
+                notify: &self.notify[rows.clone()],
                 used: &self.used[rows.clone()],
                 flow: &self.flow[rows.clone()],
                 notified: &self.notified[rows],
             }
         });
-        chunks.filter(|rows| rows.moved.iter().fold(0, |any, lanes| any | lanes) != 0)
+        chunks.filter(|rows| rows.notify.iter().fold(0, |any, lanes| any | lanes) != 0)
     }
 }
 
 /// In plain Rust.
 pub(super) fn collect(rows: Rows<'_>, out: &mut Vec<Notification>) {
     for rows in rows.busy() {
-        for (row, (&moved, &used)) in rows.moved.iter().zip(rows.used).enumerate() {
-            out.extend(lanes_of(moved & used).map(|lane| Notification {
+        for (row, (&notify, &used)) in rows.notify.iter().zip(rows.used).enumerate() {
+            out.extend(lanes_of(notify & used).map(|lane| Notification {
                 flow: rows.flow[row][lane],
                 rate: rows.notified[row].0[lane],
             }));
@@ -84,7 +84,7 @@ mod tests {
                     mask | u16::from(random.random_range(0..share) == 0) << lane
                 })
             };
-            let moved: Vec<u16> = (0..rows + 7).map(|_| mask(&mut random)).collect();
+            let notify: Vec<u16> = (0..rows + 7).map(|_| mask(&mut random)).collect();
             let used: Vec<u16> = (0..rows).map(|_| random.random()).collect();
             let flow: Vec<[u32; 16]> = (0..rows).map(|_| random.random()).collect();
             let notified: Vec<Lanes> = (0..rows).map(|_| Lanes(random.random())).collect();
@@ -92,7 +92,7 @@ mod tests {
             for (row, flows) in flow.iter().enumerate() {
                 for (lane, &flow) in flows.iter().enumerate() {
                     let rate = notified[row].0[lane];
-                    if moved[row] & used[row] & 1 << lane != 0 {
+                    if notify[row] & used[row] & 1 << lane != 0 {
                         expected.push(Notification { flow, rate });
                     }
                 }
@@ -101,7 +101,7 @@ mod tests {
                 let before = Notification { flow: 1, rate: 2.0 };
                 let mut out = vec![before];
                 let rows = Rows {
-                    moved: &moved,
+                    notify: &notify,
                     used: &used,
                     flow: &flow,
                     notified: &notified,

@@ -96,7 +96,7 @@ fn terms_of(
 }
 
 #[inline(always)]
-fn answer(
+fn response(
     FlowTerms {
         weight,
         saturation_price,
@@ -126,7 +126,7 @@ fn normalized(terms: FlowTerms, rate: f32, norm_scale: f32) -> f32 {
 
 /// Works on the rows for both racks.
 #[inline(always)]
-fn joint_rows<const CORES: bool>(
+fn rack_pair_rows<const CORES: bool>(
     pass: PassSettings,
     pairs: &mut RackPairRows,
     terms: impl Fn(usize, usize) -> FlowTerms,
@@ -138,7 +138,7 @@ fn joint_rows<const CORES: bool>(
         for &row in pairs.down.rows_of(table) {
             let source = pairs.source(row);
             let row = usize::from(row);
-            let mut moved = 0u16;
+            let mut notify = 0u16;
             for lane in lanes(pairs.down.used[row]) {
                 let ends = [
                     slots::<CORES>(&pairs.up, row, lane),
@@ -153,29 +153,29 @@ fn joint_rows<const CORES: bool>(
                     let notified = &mut pairs.notified[row].0[lane];
                     if (normalized_rate - *notified).abs() > pass.threshold * *notified {
                         *notified = normalized_rate;
-                        moved |= 1 << lane;
+                        notify |= 1 << lane;
                     }
                 }
                 if pass.rates {
-                    let answer = answer(terms(row, lane), up_price + down_price);
-                    *rate = answer.rate;
-                    add(up, source, ends[0], answer);
-                    add(down, table, ends[1], answer);
+                    let response = response(terms(row, lane), up_price + down_price);
+                    *rate = response.rate;
+                    add(up, source, ends[0], response);
+                    add(down, table, ends[1], response);
                 }
             }
-            scratch.pair_notify[row] = moved;
+            scratch.pair_notify[row] = notify;
         }
     }
 }
 
 /// Adds a flow to the sums of one half of its path.
 #[inline(always)]
-fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, answer: FlowResponse) {
+fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, response: FlowResponse) {
     let add = |copy: &mut LinkBlockCopy, index: usize| {
-        *at_mut(copy.load.as_flattened_mut(), index) += answer.rate;
-        *at_mut(copy.neg_slope.as_flattened_mut(), index) += answer.neg_slope;
+        *at_mut(copy.load.as_flattened_mut(), index) += response.rate;
+        *at_mut(copy.neg_slope.as_flattened_mut(), index) += response.neg_slope;
         if copy.has_elastic {
-            *at_mut(copy.elastic.as_flattened_mut(), index) += answer.elastic;
+            *at_mut(copy.elastic.as_flattened_mut(), index) += response.elastic;
         }
     };
     for slot in slots.table {
@@ -229,7 +229,7 @@ fn run_over<const CORES: bool>(
     for table in 0..block.down.tables() {
         for &row in block.down.rows_of(table) {
             let row = usize::from(row);
-            let mut moved = 0u16;
+            let mut notify = 0u16;
             for lane in lanes(block.down.used[row]) {
                 let slots = slots::<CORES>(&block.down, row, lane);
                 let (up_row, up_lane) = split(block.up_cell[row].0[lane]);
@@ -242,25 +242,25 @@ fn run_over<const CORES: bool>(
                     let notified = &mut block.notified[row].0[lane];
                     if (normalized_rate - *notified).abs() > pass.threshold * *notified {
                         *notified = normalized_rate;
-                        moved |= 1 << lane;
+                        notify |= 1 << lane;
                     }
                 }
                 if pass.rates {
-                    let answer = answer(of_flow, price + down_price);
-                    *rate = answer.rate;
+                    let response = response(of_flow, price + down_price);
+                    *rate = response.rate;
                     // In the place of price and room, which nobody else looks at.
-                    scratch.pairs[up_row].0[up_lane] = [answer.neg_slope, answer.elastic];
-                    scratch.rates[up_row].0[up_lane] = answer.rate;
-                    add(&mut down, table, slots, answer);
+                    scratch.pairs[up_row].0[up_lane] = [response.neg_slope, response.elastic];
+                    scratch.rates[up_row].0[up_lane] = response.rate;
+                    add(&mut down, table, slots, response);
                 }
             }
-            scratch.moved[row] = moved;
+            scratch.notify[row] = notify;
         }
     }
     let terms = block.terms.as_ref().map(|terms| &terms.pairs);
     let common_saturation_price = block.common_saturation_price;
     let terms = |row: usize, lane: usize| terms_of(terms, common_saturation_price, row, lane);
-    joint_rows::<CORES>(pass, &mut block.pairs, terms, &mut up, &mut down, scratch);
+    rack_pair_rows::<CORES>(pass, &mut block.pairs, terms, &mut up, &mut down, scratch);
     if !pass.rates {
         return;
     }
@@ -269,13 +269,13 @@ fn run_over<const CORES: bool>(
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
                 let [neg_slope, elastic] = scratch.pairs[row].0[lane];
-                let answer = FlowResponse {
+                let response = FlowResponse {
                     rate: scratch.rates[row].0[lane],
                     elastic,
                     neg_slope,
                 };
                 let slots = slots::<CORES>(&block.up, row, lane);
-                add(&mut up, table, slots, answer);
+                add(&mut up, table, slots, response);
             }
         }
     }

@@ -29,39 +29,39 @@ proptest! {
     fn rates_wait_in_order_and_the_newest_of_each_flow_counts(
         operations in proptest::collection::vec(operation(), 0..200),
     ) {
-        let mut waiting = RateBacklog::default();
+        let mut backlog = RateBacklog::default();
         let mut oracle: IndexMap<FlowKey, f64> = IndexMap::new();
         for operation in operations {
             match operation {
                 BacklogOperation::Put(session, flow, rate) => {
                     let (key, rate_bps) = (FlowKey::new(session, flow), f64::from(rate));
                     let superseded = oracle.insert(key, rate_bps).is_some();
-                    prop_assert_eq!(waiting.put(RateUpdate { key, rate_bps }), superseded);
+                    prop_assert_eq!(backlog.put(RateUpdate { key, rate_bps }), superseded);
                 }
                 BacklogOperation::Take => {
                     let expected = oracle.shift_remove_index(0);
-                    let first = waiting.first();
+                    let first = backlog.first();
                     prop_assert_eq!(first.map(|first| (first.key, first.rate_bps)), expected);
                     if let Some(first) = first {
-                        waiting.forget(first.key);
+                        backlog.forget(first.key);
                     }
                 }
                 BacklogOperation::Forget(session, flow) => {
                     let key = FlowKey::new(session, flow);
                     oracle.shift_remove(&key);
-                    waiting.forget(key);
+                    backlog.forget(key);
                 }
                 BacklogOperation::ForgetSession(session) => {
                     oracle.retain(|key, _| key.session() != session);
-                    waiting.forget_session(session);
+                    backlog.forget_session(session);
                 }
                 BacklogOperation::Clear => {
                     oracle.clear();
-                    waiting.clear();
+                    backlog.clear();
                 }
             }
-            prop_assert!(waiting.len() >= oracle.len());
-            prop_assert_eq!(waiting.first().is_none(), oracle.is_empty());
+            prop_assert!(backlog.len() >= oracle.len());
+            prop_assert_eq!(backlog.first().is_none(), oracle.is_empty());
         }
     }
 }

@@ -242,7 +242,7 @@ fn million() -> HubWorld {
     };
     // As a shard has it that drives the engine: no iteration walks more than once.
     let options = ParallelOptions {
-        brief: true,
+        single_pass: true,
         // Cut by the hosts alone, so many flows of so few hosts would not all find room in rows.
         blocks: Some(8),
         ..ParallelOptions::default()
@@ -352,7 +352,7 @@ fn worst_hold_with_a_million_flows() {
         let mut more = true;
         let mut steps = 0;
         // As the shard does it: one of these, then leases and starts, then the next one.
-        while more || !events.is_empty() || driver.has_left() {
+        while more || !events.is_empty() || driver.has_undrained() {
             steps += 1;
             more = slices.time(|| world.hub.sweep(now_ns, 512));
             events.append(world.hub.engine_events());
@@ -366,11 +366,11 @@ fn worst_hold_with_a_million_flows() {
                         driver.apply(event);
                     }
                 });
-                if !driver.has_left() && (steps % 4 == 0 || (!more && events.is_empty())) {
+                if !driver.has_undrained() && (steps % 4 == 0 || (!more && events.is_empty())) {
                     let began = crate::service::clock::instant_at(crate::service::clock::now_ns());
                     iterate.time(|| driver.iterate(began));
                 }
-                drain.time(|| driver.hand_over(|_| steps % 2 == 0));
+                drain.time(|| driver.drain_into(|_| steps % 2 == 0));
             });
         }
         let rerouted = world.hub.counts().reroutes - reroutes;

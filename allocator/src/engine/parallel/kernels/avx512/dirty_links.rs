@@ -30,8 +30,8 @@ pub(in crate::engine::parallel::kernels) fn step(vectors: &mut [LinkVector], onl
         );
         let reacts = above_zero(sum) & above_zero(neg_slope);
         let mean = _mm512_mask_mul_ps(one, reacts, sum, reciprocal(neg_slope));
-        let moved = _mm512_add_ps(mean, _mm512_sub_ps(price, load(&vector.base_price)));
-        let inverse = reciprocal(_mm512_max_ps(moved, _mm512_mul_ps(mean, fall)));
+        let shifted = _mm512_add_ps(mean, _mm512_sub_ps(price, load(&vector.base_price)));
+        let inverse = reciprocal(_mm512_max_ps(shifted, _mm512_mul_ps(mean, fall)));
         let stays = _mm512_mul_ps(_mm512_mul_ps(sum, mean), inverse);
         let joins = above_zero(new) & above_zero(new_neg_slope);
         let new_mean = _mm512_mask_mul_ps(one, joins, new, reciprocal(new_neg_slope));

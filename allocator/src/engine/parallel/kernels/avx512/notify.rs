@@ -13,13 +13,15 @@ pub(in crate::engine::parallel::kernels) fn collect(rows: Rows<'_>, out: &mut Ve
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for rows in rows.busy() {
-        let lanes = rows.moved.iter().zip(rows.used);
-        let count: u32 = lanes.map(|(moved, used)| (moved & used).count_ones()).sum();
+        let lanes = rows.notify.iter().zip(rows.used);
+        let count: u32 = lanes
+            .map(|(notify, used)| (notify & used).count_ones())
+            .sum();
         // Every row writes sixteen, of which only those count that moved.
         out.reserve(count as usize + LANES);
         let mut len = out.len();
         for row in 0..rows.used.len() {
-            let lanes = of(rows.moved, row) & of(rows.used, row);
+            let lanes = of(rows.notify, row) & of(rows.used, row);
             // SAFETY: sixteen `u32` are 64 readable bytes.
             let flows = unsafe { _mm512_loadu_si512(of(rows.flow, row).as_ptr().cast()) };
             let flows = _mm512_maskz_compress_epi32(lanes, flows);

@@ -17,7 +17,7 @@ const AHEAD: usize = 12;
 /// The guarded step of `link_block` on sixteen links, line by line; returns the next price, room, step
 /// and excess. A macro, since all that goes in and out has to stay in registers.
 macro_rules! safeguarded_step {
-    ($rules:expr, $capacity:expr, [$load:expr, $elastic:expr, $neg_slope:expr], $state:expr, $met:expr) => {{
+    ($rules:expr, $capacity:expr, [$load:expr, $elastic:expr, $neg_slope:expr], $state:expr, $reports:expr) => {{
         let set = |value: f32| _mm512_set1_ps(value);
         let (zero, one) = (_mm512_setzero_ps(), set(1.0));
         let above = |a: __m512, b: __m512| _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b);
@@ -32,11 +32,11 @@ macro_rules! safeguarded_step {
         let excess = _mm512_sub_ps(load_, capacity);
         let over = above(excess, zero);
         let idle = !above(price, zero) & !over;
-        let turn = _mm512_mul_ps(excess, last);
+        let sign_turn = _mm512_mul_ps(excess, last);
         let shorter = _mm512_max_ps(_mm512_mul_ps(length, set(safeguard::SHRINK)), rules.gamma);
         let longer = _mm512_min_ps(_mm512_mul_ps(length, set(safeguard::GROW)), rules.longest);
-        let next_length = _mm512_mask_mov_ps(length, above(zero, turn), shorter);
-        let next_length = _mm512_mask_mov_ps(next_length, above(turn, zero), longer);
+        let next_length = _mm512_mask_mov_ps(length, above(zero, sign_turn), shorter);
+        let next_length = _mm512_mask_mov_ps(next_length, above(sign_turn, zero), longer);
         let size = _mm512_abs_ps(last);
         let disturbed = above(_mm512_mul_ps(set(safeguard::CALM), capacity), size)
             & above(
@@ -76,15 +76,15 @@ macro_rules! safeguarded_step {
         let next = _mm512_mask_mov_ps(next, no_number, set(FIRST_PRICE));
         let norm_scale = _mm512_maskz_max_ps(active, scale, zero);
         let norm_scale = _mm512_mask_mov_ps(set(IDLE_SCALE), busy, norm_scale);
-        let moved = _mm512_mul_ps(_mm512_abs_ps(_mm512_sub_ps(next, price)), inverse_mean);
-        let turned = _mm512_abs_ps(_mm512_sub_ps(norm_scale, scale_before));
+        let price_change = _mm512_mul_ps(_mm512_abs_ps(_mm512_sub_ps(next, price)), inverse_mean);
+        let scale_change = _mm512_abs_ps(_mm512_sub_ps(norm_scale, scale_before));
         let scale = _mm512_max_ps(_mm512_mul_ps(load_, inverse_capacity), one);
-        let change = _mm512_fmadd_ps(turned, scale, moved);
-        $met = [
-            _mm512_mask_max_ps($met[0], active, $met[0], off),
-            _mm512_mask_max_ps($met[1], active, $met[1], relative),
-            _mm512_mask_max_ps($met[2], active, $met[2], change),
-            _mm512_mask_add_ps($met[3], no_number, $met[3], one),
+        let change = _mm512_fmadd_ps(scale_change, scale, price_change);
+        $reports = [
+            _mm512_mask_max_ps($reports[0], active, $reports[0], off),
+            _mm512_mask_max_ps($reports[1], active, $reports[1], relative),
+            _mm512_mask_max_ps($reports[2], active, $reports[2], change),
+            _mm512_mask_add_ps($reports[3], no_number, $reports[3], one),
         ];
         [
             next,
@@ -99,25 +99,21 @@ macro_rules! safeguarded_step {
 pub(in crate::engine::parallel::kernels) fn update(
     links: &mut LinkBlock,
     rule: UpdateRule,
-    contributions: &[&LinkBlockCopy],
+    copies: &[&LinkBlockCopy],
 ) -> UpdateReport {
     if rule.safeguarded
-        && let Some(mut lists) = links.direct()
-        && let Some((first, rest)) = contributions.split_first()
+        && let Some(mut lanes) = links.direct()
+        && let Some((first, rest)) = copies.split_first()
     {
-        return if contributions.iter().any(|sums| sums.has_elastic) {
-            direct::<true>(rule.gamma, &mut lists, first, rest)
+        return if copies.iter().any(|sums| sums.has_elastic) {
+            direct::<true>(rule.gamma, &mut lanes, first, rest)
         } else {
-            direct::<false>(rule.gamma, &mut lists, first, rest)
+            direct::<false>(rule.gamma, &mut lanes, first, rest)
         };
     }
-    links.update_by(
-        rule,
-        contributions,
-        |gamma, capacities, sums, state, found| {
-            safeguarded_ned_step(gamma, capacities, sums, state, found);
-        },
-    )
+    links.update_by(rule, copies, |gamma, capacities, sums, state, reports| {
+        safeguarded_ned_step(gamma, capacities, sums, state, reports);
+    })
 }
 
 /// The guarded step of every link of a LinkBlock whose sums are those of the workers; with `ELASTIC` if elastic
@@ -125,19 +121,19 @@ pub(in crate::engine::parallel::kernels) fn update(
 #[target_feature(enable = "avx512f")]
 fn direct<const ELASTIC: bool>(
     gamma: f32,
-    lists: &mut LinkLanes<'_>,
+    lanes: &mut LinkLanes<'_>,
     first: &LinkBlockCopy,
     rest: &[&LinkBlockCopy],
 ) -> UpdateReport {
-    let mut found = UpdateReport::NOTHING;
-    let mut met = registers_of(&found);
+    let mut reports = UpdateReport::NOTHING;
+    let mut report_lanes = registers_of(&reports);
     let rules = StepRegisters::new(gamma);
     let (loads, neg_slopes) = (first.load.as_flattened(), first.neg_slope.as_flattened());
-    let registers = lists.capacities.len();
+    let registers = lanes.capacities.len();
     for i in 0..registers {
         if i + AHEAD < registers {
-            request_line(of(lists.prices, i + AHEAD), true);
-            request_line(of(lists.norm_scales, i + AHEAD), true);
+            request_line(of(lanes.prices, i + AHEAD), true);
+            request_line(of(lanes.norm_scales, i + AHEAD), true);
             for sums in rest {
                 request_line(of(sums.load.as_flattened(), i + AHEAD), false);
                 request_line(of(sums.neg_slope.as_flattened(), i + AHEAD), false);
@@ -146,7 +142,7 @@ fn direct<const ELASTIC: bool>(
             request_line(of(neg_slopes, i + AHEAD), false);
         }
         // A rack of 16 hosts has links in two registers of four.
-        if !*of(lists.linked, i) {
+        if !*of(lanes.linked, i) {
             continue;
         }
         let (mut sum, mut neg_slope) = (load(of(loads, i)), load(of(neg_slopes, i)));
@@ -161,30 +157,36 @@ fn direct<const ELASTIC: bool>(
                 elastic = _mm512_add_ps(elastic, load(of(sums.elastic_loads().as_flattened(), i)));
             }
         }
-        let (price, norm_scale) = (of_mut(lists.prices, i), of_mut(lists.norm_scales, i));
-        let (step, excess) = (of_mut(lists.steps, i), of_mut(lists.excesses, i));
-        let capacity = load(of(lists.capacities, i));
+        let (price, norm_scale) = (of_mut(lanes.prices, i), of_mut(lanes.norm_scales, i));
+        let (step, excess) = (of_mut(lanes.steps, i), of_mut(lanes.excesses, i));
+        let capacity = load(of(lanes.capacities, i));
         let state = [load(price), load(norm_scale), load(step), load(excess)];
-        let next = safeguarded_step!(rules, capacity, [sum, elastic, neg_slope], state, met);
+        let next = safeguarded_step!(
+            rules,
+            capacity,
+            [sum, elastic, neg_slope],
+            state,
+            report_lanes
+        );
         store(price, next[0]);
         store(norm_scale, next[1]);
         store(step, next[2]);
         store(excess, next[3]);
     }
-    for (lanes, met) in found.iter_mut().zip(met) {
-        store(lanes, met);
+    for (lanes, report_lanes) in reports.iter_mut().zip(report_lanes) {
+        store(lanes, report_lanes);
     }
-    UpdateReport::of(&found)
+    UpdateReport::of(&reports)
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn registers_of(found: &LaneReports) -> [__m512; 4] {
+fn registers_of(reports: &LaneReports) -> [__m512; 4] {
     [
-        load(&found[0]),
-        load(&found[1]),
-        load(&found[2]),
-        load(&found[3]),
+        load(&reports[0]),
+        load(&reports[1]),
+        load(&reports[2]),
+        load(&reports[3]),
     ]
 }
 
@@ -223,21 +225,21 @@ fn safeguarded_ned_step(
     capacities: &Lanes,
     [loads, neg_slopes, elastics]: [&Lanes; 3],
     [prices, norm_scales, steps, excesses]: [&mut Lanes; 4],
-    found: &mut LaneReports,
+    reports: &mut LaneReports,
 ) {
-    let mut met = registers_of(found);
+    let mut report_lanes = registers_of(reports);
     let sum = load(loads);
     let next = safeguarded_step!(
         StepRegisters::new(gamma),
         load(capacities),
         [sum, load(elastics), load(neg_slopes)],
         [load(prices), load(norm_scales), load(steps), load(excesses)],
-        met
+        report_lanes
     );
     for (lanes, value) in [prices, norm_scales, steps, excesses].into_iter().zip(next) {
         store(lanes, value);
     }
-    for (lanes, met) in found.iter_mut().zip(met) {
-        store(lanes, met);
+    for (lanes, report_lanes) in reports.iter_mut().zip(report_lanes) {
+        store(lanes, report_lanes);
     }
 }

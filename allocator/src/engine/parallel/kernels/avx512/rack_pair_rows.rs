@@ -17,7 +17,7 @@ use crate::engine::parallel::rack_pair_rows::RackPairRows;
 
 /// Works on every joint row of a FlowBlock.
 #[target_feature(enable = "avx512f")]
-pub(super) fn joint_rows<const PLAIN: bool, const DOT: bool>(
+pub(super) fn pass_over_pairs<const PLAIN: bool, const DOT: bool>(
     pass: PassSettings,
     block: &mut FlowBlock,
     [up, down]: [&mut Side<'_>; 2],
@@ -40,7 +40,7 @@ pub(super) fn joint_rows<const PLAIN: bool, const DOT: bool>(
                 )
             };
         }
-        match (pass.normalize, pass.rates, pass.moving) {
+        match (pass.normalize, pass.rates, pass.many_updates) {
             (true, true, false) => rates!(true, true, PLAIN, false),
             (true, true, true) => rates!(true, true, PLAIN, true),
             (false, true, _) => rates!(false, true, PLAIN, false),
@@ -88,11 +88,11 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY
             let normalized_rates = terms.normalized::<PLAIN>(load(rate), norm_scale);
             let last = load(notified);
             let distance = _mm512_abs_ps(_mm512_sub_ps(normalized_rates, last));
-            let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, _mm512_mul_ps(threshold, last));
-            if MANY_UPDATES || moved != 0 {
-                store(notified, _mm512_mask_mov_ps(last, moved, normalized_rates));
+            let notify = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, _mm512_mul_ps(threshold, last));
+            if MANY_UPDATES || notify != 0 {
+                store(notified, _mm512_mask_mov_ps(last, notify, normalized_rates));
             }
-            *of_mut(&mut scratch.pair_notify, row) = moved;
+            *of_mut(&mut scratch.pair_notify, row) = notify;
         }
         if RATES {
             let of_source = Registers::load(&up.links.prices[source]);
@@ -100,7 +100,7 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY
             let price = _mm512_add_ps(host, fabric);
             let (host, fabric) = prices.look_up(down_hosts, down_words, down_third);
             let price = _mm512_add_ps(price, _mm512_add_ps(host, fabric));
-            let (rates, slopes) = terms.answer::<PLAIN>(price);
+            let (rates, slopes) = terms.response::<PLAIN>(price);
             store(rate, rates);
             if !PLAIN {
                 store_words(of_mut(&mut scratch.slopes, place), slopes);

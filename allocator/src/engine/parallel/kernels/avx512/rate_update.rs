@@ -26,7 +26,7 @@ pub(super) fn up_pairs<const CORE: bool, const EXCEEDS_CACHE: bool>(
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for table in 0..block.up.tables() {
-        if pass.contended && !EXCEEDS_CACHE {
+        if pass.shared_links && !EXCEEDS_CACHE {
             request_table(side, table + AHEAD);
         }
         let rows = block.up.rows_of(table);
@@ -78,7 +78,7 @@ pub(super) fn down_rows<
     scratch: &mut Scratch,
 ) {
     for table in 0..block.down.tables() {
-        if pass.contended && !EXCEEDS_CACHE {
+        if pass.shared_links && !EXCEEDS_CACHE {
             request_table(side, table + AHEAD);
             if RATES {
                 request_sums(side, table + AHEAD);
@@ -88,7 +88,7 @@ pub(super) fn down_rows<
             leave_nothing(side, keep, table);
             continue;
         }
-        if NORMALIZE && pass.moving {
+        if NORMALIZE && pass.many_updates {
             down_table::<NORMALIZE, RATES, PLAIN, CORE, EXCEEDS_CACHE, true>(
                 pass, block, side, table, scratch,
             );
@@ -111,9 +111,9 @@ pub(super) fn down_rows<
                 if PLAIN {
                     deliver::<EXCEEDS_CACHE>(rates, up_cells, cells, scratch.pairs.len());
                 } else {
-                    let answers = of(&scratch.responses, place);
-                    slopes = slopes_in(answers);
-                    deliver_pairs(answers, up_cells, &mut scratch.pairs);
+                    let responses = of(&scratch.responses, place);
+                    slopes = slopes_in(responses);
+                    deliver_pairs(responses, up_cells, &mut scratch.pairs);
                 }
                 let words = load_words(of(&block.down.words, row));
                 totals.add::<PLAIN, DOT>(words, load(rates), slopes);
@@ -185,18 +185,18 @@ pub(super) fn down_table<
             let last = load(notified);
             let distance = _mm512_abs_ps(_mm512_sub_ps(normalized_rates, last));
             let far = _mm512_mul_ps(threshold, last);
-            let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
-            if MANY_UPDATES || moved != 0 {
-                store(notified, _mm512_mask_mov_ps(last, moved, normalized_rates));
+            let notify = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
+            if MANY_UPDATES || notify != 0 {
+                store(notified, _mm512_mask_mov_ps(last, notify, normalized_rates));
             }
-            *of_mut(&mut scratch.moved, row) = moved;
+            *of_mut(&mut scratch.notify, row) = notify;
         } else {
-            *of_mut(&mut scratch.moved, row) = 0;
+            *of_mut(&mut scratch.notify, row) = 0;
         }
         if RATES {
             let price = _mm512_permutex2var_ps(first, even, second);
             let price = _mm512_add_ps(price, slots.price(&prices));
-            let (rates, slopes) = terms.answer::<PLAIN>(price);
+            let (rates, slopes) = terms.response::<PLAIN>(price);
             store(rate, rates);
             if !PLAIN {
                 store_pairs(of_mut(&mut scratch.responses, place), rates, slopes);
@@ -222,7 +222,7 @@ pub(super) fn up_rates<
     let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     for table in 0..block.up.tables() {
-        if pass.contended && !EXCEEDS_CACHE {
+        if pass.shared_links && !EXCEEDS_CACHE {
             request_sums(side, table + AHEAD);
         }
         let rows = block.up.rows_of(table);

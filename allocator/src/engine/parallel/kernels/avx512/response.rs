@@ -51,7 +51,7 @@ impl LaneTerms {
     /// The rates at path prices, and their slopes; with `PLAIN` without those.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn answer<const PLAIN: bool>(&self, prices: __m512) -> (__m512, __m512i) {
+    pub(super) fn response<const PLAIN: bool>(&self, prices: __m512) -> (__m512, __m512i) {
         let above = _mm512_max_ps(prices, self.saturation_prices);
         let guess = _mm512_rcp14_ps(above);
         let two = _mm512_set1_ps(2.0);
