@@ -275,14 +275,14 @@ impl StampedeModel {
                     },
                 );
                 let mut cost_ns = slow * TOKEN_NS;
-                if offered == OfferOutcome::Over {
+                if offered == OfferOutcome::Rejected {
                     return slow * STRAY_NS;
                 }
-                if let OfferOutcome::Waits { ticket, instead_of } = offered {
+                if let OfferOutcome::Waits { ticket, displaced } = offered {
                     assert_eq!(ticket.0 as usize, self.tickets.len());
                     self.tickets.push((host, attempt));
                     self.known.insert((host, attempt));
-                    if let Some(other) = instead_of {
+                    if let Some(other) = displaced {
                         cost_ns += self.refuses(now_ns, other);
                     }
                 }
@@ -290,13 +290,13 @@ impl StampedeModel {
             }
             Packet::Finished(ticket) if self.admission.is_under_way(ticket) => {
                 let cost_ns = slow * FINISH_NS;
-                self.admission.left(ticket);
+                self.admission.finish(ticket);
                 let at_ns = now_ns + cost_ns + WAY_NS;
                 self.at(at_ns, host, attempt, HostEvent::Welcome);
                 cost_ns
             }
             Packet::Close(ticket) => {
-                self.admission.left(ticket);
+                self.admission.finish(ticket);
                 slow * STRAY_NS
             }
             Packet::Finished(_) => slow * STRAY_NS,

@@ -1,40 +1,40 @@
-//! What the admin server asks of the service thread.
+//! Requests of the admin server to the service thread.
 
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::status::{HostFlows, ReleaseReport, Snapshot, Status};
 
-/// A request with the place for its answer.
+/// Request with the sender for its reply.
 #[derive(Debug)]
 pub enum AdminRequest {
-    /// Answer, to show that the thread is alive.
+    /// Reply, as a sign of life.
     Ping(oneshot::Sender<()>),
     /// Take a snapshot.
     Snapshot(oneshot::Sender<Box<Snapshot>>),
-    /// Say everything that `/status` lists, too.
+    /// Return everything in `/status`.
     Status(oneshot::Sender<Box<Status>>),
-    /// The flows of a host by its name; nothing if it has no session.
+    /// Return the flows of a host by its name; `None` if it has no session.
     Flows(String, oneshot::Sender<Option<HostFlows>>),
     /// Turn the kill switch.
     SetReleased(bool, oneshot::Sender<ReleaseReport>),
-    /// Whether a host may still act on a rate although the kill switch is on.
+    /// Return whether a host may still act on a rate although the kill switch is on.
     ReleaseWaits(oneshot::Sender<bool>),
-    /// How far the kill switch has got.
+    /// Return the progress of the kill switch.
     ReleaseReport(oneshot::Sender<ReleaseReport>),
-    /// A link or switch failed, came back or changed its capacity.
+    /// Apply a failure, repair or capacity change of a link or switch.
     ChangeTopology(
         TopologyChange,
         oneshot::Sender<Result<TopologyReport, TopologyChangeError>>,
     ),
-    /// Somebody has measured traffic that the allocator does not schedule.
+    /// Take a report about external traffic.
     SetExternalLoad(
         ExternalLoad,
         oneshot::Sender<Result<ExternalLoadReport, TopologyChangeError>>,
     ),
 }
 
-/// A notification of the network's state (flowtune §6, network failure).
+/// Notification of the network's state (flowtune §6, network failure).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TopologyChange {
     /// `POST /topology/link`.
@@ -51,14 +51,14 @@ pub struct LinkChange {
     pub from: String,
     /// The other end.
     pub to: String,
-    /// The link works, or not.
+    /// True if the link works.
     pub up: Option<bool>,
-    /// What it can carry.
+    /// Capacity, in bit/s.
     pub capacity_bps: Option<u64>,
-    /// Only the direction `from` to `to`; else both.
+    /// Applies to the direction `from` to `to` only; otherwise to both.
     #[serde(default)]
     pub one_way: bool,
-    /// The capacity is meant, however small it is.
+    /// Accepts a capacity however small it is.
     #[serde(default)]
     pub force: bool,
 }
@@ -69,12 +69,12 @@ pub struct LinkChange {
 pub struct SwitchChange {
     /// The switch's name.
     pub name: String,
-    /// It works, or not.
+    /// True if it works.
     pub up: bool,
 }
 
-/// The body of `POST /topology/load`: traffic on a link, in one direction, that the allocator does
-/// not schedule. It replaces what was told of the link before; without traffic, it takes that back.
+/// The body of `POST /topology/load`: external traffic on a link, in one direction. It replaces the
+/// report before; without traffic, it withdraws it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExternalLoad {
@@ -82,40 +82,39 @@ pub struct ExternalLoad {
     pub from: String,
     /// The end that receives.
     pub to: String,
-    /// What goes over the link whatever the allocator does.
+    /// Traffic that takes its bytes in any case, in bit/s.
     #[serde(default)]
     pub load_bps: u64,
-    /// As how many flows of class 0 the traffic weighs that gives way to others and takes what they
-    /// leave.
+    /// Weight, in flows of class 0, of traffic that gives way to others and takes what they leave.
     #[serde(default)]
     pub flows: f64,
-    /// How long this holds unless it is told again; without it, until something else is told.
+    /// Lifetime of the report, in milliseconds; without it, until the next report.
     pub for_ms: Option<u64>,
 }
 
-/// What came of a word about external traffic.
+/// Result of a report about external traffic.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ExternalLoadReport {
     /// `from->to`.
     pub link: String,
-    /// What is left for the flows that the allocator schedules and those told of together.
+    /// Capacity left for scheduled flows and the reported ones together, in bit/s.
     pub capacity_bps: f64,
 }
 
-/// What a notification did.
+/// Result of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct TopologyReport {
     /// The topology's version after it.
     pub topology_epoch: u64,
-    /// Links whose capacity is another now.
+    /// Links whose capacity changed.
     pub links_changed: usize,
-    /// Flows that take another path now.
+    /// Flows that changed their path.
     pub flows_rerouted: usize,
-    /// Flows that have no path now.
+    /// Flows without a path.
     pub flows_unroutable: usize,
 }
 
-/// Why a notification was refused.
+/// Reason for which a notification was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyChangeError {
     /// No host or switch of that name.
@@ -135,27 +134,27 @@ pub enum TopologyChangeError {
     /// Nothing to change.
     #[error("nothing to change: give \"up\" (true or false) or \"capacity_bps\"")]
     Nothing,
-    /// A capacity that cannot be.
+    /// An invalid capacity.
     #[error("capacity_bps = {0}: must be 1000 or more; say \"up\": false for a link that failed")]
     Capacity(u64),
-    /// A capacity at which flows would all but stand still.
+    /// A capacity far below the nominal one, at which flows would nearly stop.
     #[error(
         "capacity_bps = {capacity_bps}: less than a hundredth of the link's {nominal_bps}: whatever crosses it would be \
          paced at that, and look healthy; say \"up\": false for a link that failed, or \"force\": true"
     )]
     CapacityFloor {
-        /// What was asked for.
+        /// Requested capacity, in bit/s.
         capacity_bps: u64,
-        /// What the topology file says.
+        /// Nominal capacity in the topology file, in bit/s.
         nominal_bps: u64,
     },
-    /// A load that cannot be.
+    /// An invalid load.
     #[error("load_bps = {0}: more than any link can carry")]
     Load(u64),
-    /// A number of flows that cannot be.
+    /// An invalid number of flows.
     #[error("flows = {0}: must be from 0 to 1000000")]
     Flows(String),
-    /// A duration that cannot be.
+    /// An invalid duration.
     #[error("for_ms = {0}: must be 1 to 86400000")]
     Duration(u64),
 }

@@ -1,26 +1,26 @@
-//! Who may shake hands, and when: the queue of connection attempts, sans-IO. Allocator and relay
-//! use it alike.
+//! Admission of handshakes: the queue of connection attempts, sans-IO. Allocator and relay use it
+//! alike.
 //!
 //! ```text
-//!  first packet ─► address shown? ─no─► Retry, and nothing is kept
+//!  first packet ─► address proven? ─no─► Retry, and nothing is kept
 //!                       │ yes
 //!                       ▼
 //!                    waiting ──► begun, in turn ──► begun, its turn over ──► Hello
 //!                       │             │  a turn lasts a few signatures' time  │
 //!                       ▼             └───────────── deadline ────────────────┘
-//!            told that we are busy, or forgotten
+//!            refused as busy, or dropped
 //! ```
 //!
-//! - *One deadline* runs from the first packet to the Hello: when the host's own patience is over. Who waited for us for
-//!   most of it has a turn's time left.
-//! - *Turns* bound what is worked on at a time; a peer that stalls keeps its turn for a few signatures' time, and
-//!   its connection until the deadline, or until it has to make room.
-//! - *Fewest first, newest first.* The prefix with the fewest handshakes under way is next, in it the address with the
-//!   fewest, and of its attempts the newest: whoever floods waits behind itself, and under overload those are
-//!   served whose hosts still wait.
-//! - *Abandoned attempts cost no signature.* A host's first packet says for how long it waits
-//!   ([`ratewright_proto::handshake_timeout`]). It is told in time that we are busy; after that nobody listens, not to what it
-//!   had sent anew either.
+//! - *One deadline* runs from the first packet to the Hello: the end of the host's own patience. A
+//!   host that has waited for most of it still has the time of one turn.
+//! - *Turns* bound the handshakes in work at a time. A peer that stalls keeps its turn for the time of
+//!   a few signatures, and its connection until the deadline or until it has to make room.
+//! - *Fewest first, newest first.* The prefix with the fewest handshakes under way is next, in it the
+//!   address with the fewest, and of its attempts the newest. A flood therefore waits behind itself,
+//!   and under overload the allocator serves those whose hosts still wait.
+//! - *Abandoned attempts cost no signature.* A host's first packet carries its patience
+//!   ([`ratewright_proto::handshake_timeout`]). The host is refused in time; after that it no longer listens,
+//!   and retransmissions of its first packet are ignored.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -35,24 +35,24 @@ mod tests;
 /// Bounds of an [`Admission`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionConfig {
-    /// Attempts that wait.
+    /// Maximum of attempts that wait.
     pub max_waiting: usize,
-    /// Handshakes that are worked on at a time. More would only make each of them last longer.
+    /// Maximum of handshakes in turn. More would only make each of them last longer.
     pub turns: usize,
-    /// Handshakes of one prefix that are worked on at a time.
+    /// Maximum of handshakes in turn of one prefix.
     pub turns_per_prefix: usize,
-    /// Handshakes of one address that are worked on at a time.
+    /// Maximum of handshakes in turn of one address.
     pub turns_per_address: usize,
-    /// Handshakes under way whose turn is over.
+    /// Maximum of handshakes under way whose turn is over.
     pub max_overdue: usize,
-    /// Shortest time of a turn.
+    /// Minimum duration of a turn.
     pub min_turn_ns: u64,
-    /// Longest time of a turn.
+    /// Maximum duration of a turn.
     pub max_turn_ns: u64,
-    /// Longest time from the beginning of a handshake to its Hello, or a few turns if that is
-    /// longer.
+    /// Maximum time from the beginning of a handshake to its Hello, or [`TURNS_PER_DEADLINE`] turns
+    /// if they are longer.
     pub deadline_ns: u64,
-    /// How long a peer waits that does not say.
+    /// Assumed patience of a peer that does not state one.
     pub patience_ns: u64,
 }
 
@@ -72,69 +72,68 @@ impl Default for AdmissionConfig {
     }
 }
 
-/// A turn lasts as long as so many signatures take here.
+/// Duration of a turn, in signatures of this machine.
 const SIGNATURES_PER_TURN: u64 = 64;
 
-/// The deadline leaves room for so many turns.
+/// Minimum duration of the deadline, in turns.
 const TURNS_PER_DEADLINE: u64 = 4;
 
-/// Longest wait that a peer is believed.
+/// Maximum patience that a peer is believed to have.
 const MAX_PATIENCE_NS: u64 = 10_000_000_000;
 
-/// Attempts that are looked at for the one to make room: whoever has most of what waits is met
-/// among them.
+/// Samples in the search for an attempt that makes room: they meet the address with most of them.
 const SAMPLES: usize = 8;
 
-/// One attempt to connect.
+/// Number of a connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// What is known of an attempt from its first packet.
+/// Facts about an attempt from its first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionAttempt {
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// It has shown that the address is its own.
+    /// The source has proven its address.
     pub validated: bool,
-    /// For how long its host waits, if it says.
+    /// Patience of its host, if stated.
     pub patience_ns: Option<u64>,
-    /// Tells it from others: its first packet, sent anew, has the same.
+    /// Identity: a retransmission of the first packet has the same one.
     pub id: u64,
 }
 
-/// What becomes of an attempt.
+/// Decision about a first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfferOutcome {
-    /// It has to show its address first; nothing is kept.
+    /// Send a Retry: the source has to prove its address, and nothing is kept.
     Retry,
-    /// It was told that we are busy, and this was sent anew before it heard: nobody listens any
-    /// more.
-    Over,
+    /// Ignore it: the attempt was refused, and this retransmission left before the host heard of
+    /// it.
+    Rejected,
     /// It waits.
     Waits {
-        /// What it is called from now on.
+        /// Number of the attempt from now on.
         ticket: Ticket,
-        /// This one is to be told that we are busy, to make room.
-        instead_of: Option<Ticket>,
+        /// Attempt to refuse as busy, to make room.
+        displaced: Option<Ticket>,
     },
 }
 
-/// What is to be done next.
+/// Next action of the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmissionStep {
-    /// Begin the handshake, and call [`Admission::record_cost`] with its cost and
-    /// [`Admission::left`] at its Hello or end.
+    /// Begin the handshake. Call [`Admission::record_cost`] with its cost, and
+    /// [`Admission::finish`] at its Hello or end.
     Begin {
-        /// Whose.
+        /// Attempt to begin.
         ticket: Ticket,
-        /// When its Hello has to be there.
+        /// Time by which its Hello has to come.
         deadline_ns: u64,
     },
-    /// Tell it that we are busy.
+    /// Refuse it as busy.
     Refuse(Ticket),
-    /// Forget it: nobody listens any more.
+    /// Drop it: its host no longer listens.
     Drop(Ticket),
-    /// Close it; [`Admission::left`] need not be called.
+    /// Close it; [`Admission::finish`] need not be called.
     Close(Ticket),
 }
 
@@ -142,9 +141,9 @@ pub enum AdmissionStep {
 struct WaitingAttempt {
     source: IpAddr,
     id: u64,
-    /// When it is told that we are busy.
+    /// Time of its refusal as busy.
     refuse_ns: u64,
-    /// From then on nobody listens.
+    /// Time from which its host no longer listens.
     abandoned_ns: u64,
 }
 
@@ -154,16 +153,16 @@ struct Handshake {
     turn_ends_ns: u64,
     deadline_ns: u64,
     in_turn: bool,
-    /// It has said its Hello and is kept for its turn alone.
-    introduced: bool,
+    /// Its Hello has come, and it is kept for its turn alone.
+    has_hello: bool,
 }
 
-/// What an address or a prefix has.
+/// Handshakes of an address or a prefix.
 #[derive(Debug, Default, Clone, Copy)]
 struct HandshakeCount {
     in_turn: usize,
-    /// Those in turn included.
-    begun: usize,
+    /// All under way, those in turn included.
+    handshakes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -180,27 +179,27 @@ struct Prefix {
     addresses: IndexMap<IpAddr, Address, FxBuildHasher>,
 }
 
-/// The queue; see the [module](self).
+/// Queue of connection attempts; see the [module](self).
 #[derive(Debug)]
 pub struct Admission {
     config: AdmissionConfig,
     last: u64,
-    /// Smoothed time that the beginning of a handshake takes here, the signature in it.
+    /// Smoothed duration of a handshake's beginning here, its signature included.
     signature_ns: u64,
     waiting: IndexMap<Ticket, WaitingAttempt, FxBuildHasher>,
     refusals: BTreeSet<(u64, Ticket)>,
-    begun: IndexMap<Ticket, Handshake, FxBuildHasher>,
+    handshakes: IndexMap<Ticket, Handshake, FxBuildHasher>,
     in_turn: usize,
     turn_ends: BTreeSet<(u64, Ticket)>,
     deadlines: BTreeSet<(u64, Ticket)>,
     prefixes: IndexMap<IpAddr, Prefix, FxBuildHasher>,
-    /// Attempts that were turned away last, as many as may wait.
-    over: FxHashSet<u64>,
-    over_order: VecDeque<u64>,
+    /// Attempts that were refused or dropped last, as many as may wait.
+    rejected: FxHashSet<u64>,
+    rejected_order: VecDeque<u64>,
     random: u64,
 }
 
-/// What an address is counted with: its /24, or for IPv6 its /64.
+/// Returns the prefix with which an address is counted: its /24, or for IPv6 its /64.
 fn prefix_of(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V4(v4) => {
@@ -215,7 +214,7 @@ fn prefix_of(source: IpAddr) -> IpAddr {
 }
 
 impl Admission {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(config: AdmissionConfig) -> Self {
         Self {
             config,
@@ -223,43 +222,43 @@ impl Admission {
             signature_ns: 0,
             waiting: IndexMap::default(),
             refusals: BTreeSet::new(),
-            begun: IndexMap::default(),
+            handshakes: IndexMap::default(),
             in_turn: 0,
             turn_ends: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             prefixes: IndexMap::default(),
-            over: FxHashSet::default(),
-            over_order: VecDeque::new(),
+            rejected: FxHashSet::default(),
+            rejected_order: VecDeque::new(),
             random: 0x9e37_79b9_7f4a_7c15,
         }
     }
 
-    /// Attempts that wait.
+    /// Returns the number of attempts that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Handshakes under way.
+    /// Returns the number of handshakes under way.
     pub fn under_way(&self) -> usize {
-        self.begun.len()
+        self.handshakes.len()
     }
 
-    /// How long a turn lasts now: as many signatures as may be ahead of this one's, several times
-    /// over. It follows this machine's own speed, which no peer can change.
+    /// Returns the present duration of a turn: several times the signatures that may be ahead of
+    /// it. It follows this machine's own speed, which no peer can change.
     pub fn turn_ns(&self) -> u64 {
         let config = &self.config;
         (SIGNATURES_PER_TURN * self.signature_ns).clamp(config.min_turn_ns, config.max_turn_ns)
     }
 
-    /// Takes an attempt's first packet.
+    /// Decides on an attempt's first packet.
     pub fn offer(&mut self, now_ns: u64, attempt: ConnectionAttempt) -> OfferOutcome {
         if !attempt.validated {
             return OfferOutcome::Retry;
         }
-        if self.over.contains(&attempt.id) {
-            return OfferOutcome::Over;
+        if self.rejected.contains(&attempt.id) {
+            return OfferOutcome::Rejected;
         }
-        let instead_of = (self.waiting.len() >= self.config.max_waiting)
+        let displaced = (self.waiting.len() >= self.config.max_waiting)
             .then(|| self.make_room())
             .flatten();
         self.last += 1;
@@ -272,7 +271,8 @@ impl Admission {
         let waiting = WaitingAttempt {
             source,
             id: attempt.id,
-            // The rest is for the answer's way, and for a next attempt that is not too late.
+            // The last quarter is for the refusal's way, and for a next attempt that is not too
+            // late.
             refuse_ns: now_ns.saturating_add(patience_ns - patience_ns / 4),
             abandoned_ns: now_ns.saturating_add(patience_ns),
         };
@@ -282,14 +282,15 @@ impl Admission {
         prefix.waiting += 1;
         let address = prefix.addresses.entry(source).or_default();
         address.waiting.push_back(ticket);
-        OfferOutcome::Waits { ticket, instead_of }
+        OfferOutcome::Waits { ticket, displaced }
     }
 
-    /// Takes one out that waits: the oldest of the address that has most, as far as a few samples
-    /// tell.
+    /// Removes one attempt that waits: the oldest of the address with most of them among a few
+    /// samples.
     fn make_room(&mut self) -> Option<Ticket> {
         let mut worst: Option<(usize, usize, IpAddr)> = None;
         for _ in 0..SAMPLES {
+            // Samples instead of a search: under a flood nearly every sample is the flood's.
             let at = self.draw(self.waiting.len());
             let (_, waiting) = self.waiting.get_index(at)?;
             let prefix = &self.prefixes[&prefix_of(waiting.source)];
@@ -303,7 +304,7 @@ impl Admission {
         Some(oldest)
     }
 
-    /// A number below `bound` (SplitMix64).
+    /// Returns a pseudo-random number below `bound` (SplitMix64).
     fn draw(&mut self, bound: usize) -> usize {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -312,13 +313,13 @@ impl Admission {
         (z ^ (z >> 31)) as usize % bound.max(1)
     }
 
-    /// The next thing to do; nothing until [`next_timeout`](Self::next_timeout), another attempt,
+    /// Returns the next action; `None` until [`next_timeout`](Self::next_timeout), another attempt,
     /// or an end.
     pub fn next(&mut self, now_ns: u64) -> Option<AdmissionStep> {
         if let Some(&(at_ns, ticket)) = self.deadlines.first()
             && at_ns <= now_ns
         {
-            self.left(ticket);
+            self.finish(ticket);
             return Some(AdmissionStep::Close(ticket));
         }
         while let Some(&(at_ns, ticket)) = self.turn_ends.first()
@@ -326,17 +327,19 @@ impl Admission {
         {
             self.end_turn(ticket);
             if self
-                .begun
+                .handshakes
                 .get(&ticket)
-                .is_some_and(|begun| begun.introduced)
+                .is_some_and(|handshake| handshake.has_hello)
             {
-                self.left(ticket);
+                self.finish(ticket);
             }
         }
-        if self.begun.len() - self.in_turn > self.config.max_overdue
+        // Stalled peers may keep their connections only up to a bound; the largest holder loses
+        // one.
+        if self.handshakes.len() - self.in_turn > self.config.max_overdue
             && let Some(ticket) = self.overdue_of_busiest()
         {
-            self.left(ticket);
+            self.finish(ticket);
             return Some(AdmissionStep::Close(ticket));
         }
         if let Some(&(at_ns, ticket)) = self.refusals.first()
@@ -353,6 +356,7 @@ impl Admission {
                 AdmissionStep::Drop(ticket)
             });
         }
+        // Each handshake costs a signature on this thread: more at a time would only finish later.
         if self.in_turn >= self.config.turns {
             return None;
         }
@@ -360,7 +364,7 @@ impl Admission {
         Some(self.begin(now_ns, ticket))
     }
 
-    /// When [`next`](Self::next) is to be called at the latest.
+    /// Returns the latest time of the next call of [`next`](Self::next).
     pub fn next_timeout(&self) -> Option<u64> {
         [&self.deadlines, &self.turn_ends, &self.refusals]
             .into_iter()
@@ -368,8 +372,8 @@ impl Admission {
             .min()
     }
 
-    /// The newest attempt of the address with the fewest handshakes under way, of the prefix with
-    /// the fewest.
+    /// Chooses the newest attempt of the address with the fewest handshakes under way, in the
+    /// prefix with the fewest.
     fn choose(&self) -> Option<Ticket> {
         let config = &self.config;
         let newest = |address: &Address| address.waiting.back().copied();
@@ -378,14 +382,14 @@ impl Admission {
                 .addresses
                 .values()
                 .filter(|address| address.count.in_turn < config.turns_per_address)
-                .filter_map(|address| Some((address.count.begun, Reverse(newest(address)?))))
+                .filter_map(|address| Some((address.count.handshakes, Reverse(newest(address)?))))
                 .min()
         };
         let chosen = self
             .prefixes
             .values()
             .filter(|prefix| prefix.waiting > 0 && prefix.count.in_turn < config.turns_per_prefix)
-            .filter_map(|prefix| Some((prefix.count.begun, best(prefix)?)))
+            .filter_map(|prefix| Some((prefix.count.handshakes, best(prefix)?)))
             .min()?;
         let (_, (_, Reverse(ticket))) = chosen;
         Some(ticket)
@@ -400,20 +404,20 @@ impl Admission {
             now_ns.saturating_add(turn_ns),
             now_ns.saturating_add(longest_ns),
         );
-        let begun = Handshake {
+        let handshake = Handshake {
             source: waiting.source,
             turn_ends_ns: now_ns.saturating_add(turn_ns),
             deadline_ns,
             in_turn: true,
-            introduced: false,
+            has_hello: false,
         };
-        self.turn_ends.insert((begun.turn_ends_ns, ticket));
+        self.turn_ends.insert((handshake.turn_ends_ns, ticket));
         self.deadlines.insert((deadline_ns, ticket));
-        self.begun.insert(ticket, begun);
+        self.handshakes.insert(ticket, handshake);
         self.in_turn += 1;
         self.count(waiting.source, |count| {
             count.in_turn += 1;
-            count.begun += 1;
+            count.handshakes += 1;
         });
         AdmissionStep::Begin {
             ticket,
@@ -421,93 +425,100 @@ impl Admission {
         }
     }
 
-    /// The beginning of a handshake record_cost this long: our first flight, with its signature.
+    /// Records the duration of a handshake's beginning: our first flight, with its signature.
     pub fn record_cost(&mut self, cost_ns: u64) {
-        // One that was held up counts for no more than the slowest machine that we serve on.
+        // An interrupted one counts for no more than the slowest machine that we serve on.
         let cost_ns = cost_ns.min(self.config.max_turn_ns / SIGNATURES_PER_TURN * 4);
         self.signature_ns = if self.signature_ns == 0 {
             cost_ns
         } else {
+            // The weight of 1/8 is that of TCP's smoothed round-trip time (RFC 6298).
             (7 * self.signature_ns + cost_ns) / 8
         };
     }
 
-    /// The Hello of a handshake is there: it has no deadline any more. Its turn goes on, since the
-    /// Welcome costs as much as the handshake, until [`left`](Self::left) is called or it is over.
-    pub fn introduced(&mut self, ticket: Ticket) {
-        let Some(begun) = self.begun.get_mut(&ticket) else {
+    /// Records the Hello of a handshake, which has no deadline any more. Its turn goes on, since
+    /// the Welcome costs as much as the handshake, until [`finish`](Self::finish) or its end.
+    pub fn hello_received(&mut self, ticket: Ticket) {
+        let Some(handshake) = self.handshakes.get_mut(&ticket) else {
             return;
         };
-        begun.introduced = true;
-        let (in_turn, deadline_ns) = (begun.in_turn, begun.deadline_ns);
+        handshake.has_hello = true;
+        let (in_turn, deadline_ns) = (handshake.in_turn, handshake.deadline_ns);
         self.deadlines.remove(&(deadline_ns, ticket));
         if !in_turn {
-            self.left(ticket);
+            self.finish(ticket);
         }
     }
 
-    /// A handshake that had begun is over: its host has its Welcome, or has gone.
-    pub fn left(&mut self, ticket: Ticket) {
+    /// Removes a handshake that is over: its host has its Welcome, or has gone.
+    pub fn finish(&mut self, ticket: Ticket) {
         self.end_turn(ticket);
-        let Some(begun) = self.begun.swap_remove(&ticket) else {
+        let Some(handshake) = self.handshakes.swap_remove(&ticket) else {
             return;
         };
-        self.deadlines.remove(&(begun.deadline_ns, ticket));
-        self.count(begun.source, |count| count.begun -= 1);
+        self.deadlines.remove(&(handshake.deadline_ns, ticket));
+        self.count(handshake.source, |count| count.handshakes -= 1);
     }
 
-    /// Whether a handshake that had begun is still to say its Hello.
+    /// True while a handshake is under way.
     pub fn is_under_way(&self, ticket: Ticket) -> bool {
-        self.begun.contains_key(&ticket)
+        self.handshakes.contains_key(&ticket)
     }
 
     fn end_turn(&mut self, ticket: Ticket) {
-        let Some(begun) = self.begun.get_mut(&ticket).filter(|begun| begun.in_turn) else {
+        let Some(handshake) = self
+            .handshakes
+            .get_mut(&ticket)
+            .filter(|handshake| handshake.in_turn)
+        else {
             return;
         };
-        begun.in_turn = false;
-        let (source, at_ns) = (begun.source, begun.turn_ends_ns);
+        handshake.in_turn = false;
+        let (source, at_ns) = (handshake.source, handshake.turn_ends_ns);
         self.turn_ends.remove(&(at_ns, ticket));
         self.in_turn -= 1;
         self.count(source, |count| count.in_turn -= 1);
     }
 
-    /// Of those whose turn is over: one of the address that has most, as far as a few samples tell.
+    /// Finds a handshake whose turn is over, of the address with most of them among a few samples.
     fn overdue_of_busiest(&mut self) -> Option<Ticket> {
         let mut worst = None;
         for _ in 0..SAMPLES {
-            let at = self.draw(self.begun.len());
-            let (&ticket, begun) = self.begun.get_index(at)?;
-            if !begun.in_turn {
-                let prefix = &self.prefixes[&prefix_of(begun.source)];
-                let own = prefix.addresses[&begun.source].count.begun;
-                worst = worst.max(Some((prefix.count.begun, own, Reverse(ticket))));
+            let at = self.draw(self.handshakes.len());
+            let (&ticket, handshake) = self.handshakes.get_index(at)?;
+            if !handshake.in_turn {
+                let prefix = &self.prefixes[&prefix_of(handshake.source)];
+                let own = prefix.addresses[&handshake.source].count.handshakes;
+                worst = worst.max(Some((prefix.count.handshakes, own, Reverse(ticket))));
             }
         }
         if let Some((_, _, Reverse(ticket))) = worst {
             return Some(ticket);
         }
-        let overdue = self.begun.iter().find(|(_, begun)| !begun.in_turn);
+        let overdue = self
+            .handshakes
+            .iter()
+            .find(|(_, handshake)| !handshake.in_turn);
         overdue.map(|(&ticket, _)| ticket)
     }
 
-    /// Takes one off those that wait, whose host will not hear of it any more, or is told that we
-    /// are busy.
+    /// Removes an attempt that waits, and remembers it so that its retransmissions are ignored.
     fn drop_waiting(&mut self, ticket: Ticket) {
         if let Some(waiting) = self.waiting.get(&ticket)
-            && self.over.insert(waiting.id)
+            && self.rejected.insert(waiting.id)
         {
-            self.over_order.push_back(waiting.id);
-            if self.over_order.len() > self.config.max_waiting
-                && let Some(oldest) = self.over_order.pop_front()
+            self.rejected_order.push_back(waiting.id);
+            if self.rejected_order.len() > self.config.max_waiting
+                && let Some(oldest) = self.rejected_order.pop_front()
             {
-                self.over.remove(&oldest);
+                self.rejected.remove(&oldest);
             }
         }
         self.forget(ticket);
     }
 
-    /// Takes one off those that wait.
+    /// Removes an attempt that waits.
     fn forget(&mut self, ticket: Ticket) {
         let Some(waiting) = self.waiting.swap_remove(&ticket) else {
             return;
@@ -516,7 +527,7 @@ impl Admission {
         if let Some(prefix) = self.prefixes.get_mut(&prefix_of(waiting.source)) {
             prefix.waiting -= 1;
             if let Some(address) = prefix.addresses.get_mut(&waiting.source) {
-                // At one of the ends, unless its neighbours are more patient.
+                // At the back, unless its neighbours have more patience.
                 if address.waiting.back() == Some(&ticket) {
                     address.waiting.pop_back();
                 } else if let Ok(at) = address.waiting.binary_search(&ticket) {
@@ -534,14 +545,14 @@ impl Admission {
         self.remove_if_idle(source);
     }
 
-    /// Forgets an address that has nothing any more, and its prefix.
+    /// Removes an address without attempts and handshakes, and its prefix if that is empty.
     fn remove_if_idle(&mut self, source: IpAddr) {
         let of = prefix_of(source);
         let Some(prefix) = self.prefixes.get_mut(&of) else {
             return;
         };
         if let Some(address) = prefix.addresses.get(&source)
-            && address.count.begun == 0
+            && address.count.handshakes == 0
             && address.waiting.is_empty()
         {
             prefix.addresses.swap_remove(&source);

@@ -1,9 +1,9 @@
-//! The one place of the service that reads clocks.
+//! Clocks of the service: no other module of it reads one.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What `now_ns` reads at its first call: above zero, so that "a lease ago" is never negative.
+/// First value of `now_ns`, an hour: "a lease ago" is never negative.
 const ORIGIN_NS: u64 = 3_600_000_000_000;
 
 static ORIGIN: OnceLock<Instant> = OnceLock::new();
@@ -16,19 +16,21 @@ fn instant() -> Instant {
     Instant::now()
 }
 
-/// Monotonic time in nanoseconds. Its origin is this process's own: it is never compared across
-/// hosts.
+/// Returns monotonic time in nanoseconds. Its origin is this process's own: it is never compared
+/// across hosts.
 pub fn now_ns() -> u64 {
     let elapsed = instant().saturating_duration_since(*ORIGIN.get_or_init(instant));
     ORIGIN_NS + u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX - ORIGIN_NS)
 }
 
-/// The instant, for a runtime's timer, at which [`now_ns`] will read `at_ns`; now if that is past.
+/// Returns the instant, for a runtime's timer, at which [`now_ns`] will read `at_ns`; now if that
+/// has passed.
 pub fn instant_at(at_ns: u64) -> Instant {
     instant() + Duration::from_nanos(at_ns.saturating_sub(now_ns()))
 }
 
-/// A number that no earlier incarnation of this allocator had: the wall clock in nanoseconds.
+/// Returns a number that no earlier incarnation of this allocator had: the wall clock in
+/// nanoseconds.
 #[allow(
     clippy::disallowed_methods,
     reason = "an incarnation has to differ from those before a reboot, which no monotonic clock knows; it is not used as a time"

@@ -1,5 +1,5 @@
-//! Connection attempts of a QUIC endpoint that wait for their turn: what [`Admission`] decides is
-//! done here.
+//! Entrance of a QUIC endpoint: carries out the decisions of [`Admission`] on its connection
+//! attempts.
 
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,30 +15,30 @@ use super::admission::{
 };
 use super::clock;
 
-/// The entrance of an endpoint. Clones share it.
+/// Entrance of an endpoint. Clones share it.
 #[derive(Clone)]
 pub(super) struct Entrance(Arc<EntranceState>);
 
 struct EntranceState {
     queue: Mutex<EntranceQueue>,
-    /// A turn is free, or a timeout has changed.
+    /// Wakes [`Entrance::next`]: a turn is free, or a time-out has changed.
     changed: Notify,
-    /// Counts an attempt that came to nothing, by reason.
+    /// Counts an attempt that ended before its turn, by reason.
     count: CountRejection,
 }
 
-/// Counts by reason.
+/// Counter of rejected attempts by reason.
 type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
 
 struct EntranceQueue {
     admission: Admission,
     incoming: IndexMap<Ticket, Incoming, FxBuildHasher>,
-    /// Wakes the tasks of handshakes under way that are to end.
-    over: IndexMap<Ticket, Arc<Notify>, FxBuildHasher>,
+    /// Wake-ups of the tasks whose handshakes must end.
+    ends: IndexMap<Ticket, Arc<Notify>, FxBuildHasher>,
 }
 
 impl Entrance {
-    /// An entrance where nobody waits. Attempts that come to nothing before their turn are given to
+    /// Creates an empty entrance. It passes the reason of attempts that end before their turn to
     /// `count`.
     pub(super) fn new(
         config: AdmissionConfig,
@@ -48,19 +48,19 @@ impl Entrance {
             queue: Mutex::new(EntranceQueue {
                 admission: Admission::new(config),
                 incoming: IndexMap::default(),
-                over: IndexMap::default(),
+                ends: IndexMap::default(),
             }),
             changed: Notify::new(),
             count: Box::new(count),
         }))
     }
 
-    /// A panic while it was held ended the process.
+    /// Locks the queue. A panic under this lock ends the process, so poison means nothing here.
     fn lock(&self) -> MutexGuard<'_, EntranceQueue> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an attempt's first packet: answers it, or lets it wait.
+    /// Takes an attempt's first packet: answers it or lets it wait.
     pub(super) fn offer(&self, incoming: Incoming) {
         let attempt = ConnectionAttempt {
             source: incoming.remote_address().ip(),
@@ -71,18 +71,19 @@ impl Entrance {
         let mut queue = self.lock();
         match queue.admission.offer(clock::now_ns(), attempt) {
             OfferOutcome::Retry => {
+                // Quinn's calls send packets: not under the lock.
                 drop(queue);
-                // Fails only where the address was validated, which was asked just now.
+                // Fails only for a validated address, and this one is not.
                 let _ = incoming.retry();
             }
-            OfferOutcome::Over => {
+            OfferOutcome::Rejected => {
                 drop(queue);
                 (self.0.count)("abandoned");
                 incoming.ignore();
             }
-            OfferOutcome::Waits { ticket, instead_of } => {
+            OfferOutcome::Waits { ticket, displaced } => {
                 queue.incoming.insert(ticket, incoming);
-                let other = instead_of.and_then(|ticket| queue.incoming.swap_remove(&ticket));
+                let other = displaced.and_then(|ticket| queue.incoming.swap_remove(&ticket));
                 drop(queue);
                 if let Some(other) = other {
                     (self.0.count)("busy");
@@ -92,7 +93,7 @@ impl Entrance {
         }
     }
 
-    /// The next attempt whose turn it is. Cancel-safe.
+    /// Waits for the next attempt whose turn it is. Cancel-safe.
     pub(super) async fn next(&self) -> (Incoming, HandshakeTurn) {
         loop {
             let step = self.lock().admission.next(clock::now_ns());
@@ -112,13 +113,13 @@ impl Entrance {
         match step {
             AdmissionStep::Begin { ticket, .. } => {
                 let incoming = queue.incoming.swap_remove(&ticket)?;
-                let over = Arc::new(Notify::new());
-                queue.over.insert(ticket, Arc::clone(&over));
+                let end = Arc::new(Notify::new());
+                queue.ends.insert(ticket, Arc::clone(&end));
                 drop(queue);
                 let turn = HandshakeTurn {
                     entrance: self.clone(),
                     ticket,
-                    over,
+                    end,
                 };
                 Some((incoming, turn))
             }
@@ -137,15 +138,16 @@ impl Entrance {
                 None
             }
             AdmissionStep::Close(ticket) => {
-                queue.over.swap_remove(&ticket)?.notify_one();
+                queue.ends.swap_remove(&ticket)?.notify_one();
                 None
             }
         }
     }
 
-    /// Waits until there may be something to do.
+    /// Waits until `Admission::next` may have an action.
     async fn wait(&self) {
         let timeout_ns = self.lock().admission.next_timeout();
+        // A wake-up between the read of the time-out and this line is not lost: Notify stores one.
         let changed = self.0.changed.notified();
         match timeout_ns {
             None => changed.await,
@@ -160,19 +162,18 @@ impl Entrance {
     }
 }
 
-/// The right to a handshake, from its beginning to the peer's Hello. Dropped, it lets another
+/// Right to a handshake, from its beginning to the peer's Hello. Dropped, it lets another one
 /// begin.
 pub(super) struct HandshakeTurn {
     entrance: Entrance,
     ticket: Ticket,
-    over: Arc<Notify>,
+    end: Arc<Notify>,
 }
 
 impl HandshakeTurn {
     /// Begins the handshake: our first flight, with its signature.
     ///
-    /// # Errors
-    /// The first packet was no good.
+    /// # Errors The first packet is invalid.
     pub(super) fn begin(&self, incoming: Incoming) -> Result<Connecting, ConnectionError> {
         let began_ns = clock::now_ns();
         let connecting = incoming.accept();
@@ -181,29 +182,29 @@ impl HandshakeTurn {
         connecting
     }
 
-    /// The Hello is there.
-    pub(super) fn introduced(&self) {
-        self.entrance.lock().admission.introduced(self.ticket);
+    /// Records the peer's Hello.
+    pub(super) fn hello_received(&self) {
+        self.entrance.lock().admission.hello_received(self.ticket);
         self.entrance.0.changed.notify_one();
     }
 
-    /// Whether another has to wait for this one.
+    /// True while the handshake is under way.
     pub(super) fn holds(&self) -> bool {
         let queue = self.entrance.lock();
         queue.admission.is_under_way(self.ticket)
     }
 
-    /// Waits until the handshake is to end without a Hello.
-    pub(super) async fn over(&self) {
-        self.over.notified().await;
+    /// Waits until the handshake must end without a Hello.
+    pub(super) async fn end(&self) {
+        self.end.notified().await;
     }
 }
 
 impl Drop for HandshakeTurn {
     fn drop(&mut self) {
         let mut queue = self.entrance.lock();
-        queue.admission.left(self.ticket);
-        queue.over.swap_remove(&self.ticket);
+        queue.admission.finish(self.ticket);
+        queue.ends.swap_remove(&self.ticket);
         drop(queue);
         self.entrance.0.changed.notify_one();
     }

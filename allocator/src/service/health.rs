@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What has to be true before the service takes hosts, and what must not be.
+/// Conditions for taking hosts.
 #[derive(Debug, Default)]
 pub struct Health {
     listening: AtomicBool,
@@ -13,37 +13,37 @@ pub struct Health {
 }
 
 impl Health {
-    /// The QUIC endpoint is bound.
+    /// Records that the QUIC endpoint is bound.
     pub fn set_listening(&self) {
         self.listening.store(true, Ordering::Release);
     }
 
-    /// A topology is loaded.
+    /// Records that a topology is loaded.
     pub fn set_topology_loaded(&self) {
         self.topology_loaded.store(true, Ordering::Release);
     }
 
-    /// The engine thread runs.
+    /// Records that the engine thread runs.
     pub fn set_engine_running(&self) {
         self.engine_running.store(true, Ordering::Release);
     }
 
-    /// The engine thread ended without having been asked to.
+    /// Records that the engine thread ended without a request.
     pub fn set_engine_died(&self) {
         self.engine_died.store(true, Ordering::Release);
     }
 
-    /// Whether the engine thread ended without having been asked to.
+    /// True if the engine thread ended without a request.
     pub fn engine_died(&self) -> bool {
         self.engine_died.load(Ordering::Acquire)
     }
 
-    /// The service shuts down.
+    /// Records that the service shuts down.
     pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// What is missing before the service is ready; empty when it is.
+    /// Lists the conditions that are not met; empty if the service is ready.
     pub fn not_ready(&self) -> Vec<&'static str> {
         let mut missing = Vec::new();
         if !self.listening.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! An engine with a histogram of its iteration times, for Prometheus.
+//! Engine that records its iteration times in a histogram, for Prometheus.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use crate::engine::{
 
 use super::clock;
 
-/// The lowest bucket's upper bound; each of the others doubles it.
+/// Upper bound of the lowest bucket; each further one doubles it.
 const FIRST_BOUND_NS: u64 = 1_000;
 
-/// Buckets up to about one second.
+/// Number of buckets: up to about one second.
 const BUCKETS: usize = 21;
 
-/// Iteration times since the start: written by the engine thread, read by anyone.
+/// Iteration times since the start. The engine's thread writes them, any thread reads them.
 #[derive(Debug, Default)]
 pub struct IterationHistogram {
     buckets: [AtomicU64; BUCKETS],
@@ -25,23 +25,23 @@ pub struct IterationHistogram {
 
 impl IterationHistogram {
     fn record(&self, duration_ns: u64) {
-        // The index of the first bound that is not below the duration: ceil(log2(duration /
-        // first)).
+        // Index of the first bound that is not below the duration: ⌈log2(duration / first bound)⌉.
         let units = duration_ns.div_ceil(FIRST_BOUND_NS).max(1);
         let index = units.next_power_of_two().trailing_zeros() as usize;
         if let Some(bucket) = self.buckets.get(index) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
         self.sum_ns.fetch_add(duration_ns, Ordering::Relaxed);
+        // Last, with Release: a reader that sees the count also sees the bucket and the sum.
         self.iterations.fetch_add(1, Ordering::Release);
     }
 
-    /// Iterations since the start.
+    /// Returns the iterations since the start.
     pub fn iterations(&self) -> u64 {
         self.iterations.load(Ordering::Acquire)
     }
 
-    /// Time spent in iterations, in seconds.
+    /// Returns the time spent in iterations, in seconds.
     #[allow(
         clippy::cast_precision_loss,
         reason = "a sum of durations, read as seconds"
@@ -50,7 +50,7 @@ impl IterationHistogram {
         self.sum_ns.load(Ordering::Relaxed) as f64 / 1e9
     }
 
-    /// Upper bounds in seconds with cumulative counts, as Prometheus wants them.
+    /// Returns upper bounds in seconds with cumulative counts, as Prometheus expects them.
     #[allow(clippy::cast_precision_loss, reason = "bounds are far below 2^53 ns")]
     pub fn cumulative(&self) -> Vec<(f64, u64)> {
         let mut total = 0;
@@ -63,14 +63,14 @@ impl IterationHistogram {
     }
 }
 
-/// The engine inside, its iterations timed.
+/// Engine whose iterations are timed.
 pub struct InstrumentedEngine {
     inner: Box<dyn RateEngine>,
     histogram: Arc<IterationHistogram>,
 }
 
 impl InstrumentedEngine {
-    /// Times the iterations of `inner`.
+    /// Wraps `inner` and times its iterations.
     pub fn new(inner: Box<dyn RateEngine>, histogram: Arc<IterationHistogram>) -> Self {
         Self { inner, histogram }
     }

@@ -1,24 +1,25 @@
-//! The service: hosts' sessions over QUIC, the engine behind them, and what operators see and turn.
+//! The service: hosts' sessions over QUIC, the engine behind them, and the interface to operators.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`config`] | the configuration file, checked strictly |
-//! | [`clock`] | the one place that reads clocks |
+//! | [`clock`] | all reads of clocks |
 //! | [`tls`] | certificates |
 //! | [`hub`] | sessions, flows, topology, kill switch: sans-IO |
-//! | [`runtime`] | the service thread: the QUIC endpoint, the hub and the engine's rings |
-//! | [`admission`], `entrance` | who may shake hands and when, sans-IO; and the connections that wait for it |
+//! | [`runtime`] | the threads: QUIC endpoint, UDP workers, the core that they share, the engine |
+//! | [`admission`], `entrance` | admission of handshakes, sans-IO; and the connections that wait for it |
+//! | `sealed_peers` | keys and addresses of sealed sessions |
 //! | [`relay`] | a relay between the allocator and some of its hosts, a process of its own |
 //! | [`instrumented_engine`] | an engine with a histogram of its iteration times |
-//! | [`admin_request`], [`status`], [`health`] | what the admin server asks and what it is told |
+//! | [`admin_request`], [`status`], [`health`] | requests of the admin server, and their replies |
 //! | [`admin`] | HTTP for operators and monitoring |
-//! | [`run`], [`systemd`] | puts the parts together: start, reload, stop |
+//! | [`run`], [`systemd`] | start, reload and stop of the whole |
 //!
-//! Threads: the service thread (tokio, current-thread) does QUIC and control streams; each shard of
-//! sealed datagrams has a thread with a port; the admin thread answers HTTP. One shard, the
-//! default, drives the engine itself. With several shards, or with QUIC alone, the engine has a
-//! thread of its own behind two rings. No datagram waits for a timer on its way to the engine and
-//! back. ARCHITECTURE.md has the table of threads.
+//! Threads: the service thread (tokio, current-thread) serves QUIC and control streams; each UDP
+//! worker has a port for sealed datagrams; the admin thread answers HTTP. The only UDP worker, the
+//! default, drives the engine itself. With several, or with QUIC alone, the engine has a thread of
+//! its own behind two rings. No datagram waits for a timer on its way to the engine and back.
+//! ARCHITECTURE.md has the table of threads.
 
 pub mod admin;
 pub mod admin_request;

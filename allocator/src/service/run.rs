@@ -1,4 +1,4 @@
-//! Puts the parts together: start, reload, stop.
+//! Start, reload and stop of the allocator.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use super::systemd;
 use super::tls::{self, ServerTls};
 use crate::engine::EngineError;
 
-/// Requests of the admin server that may wait.
+/// Maximum of requests of the admin server that wait.
 const REQUEST_QUEUE: usize = 64;
 
-/// Why the allocator cannot start, or ended. As everywhere here, an error's text leaves out what
-/// its source says: [`with_causes`] puts them together.
+/// Reason for which the allocator cannot start, or ended. As everywhere here, an error's text
+/// leaves out that of its source: [`with_causes`] joins them.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceRunError {
     /// The configuration.
@@ -54,27 +54,27 @@ pub enum ServiceRunError {
     /// The operating system.
     #[error("the operating system refuses")]
     Os(#[from] std::io::Error),
-    /// The topology, or the classes, make a message that no host takes.
+    /// The topology or the classes make a message that no host accepts.
     #[error("{}: hosts cannot be welcomed to it", path.display())]
     Unwelcome {
         /// The topology file.
         path: PathBuf,
-        /// What is wrong with the message.
+        /// Fault of the message.
         source: SessionError,
     },
-    /// More blocks than the topology can be cut into.
+    /// The topology cannot be cut into this number of blocks.
     #[error("{}: allocation.blocks = {blocks}: {} cannot be cut so", path.display(), topology.display())]
     Blocks {
         /// The configuration file.
         path: PathBuf,
-        /// What it asks for.
+        /// Configured number.
         blocks: u32,
         /// The topology file.
         topology: PathBuf,
-        /// Why not.
+        /// Cause.
         source: PartitionError,
     },
-    /// A reload that would need a restart.
+    /// A reload changes keys that need a restart.
     #[error("{path}: {keys} cannot change without a restart")]
     NeedsRestart {
         /// The configuration file.
@@ -84,7 +84,7 @@ pub enum ServiceRunError {
     },
 }
 
-/// An error in one line, its causes after it.
+/// Returns an error in one line, with its causes behind it.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -96,7 +96,7 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     text.replace('\n', " ")
 }
 
-/// A configuration with everything that it refers to, loaded and checked.
+/// Configuration with the files that it names, loaded and checked.
 pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
@@ -109,8 +109,7 @@ pub struct LoadedConfig {
 impl LoadedConfig {
     /// Loads and checks a configuration file and the files that it names.
     ///
-    /// # Errors
-    /// See [`ServiceRunError`]: the first thing that is wrong.
+    /// # Errors The first fault; see [`ServiceRunError`].
     pub fn load(path: &Path) -> Result<Self, ServiceRunError> {
         let config = Config::load(path)?;
         let topology = Topology::load(&config.topology)?;
@@ -136,7 +135,7 @@ impl LoadedConfig {
         })
     }
 
-    /// What is in force, in one line.
+    /// Returns a summary in one line.
     pub fn summary(&self) -> String {
         format!(
             "listen {}, admin {}, {} topology of {} hosts and {} links, {} class{}, lease {} ms",
@@ -156,10 +155,9 @@ impl LoadedConfig {
     }
 }
 
-/// Runs the allocator until it is told to stop.
+/// Runs the allocator until a signal stops it.
 ///
-/// # Errors
-/// It cannot start, or a part of it died.
+/// # Errors It cannot start, or a part of it died.
 pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
     let loaded = LoadedConfig::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
@@ -182,6 +180,8 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
             tls,
         } = loaded;
         let service = AllocatorService::start(&config, topology.clone(), tls, factory, requests)?;
+        // After the start, which makes the engine and binds the port: a failure before has ended
+        // the process.
         health.set_engine_running();
         health.set_listening();
         let admin = AdminState {
@@ -211,11 +211,11 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
     })
 }
 
-/// The running allocator.
+/// Running allocator.
 struct RunningService {
     path: PathBuf,
     config: Config,
-    /// The topology as its file says, without failures that were notified since.
+    /// Topology as in its file, without failures that were notified since.
     topology: Topology,
     service: AllocatorService,
     health: Arc<Health>,
@@ -230,13 +230,14 @@ impl RunningService {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut watchdog = systemd::watchdog_interval().map(tokio::time::interval);
         systemd::ready();
-        // A reload: its files are being read; then its engine is being made; and whether to begin
-        // again after that.
+        // A reload has three states: its files are being read, its engine is being made, and
+        // `again` if another reload was requested meanwhile.
         let mut loading: Option<JoinHandle<Result<LoadedConfig, ServiceRunError>>> = None;
         let mut making: Option<JoinHandle<Result<NewEngine, EngineError>>> = None;
         let mut loaded: Option<LoadedConfig> = None;
         let mut again = false;
         loop {
+            // One reload at a time: requests during one lead to a single one after it.
             if again && loading.is_none() && making.is_none() {
                 again = false;
                 systemd::reloading();
@@ -247,6 +248,7 @@ impl RunningService {
             }
             tokio::select! {
                 error = self.service.serve() => {
+                    // Readiness then says why, until the process has ended.
                     if matches!(error, ServiceError::EngineDied) {
                         self.health.set_engine_died();
                     }
@@ -279,12 +281,12 @@ impl RunningService {
         Ok(())
     }
 
-    /// Takes what was loaded anew. What is wrong is logged in one line, and what was in force
+    /// Takes a loaded configuration. A fault is logged in one line, and the present configuration
     /// stays.
     fn on_loaded(&mut self, loaded: Result<LoadedConfig, ServiceRunError>) -> Option<MakingEngine> {
         match loaded.and_then(|loaded| self.check_reload(loaded)) {
             Ok((loaded, Some(plan))) => {
-                // Nobody waits for it to be made, either.
+                // The service goes on while the engine is made, too.
                 let making = tokio::task::spawn_blocking(|| plan.make());
                 Some((loaded, making))
             }
@@ -327,13 +329,13 @@ impl RunningService {
         Ok((loaded, plan))
     }
 
-    /// The topology of a reload, if it is another. Failures that were notified since the start
-    /// outlive a reload of the same.
+    /// Returns the topology of a reload, if it differs. Otherwise failures that were notified since
+    /// the start stay in force.
     fn changed_topology<'a>(&self, loaded: &'a LoadedConfig) -> Option<&'a Topology> {
         Some(&loaded.topology).filter(|topology| **topology != self.topology)
     }
 
-    /// Nothing refuses from here on.
+    /// Puts a checked configuration in force; no step of it can fail.
     fn apply_reload(&mut self, loaded: LoadedConfig, engine: Option<NewEngine>) {
         let summary = loaded.summary();
         let topology = self.changed_topology(&loaded).cloned();
@@ -356,10 +358,10 @@ impl RunningService {
     }
 }
 
-/// A configuration whose engine is being made.
+/// Configuration whose engine is being made.
 type MakingEngine = (LoadedConfig, JoinHandle<Result<NewEngine, EngineError>>);
 
-/// Waits for what a thread works out, if one does.
+/// Waits for a task's result; for ever if there is no task.
 async fn finished<T>(working: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
     match working {
         Some(handle) => {
@@ -371,7 +373,7 @@ async fn finished<T>(working: &mut Option<JoinHandle<T>>) -> Result<T, JoinError
     }
 }
 
-/// Waits for a signal. One that can no longer come is waited for in vain.
+/// Waits for a signal; for ever if it can no longer come.
 pub(super) async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
         std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! The ends of sealed sessions that a socket serves: their keys, and where each peer is.
+//! Server's ends of sealed sessions on a socket: their keys and the addresses of the peers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,28 +7,28 @@ use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::sealed::{OpenError, SealedConfig, SealedCounters, SealedSession, Secret};
 use rustc_hash::FxBuildHasher;
 
-/// A peer, which its user calls `T`.
+/// Peer of a sealed session, with the user's tag `T`.
 struct SealedPeer<T> {
-    known_as: T,
+    tag: T,
     sealed: SealedSession,
-    /// Its connection's, without which nobody seals for it.
+    /// IP address of its connection, from which alone datagrams are taken.
     address: IpAddr,
-    /// Where its newest datagram came from.
+    /// Source address of its newest datagram.
     remote: Option<SocketAddr>,
 }
 
-/// What opened.
+/// Opened datagram.
 pub(super) struct OpenedDatagram<T> {
     pub(super) session: u32,
-    pub(super) known_as: T,
-    /// How much of the datagram, behind its header, is plain text now. None at all is a probe, to
-    /// be answered in kind.
+    pub(super) tag: T,
+    /// Bytes of plain text in the datagram behind its header. Zero is a probe, which an empty
+    /// datagram answers.
     pub(super) length: usize,
-    /// Nothing that the session sent later has come before it.
+    /// It is newer than all datagrams of the session so far.
     pub(super) newest: bool,
 }
 
-/// The server's ends of sealed sessions, by the session's number.
+/// Server's ends of sealed sessions by session number.
 pub(super) struct SealedPeers<T>(IndexMap<u32, Box<SealedPeer<T>>, FxBuildHasher>);
 
 impl<T: Copy> SealedPeers<T> {
@@ -36,17 +36,17 @@ impl<T: Copy> SealedPeers<T> {
         Self(IndexMap::default())
     }
 
-    /// A peer that can send sealed datagrams from this address has a session.
+    /// Adds a session whose peer sends sealed datagrams from this address.
     pub(super) fn add(
         &mut self,
         session: u32,
-        known_as: T,
+        tag: T,
         config: SealedConfig,
         secret: &Secret,
         address: IpAddr,
     ) {
         let peer = SealedPeer {
-            known_as,
+            tag,
             sealed: SealedSession::new(config, SessionRole::Server, session, secret),
             address: address.to_canonical(),
             remote: None,
@@ -58,7 +58,7 @@ impl<T: Copy> SealedPeers<T> {
         self.0.swap_remove(&session);
     }
 
-    /// Opens a datagram in place and counts it, or what was wrong with it.
+    /// Opens a datagram in place and counts it, or its fault.
     pub(super) fn open(
         &mut self,
         bytes: &mut [u8],
@@ -70,24 +70,26 @@ impl<T: Copy> SealedPeers<T> {
             counters.dropped(OpenError::UnknownSession);
             return None;
         };
+        // Before the cipher: a spoofed source costs no decryption.
         let Some(from) = from.filter(|from| from.ip().to_canonical() == peer.address) else {
             counters.wrong_address += 1;
             return None;
         };
         let opened = peer.sealed.open_counted(header, bytes, counters)?;
+        // A replayed or late datagram must not move the peer back to a former port.
         if opened.newest {
             peer.remote = Some(from);
         }
         Some(OpenedDatagram {
             session: header.session,
-            known_as: peer.known_as,
+            tag: peer.tag,
             length: opened.text.len(),
             newest: opened.newest,
         })
     }
 
-    /// Seals a datagram for a peer. Nothing if there is no such session, it has sent nothing from
-    /// anywhere yet, or its keys are spent; otherwise where to send it.
+    /// Seals a datagram for a peer and returns its address. `None` if there is no such session, it
+    /// has not sent anything yet, or its keys are used up.
     pub(super) fn seal(
         &mut self,
         session: u32,

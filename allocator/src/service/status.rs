@@ -1,4 +1,4 @@
-//! What the service tells about itself: the body of `/status` and what `/metrics` is rendered from.
+//! Status of the service: the body of `/status` and the figures behind `/metrics`.
 
 use std::collections::BTreeMap;
 
@@ -19,26 +19,25 @@ pub struct Status {
     pub released: bool,
     /// Live sessions by host name.
     pub sessions: Vec<SessionStatus>,
-    /// Flows that the engine allocates to.
+    /// Flows to which the engine allocates.
     pub flows: u64,
-    /// Flows that are known and left to plain TCP, for want of a path, a class or room.
+    /// Unmanaged flows: known, but without a path, a class or room.
     pub flows_left_alone: u64,
-    /// How long iterations take.
+    /// Times of iterations.
     pub iteration: IterationStatus,
-    /// How far the last rates are from the optimum.
+    /// Distance of the last rates from the optimum.
     pub optimality: OptimalityStatus,
     /// The most loaded links, most loaded first.
     pub links: Vec<LinkStatus>,
     /// Names of links that carry nothing, because they or a switch failed.
     pub links_down: Vec<String>,
-    /// Links with traffic that is not ours, as it was told.
+    /// Links with reports about external traffic.
     pub external: Vec<ExternalStatus>,
     /// Hosts of the topology.
     pub hosts: u64,
-    /// How long a rate holds without word from us, in milliseconds.
+    /// Lease of a rate, in milliseconds.
     pub lease_ms: u64,
-    /// Ports of sealed datagrams that are lost. Above zero, sessions that had them are on QUIC
-    /// until a restart.
+    /// Lost ports of UDP workers. Above zero, their sessions use QUIC until a restart.
     pub sealed_ports_lost: u64,
     /// Core of the engine thread, if it is pinned.
     pub pinned_core: Option<usize>,
@@ -53,14 +52,14 @@ pub struct SessionStatus {
     pub state: &'static str,
     /// Its flows that get rates.
     pub flows: u64,
-    /// Where the kill switch stands at this host: `no`, `waiting`, `acknowledged`, or `expired` (a
-    /// lease has passed, so its rates no longer hold whether or not it answered).
+    /// State of the kill switch at this host: `no`, `waiting`, `acknowledged`, or `expired` (a
+    /// lease has passed, so its rates no longer hold, acknowledged or not).
     pub released: &'static str,
     /// Smoothed round-trip time of the transport, in microseconds.
     pub rtt_us: u64,
-    /// Where it connects from.
+    /// Address from which it connects.
     pub address: String,
-    /// What the daemon calls itself.
+    /// Name and version of the host's daemon.
     pub software: String,
 }
 
@@ -76,11 +75,11 @@ pub struct HostFlows {
 /// One flow in `/flows`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFlow {
-    /// The number that the host knows it by.
+    /// Number of the flow at its host.
     pub flow: u32,
     /// Number of the host that it goes to.
     pub dst_host: u32,
-    /// Its newest rate as the host is told it; 0 while it has none.
+    /// Rate last sent to the host, in bit/s; 0 while there is none.
     pub rate_bps: u64,
 }
 
@@ -93,25 +92,26 @@ pub struct IterationStatus {
     pub p50_us: f64,
     /// 99th percentile, in microseconds.
     pub p99_us: f64,
-    /// Whether rates stand still, so that the engine rests.
+    /// True while rates stand still, so that the engine rests.
     pub settled: bool,
 }
 
 /// Distance from the optimum in `/status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct OptimalityStatus {
-    /// Duality gap over the utility's scale; nothing while it is not a number.
+    /// Duality gap over the utility's scale; `None` while it is not finite.
     pub relative_gap: Option<f64>,
     /// Largest violation of the optimality conditions.
     pub kkt_residual: Option<f64>,
     /// Largest load over (derated) capacity among all links: above one would be over-allocation.
     pub max_link_load: f64,
-    /// The same before normalisation, in the last iteration: how far the optimiser overshot.
+    /// Largest load over capacity before normalisation, in the last iteration: the optimiser's
+    /// overshoot.
     pub optimizer_overload: f64,
     /// Σ log2 of the rates in bit/s, dummy flows' included: a flow that gets twice the rate adds
     /// one point.
     pub proportional_fairness_score: f64,
-    /// Flows with a rate, which the score sums over.
+    /// Flows with a rate, over which the score sums.
     pub rated_flows: usize,
 }
 
@@ -120,9 +120,9 @@ pub struct OptimalityStatus {
 pub struct LinkStatus {
     /// `from->to`, by the names of its ends.
     pub name: String,
-    /// What is allocated on it.
+    /// Allocated load, in bit/s.
     pub load_bps: f64,
-    /// What it can carry.
+    /// Capacity, in bit/s.
     pub capacity_bps: f64,
     /// Load over capacity.
     pub utilization: f64,
@@ -133,13 +133,13 @@ pub struct LinkStatus {
 pub struct ExternalStatus {
     /// `from->to`, by the names of its ends.
     pub name: String,
-    /// What takes its bytes whatever the allocator does, as it was told.
+    /// Reported traffic that takes its bytes in any case, in bit/s.
     pub load_bps: u64,
-    /// As how many flows the rest weighs.
+    /// Weight of the other traffic, in flows.
     pub flows: f64,
-    /// What the allocation leaves to these.
+    /// Rate that the allocation leaves to it, in bit/s.
     pub granted_bps: f64,
-    /// When it is forgotten, if it is not told again.
+    /// Time until the report expires, in milliseconds; `None` if it does not.
     pub expires_in_ms: Option<u64>,
 }
 
@@ -151,17 +151,17 @@ pub struct ServiceCounts {
     pub starts: u64,
     /// Flowlet ends taken.
     pub ends: u64,
-    /// Active flows that were said to use more or less than before.
+    /// Demand changes of active flows.
     pub demand_changes: u64,
-    /// Those of them that waited, since their host or all hosts together had told too many.
+    /// Demand changes that waited, because their host or all hosts together sent too many.
     pub demand_changes_deferred: u64,
-    /// Paths that were looked for in the topology.
+    /// Paths computed in the topology.
     pub paths: u64,
-    /// Flows that found another path after a change of the topology.
+    /// Flows that changed their path after a change of the topology.
     pub reroutes: u64,
     /// Rates handed to sessions.
     pub updates: u64,
-    /// Rates that found their flow gone.
+    /// Rates whose flow had ended.
     pub updates_stale: u64,
     /// Datagrams taken from peers.
     pub datagrams_received: u64,
@@ -171,10 +171,9 @@ pub struct ServiceCounts {
     pub datagrams_dropped: Reasons,
     /// Control messages that broke the protocol, by reason.
     pub control_errors: Reasons,
-    /// How often a control stream was not read for a while since its session had used up its
-    /// budget.
+    /// Pauses in reading a control stream whose session had used up its budget.
     pub control_waits: u64,
-    /// Flows that are left to plain TCP, by reason.
+    /// Flows that became unmanaged, by reason.
     pub flows_unmanaged: Reasons,
     /// Sessions accepted.
     pub sessions_opened: u64,
@@ -188,7 +187,7 @@ pub struct ServiceCounts {
     pub telemetry: u64,
     /// Configurations loaded at run time, by result.
     pub reloads: Reasons,
-    /// What went to relays and came from them.
+    /// Bundles to and from relays.
     pub relay: RelayCounts,
 }
 
@@ -207,12 +206,13 @@ pub struct RelayCounts {
     pub bytes_sent: u64,
     /// The datagrams in them.
     pub datagrams_sent: u64,
-    /// What relays sent that was turned down, and what could not be sent to them, by reason.
+    /// Bundles and streams of relays that were rejected, and datagrams that could not be sent, by
+    /// reason.
     pub rejected: Reasons,
 }
 
 impl RelayCounts {
-    /// Calls `visit` with what was counted, the direction and the number.
+    /// Calls `visit` with the unit, the direction and the count.
     pub fn for_each(&self, mut visit: impl FnMut(&'static str, &'static str, u64)) {
         visit("bundles", "received", self.bundles_received);
         visit("bytes", "received", self.bytes_received);
@@ -228,50 +228,50 @@ impl RelayCounts {
 pub struct Reasons(BTreeMap<&'static str, u64>);
 
 impl Reasons {
-    /// Counts one.
+    /// Counts one occurrence.
     pub fn count(&mut self, reason: &'static str) {
         *self.0.entry(reason).or_insert(0) += 1;
     }
 
-    /// The count of a reason.
+    /// Returns the count of a reason.
     pub fn get(&self, reason: &str) -> u64 {
         self.0.get(reason).copied().unwrap_or(0)
     }
 
-    /// Every reason that occurred.
+    /// Returns every reason that occurred, with its count.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.0.iter().map(|(&reason, &count)| (reason, count))
     }
 
-    /// All of them together.
+    /// Returns the sum over all reasons.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 }
 
-/// How many sessions, links and words about external traffic `/status` lists.
+/// Lengths of the lists in `/status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatusTotals {
     /// Hosts with a session.
     pub sessions: u64,
     /// Links that carry nothing, because they or a switch failed.
     pub links_down: u64,
-    /// Links with traffic that is not ours, as it was told.
+    /// Links with reports about external traffic.
     pub external: u64,
 }
 
-/// Everything that the admin server needs, taken at one moment, without what `/status` lists.
+/// State of the service at one moment for the admin server, without the lists of `/status`.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// The body of `/status`.
     pub status: Status,
-    /// How many there are of what the body lists.
+    /// Lengths of the lists that the body lacks.
     pub totals: StatusTotals,
     /// Counts since the start.
     pub counts: ServiceCounts,
     /// Sealed datagrams.
     pub sealed: ratewright_proto::sealed::SealedCounters,
-    /// What a kernel-bypass port has counted, by name; nothing where sockets carry the datagrams.
+    /// Counters of a kernel-bypass port by name; empty where sockets carry the datagrams.
     pub port: Vec<(&'static str, u64)>,
     /// The engine's own figures.
     pub engine: EngineFigures,
@@ -292,24 +292,24 @@ pub struct EngineFigures {
     pub iteration_seconds_sum: f64,
     /// Largest load over capacity before normalisation in the last iteration.
     pub max_overload: f64,
-    /// Flows that are worked on one by one, and prices that started anew.
+    /// Flows on the scalar path, and prices that started again.
     pub exceptions: Exceptions,
 }
 
-/// What `POST /release` and `POST /resume` answer.
+/// Reply to `POST /release` and `POST /resume`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReleaseReport {
     /// The kill switch is on.
     pub released: bool,
     /// Hosts that had a session when it was turned.
     pub hosts: u64,
-    /// Hosts that said so themselves.
+    /// Hosts that acknowledged it.
     pub acknowledged: u64,
-    /// Hosts that did not answer, whose rates have run out.
+    /// Hosts that did not acknowledge it and whose rates have expired.
     pub expired: u64,
     /// Hosts that may still act on a rate.
     pub waiting: Vec<String>,
-    /// How long a rate holds without word from us, in milliseconds.
+    /// Lease of a rate, in milliseconds.
     pub lease_ms: u64,
     /// Time since the switch was turned, in milliseconds.
     pub elapsed_ms: u64,

@@ -1,4 +1,4 @@
-//! Word to systemd, where it started us; without it, these do nothing.
+//! Notifications to systemd. They do nothing if systemd did not start the process.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The service takes hosts.
+/// Reports that the service takes hosts.
 pub fn ready() {
     notify(&[NotifyState::Ready]);
 }
 
-/// The configuration is loaded anew; [`ready`] ends it.
+/// Reports that a reload has begun; [`ready`] ends it.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -23,17 +23,17 @@ pub fn reloading() {
     }
 }
 
-/// The service shuts down.
+/// Reports that the service shuts down.
 pub fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// The service thread is alive.
+/// Reports that the service thread is alive.
 pub fn watchdog() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// How often [`watchdog`] should be called: twice in the time that systemd allows.
+/// Returns the interval of [`watchdog`]: half of the time that systemd allows.
 pub fn watchdog_interval() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|allowed| (allowed / 2).max(Duration::from_millis(1)))
 }

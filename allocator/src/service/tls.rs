@@ -1,4 +1,4 @@
-//! Certificates: our own for the hosts, the authority that signs theirs, and the names in a peer's.
+//! Certificates: the allocator's own, the authority of the hosts', and the names in a peer's.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 
 use super::config::{Fingerprint, TlsFiles};
 
-/// The name that hosts expect in the allocator's certificate.
+/// DNS name that hosts expect in the allocator's certificate.
 pub const SERVER_NAME: &str = "ratewright-allocator";
 
-/// The service's side of TLS.
+/// TLS settings of the service.
 #[derive(Clone)]
 pub struct ServerTls {
-    /// For connections.
+    /// Settings of QUIC connections.
     pub quic: Arc<QuicServerConfig>,
-    /// What their peers' certificates are checked with.
+    /// Verifier of the peers' certificates.
     pub peers: Arc<dyn ClientCertVerifier>,
 }
 
@@ -30,8 +30,10 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-/// Reads the files and builds the QUIC server's side of TLS: ring, TLS 1.3, client certificates
+/// Reads the files and builds the server's TLS settings: ring, TLS 1.3, client certificates
 /// required, for peers that speak one of `protocols` (ALPN).
+///
+/// # Errors A file cannot be read or used.
 pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError> {
     let roots = read_authorities(&files.ca)?;
     let chain = read_certificates(&files.cert)?;
@@ -52,8 +54,8 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
             TlsError::unusable(&files.key)(format!("does not fit {cert}: {error}"))
         })?;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    // Every connection shows its certificate: one that was replaced or withdrawn lives on in no
-    // ticket.
+    // Every connection presents its certificate: a session ticket could outlive one that was
+    // replaced or withdrawn.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     QuicServerConfig::try_from(config)
@@ -64,7 +66,9 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
         .map_err(TlsError::unusable(&files.cert))
 }
 
-/// Whether a relay's certificate has a name besides the one that hosts look for.
+/// Checks that a relay's certificate has a name besides the one that hosts expect.
+///
+/// # Errors It has no other name, or cannot be read.
 pub(super) fn check_own_name(files: &TlsFiles) -> Result<(), TlsError> {
     let chain = read_certificates(&files.cert)?;
     let names = chain.first().map(dns_names).unwrap_or_default();
@@ -77,17 +81,17 @@ pub(super) fn check_own_name(files: &TlsFiles) -> Result<(), TlsError> {
     )))
 }
 
-/// What the certificate that a peer showed says of it.
+/// Names and fingerprint of a peer's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate {
     /// Its DNS names.
     pub names: Vec<String>,
-    /// Which certificate it is.
+    /// SHA-256 digest of the certificate.
     pub fingerprint: Fingerprint,
 }
 
 impl PeerCertificate {
-    /// Of a certificate in DER form.
+    /// Reads a certificate in DER form.
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
         let mut fingerprint = Fingerprint([0; 32]);
@@ -99,19 +103,19 @@ impl PeerCertificate {
     }
 }
 
-/// The certificate that the peer of a connection showed; nothing if it showed none, which the
-/// handshake does not let pass.
+/// Returns the certificate that the peer of a connection presented; `None` if there is none, which
+/// the handshake does not permit.
 pub fn peer_certificate(connection: &quinn::Connection) -> Option<PeerCertificate> {
     peer_chain(connection)?.first().map(PeerCertificate::of)
 }
 
-/// That certificate, with those between it and the authority.
+/// Returns the peer's certificate and the intermediate ones.
 pub fn peer_chain(connection: &quinn::Connection) -> Option<Vec<CertificateDer<'static>>> {
     let chain = connection.peer_identity()?.downcast().ok()?;
     Some(*chain)
 }
 
-/// The protocol that a connection's handshake has agreed upon.
+/// Returns the protocol (ALPN) that a connection's handshake has agreed upon.
 pub fn protocol(connection: &quinn::Connection) -> Option<Vec<u8>> {
     let data = connection.handshake_data()?;
     data.downcast::<HandshakeData>().ok()?.protocol

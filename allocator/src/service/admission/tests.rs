@@ -117,7 +117,7 @@ fn whoever_floods_waits_behind_itself() {
     assert_eq!(begun(&steps(&mut queue, 1)), [other], "another prefix");
     // In the flood's own prefix, an address with nothing under way is next.
     let own = wait(&mut queue, 2, host(255), 250);
-    queue.left(other);
+    queue.finish(other);
     let neighbour = wait(&mut queue, 3, host(70_001), 250);
     assert_eq!(begun(&steps(&mut queue, 3)), [neighbour]);
     let turn_ns = queue.turn_ns();
@@ -135,7 +135,7 @@ fn a_host_that_is_welcomed_keeps_its_turn_for_a_while_and_nothing_else() {
     let welcomed = wait(&mut queue, 0, host(1), 250);
     assert_eq!(begun(&steps(&mut queue, 0)), [welcomed]);
     let next = wait(&mut queue, 0, host(2), 1_000);
-    queue.introduced(welcomed);
+    queue.hello_received(welcomed);
     assert_eq!(steps(&mut queue, 50 * MS), [], "its Welcome is on the way");
     let turn_ns = queue.turn_ns();
     assert_eq!(begun(&steps(&mut queue, turn_ns)), [next]);
@@ -144,7 +144,7 @@ fn a_host_that_is_welcomed_keeps_its_turn_for_a_while_and_nothing_else() {
         1,
         "the first is nobody's concern any more"
     );
-    queue.left(next);
+    queue.finish(next);
     assert_eq!(steps(&mut queue, 300 * MS), [], "and has no deadline");
 }
 
@@ -161,7 +161,7 @@ fn of_one_address_the_newest_is_next() {
     for _ in 0..4 {
         let next = begun(&steps(&mut queue, 10));
         order.extend(&next);
-        next.into_iter().for_each(|ticket| queue.left(ticket));
+        next.into_iter().for_each(|ticket| queue.finish(ticket));
     }
     assert_eq!(order, tickets.into_iter().rev().collect::<Vec<_>>());
 }
@@ -197,8 +197,8 @@ fn a_full_queue_makes_room_at_the_cost_of_whoever_fills_it() {
         .collect();
     for _ in 0..5_000 {
         match queue.offer(0, attempt(host(7), 1_000)) {
-            OfferOutcome::Waits { instead_of, .. } => {
-                let hit = instead_of.is_some_and(|ticket| hosts.contains(&ticket));
+            OfferOutcome::Waits { displaced, .. } => {
+                let hit = displaced.is_some_and(|ticket| hosts.contains(&ticket));
                 assert!(!hit, "a host had to go for the flood");
             }
             other => panic!("{other:?}"),
@@ -255,7 +255,7 @@ fn what_an_attempt_that_was_turned_away_sends_anew_begins_nothing() {
         panic!("it waits");
     };
     assert_eq!(steps(&mut queue, 750 * MS), [AdmissionStep::Refuse(ticket)]);
-    assert_eq!(queue.offer(800 * MS, first), OfferOutcome::Over);
+    assert_eq!(queue.offer(800 * MS, first), OfferOutcome::Rejected);
     assert_eq!(queue.waiting(), 0);
     // The host's next attempt is another one.
     wait(&mut queue, 800 * MS, host(1), 1_000);
@@ -263,7 +263,7 @@ fn what_an_attempt_that_was_turned_away_sends_anew_begins_nothing() {
     for number in 0..1_000 {
         wait(&mut queue, 800 * MS, host(number), 1_000);
     }
-    assert!(queue.over.len() <= 10 && queue.over_order.len() <= 10);
+    assert!(queue.rejected.len() <= 10 && queue.rejected_order.len() <= 10);
 }
 
 proptest! {
@@ -288,18 +288,18 @@ proptest! {
             match what {
                 0..=2 => {
                     let source = host(source * 100);
-                    if let OfferOutcome::Waits { ticket, instead_of } =
+                    if let OfferOutcome::Waits { ticket, displaced } =
                         queue.offer(now_ns, attempt(source, number))
                     {
                         prop_assert!(waiting.insert(ticket));
-                        if let Some(other) = instead_of {
+                        if let Some(other) = displaced {
                             prop_assert!(waiting.remove(&other));
                         }
                     }
                 }
                 3 if !under_way.is_empty() => {
                     let at = number as usize % under_way.len();
-                    queue.left(under_way.swap_remove(at));
+                    queue.finish(under_way.swap_remove(at));
                 }
                 4 => queue.record_cost(number * MS / 100),
                 _ => now_ns += number * MS / 10,
@@ -332,12 +332,12 @@ proptest! {
         }
         // In the end nobody is left over.
         for ticket in under_way {
-            queue.left(ticket);
+            queue.finish(ticket);
         }
         now_ns += 20_000 * MS;
         while let Some(step) = queue.next(now_ns) {
             if let AdmissionStep::Begin { ticket, .. } = step {
-                queue.left(ticket);
+                queue.finish(ticket);
             }
         }
         prop_assert_eq!((queue.waiting(), queue.under_way()), (0, 0));

@@ -11,7 +11,7 @@ use ratewright_proto::relay::{Attach, MAX_ATTACH_BYTES};
 use super::state::RelayHandle;
 use crate::service::entrance::HandshakeTurn;
 use crate::service::runtime::connection::Datagrams;
-use crate::service::runtime::transport::KNOWN_WINDOW_BYTES;
+use crate::service::runtime::transport::SESSION_WINDOW_BYTES;
 use crate::service::tls;
 
 /// Longest wait for the allocator to accept a stream, or for a host to read control bytes.
@@ -32,7 +32,7 @@ pub(super) async fn serve(shared: RelayHandle, incoming: Incoming, turn: Handsha
     };
     let handshaken = tokio::select! {
         handshaken = handshaken => Some(handshaken),
-        () = turn.over() => None,
+        () = turn.end() => None,
     };
     let reason = match handshaken {
         Some(Ok(connection)) => {
@@ -138,7 +138,7 @@ async fn control(
         },
         // The allocator no longer waits for a Hello, or never did.
         _ = to_allocator.stopped() => return "allocator_closed",
-        () = turn.over() => return "no_hello",
+        () = turn.end() => return "no_hello",
     };
     let wants_sealed = AtomicBool::new(false);
     tokio::select! {
@@ -166,7 +166,7 @@ async fn upwards(
             Some((_, turn)) => tokio::select! {
                 biased;
                 chunk = from_host.read_chunk(MAX_HELLO_BYTES, true) => chunk,
-                () = turn.over() => return "no_hello",
+                () = turn.end() => return "no_hello",
             },
         };
         let chunk = match chunk {
@@ -189,7 +189,7 @@ async fn upwards(
             }
             // A host that has introduced itself may have more bytes in flight.
             if hello.is_none() {
-                connection.set_receive_window(VarInt::from_u32(KNOWN_WINDOW_BYTES));
+                connection.set_receive_window(VarInt::from_u32(SESSION_WINDOW_BYTES));
             }
         }
         if to_allocator.write_chunk(chunk).await.is_err() {

@@ -89,7 +89,7 @@ impl SealedHosts {
                 probes.push(opened.session);
             } else {
                 let text = &bytes[HEADER_BYTES..][..opened.length];
-                take(opened.known_as, text);
+                take(opened.tag, text);
             }
         }
         // After the loop, which borrows the socket's buffers.

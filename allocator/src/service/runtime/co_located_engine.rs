@@ -1,9 +1,9 @@
-//! The engine on a shard's thread: between two looks at the port it answers the starts that have
-//! come, and iterates once.
+//! Engine on the thread of the only UDP worker. Between two polls of the port it applies the events
+//! that have come and reports first rates, or iterates once.
 //!
-//! On the way from a start to its first rate nobody is woken and nothing waits in a ring. What a
-//! start waits for is the iteration that runs when it arrives, or a few datagrams that are being
-//! sent. Rates are handed to the sessions a few hundred at a time for the same reason.
+//! Between a start and its first rate no thread is woken and nothing waits in a ring. A start waits
+//! at most for the iteration that runs when it arrives, or for a few datagrams that are being sent.
+//! For the same reason rates go to the sessions in small batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,92 +14,90 @@ use crate::engine::thread::{EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
 use crate::service::clock;
 
-/// Rates that are handed to the sessions before the port is looked at again.
+/// Rates that are handed to sessions before the next poll of the port.
 const RATES_AT_ONCE: usize = 16;
 
-/// Rates that may wait for the sessions while the engine iterates without having been told
-/// anything.
+/// Maximum of rates on their way to sessions at which the engine iterates without new events.
 const FEW_RATES: usize = 128;
 
-/// Time from an iteration's end to the next one's beginning while the engine does not know all
-/// flows, or all paths.
+/// Pause between iterations while the engine does not have all flows or all paths, in nanoseconds.
 const BEHIND_PAUSE_NS: u64 = 5_000_000;
 
-/// Rates that lie between the engine and the sessions at most. Of those that do not fit, the newest
-/// of each flow waits with the engine.
-const MOST_RATES: usize = 32 * FEW_RATES;
+/// Maximum of rates between engine and sessions. Of those beyond it, the newest of each flow waits
+/// in the engine.
+const MAX_RATES: usize = 32 * FEW_RATES;
 
-/// An engine and what lies between it and the sessions.
+/// Engine and the queues between it and the sessions.
 pub(super) struct CoLocatedEngine {
     engine: Option<Box<WorkerEngine>>,
     death_watch: EngineDeathWatch,
-    /// What the sessions have brought about and the engine is yet to be told.
+    /// Events for the engine.
     events: VecDeque<EngineEvent>,
-    /// First rates that the engine has told before it iterates.
-    firsts: Vec<RateUpdate>,
-    /// The engine was told something and has not iterated since.
-    asked: bool,
-    /// What the engine has told and the sessions are yet to be.
+    /// First rates that the engine reported before an iteration.
+    first_rates: Vec<RateUpdate>,
+    /// The engine applied events and has not iterated since.
+    must_iterate: bool,
+    /// Rates for the sessions.
     rates: VecDeque<RateUpdate>,
-    /// Rates may be handed out.
-    open: bool,
-    /// The engine is yet to be told of flows that the one before it knew, or of other paths.
-    behind: bool,
-    /// The earliest of the sessions' timers.
+    /// Rates may go to sessions.
+    rates_open: bool,
+    /// The engine does not have all flows or all paths yet.
+    is_rerouting: bool,
+    /// Earliest of the sessions' timers.
     timer_ns: Option<u64>,
-    /// When the engine may iterate again without an event.
-    tick_ns: u64,
-    /// When the engine wants its chores done.
-    chores_ns: u64,
+    /// Earliest time of an iteration without events.
+    next_iteration_ns: u64,
+    /// Time of the engine's next maintenance.
+    maintenance_ns: u64,
 }
 
 impl CoLocatedEngine {
-    /// Without an engine yet. To be dropped on the thread.
+    /// Creates it without an engine, on the thread that drives it and on which it is dropped.
     pub(super) fn new(signal: &Arc<EngineSignal>) -> Self {
         Self {
             engine: None,
             death_watch: EngineDeathWatch::new(Arc::clone(signal)),
             events: VecDeque::new(),
-            firsts: Vec::new(),
-            asked: false,
+            first_rates: Vec::new(),
+            must_iterate: false,
             rates: VecDeque::new(),
-            open: false,
-            behind: false,
+            rates_open: false,
+            is_rerouting: false,
             timer_ns: None,
-            tick_ns: 0,
-            chores_ns: 0,
+            next_iteration_ns: 0,
+            maintenance_ns: 0,
         }
     }
 
-    /// The thread is going to end as it should.
+    /// Announces that the thread ends as it should.
     pub(super) fn expect_end(&self) {
         self.death_watch.expect_end();
     }
 
-    /// Whether the sessions have brought something about that the engine is yet to be told.
+    /// True if events wait for the engine.
     pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Whether there is something to be exchanged with the state, which serves timers as of
-    /// `timers_ns`.
+    /// True if rates wait for sessions, or a timer is due as of `timers_ns`.
     pub(super) fn is_due(&self, timers_ns: u64) -> bool {
         !self.rates.is_empty() || self.timer_ns.is_some_and(|timer_ns| timer_ns <= timers_ns)
     }
 
-    /// Hands first rates to the sessions; if it tells others too, also a few of these, and serves
-    /// timers as of `timers_ns`. True if more rates wait.
+    /// Hands first rates to the sessions. With `background` it also serves the timers as of
+    /// `timers_ns` and hands over a few other rates. True if more rates wait.
     pub(super) fn exchange(
         &mut self,
         core: &mut ServiceCore,
         now_ns: u64,
         timers_ns: u64,
-        tells: bool,
+        background: bool,
     ) -> bool {
-        for update in self.firsts.drain(..) {
+        for update in self.first_rates.drain(..) {
             core.hub.on_rate(now_ns, update);
         }
-        if !tells {
+        // A first rate goes out at once; timers and later rates belong to the longer tasks.
+        if !background {
             return !self.rates.is_empty();
         }
         core.on_timers(timers_ns);
@@ -109,7 +107,7 @@ impl CoLocatedEngine {
         !self.rates.is_empty()
     }
 
-    /// Takes what the engine is to be told, at the end of an exchange.
+    /// Takes the engine's events, and a new engine if there is one, at the end of an exchange.
     pub(super) fn take_events(&mut self, core: &mut ServiceCore) {
         if let Some(engine) = core.take_engine_work(&mut self.events) {
             if let Some(core) = engine.pin_core
@@ -117,25 +115,27 @@ impl CoLocatedEngine {
             {
                 tracing::warn!(core, %error, "the shard's thread, which drives the engine, is not pinned");
             }
+            // Freeing a large engine takes long, and no datagram should wait for it.
             if let Some(former) = self.engine.replace(engine) {
                 dispose(move || drop(former));
             }
+            // Rates of the former engine are for other prices, or another topology.
             self.rates.clear();
-            self.asked = false;
-            (self.tick_ns, self.chores_ns) = (0, 0);
+            self.must_iterate = false;
+            (self.next_iteration_ns, self.maintenance_ns) = (0, 0);
         }
         self.timer_ns = core.next_timer_ns();
-        self.open = core.rates_open();
-        self.behind = core.hub.is_rerouting();
+        self.rates_open = core.rates_open();
+        self.is_rerouting = core.hub.is_rerouting();
     }
 
-    /// Tells the engine what has come, and asks it for the first rates of what has started: nobody
-    /// who waits for one waits for an iteration.
-    pub(super) fn answer(&mut self) {
+    /// Applies the events that have come, and collects the first rates of new flows, so that none
+    /// of them waits for an iteration.
+    pub(super) fn apply_events(&mut self) {
         let Some(engine) = self.engine.as_mut().filter(|_| !self.events.is_empty()) else {
             return;
         };
-        // Ends alone wait for the iteration, or for a start that may come before it.
+        // Ends alone need no answer: they wait for the iteration or for a start before it.
         let mut starts = false;
         let mut cost = 0;
         while cost < EVENTS_AT_ONCE
@@ -145,10 +145,12 @@ impl CoLocatedEngine {
             starts |= matches!(event, EngineEvent::Start(_));
             engine.driver.apply(event);
         }
-        self.asked = true;
-        if self.open && starts {
-            let firsts = &mut self.firsts;
-            engine.driver.first_rates(|update| firsts.push(update));
+        self.must_iterate = true;
+        if self.rates_open && starts {
+            let first_rates = &mut self.first_rates;
+            engine
+                .driver
+                .first_rates(|update| first_rates.push(update));
         }
     }
 
@@ -158,47 +160,52 @@ impl CoLocatedEngine {
             return false;
         };
         let driver = &mut engine.driver;
-        // Rates that are about to change again are worth few iterations: as many as keep each of
-        // them short. First rates do not wait for them.
-        let asked = self.asked && !(self.behind && now_ns < self.tick_ns);
+        // Rates that a sweep is about to change are worth few iterations, each of them short. First
+        // rates do not wait for them.
+        let must_iterate =
+            self.must_iterate && !(self.is_rerouting && now_ns < self.next_iteration_ns);
         let left = driver.has_undrained();
-        let wants = left || asked || (!driver.is_settled() && self.tick_ns <= now_ns);
-        // The sessions first: an engine that is faster than they are would only pile rates up. What
-        // was asked does not wait for that. Rates of a whole network that are being taken over are
-        // taken over first, some each time.
-        let iterates = !left && (asked || (wants && self.rates.len() <= FEW_RATES));
+        // An engine that has settled gives the same rates until an event comes.
+        let wants =
+            left || must_iterate || (!driver.is_settled() && self.next_iteration_ns <= now_ns);
+        // Sessions first: an engine that is faster than they are would only fill the queue. Events
+        // do not wait for that. Rates of a whole network that are being handed over go first, some
+        // each time.
+        let iterates = !left && (must_iterate || (wants && self.rates.len() <= FEW_RATES));
         if iterates {
-            self.asked = false;
+            self.must_iterate = false;
             driver.iterate(clock::instant_at(now_ns));
-            self.tick_ns = if self.behind {
+            // From the end of the iteration, so that sweep and port get their time however long it
+            // took.
+            self.next_iteration_ns = if self.is_rerouting {
                 clock::now_ns() + BEHIND_PAUSE_NS
             } else {
                 now_ns + engine.interval_ns.unwrap_or(0)
             };
         }
-        if iterates || left || (self.open && driver.has_backlog() && self.rates.is_empty()) {
-            // Many at a time where the engine has to keep some, which costs more the more often it
-            // is done.
-            let open = self.open && (self.rates.len() <= FEW_RATES || !driver.has_backlog());
+        if iterates || left || (self.rates_open && driver.has_backlog() && self.rates.is_empty()) {
+            // A batch, if the engine had to keep rates: each attempt to hand them over has a fixed
+            // cost.
+            let open = self.rates_open && (self.rates.len() <= FEW_RATES || !driver.has_backlog());
             let rates = &mut self.rates;
             driver.drain_into(|update| {
-                let room = open && rates.len() < MOST_RATES;
+                let room = open && rates.len() < MAX_RATES;
                 if room {
                     rates.push_back(update);
                 }
                 room
             });
         }
-        if iterates || self.chores_ns <= now_ns {
+        if iterates || self.maintenance_ns <= now_ns {
             let pause = driver.maintain(clock::instant_at(now_ns));
             let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
-            self.chores_ns = now_ns.saturating_add(pause_ns);
+            self.maintenance_ns = now_ns.saturating_add(pause_ns);
         }
         wants
     }
 
-    /// When there will be something to do if nothing comes.
-    pub(super) fn wakes_ns(&self) -> Option<u64> {
+    /// Returns the time of the next task if no event comes before.
+    pub(super) fn next_wakeup_ns(&self) -> Option<u64> {
         let left = self
             .engine
             .as_ref()
@@ -206,12 +213,12 @@ impl CoLocatedEngine {
         if left || !self.rates.is_empty() || !self.events.is_empty() {
             return Some(0);
         }
-        let tick_ns = match &self.engine {
-            Some(engine) if !engine.driver.is_settled() => Some(self.tick_ns),
+        let next_iteration_ns = match &self.engine {
+            Some(engine) if !engine.driver.is_settled() => Some(self.next_iteration_ns),
             _ => None,
         };
-        let chores_ns = self.engine.is_some().then_some(self.chores_ns);
-        [tick_ns, self.timer_ns, chores_ns]
+        let maintenance_ns = self.engine.is_some().then_some(self.maintenance_ns);
+        [next_iteration_ns, self.timer_ns, maintenance_ns]
             .into_iter()
             .flatten()
             .min()

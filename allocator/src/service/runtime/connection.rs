@@ -10,29 +10,29 @@ use tokio::sync::Notify;
 
 use super::relayed;
 use super::service_core::SharedCore;
-use super::transport::KNOWN_WINDOW_BYTES;
+use super::transport::SESSION_WINDOW_BYTES;
 use crate::service::entrance::HandshakeTurn;
 use crate::service::tls;
 
-/// A peer that does not take control bytes for this long is given up.
+/// Time after which the session of a peer that takes no control bytes ends.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a last word may take to arrive before the connection is closed anyway.
+/// Maximum time for a last message to arrive before the connection closes.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a host has answered its Welcome.
+/// Poll interval for a host's first datagram after its Welcome.
 const CORE_CHECK_SPINS: Duration = Duration::from_millis(2);
 
-/// Datagrams that are taken in one go before what they brought about is sent.
+/// Datagrams that are taken in one go before their results are sent.
 const DATAGRAM_BATCH: usize = 32;
 
-/// Bytes that are read from the control stream in one go.
+/// Maximum of bytes per read of the control stream.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Failed handshakes that are logged: who causes them has shown no certificate.
+/// Rate limit of the log for failed handshakes: their peers have presented no certificate.
 static HANDSHAKE_FAILURES: LogThrottle = LogThrottle::new(Duration::from_secs(1));
 
-/// Serves a connection from its handshake, which has to be over within its turn, to its end.
+/// Serves a connection from its handshake, which must end within its turn, to its end.
 pub(super) async fn serve(shared: SharedCore, incoming: Incoming, turn: HandshakeTurn) {
     let address = incoming.remote_address();
     let rejected = |reason| {
@@ -54,14 +54,14 @@ pub(super) async fn serve(shared: SharedCore, incoming: Incoming, turn: Handshak
                 return rejected("handshake");
             }
         },
-        () = turn.over() => return rejected("stalled"),
+        () = turn.end() => return rejected("stalled"),
     };
     let Some(certificate) = tls::peer_certificate(&connection) else {
         connection.close(VarInt::from_u32(1), b"no certificate");
         return;
     };
     if tls::protocol(&connection).as_deref() == Some(ratewright_proto::relay::ALPN) {
-        // A relay's hosts show their certificates within it.
+        // Hosts present their certificates within the relay's connection.
         drop(turn);
         connection.set_receive_window(VarInt::MAX);
         return relayed::serve(shared, connection, certificate).await;
@@ -80,12 +80,12 @@ pub(super) async fn serve(shared: SharedCore, incoming: Incoming, turn: Handshak
     shared.run(|core, now_ns| core.close(now_ns, id, reason));
 }
 
-/// Datagrams that are there together.
+/// Batch of datagrams that arrived together.
 #[derive(Default)]
 pub(in crate::service) struct Datagrams(arrayvec::ArrayVec<Bytes, DATAGRAM_BATCH>);
 
 impl Datagrams {
-    /// Waits for a datagram, then takes what else is there.
+    /// Waits for a datagram, then takes the others that have arrived.
     pub(in crate::service) async fn read(
         &mut self,
         connection: &Connection,
@@ -135,7 +135,7 @@ async fn serve_control(
             biased;
             accepted = connection.accept_bi() => accepted.map_err(|error| lost(&error)),
             reason = closing(shared, id, outbox_ready) => Err(reason),
-            () = turn.over() => Err("no_hello"),
+            () = turn.end() => Err("no_hello"),
         }
     };
     let (send, receive) = match accepted.await {
@@ -151,14 +151,14 @@ async fn serve_control(
     serve_streams(shared, id, control, Some(introduction), outbox_ready).await
 }
 
-/// A connection whose peer has still to introduce itself.
+/// Connection whose peer has not sent its Hello.
 pub(super) struct Introduction {
     turn: HandshakeTurn,
     connection: Connection,
 }
 
-/// Serves the two directions of a control stream until the session ends. Its peer has to introduce
-/// itself first, in its turn unless it has none.
+/// Serves both directions of a control stream until the session ends. The peer must send its Hello
+/// first, within its turn unless it has none.
 pub(super) async fn serve_streams(
     shared: &SharedCore,
     id: u32,
@@ -172,7 +172,7 @@ pub(super) async fn serve_streams(
     }
 }
 
-/// Waits until the session is to be closed.
+/// Waits until the session's end is decided.
 async fn closing(shared: &SharedCore, id: u32, outbox_ready: &Notify) -> &'static str {
     loop {
         if let Some(reason) = shared.lock().hub.closing(id) {
@@ -189,12 +189,13 @@ async fn read_control(
     mut decoder: FrameDecoder,
     mut introduction: Option<Introduction>,
 ) -> &'static str {
-    let mut stranger = true;
-    // The right to a handshake, while the Welcome is on its way.
+    let mut before_hello = true;
+    // Kept until the host answers its Welcome, which costs as much as a handshake.
     let mut welcoming: Option<HandshakeTurn> = None;
+    // Before its Hello a peer may make us hold no more than the largest Hello.
     decoder.set_max_bytes(MAX_HELLO_BYTES);
     loop {
-        // What came with a relay's word on its host is there already.
+        // A relay's stream has frames behind its Attach, which are in the decoder already.
         let broken = shared.run(|core, now_ns| {
             loop {
                 match decoder.next_frame() {
@@ -208,24 +209,27 @@ async fn read_control(
             }
         });
         if broken {
-            // The writer brings the refusal to the peer and ends the connection.
+            // The writer sends the refusal and ends the connection.
             std::future::pending::<()>().await;
         }
-        if stranger && !shared.lock().hub.awaits_hello(id) {
-            stranger = false;
+        if before_hello && !shared.lock().hub.awaits_hello(id) {
+            before_hello = false;
             decoder.set_max_bytes(MAX_FRAME_BYTES);
             if let Some(introduction) = introduction.take() {
-                let window = VarInt::from_u32(KNOWN_WINDOW_BYTES);
+                // Until here flow control has let the peer send one Hello only.
+                let window = VarInt::from_u32(SESSION_WINDOW_BYTES);
                 introduction.connection.set_receive_window(window);
-                introduction.turn.introduced();
+                introduction.turn.hello_received();
                 welcoming = Some(introduction.turn);
             }
         }
+        // A stream over its budget is not read: QUIC flow control then stops the peer, and nothing
+        // is lost.
         while let Some(wait_ns) = shared.run(|core, now_ns| core.hub.control_wait_ns(now_ns, id)) {
             tokio::time::sleep(Duration::from_nanos(wait_ns)).await;
         }
         let chunk = match &introduction {
-            None if stranger => receive.read_chunk(MAX_HELLO_BYTES, true).await,
+            None if before_hello => receive.read_chunk(MAX_HELLO_BYTES, true).await,
             None => match &welcoming {
                 None => receive.read_chunk(READ_CHUNK_BYTES, true).await,
                 Some(turn) => tokio::select! {
@@ -240,7 +244,7 @@ async fn read_control(
             Some(introduction) => tokio::select! {
                 biased;
                 chunk = receive.read_chunk(MAX_HELLO_BYTES, true) => chunk,
-                () = introduction.turn.over() => return "no_hello",
+                () = introduction.turn.end() => return "no_hello",
             },
         };
         match chunk {
@@ -251,7 +255,7 @@ async fn read_control(
     }
 }
 
-/// Waits until a host has answered its Welcome, or its turn is over.
+/// Waits for the first datagram of a host after its Welcome, or for the end of its turn.
 async fn answered(shared: &SharedCore, id: u32, turn: &HandshakeTurn) {
     while turn.holds() && !shared.lock().hub.has_answered(id) {
         tokio::time::sleep(CORE_CHECK_SPINS).await;
@@ -274,7 +278,7 @@ async fn write_control(
         }
         let reason = shared.lock().hub.closing(id);
         if let Some(reason) = reason {
-            // The last word has to arrive before the connection goes.
+            // The last message has to arrive before the connection closes.
             if send.finish().is_ok() {
                 let _ = tokio::time::timeout(LAST_WORD_TIMEOUT, send.stopped()).await;
             }
@@ -289,7 +293,7 @@ fn next_frame(shared: &SharedCore, id: u32) -> Option<Bytes> {
     shared.lock().next_frame(id)
 }
 
-/// Why a connection is gone, in a word for metrics.
+/// Returns the label of a connection's end for metrics.
 pub(super) fn lost(error: &ConnectionError) -> &'static str {
     use ConnectionError as E;
     match error {

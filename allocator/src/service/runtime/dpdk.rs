@@ -1,4 +1,4 @@
-//! Shards on an interface that DPDK drives: a receive and a transmit queue for each.
+//! Ports of UDP workers on an interface that DPDK drives: a receive and a transmit queue each.
 
 use std::io;
 use std::thread::Builder;
@@ -14,7 +14,7 @@ use ratewright_io::dscp::Dscp;
 use crate::service::clock;
 use crate::service::config::DpdkTransport;
 
-/// Why the interface cannot be used.
+/// Reason for which the interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
     /// DPDK refuses.
@@ -40,8 +40,10 @@ pub enum InterfaceError {
     },
 }
 
-/// Starts DPDK and a queue for each of `shards`, which serve the UDP ports from `udp_port` on
-/// and mark their datagrams with `dscp`.
+/// Starts DPDK and a queue for each of `shards` UDP workers. They serve the UDP ports from
+/// `udp_port` on and mark their datagrams with `dscp`.
+///
+/// # Errors DPDK refuses, or the interface is another one.
 pub(super) fn start(
     config: &DpdkTransport,
     shards: u16,
@@ -55,7 +57,7 @@ pub(super) fn start(
         buffers: config.buffers,
     };
     let options = config.eal.clone();
-    // EAL pins the thread that starts it to its first core, and takes no offence when that ends.
+    // EAL pins its thread to its first core, and does not mind that the thread ends.
     let port = Builder::new()
         .name("dpdk-start".to_owned())
         .spawn(move || EthernetPort::start(&Eal::start(&options)?, &settings))?

@@ -1,8 +1,7 @@
-//! The engine as the service sees it: where events go and rates come from, its figures, and whether
-//! it lives.
+//! Engine of the service: the queues to and from it, its figures, and its end.
 //!
-//! One shard that takes sealed datagrams drives the engine itself, between two looks at its port.
-//! Where there are more shards, or none, the engine has a thread of its own.
+//! The only UDP worker drives the engine itself, between two polls of its port. With several UDP
+//! workers, or none, the engine has a thread of its own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +26,7 @@ pub type EngineFactory = Arc<
     dyn Fn(&Config, &Topology, &[f64]) -> Result<Box<dyn RateEngine>, EngineError> + Send + Sync,
 >;
 
-/// The engine that the configuration names.
+/// Returns the factory of the engine that the configuration names.
 pub fn configured_engine() -> EngineFactory {
     Arc::new(|config, topology, capacities_bps| {
         let settings = EngineConfig {
@@ -65,83 +64,85 @@ fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
             Some(first) => (first..).take(workers).collect(),
             None => Vec::new(),
         },
-        // A shard that drives the engine looks at its port between two walks.
+        // A UDP worker polls its port between two passes.
         single_pass: engine_thread(config) == EngineThread::UdpWorker,
         ..ParallelOptions::default()
     }
 }
 
-/// Told by the engine thread: rates wait, or the thread has ended.
+/// Signals from the engine thread: rates wait, or the thread has ended.
 #[derive(Debug, Default)]
 pub struct EngineSignal {
     notify: Notify,
-    /// Rates were handed over since somebody last looked at [`rates_wait`](Self::rates_wait).
+    /// Rates were handed over since the last call of [`rates_wait`](Self::rates_wait).
     rates: AtomicBool,
-    /// The thread that takes the rates, if there is a shard: it sends most of them, and a wake-up
-    /// of the runtime, only to have that wake the shard, would make every first rate later.
+    /// UDP worker that takes the rates, if there is one. It sends most of them, so waking the
+    /// runtime first would delay every first rate.
     udp_worker: OnceLock<Arc<ThreadWaker>>,
     died: AtomicBool,
-    /// A shard's thread has panicked.
+    /// A UDP worker has panicked.
     panicked: AtomicBool,
 }
 
 impl EngineSignal {
-    /// From now on this thread is woken for rates, as long as it is there.
+    /// Lets rates wake this worker, as long as its thread runs.
     pub(super) fn set_udp_worker(&self, waker: Arc<ThreadWaker>) {
         // Set once, at start.
         let _ = self.udp_worker.set(waker);
     }
 
-    /// Rates wait: wakes whoever takes them.
+    /// Wakes the thread that takes the rates.
     fn wake(&self) {
         self.rates.store(true, Ordering::Release);
         match self.udp_worker.get() {
+            // A worker whose thread has ended would never take the rates: the runtime does then.
             Some(waker) if !waker.is_gone() => waker.wake(),
             _ => self.notify(),
         }
     }
 
-    /// Wakes who is in [`wait`](Self::wait).
+    /// Wakes the task in [`wait`](Self::wait).
     pub(super) fn notify(&self) {
         self.notify.notify_one();
     }
 
-    /// Waits until the engine thread has something to say.
+    /// Waits for the next signal.
     pub async fn wait(&self) {
         self.notify.notified().await;
     }
 
-    /// Whether there may be rates that were not there when this was asked before. A plain load
-    /// first, since spinning threads ask all the time.
+    /// True if rates may have come since the last call. A plain load comes first, since spinning
+    /// threads call this all the time.
     pub fn rates_wait(&self) -> bool {
         self.rates.load(Ordering::Relaxed) && self.rates.swap(false, Ordering::AcqRel)
     }
 
-    /// A shard's thread has panicked: what it had in its hands is lost, so nothing is to go on.
+    /// Records that a UDP worker panicked: the datagrams in its hands are lost, so the service must
+    /// end.
     pub(super) fn set_panicked(&self) {
         self.panicked.store(true, Ordering::Release);
     }
 
-    /// A shard's thread has panicked.
+    /// True if a UDP worker has panicked.
     pub fn panicked(&self) -> bool {
         self.panicked.load(Ordering::Acquire)
     }
 
-    /// The thread ended without having been asked to.
+    /// True if the engine's thread ended without a request.
     pub fn died(&self) -> bool {
         self.died.load(Ordering::Acquire)
     }
 }
 
-/// Lives on the engine's thread, and is dropped when that ends.
+/// Reports the end of the engine's thread when it is dropped there.
 pub(super) struct EngineDeathWatch {
     signal: Arc<EngineSignal>,
-    /// The service asked the thread to end.
+    /// The service has asked the thread to end.
     expected: Arc<AtomicBool>,
 }
 
 impl EngineDeathWatch {
-    /// On the thread that drives the engine itself. Its end is a death unless
+    /// Creates one for the thread that drives the engine. Its end is a death unless
     /// [`expect_end`](Self::expect_end) was called.
     pub(super) fn new(signal: Arc<EngineSignal>) -> Self {
         Self {
@@ -150,7 +151,7 @@ impl EngineDeathWatch {
         }
     }
 
-    /// From now on the thread may end.
+    /// Announces that the thread may end.
     pub(super) fn expect_end(&self) {
         self.expected.store(true, Ordering::Release);
     }
@@ -169,7 +170,8 @@ impl Drop for EngineDeathWatch {
     }
 }
 
-/// Runs `work` on a thread of its own; here, if there is none to be had.
+/// Runs `work` on a thread of its own, which frees an engine. Without a thread, `work` is dropped
+/// here.
 pub(super) fn dispose(work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().name("engine-end".to_owned());
     if let Err(error) = thread.spawn(work) {
@@ -177,12 +179,12 @@ pub(super) fn dispose(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Who drives the engine.
+/// Thread that drives the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EngineThread {
     /// A thread of its own.
     Own,
-    /// The one shard that there is.
+    /// The only UDP worker.
     UdpWorker,
 }
 
@@ -193,22 +195,23 @@ fn engine_thread(config: &Config) -> EngineThread {
     }
 }
 
-/// An engine for the shard that drives it.
+/// Engine for the UDP worker that drives it.
 pub(super) struct WorkerEngine {
     pub(super) driver: EngineDriver,
-    /// Nanoseconds from one iteration's beginning to the next one's; nothing: without a pause.
+    /// Interval between the beginnings of iterations; `None` without a pause.
     pub(super) interval_ns: Option<u64>,
     pub(super) pin_core: Option<usize>,
 }
 
+/// Present state of the engine.
 enum RunningEngine {
     Stopped,
     OwnThread(EngineHandle),
-    /// The shard takes the engine from here, and leaves figures there.
+    /// The UDP worker takes the engine from here and leaves its figures there.
     UdpWorker(Option<Box<WorkerEngine>>, Snapshot),
 }
 
-/// The running engine.
+/// The service's engine, with what outlives its replacement.
 pub(super) struct EngineHost {
     running: RunningEngine,
     engine_thread: EngineThread,
@@ -217,13 +220,15 @@ pub(super) struct EngineHost {
     histogram: Arc<IterationHistogram>,
     factory: EngineFactory,
     pinned_core: Option<usize>,
-    /// Totals of the engines before this one.
+    /// Events applied and refused by the engines before this one.
     events_before: AtomicU64,
     refused_before: AtomicU64,
 }
 
 impl EngineHost {
     /// Starts an engine.
+    ///
+    /// # Errors The engine refuses its settings.
     pub(super) fn start(
         factory: EngineFactory,
         config: &Config,
@@ -246,13 +251,13 @@ impl EngineHost {
         Ok(link)
     }
 
-    /// Makes engines.
+    /// Returns the factory of engines.
     pub(super) fn factory(&self) -> EngineFactory {
         Arc::clone(&self.factory)
     }
 
-    /// Puts another engine, which knows no flows, in the place of the one before. That one is taken
-    /// apart on a thread of its own, since nobody is to wait for it.
+    /// Replaces the engine by one without flows. A thread of its own frees the former one, so that
+    /// no task waits for that.
     pub(super) fn replace(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
         if let Some(handle) = self.leave() {
             dispose(move || handle.shutdown());
@@ -283,20 +288,23 @@ impl EngineHost {
         self.running = RunningEngine::OwnThread(handle);
     }
 
-    /// Ends the engine thread, if there is one.
+    /// Ends the engine thread, if there is one, and waits for it.
     pub(super) fn stop(&mut self) {
         if let Some(handle) = self.leave() {
             handle.shutdown();
         }
     }
 
-    /// Notes the engine's totals, and that it may end.
+    /// Adds the engine's totals to those before it, and announces its end.
     fn leave(&mut self) -> Option<EngineHandle> {
+        // Before the engine is replaced: its own totals end with it.
         let (events, refused) = self.event_totals();
         self.expected_end.store(true, Ordering::Release);
         let running = std::mem::replace(&mut self.running, RunningEngine::Stopped);
         self.events_before.store(events, Ordering::Relaxed);
         self.refused_before.store(refused, Ordering::Relaxed);
+        // The next engine's thread has a flag of its own, or its death would look like a requested
+        // end.
         self.expected_end = Arc::default();
         match running {
             RunningEngine::OwnThread(handle) => Some(handle),
@@ -304,12 +312,12 @@ impl EngineHost {
         }
     }
 
-    /// Who drives the engine.
+    /// Returns the thread that drives the engine.
     pub(super) fn engine_thread(&self) -> EngineThread {
         self.engine_thread
     }
 
-    /// The engine that the shard is to drive from now on, if it is another than before.
+    /// Takes the new engine that the UDP worker drives from now on, if there is one.
     pub(super) fn take_engine(&mut self) -> Option<Box<WorkerEngine>> {
         match &mut self.running {
             RunningEngine::UdpWorker(engine, _) => engine.take(),
@@ -321,15 +329,17 @@ impl EngineHost {
         Arc::clone(&self.signal)
     }
 
-    /// Hands over events in order, as far as the ring has room. True if all went. A shard that
-    /// drives the engine takes them by itself.
+    /// Pushes events to the engine's ring in order. True if all fit. A UDP worker that drives the
+    /// engine takes them itself.
     pub(super) fn push_all(&mut self, events: &mut VecDeque<EngineEvent>) -> bool {
         match &mut self.running {
+            // No engine will take them; the flows go with the service.
             RunningEngine::Stopped => events.clear(),
             RunningEngine::UdpWorker(..) => {}
             RunningEngine::OwnThread(handle) => {
                 while let Some(event) = events.pop_front() {
                     if let Err(event) = handle.push(event) {
+                        // Order matters to the engine: an end must not overtake its start.
                         events.push_front(event);
                         return false;
                     }
@@ -339,7 +349,7 @@ impl EngineHost {
         true
     }
 
-    /// The next rate of an engine on its own thread.
+    /// Takes the next rate of an engine on its own thread.
     pub(super) fn pop_update(&mut self) -> Option<RateUpdate> {
         match &mut self.running {
             RunningEngine::OwnThread(handle) => handle.pop_update(),
@@ -363,7 +373,7 @@ impl EngineHost {
         self.pinned_core
     }
 
-    /// Events applied and events refused, over all engines since the start.
+    /// Returns the events applied and refused by all engines since the start.
     pub(super) fn event_totals(&self) -> (u64, u64) {
         let stats = self.stats();
         let refused = stats.events_refused_full

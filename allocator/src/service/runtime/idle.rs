@@ -1,4 +1,4 @@
-//! How a shard's thread is woken, and how it waits for what carries its datagrams.
+//! Wake-ups and waits of a UDP worker's thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,26 +11,26 @@ use nix::sys::time::{TimeSpec, TimeValLike};
 use ratewright_io::sched::LEAST_SLEEP_NS;
 use ratewright_io::udp::PacketPort;
 
-/// Empty rounds from which on a thread that need not keep its core lets others run between two.
+/// Empty rounds after which a thread that may yield does so.
 const YIELD_AFTER_ROUNDS: u32 = 256;
 
-/// A thread that may sleep looks for something to do for this long before: a wake-up costs it, and
-/// what woke it, tens of microseconds.
+/// Time that a thread spins before it sleeps. A wake-up costs it and its waker tens of
+/// microseconds.
 const SPIN_NS: u64 = 200_000;
 
 const LONGEST_SLEEP_NS: u64 = 3_600_000_000_000;
 
-/// Has a shard's thread look at its queue.
+/// Waker of a UDP worker's thread.
 #[derive(Debug)]
 pub(super) struct ThreadWaker {
     event: EventFd,
-    /// There is something in the queue that the thread has not looked at.
+    /// The queue has entries that the thread has not seen.
     due: AtomicBool,
-    /// The thread sleeps, or is about to, and has to be woken. A thread that spins looks at `due`
-    /// all the time.
+    /// The thread sleeps, or is about to, and needs the event. A thread that spins reads `due` all
+    /// the time.
     sleeps: AtomicBool,
     stop: AtomicBool,
-    /// The thread has ended: kicks are in vain.
+    /// The thread has ended, and wake-ups have no effect.
     gone: AtomicBool,
 }
 
@@ -46,27 +46,27 @@ impl ThreadWaker {
         })
     }
 
-    /// Has the thread look at its queue, in which something was put before.
+    /// Wakes the thread, for whose queue the caller has added an entry.
     pub(super) fn wake(&self) {
-        // As in `sleep`, one is written before the other is read: either this sees that the thread
-        // sleeps, or that sees that something is due.
+        // As `sleep` does, this writes one flag before it reads the other. So either this sees that
+        // the thread sleeps, or the thread sees that something is due.
         if !self.due.swap(true, Ordering::SeqCst) && self.sleeps.load(Ordering::SeqCst) {
             self.signal();
         }
     }
 
-    /// Has the thread end.
+    /// Makes the thread end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.signal();
     }
 
     fn signal(&self) {
-        // Fails only when the count is at its limit, and then the thread wakes anyway.
+        // Fails only if the count is at its limit, and then the thread wakes anyway.
         let _ = self.event.write(1);
     }
 
-    /// The thread has ended.
+    /// Records that the thread has ended.
     pub(super) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -79,9 +79,10 @@ impl ThreadWaker {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Sleeps until `socket` is readable (or, if asked for, writable), or somebody kicks, or
-    /// `pause_ns` is over.
+    /// Sleeps until `socket` is readable (or, with `writable`, writable), a wake-up comes, or
+    /// `pause_ns` has passed.
     fn sleep(&self, socket: Option<BorrowedFd<'_>>, writable: bool, pause_ns: Option<u64>) {
+        // Declared before `due` is read; see `wake`.
         self.sleeps.store(true, Ordering::SeqCst);
         if !self.due.load(Ordering::SeqCst) && !self.stopped() {
             let mut descriptors: ArrayVec<PollFd<'_>, 2> = ArrayVec::new();
@@ -92,37 +93,37 @@ impl ThreadWaker {
                 descriptors.push(PollFd::new(socket, interest));
             }
             let pause = pause_ns.map(|ns| TimeSpec::nanoseconds(ns.min(LONGEST_SLEEP_NS) as i64));
-            // An interrupted wait is as good as a wake-up.
+            // An interrupted wait counts as a wake-up.
             let _ = ppoll(&mut descriptors, pause, None);
             let _ = self.event.read();
         }
         self.sleeps.store(false, Ordering::SeqCst);
     }
 
-    /// Whether there is something in the queue; from now on another kick wakes anew. A plain load
-    /// first, since a spinning thread asks all the time.
+    /// Returns whether the queue has new entries, and clears the flag. A plain load comes first,
+    /// since a spinning thread calls this all the time.
     pub(super) fn take(&self) -> bool {
         self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::AcqRel)
     }
 }
 
-/// How a shard's thread waits for its port.
+/// Wait of a UDP worker's thread for its port.
 #[derive(Debug)]
 pub(super) struct IdleWait {
     policy: IdlePolicy,
     idle: u32,
-    /// When there was last something to do.
+    /// Time of the last task.
     busy_ns: u64,
 }
 
-/// Whether a thread sleeps while there is nothing to do.
+/// Behaviour of an idle thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IdlePolicy {
-    /// It sleeps when nothing has come for [`SPIN_NS`]. Only for ports with a descriptor.
+    /// Sleeps when nothing has come for [`SPIN_NS`]. Only for ports with a descriptor.
     Sleep,
-    /// It never sleeps, but lets others run when it has had nothing to do for a while.
+    /// Never sleeps, but yields its core when it has been idle for a while.
     Yield,
-    /// It keeps its core.
+    /// Never sleeps and keeps its core.
     Spin,
 }
 
@@ -135,14 +136,14 @@ impl IdleWait {
         }
     }
 
-    /// There was something to do.
+    /// Records that there was a task.
     pub(super) fn busy(&mut self, now_ns: u64) {
         self.idle = 0;
         self.busy_ns = now_ns;
     }
 
-    /// Waits until there may be something to receive, or the kick, or `until_ns` has come, or, if
-    /// the last batch is not gone yet, until more of it can be sent. May return before.
+    /// Waits until a datagram may have come, a wake-up comes, `until_ns` has come, or, with
+    /// `batch_left`, the port may take more. May return earlier.
     pub(super) fn wait(
         &mut self,
         port: Option<&impl PacketPort>,
@@ -154,12 +155,14 @@ impl IdleWait {
         let pause_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns));
         let descriptor = port.map(PacketPort::descriptor);
         let policy = match descriptor {
-            // Nothing can come but kicks.
+            // Without a port only wake-ups can come.
             None => IdlePolicy::Sleep,
-            // Nothing wakes who waits for such a port.
+            // Such a port wakes no sleeper.
             Some(None) if self.policy == IdlePolicy::Sleep => IdlePolicy::Yield,
             Some(_) => self.policy,
         };
+        // Shortly after a task the next one is likely, and a shorter sleep than LEAST_SLEEP_NS
+        // overruns.
         let expected = now_ns.saturating_sub(self.busy_ns) < SPIN_NS
             || pause_ns.is_some_and(|pause_ns| pause_ns < LEAST_SLEEP_NS);
         // A busy thread sleeps too while the kernel's buffer is full.
@@ -170,8 +173,8 @@ impl IdleWait {
             return;
         }
         self.idle = self.idle.saturating_add(1);
-        // Who looks around without need does so only while nobody else wants the core: with
-        // thousands of hosts, those who connect need it for their handshakes.
+        // Polling without need must not take a core that others want. With thousands of hosts,
+        // connecting ones need it for their handshakes.
         match policy {
             IdlePolicy::Spin => std::hint::spin_loop(),
             IdlePolicy::Yield if self.idle < YIELD_AFTER_ROUNDS => std::hint::spin_loop(),

@@ -1,8 +1,8 @@
-//! Relays: connections that carry many hosts' sessions ([`ratewright_proto::relay`]).
+//! Connections of relays, each of which carries many hosts' sessions ([`ratewright_proto::relay`]).
 //!
 //! A stream of a relay's connection is to a session what a host's own connection is. The datagrams
-//! of all of a relay's hosts that are built in one turn of the service leave in as few bundles as
-//! hold them: nothing waits for a bundle to fill.
+//! for all hosts of a relay that are built in one turn of the service leave in as few bundles as
+//! hold them. No datagram waits for a bundle to fill.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,27 +23,27 @@ use crate::service::config::RelayIdentity;
 use crate::service::status::RelayCounts;
 use crate::service::tls::PeerCertificate;
 
-/// From a stream's beginning until the relay has said for whom it is.
+/// Maximum time from a stream's beginning to its Attach, which names the host.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Of an [`Attach`] with a long chain, and of what comes with it.
+/// Maximum of bytes per read of an [`Attach`], which may hold a long certificate chain.
 const ATTACH_CHUNK_BYTES: usize = 4 * 1024;
 
-/// A relay's connection.
+/// Connection of a relay.
 struct Relay {
     connection: Connection,
     identity: RelayIdentity,
-    /// The session of each channel.
+    /// Session of each channel.
     sessions: IndexMap<u32, u32, FxBuildHasher>,
     bundler: Bundler,
 }
 
-/// All relays' connections.
+/// Connections of all relays.
 #[derive(Default)]
 pub(super) struct Relays {
     relays: IndexMap<u32, Relay, FxBuildHasher>,
     last: u32,
-    /// Those with a bundle that has begun.
+    /// Relays with a bundle that is not sent yet.
     begun: Vec<u32>,
 }
 
@@ -60,7 +60,7 @@ impl Relays {
         self.last
     }
 
-    /// Puts a datagram for a host into its relay's bundle.
+    /// Adds a datagram for a host to its relay's bundle, and sends the bundle if it is full.
     pub(super) fn bundle(
         &mut self,
         counts: &mut RelayCounts,
@@ -71,6 +71,7 @@ impl Relays {
         let Some(relay) = self.relays.get_mut(&relay_id) else {
             return;
         };
+        // The path's MTU may have changed since the last datagram.
         let max_bytes = relay.connection.max_datagram_size().unwrap_or(0);
         if relay.bundler.is_empty() {
             self.begun.push(relay_id);
@@ -87,7 +88,7 @@ impl Relays {
         }
     }
 
-    /// Sends the bundles that have begun.
+    /// Sends all bundles that wait.
     pub(super) fn flush(&mut self, counts: &mut RelayCounts) {
         for id in self.begun.drain(..) {
             if let Some(relay) = self.relays.get_mut(&id)
@@ -98,7 +99,7 @@ impl Relays {
         }
     }
 
-    /// Round-trip time to a relay, and its name.
+    /// Returns the round-trip time to a relay, and its name.
     pub(super) fn facts(&self, id: u32) -> Option<(Duration, &str)> {
         let relay = self.relays.get(&id)?;
         Some((relay.connection.rtt(), &relay.identity.name))
@@ -117,10 +118,10 @@ fn send(connection: &Connection, counts: &mut RelayCounts, bundle: Vec<u8>) {
 }
 
 impl ServiceCore {
-    /// A relay has connected.
+    /// Takes the connection of a relay.
     ///
-    /// # Errors
-    /// Why it is none; in the relay's log this is why the connection was closed.
+    /// # Errors The peer is no trusted relay. The text goes into the relay's log as the reason of
+    /// the close.
     fn open_relay(
         &mut self,
         connection: &Connection,
@@ -144,7 +145,8 @@ impl ServiceCore {
         }
     }
 
-    /// A session for the host of a channel.
+    /// Opens a session for the host of a channel; `None` if the limit is reached or the relay is
+    /// gone.
     fn attach(
         &mut self,
         now_ns: u64,
@@ -165,7 +167,7 @@ impl ServiceCore {
         Some(opened)
     }
 
-    /// The stream of a channel is over.
+    /// Closes the session of a channel whose stream is over.
     fn detach(
         &mut self,
         now_ns: u64,
@@ -180,18 +182,20 @@ impl ServiceCore {
         self.close(now_ns, session, reason);
     }
 
-    /// A relay's connection is over, and so is every session on it.
+    /// Removes a relay whose connection is over, and closes all its sessions.
     fn close_relay(&mut self, now_ns: u64, relay_id: u32, reason: &'static str) {
         let Some(relay) = self.relays.relays.swap_remove(&relay_id) else {
             return;
         };
+        // Their hosts may be well, but no datagram reaches them any more; they connect again
+        // elsewhere.
         for session in relay.sessions.into_values() {
             self.close(now_ns, session, "relay_lost");
         }
         tracing::warn!(relay = relay.identity.name, reason, "relay gone");
     }
 
-    /// A bundle of a relay.
+    /// Takes a bundle of a relay.
     fn on_bundle(&mut self, now_ns: u64, relay_id: u32, bytes: &[u8]) {
         let Some(relay) = self.relays.relays.get(&relay_id) else {
             return;
@@ -209,7 +213,7 @@ impl ServiceCore {
                     self.hub.counts_mut().relay.datagrams_received += 1;
                     self.hub.on_datagram(now_ns, session, datagram);
                 }
-                // Of no host, or of one whose session is over.
+                // The channel has no host, or one whose session is over.
                 None => self
                     .hub
                     .counts_mut()
@@ -220,13 +224,14 @@ impl ServiceCore {
         }
     }
 
-    /// Lets relays have this many hosts each, whose certificates are checked with `peers`.
+    /// Sets the verifier for certificates of relays' hosts, and the maximum number of hosts of a
+    /// relay.
     pub(super) fn serve_relays(&mut self, peers: Arc<dyn ClientCertVerifier>, max_hosts: u32) {
         self.peers = Some(peers);
         self.max_relay_streams = max_hosts;
     }
 
-    /// Closes the connections of relays that are none any more.
+    /// Closes the connections of relays that are no longer trusted.
     pub(super) fn close_distrusted_relays(&mut self) {
         for relay in self.relays.relays.values() {
             let RelayIdentity { name, certificate } = &relay.identity;
@@ -240,7 +245,7 @@ impl ServiceCore {
         }
     }
 
-    /// Whether a relay's connection is of no more use.
+    /// True if a relay's connection has no more use: the service stops and its last host is gone.
     fn relay_may_go(&self, relay_id: u32) -> bool {
         let relay = self.relays.relays.get(&relay_id);
         self.draining && relay.is_none_or(|relay| relay.sessions.is_empty())
@@ -285,7 +290,7 @@ async fn take_bundles(shared: &SharedCore, relay_id: u32, connection: &Connectio
 }
 
 async fn take_streams(shared: &SharedCore, relay_id: u32, connection: &Connection) -> &'static str {
-    // Ended with the connection's task.
+    // Aborted with the connection's task.
     let mut hosts = JoinSet::new();
     loop {
         tokio::select! {
@@ -297,6 +302,7 @@ async fn take_streams(shared: &SharedCore, relay_id: u32, connection: &Connectio
             },
             Some(ended) = hosts.join_next() => {
                 if let Err(error) = ended && error.is_panic() {
+                    // A panic must reach the service, which ends by it, and not only this host.
                     std::panic::resume_unwind(error.into_panic());
                 }
                 if shared.lock().relay_may_go(relay_id) {
@@ -319,6 +325,7 @@ async fn serve_host(
         let attach = tokio::time::timeout(ATTACH_TIMEOUT, read_attach(&mut receive, &mut decoder))
             .await
             .map_err(|_| "no_attach")??;
+        // The relay only forwards the certificate: the allocator verifies it itself.
         let verifier = shared.lock().peers.clone();
         let certificate = verifier
             .and_then(|verifier| verified(&*verifier, &attach))
@@ -336,7 +343,7 @@ async fn serve_host(
             let mut core = shared.lock();
             core.hub.counts_mut().relay.rejected.count(reason);
             drop(core);
-            // What the relay sees is that its host's stream is over.
+            // The relay sees only that its host's stream is over.
             let _ = send.reset(VarInt::from_u32(1));
             return;
         }
@@ -370,7 +377,7 @@ async fn read_attach(
     }
 }
 
-/// The certificate of a host, if it is one of those that could connect to us themselves.
+/// Returns the certificate of a host, if it would be valid on a connection of its own.
 fn verified(verifier: &dyn ClientCertVerifier, attach: &Attach) -> Option<PeerCertificate> {
     let certificate = CertificateDer::from(attach.certificate.as_slice());
     let between: Vec<_> = attach

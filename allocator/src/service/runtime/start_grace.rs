@@ -1,20 +1,21 @@
-//! How long rates are held back at the start.
+//! Grace time after the start, in which no rate is sent.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::Sleep;
 
-/// The time for which rates are held back at the start. A [`Sleep`] alone says that it is over as
-/// soon as it is, and not only to whom it has been told: when something else came at that moment,
-/// nobody would ever be.
+/// Grace time after the start, whose end [`end`](Self::end) reports exactly once.
+///
+/// The timer alone cannot tell whether its end was reported: in a `select!`, another branch may
+/// have won at that moment.
 pub(super) struct StartGrace {
     sleep: Pin<Box<Sleep>>,
     has_fired: bool,
 }
 
 impl StartGrace {
-    /// Begins now.
+    /// Starts the grace time.
     pub(super) fn new(grace: Duration) -> Self {
         Self {
             sleep: Box::pin(tokio::time::sleep(grace)),
@@ -22,7 +23,7 @@ impl StartGrace {
         }
     }
 
-    /// Waits for its end, which is told once. Cancel-safe.
+    /// Waits for the end of the grace time; later calls wait for ever. Cancel-safe.
     pub(super) async fn end(&mut self) {
         if self.has_fired {
             std::future::pending::<()>().await;
@@ -49,7 +50,7 @@ mod tests {
                 () = grace.end() => panic!("it has only begun"),
                 () = std::future::ready(()) => {}
             }
-            // Now the timer fires, and nobody waits for it.
+            // The timer fires while no call waits for it.
             tokio::time::sleep(Duration::from_millis(40)).await;
             assert!(grace.sleep.is_elapsed());
             grace.end().await;

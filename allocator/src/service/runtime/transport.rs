@@ -1,4 +1,4 @@
-//! The QUIC endpoint and its settings.
+//! QUIC endpoint and its settings.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -17,37 +17,36 @@ use super::window::ControlWindowConfig;
 /// Ack-eliciting bytes in flight on one connection. A host's whole flow table fits several times.
 const WINDOW_BYTES: u64 = 8 << 20;
 
-/// Datagrams that wait for a slow reader or sender. Beyond it the oldest are dropped, which the
-/// protocol repairs with newer state.
+/// Bytes of datagrams that wait for a slow reader or sender. Beyond it the oldest are dropped,
+/// which the protocol repairs with newer state.
 const DATAGRAM_BUFFER_BYTES: usize = 1 << 20;
 
-/// Before the first measurement. Datacenter round trips are far below; this covers the handshake's
-/// cryptography on a busy core.
+/// Round-trip time before the first measurement. Datacenter round trips are far below; this covers
+/// the handshake's cryptography on a busy core.
 const INITIAL_RTT: Duration = Duration::from_millis(20);
 
-/// A connection that hears nothing for this long is gone. The session's own liveness is shorter.
+/// Time-out of a silent connection. The session's own liveness time-out is shorter.
 const IDLE_TIMEOUT_MS: u32 = 12_000;
 
-/// Keeps the connection up while sealed datagrams carry the session, or the host says nothing.
+/// Keep-alive interval, for connections whose session uses sealed datagrams or is silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
-/// Connection attempts that are held at most: those that wait for their turn, and those that are
-/// not looked at yet.
+/// Maximum of connection attempts that wait for their turn or have not been read yet.
 const MAX_INCOMING: usize = 16_384;
 
-/// What is held of an attempt beyond its first packet: one sent anew, and no more.
+/// Bytes that an attempt may hold beyond its first packet: one retransmission.
 const INCOMING_BUFFER_BYTES: u64 = 2 << 10;
 
-/// Bytes of control streams that a peer may send before it has introduced itself.
-const STRANGER_WINDOW_BYTES: u32 = MAX_HELLO_BYTES as u32 + 16;
+/// Bytes of control streams that a peer may send before its Hello is accepted.
+const PRE_HELLO_WINDOW_BYTES: u32 = MAX_HELLO_BYTES as u32 + 16;
 
-/// The same once it has.
-pub(in crate::service) const KNOWN_WINDOW_BYTES: u32 = 4 << 20;
+/// Bytes of control streams in flight once the Hello is accepted.
+pub(in crate::service) const SESSION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// How long a proof of one's address is good for: hosts come back with it at once.
+/// Lifetime of a proof of address. Hosts return it at once.
 const RETRY_TOKEN_LIFETIME: Duration = Duration::from_secs(5);
 
-/// Settings of every connection.
+/// Returns the settings of every connection.
 pub fn transport_config() -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport
@@ -64,11 +63,11 @@ pub fn transport_config() -> TransportConfig {
     transport
 }
 
-/// What the endpoint serves new connections with.
+/// Returns the settings with which the endpoint serves new connections.
 pub fn server_config(tls: Arc<QuicServerConfig>) -> ServerConfig {
     let mut config = ServerConfig::with_crypto(tls);
     let mut transport = transport_config();
-    transport.receive_window(VarInt::from_u32(STRANGER_WINDOW_BYTES));
+    transport.receive_window(VarInt::from_u32(PRE_HELLO_WINDOW_BYTES));
     config
         .transport_config(Arc::new(transport))
         .max_incoming(MAX_INCOMING)
@@ -80,6 +79,8 @@ pub fn server_config(tls: Arc<QuicServerConfig>) -> ServerConfig {
 
 /// Binds the endpoint, whose datagrams are marked with `dscp`. Must be called on the service
 /// thread's runtime.
+///
+/// # Errors The address cannot be bound.
 pub fn bind(
     listen: SocketAddr,
     tls: Arc<QuicServerConfig>,

@@ -1,16 +1,16 @@
-//! Sealed datagrams: a port and a thread per shard.
+//! UDP workers: a port for sealed datagrams and its thread.
 //!
-//! Session `id` belongs to shard `id % shards`, which alone holds its keys, receives on the UDP
-//! port that the session's Welcome names, opens and seals. The state machine is the one that QUIC
-//! datagrams go through; the thread holds the state's lock only while it hands in what it has
-//! opened and takes out what is to be sealed, never during a system call or a cipher.
+//! Session `id` belongs to worker `id % workers`. That worker alone holds its keys, receives on the
+//! UDP port that the session's Welcome names, opens and seals. The state machine is the one that
+//! QUIC datagrams go through. The thread holds the core's lock only while it hands in what it has
+//! opened and takes out what it will seal, never during a system call or a cipher.
 //!
-//! Datagrams are built when they can be sent and not before: what the port does not take holds back
-//! further building, meanwhile newer rates replace older ones in the flow table, and the engine is
-//! not waited for anywhere.
+//! A worker builds datagrams only when it can send them. If the port is full, sessions wait in
+//! their queues, and newer rates replace older ones in the flow tables. No worker waits for the
+//! engine.
 //!
-//! Where there is one shard only, its thread drives the engine too (`co_located_engine`), and
-//! nothing on the way from a start to its first rate waits for another thread.
+//! The only worker also drives the engine (`co_located_engine`). Nothing between a start and its
+//! first rate then waits for another thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,35 +31,35 @@ use super::service_core::SharedCore;
 use crate::service::clock;
 use crate::service::sealed_peers::SealedPeers;
 
-/// Rates that are taken in one go, as many as the engine may have waiting: in the flow tables newer
-/// ones replace them and first ones overtake them, in the engine's ring they do not.
+/// Rates that are taken from the engine's ring in one go, as many as may wait there. In the flow
+/// tables newer rates replace them and first rates overtake them; in the ring they do not.
 const MAX_RATES_PER_TURN: usize = 1 << 16;
 
-/// Datagrams with later rates that are sent before the port is looked at again.
+/// Datagrams with later rates that are sent before the next poll of the port.
 const LATER_AT_ONCE: usize = 1;
 
-/// As long as something comes, starts are answered so many times before anything that takes longer
-/// is done. What has come may be the end of a flow, whose link's next one starts a few microseconds
-/// later.
+/// Polls of a busy port between two longer tasks. A datagram may bring the end of a flow, and the
+/// next one, a few microseconds later, the start of another on its link.
 const POLLS: u32 = 4;
 
-/// Sending later rates takes one part of the thread's time in so many. A host that is told its
-/// rates a little later is told newer ones; and hosts that were sent as much as can be sent would
-/// have first rates wait behind it.
+/// Sending later rates takes at most `1 / LATER_SHARE` of the thread's time. A host that gets its
+/// rates a little later gets newer ones. Without the bound first rates would wait behind later
+/// ones.
 const LATER_SHARE: u64 = 4;
 
-/// What they get while the port holds more than is read at once. Each later rate brings an
-/// acknowledgement, and what waits behind those is leases, and starts; the hosts' rates come
-/// together meanwhile, newer ones in the place of older ones.
+/// Bound in place of [`LATER_SHARE`] while the port is behind. Each datagram of later rates brings
+/// an acknowledgement, behind which leases and starts wait. Meanwhile newer rates replace older
+/// ones.
 const LATER_SHARE_BEHIND: u64 = 32;
 
-/// From when on the port counts as one that is not read as fast as it fills.
+/// Time without an empty read after which the port counts as behind: it fills as fast as it is
+/// read.
 const BEHIND_NS: u64 = 1_000_000;
 
-/// Longer than sending a few datagrams takes: the thread was held up meanwhile.
+/// Maximum time that counts as sending. What takes longer is an interruption of the thread.
 const LONGEST_SENDING_NS: u64 = 100_000;
 
-/// What a shard's thread is told.
+/// Notice to a UDP worker about a session.
 pub(super) enum SessionNotice {
     /// A session has begun.
     Add {
@@ -71,33 +71,34 @@ pub(super) enum SessionNotice {
     Remove(u32),
 }
 
-/// The state's side of a shard.
+/// Queue of a UDP worker, which the core holds.
 pub(super) struct WorkerQueue {
     pub(super) waker: Arc<ThreadWaker>,
     pub(super) notices: Vec<SessionNotice>,
-    /// Sessions with a datagram to send: those with a flow that waits for its first rate, and the
-    /// others.
+    /// Sessions with a first rate to send.
     pub(super) first: VecDeque<u32>,
+    /// Sessions with other datagrams to send.
     pub(super) ready: VecDeque<u32>,
-    /// What the thread has counted, and its port.
+    /// Newest counters of the worker.
     pub(super) counters: SealedCounters,
-    /// Its port is lost, and nothing goes this way any more.
+    /// The port is lost; nothing is queued here any more.
     pub(super) lost: bool,
+    /// Newest counters of its port.
     pub(super) port_counters: Vec<(&'static str, u64)>,
 }
 
-/// What is done while the state's lock is held.
+/// Work during one exchange with the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExchangeScope {
-    /// What was opened is handed in.
+    /// Hand in opened datagrams and take the engine's events.
     HandIn,
-    /// The same, and what somebody waits for is built: first rates, and answers.
+    /// Hand in, and build urgent datagrams: first rates, acknowledgements, answers to probes.
     Urgent,
-    /// Timers are served, and a few later rates told and built.
+    /// Serve timers, hand over and build a few later rates, sweep.
     Background,
 }
 
-/// A shard before its thread runs.
+/// UDP worker: a port and the settings of its thread.
 pub(super) struct UdpWorker<P> {
     port: P,
     waker: Arc<ThreadWaker>,
@@ -105,7 +106,7 @@ pub(super) struct UdpWorker<P> {
     policy: IdlePolicy,
 }
 
-/// The threads of all shards; they end with this.
+/// Threads of all UDP workers; they end when this is dropped.
 #[derive(Default)]
 pub(super) struct UdpWorkerThreads(Vec<(Arc<ThreadWaker>, JoinHandle<()>)>);
 
@@ -119,7 +120,7 @@ impl Drop for UdpWorkerThreads {
 }
 
 impl<P: PacketPort + Send + 'static> UdpWorker<P> {
-    /// A shard on `port`.
+    /// Creates a worker on `port`, and its queue.
     pub(super) fn new(
         port: P,
         config: SealedConfig,
@@ -145,7 +146,7 @@ impl<P: PacketPort + Send + 'static> UdpWorker<P> {
     }
 }
 
-/// Starts the shards' threads.
+/// Starts the workers' threads.
 pub(super) fn start<P: PacketPort + Send + 'static>(
     workers: Vec<UdpWorker<P>>,
     shared: &SharedCore,
@@ -173,8 +174,8 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
     Ok(threads)
 }
 
-/// When a shard's thread ends, for whatever reason, the runtime takes the rates. If it has
-/// panicked, the service ends.
+/// Runs when a worker's thread ends. The tokio runtime then takes the rates; after a panic the
+/// service ends.
 struct EndGuard(Arc<ThreadWaker>, Arc<EngineSignal>);
 
 impl Drop for EndGuard {
@@ -183,11 +184,12 @@ impl Drop for EndGuard {
         if std::thread::panicking() {
             self.1.set_panicked();
         }
-        // The engine may have woken just now, in vain.
+        // The engine may have woken this thread just now, in vain.
         self.1.notify();
     }
 }
 
+/// Loop of a UDP worker's thread.
 struct WorkerLoop<P> {
     index: usize,
     worker: UdpWorker<P>,
@@ -195,31 +197,32 @@ struct WorkerLoop<P> {
     signal: Arc<EngineSignal>,
     peers: SealedPeers<()>,
     outgoing: SendBatch,
-    /// Plain datagrams between the state and the cipher.
+    /// Plain datagrams from the core for the cipher, by session.
     plain: Vec<(u32, Vec<u8>)>,
-    /// Session, index in the port's batch, length of the plain text behind the header.
+    /// Opened datagrams: session, index in the port's batch, length of the plain text behind the
+    /// header.
     opened: Vec<(u32, usize, usize)>,
-    /// Sessions whose probe is to be answered.
+    /// Sessions with a probe to answer.
     probes: Vec<u32>,
     counters: SealedCounters,
     /// The engine, if this thread drives it.
     engine: Option<CoLocatedEngine>,
     port_lost: bool,
-    /// There is more to be built or taken at once.
+    /// The last exchange left rates or first-rate datagrams for the next one.
     more: bool,
     /// Datagrams with later rates wait to be built.
     later_waits: bool,
-    /// Flows are to be looked at, since the network has changed.
-    sweeps: bool,
-    /// From when on later rates may be sent again.
+    /// A sweep after a change of the network has something to do.
+    sweep_due: bool,
+    /// Time from which later rates may be sent again.
     later_ns: u64,
-    /// What may still wait in the port came after this.
+    /// Time of the newest read that emptied the port: what waits there came later.
     read_ns: u64,
-    /// When the engine last iterated.
+    /// Time of the last iteration.
     last_iteration_ns: u64,
-    /// How many times starts were answered since something else was done.
+    /// Polls since the last longer task.
     polls: u32,
-    /// The last thing that took longer was telling rates, so the next one is an iteration.
+    /// The last longer task sent rates, so the next one is an iteration.
     sent_background: bool,
 }
 
@@ -231,7 +234,7 @@ impl<P: PacketPort> WorkerLoop<P> {
         signal: Arc<EngineSignal>,
         engine: Option<CoLocatedEngine>,
     ) -> Self {
-        // Buffers as large as they get: nothing is allocated for a datagram later on.
+        // Full capacity from the start: no datagram allocates later.
         let plain = (0..BATCH).map(|_| (0, Vec::with_capacity(MAX_DATAGRAM_BYTES)));
         Self {
             index,
@@ -248,7 +251,7 @@ impl<P: PacketPort> WorkerLoop<P> {
             port_lost: false,
             more: false,
             later_waits: false,
-            sweeps: false,
+            sweep_due: false,
             later_ns: 0,
             read_ns: 0,
             last_iteration_ns: 0,
@@ -263,7 +266,7 @@ impl<P: PacketPort> WorkerLoop<P> {
             tracing::debug!(%error, "the thread keeps its time slices");
         }
         let mut waiter = IdleWait::new(self.worker.policy);
-        // It may have been given something before it ran.
+        // Sessions may have been added before the thread ran.
         let mut woken = true;
         while !self.worker.waker.stopped() {
             let received = match self.receive() {
@@ -273,6 +276,7 @@ impl<P: PacketPort> WorkerLoop<P> {
                     let index = self.index;
                     self.shared
                         .run(|core, now_ns| core.port_lost(now_ns, index));
+                    // The engine still needs this thread; without it, the thread has no task left.
                     if self.engine.is_none() {
                         return;
                     }
@@ -281,32 +285,35 @@ impl<P: PacketPort> WorkerLoop<P> {
                 }
             };
             let now_ns = clock::now_ns();
+            // A partial batch means that the port was empty at that moment.
             if received < BATCH {
                 self.read_ns = now_ns;
             }
-            // Starts first, and their first rates; the state's lock is left alone while nothing is
-            // to be done.
+            // Starts and their first rates before all else. The core's lock stays free while there
+            // is nothing to do.
             let events = self
                 .engine
                 .as_ref()
                 .is_some_and(CoLocatedEngine::has_events);
             if received > 0 || woken || events || self.signal.rates_wait() {
                 waiter.busy(now_ns);
-                self.answer();
+                self.serve_urgent();
                 self.polls += 1;
             } else {
+                // An idle port: the longer task may run at once.
                 self.polls = POLLS;
             }
-            // Everybody waits for the port, and for no more than one of these.
+            // Every host waits for the port, and so for at most one longer task.
             if self.polls >= POLLS {
                 self.polls = 0;
-                if self.work(now_ns) {
+                if self.run_one_task(now_ns) {
                     waiter.busy(now_ns);
                 }
             }
+            // Taken before the wait: a wake-up that comes later ends it.
             woken = self.worker.waker.take();
-            if received < BATCH && !woken && !self.more && !self.sweeps && self.polls == 0 {
-                let until_ns = self.wakes_ns();
+            if received < BATCH && !woken && !self.more && !self.sweep_due && self.polls == 0 {
+                let until_ns = self.next_wakeup_ns();
                 if until_ns.is_none_or(|until_ns| until_ns > now_ns) {
                     let port = (!self.port_lost).then_some(&self.worker.port);
                     let left = !self.outgoing.is_empty() && !self.port_lost;
@@ -315,36 +322,40 @@ impl<P: PacketPort> WorkerLoop<P> {
             }
         }
         if let Some(engine) = &self.engine {
+            // Without this the engine's death watch would report a crash.
             engine.expect_end();
         }
     }
 
-    /// Hands in what has come, and sends what somebody waits for.
-    fn answer(&mut self) {
+    /// Hands in received datagrams and sends what hosts wait for.
+    fn serve_urgent(&mut self) {
         if self.engine.is_some() {
+            // A first exchange brings the events, and the second one takes the rates that they led
+            // to, so that both leave in one turn and the lock is free in between.
             self.exchange(ExchangeScope::HandIn);
         }
         if let Some(engine) = &mut self.engine {
-            engine.answer();
+            engine.apply_events();
         }
         self.exchange(ExchangeScope::Urgent);
     }
 
-    /// Does one thing that takes longer, by turns: tells rates, or has the engine iterate. True if
-    /// there was something to do.
-    fn work(&mut self, now_ns: u64) -> bool {
+    /// Runs one longer task, in turn: sends rates, or lets the engine iterate. True if there was
+    /// one.
+    fn run_one_task(&mut self, now_ns: u64) -> bool {
         let timers_ns = served_until(self.read_ns, now_ns);
-        let tells = self.more
-            || self.sweeps
+        let has_background = self.more
+            || self.sweep_due
             || (self.later_waits && self.later_ns <= now_ns)
             || !self.outgoing.is_empty()
             || self
                 .engine
                 .as_ref()
                 .is_some_and(|engine| engine.is_due(timers_ns));
+        // A port that is behind needs the thread more than rates that will change again.
         let may_iterate = !self.is_behind(now_ns) || self.last_iteration_ns + BEHIND_NS <= now_ns;
         let sent_background = std::mem::take(&mut self.sent_background);
-        if tells && !(sent_background && may_iterate) {
+        if has_background && !(sent_background && may_iterate) {
             self.exchange(ExchangeScope::Background);
             self.sent_background = true;
             return true;
@@ -355,25 +366,28 @@ impl<P: PacketPort> WorkerLoop<P> {
             self.last_iteration_ns = now_ns;
             return true;
         }
-        if tells {
+        if has_background {
             self.exchange(ExchangeScope::Background);
         }
-        tells
+        has_background
     }
 
-    /// Whether the port fills faster than it is read.
+    /// True while the port fills as fast as it is read.
     fn is_behind(&self, now_ns: u64) -> bool {
         self.read_ns + BEHIND_NS < now_ns
     }
 
-    /// When there will be something to do if nothing comes.
-    fn wakes_ns(&self) -> Option<u64> {
+    /// Returns the time of the next task if nothing comes before.
+    fn next_wakeup_ns(&self) -> Option<u64> {
         let later_ns = self.later_waits.then_some(self.later_ns);
-        let own_ns = self.engine.as_ref().and_then(CoLocatedEngine::wakes_ns);
+        let own_ns = self
+            .engine
+            .as_ref()
+            .and_then(CoLocatedEngine::next_wakeup_ns);
         [later_ns, own_ns].into_iter().flatten().min()
     }
 
-    /// Takes a batch from the port and opens it.
+    /// Receives a batch from the port and opens it.
     fn receive(&mut self) -> io::Result<usize> {
         self.opened.clear();
         self.probes.clear();
@@ -391,6 +405,7 @@ impl<P: PacketPort> WorkerLoop<P> {
             } else {
                 self.opened.push((opened.session, index, opened.length));
             }
+            // Only a datagram newer than all others proves where the host is now.
             if opened.newest {
                 self.worker.port.authentic(index);
             }
@@ -398,13 +413,14 @@ impl<P: PacketPort> WorkerLoop<P> {
         Ok(count)
     }
 
-    /// Hands in what was opened, takes out what is to be sent, and sends it, as far as that belongs
-    /// to the step.
-    fn exchange(&mut self, step: ExchangeScope) {
+    /// Hands in opened datagrams, takes those to be sent, seals and sends them, as far as `scope`
+    /// has them.
+    fn exchange(&mut self, scope: ExchangeScope) {
         let (index, peers, counters) = (self.index, &mut self.peers, &self.counters);
         let (port, opened, plain) = (&mut self.worker.port, &self.opened, &mut self.plain);
+        // Datagrams that the port did not take must leave before newer ones are built.
         let may_build =
-            step != ExchangeScope::HandIn && self.outgoing.is_empty() && !self.port_lost;
+            scope != ExchangeScope::HandIn && self.outgoing.is_empty() && !self.port_lost;
         let config = self.worker.config;
         let read_ns = self.read_ns;
         let drives = self.engine.is_some();
@@ -427,7 +443,7 @@ impl<P: PacketPort> WorkerLoop<P> {
                 let (bytes, _) = port.datagram(at);
                 core.on_sealed(now_ns, id, &bytes[HEADER_BYTES..][..length]);
             }
-            if step == ExchangeScope::HandIn {
+            if scope == ExchangeScope::HandIn {
                 if let Some(engine) = engine {
                     engine.take_events(core);
                 }
@@ -435,14 +451,16 @@ impl<P: PacketPort> WorkerLoop<P> {
             }
             let rates = match engine {
                 Some(engine) => {
-                    let tells = step == ExchangeScope::Background;
-                    engine.exchange(core, now_ns, served_until(read_ns, now_ns), tells)
+                    let has_background = scope == ExchangeScope::Background;
+                    engine.exchange(core, now_ns, served_until(read_ns, now_ns), has_background)
                 }
                 None => core.take_rates(now_ns, MAX_RATES_PER_TURN),
             };
+            // Events and rates so far mark sessions ready; the build below sends them.
             core.flush(now_ns);
             let began_ns = clock::now_ns();
-            let later = if step == ExchangeScope::Background && later_ns <= began_ns {
+            // Later rates have a share of the thread's time, which `later_ns` enforces.
+            let later = if scope == ExchangeScope::Background && later_ns <= began_ns {
                 LATER_AT_ONCE
             } else {
                 0
@@ -452,18 +470,20 @@ impl<P: PacketPort> WorkerLoop<P> {
             } else {
                 (0, 0)
             };
+            // Last, so that events of the timers above go along.
             if let Some(engine) = engine {
                 engine.take_events(core);
             }
-            if drives && step == ExchangeScope::Background {
+            if drives && scope == ExchangeScope::Background {
                 core.sweep(now_ns);
             }
-            self.sweeps = drives && core.can_sweep();
+            self.sweep_due = drives && core.can_sweep();
             let (first_waits, later_waits) = core.worker_has_datagrams(index);
             self.more = rates || first_waits;
             self.later_waits = later_waits;
             Some((built, later, began_ns))
         });
+        // Handed in: a second exchange in this turn must not hand them in again.
         self.opened.clear();
         let Some((built, later, began_ns)) = exchanged else {
             return;
@@ -476,10 +496,12 @@ impl<P: PacketPort> WorkerLoop<P> {
             self.seal(self.plain[at].0, Some(at));
         }
         self.flush();
-        // What a full port holds back is built when that takes the rest.
+        // After a full port only its next free buffer helps, not another turn.
         self.more &= self.outgoing.is_empty();
         if later > 0 {
             let now_ns = clock::now_ns();
+            // Time for building, sealing and sending. A pause of (share − 1) times as long keeps
+            // the share.
             let took_ns = (now_ns - began_ns).min(LONGEST_SENDING_NS);
             let share = if self.is_behind(now_ns) {
                 LATER_SHARE_BEHIND
@@ -490,14 +512,13 @@ impl<P: PacketPort> WorkerLoop<P> {
         }
     }
 
-    /// Seals a plain datagram, or an empty one, into the batch.
+    /// Seals a plain datagram, or an empty one as the answer to a probe, into the batch.
     fn seal(&mut self, id: u32, plain: Option<usize>) {
         if self.outgoing.is_full() {
             self.flush();
         }
         if self.outgoing.is_full() {
-            // The port is full: an answer to a probe is not worth waiting for, and a datagram's
-            // state comes again.
+            // The port is full. The probe comes again, and so does the datagram's state.
             self.counters.unsent += 1;
             return;
         }

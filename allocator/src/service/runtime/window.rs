@@ -1,10 +1,9 @@
-//! The congestion controller of control connections: a fixed window.
+//! Congestion controller of control connections: a fixed window.
 //!
-//! Control traffic is a small share of a link (flowtune §5.3: about 1 %), shares its bottleneck
-//! with the very traffic that it regulates, and is limited by the protocol itself: per flow only
-//! the newest state is sent, and what is lost is sent again with exponential back-off. A
-//! loss-driven window would hold rate updates back exactly when queues overflow and new rates are
-//! needed most.
+//! Control traffic is a small share of a link (flowtune §5.3: about 1 %). It shares its bottleneck
+//! with the traffic that it regulates, and the protocol itself limits it: per flow only the newest
+//! state is sent, and lost state is sent again with exponential back-off. A loss-driven window
+//! would delay rate updates exactly when queues overflow and new rates are needed most.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ impl ControllerFactory for ControlWindowConfig {
     }
 }
 
-/// A congestion window that no event moves.
+/// Congestion window that no event changes.
 #[derive(Debug, Clone, Copy)]
 pub struct ControlWindow {
     window_bytes: u64,

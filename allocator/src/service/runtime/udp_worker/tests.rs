@@ -1,4 +1,4 @@
-//! A shard that drives the engine, against the client's state machines, with a wire in memory.
+//! UDP worker that drives the engine, against the client's state machines, over a wire in memory.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -82,8 +82,8 @@ struct WorkerWorld {
     worker_loop: WorkerLoop<Wire>,
     hosts: Vec<SealedHost>,
     plain: Vec<u8>,
-    /// Datagrams in either direction, and what the shard allocated meanwhile: receiving, and step
-    /// by step.
+    /// Datagrams in either direction, and allocations of the worker: while receiving, and per
+    /// scope.
     datagrams: u64,
     allocated: [u64; 4],
 }
@@ -117,7 +117,7 @@ impl WorkerWorld {
             let host = world.connect(&format!("h{number}"));
             world.hosts.push(host);
         }
-        // The first starts tell the shard that the hosts can be reached.
+        // The first starts show the worker where the hosts are.
         for slot in 0..4 {
             world.start_all(slot, 1);
         }
@@ -182,7 +182,7 @@ impl WorkerWorld {
         }
     }
 
-    /// What hosts have to say reaches the shard, which has a turn.
+    /// Carries the hosts' datagrams to the worker and gives it a turn.
     fn turn(&mut self) {
         let now_ns = clock::now_ns();
         for host in &mut self.hosts {
@@ -204,7 +204,7 @@ impl WorkerWorld {
         self.allocated[0] += measure(receive).count_total;
         self.worker_loop.read_ns = clock::now_ns();
         // As the thread does it, and between the engine's pieces, which are its own affair.
-        for (at, step) in [
+        for (at, scope) in [
             ExchangeScope::HandIn,
             ExchangeScope::Urgent,
             ExchangeScope::Background,
@@ -212,10 +212,10 @@ impl WorkerWorld {
         .into_iter()
         .enumerate()
         {
-            self.allocated[1 + at] += measure(|| self.worker_loop.exchange(step)).count_total;
+            self.allocated[1 + at] += measure(|| self.worker_loop.exchange(scope)).count_total;
             if let Some(engine) = &mut self.worker_loop.engine {
-                match step {
-                    ExchangeScope::HandIn => engine.answer(),
+                match scope {
+                    ExchangeScope::HandIn => engine.apply_events(),
                     ExchangeScope::Urgent => {}
                     ExchangeScope::Background => drop(engine.iterate_if_due(clock::now_ns())),
                 }
@@ -223,7 +223,7 @@ impl WorkerWorld {
         }
     }
 
-    /// Hosts take what the shard has sent. Returns how many rates that were.
+    /// Carries the worker's datagrams to the hosts. Returns the number of rates in them.
     fn take(&mut self) -> u64 {
         let wire = &mut self.worker_loop.worker.port;
         let now_ns = clock::now_ns();
