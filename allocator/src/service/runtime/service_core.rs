@@ -7,7 +7,6 @@
 //! without contention.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -27,9 +26,14 @@ use crate::engine::{EngineEvent, RateEngine};
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::clock;
 use crate::service::config::{Config, RelayIdentity};
-use crate::service::hub::{Hub, ReadySession, TransportFacts};
-use crate::service::status::{EngineFigures, SessionStatus, Snapshot, Status};
+use crate::service::hub::{Hub, ReadySession};
 use crate::service::tls::PeerCertificate;
+
+mod report;
+mod session_transport;
+
+pub(super) use session_transport::Route;
+use session_transport::SessionTransport;
 
 /// Delay until events are offered again to an engine whose ring was full.
 const RING_RETRY_NS: u64 = 1_000_000;
@@ -47,43 +51,8 @@ pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
 /// microseconds for a flow that takes another path.
 const SLOTS_PER_SLICE: usize = 512;
 
-/// Sessions or links that `/status` lists while it holds the lock.
-const LISTED_AT_ONCE: usize = 256;
-
 /// Timer entry of the engine's ring and of expiring external loads. Sessions start at 1.
 const OWN_TIMER: u32 = 0;
-
-/// Route of a host's QUIC traffic.
-pub(super) enum Route {
-    /// A connection of its own.
-    Direct(quinn::Connection),
-    /// A channel of a relay's connection.
-    Relay {
-        relay: u32,
-        channel: u32,
-        /// Address from which the host connects to the relay.
-        address: SocketAddr,
-    },
-}
-
-/// Transport state of a session.
-struct SessionTransport {
-    route: Route,
-    /// Control frames that wait for the stream.
-    outbox: VecDeque<Bytes>,
-    outbox_bytes: usize,
-    /// Wakes the stream's writer.
-    outbox_ready: Arc<Notify>,
-    /// Time of this session's newest entry among the timers.
-    scheduled_ns: Option<u64>,
-    /// Time of the last sealed datagram taken. Datagrams to the host are sealed while it is set; a
-    /// change back to QUIC clears it.
-    sealed_ns: Option<u64>,
-    /// It stands in its UDP worker's queue of sessions with first rates. It may stand in the other
-    /// queue too: a first rate does not wait where later ones do.
-    queued_first: bool,
-    queued: bool,
-}
 
 /// Notification of a network change whose sweep is not over.
 struct PendingTopologyChange {
@@ -731,108 +700,5 @@ impl ServiceCore {
                 queue.waker.wake();
             }
         }
-    }
-
-    /// Sums the counters of all UDP workers.
-    fn sealed_counters(&self) -> SealedCounters {
-        let mut total = SealedCounters::default();
-        for queue in &self.workers {
-            total.add(&queue.counters);
-        }
-        total
-    }
-
-    /// Sums the counters of all ports.
-    fn port_counters(&self) -> Vec<(&'static str, u64)> {
-        let mut total: IndexMap<&'static str, u64> = IndexMap::new();
-        for &(name, count) in self.workers.iter().flat_map(|queue| &queue.port_counters) {
-            *total.entry(name).or_default() += count;
-        }
-        total.into_iter().collect()
-    }
-
-    fn facts(&self, transport: &SessionTransport) -> TransportFacts {
-        let (rtt, address) = match &transport.route {
-            Route::Direct(connection) => {
-                (connection.rtt(), connection.remote_address().to_string())
-            }
-            Route::Relay { relay, address, .. } => {
-                let (rtt, name) = self.relays.facts(*relay).unwrap_or_default();
-                (rtt, format!("{address} by {name}"))
-            }
-        };
-        TransportFacts {
-            rtt_us: u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX),
-            address,
-        }
-    }
-
-    /// Returns counts and figures for `/metrics` and the head of `/status`. Visits no session.
-    pub(super) fn snapshot(&self) -> Snapshot {
-        let stats = self.engine.stats();
-        let histogram = self.engine.histogram();
-        let mut status = self.hub.status(&stats);
-        status.sealed_ports_lost = self.workers.iter().filter(|queue| queue.lost).count() as u64;
-        status.pinned_core = self.engine.pinned_core();
-        status.iteration.count = histogram.iterations();
-        let (events, events_refused) = self.engine.event_totals();
-        Snapshot {
-            status,
-            totals: self.hub.totals(),
-            counts: self.hub.counts().clone(),
-            sealed: self.sealed_counters(),
-            port: self.port_counters(),
-            engine: EngineFigures {
-                events,
-                events_refused,
-                iterations: histogram.iterations(),
-                iteration_buckets: histogram.cumulative(),
-                iteration_seconds_sum: histogram.seconds_sum(),
-                max_overload: stats.last_report.max_overload,
-                exceptions: stats.exceptions,
-            },
-        }
-    }
-
-    /// Appends the entries of these sessions in `/status`.
-    fn session_statuses(&self, now_ns: u64, ids: &[u32], into: &mut Vec<SessionStatus>) {
-        into.extend(ids.iter().filter_map(|&id| {
-            let facts = |id| {
-                let transport = self.transports.get(&id);
-                transport.map_or_else(TransportFacts::default, |transport| self.facts(transport))
-            };
-            self.hub.session_status(now_ns, id, facts)
-        }));
-    }
-}
-
-impl SharedCore {
-    /// Returns the body of `/status`. Lists are built in slices, so that no thread waits long for
-    /// the lock.
-    pub(super) async fn status(&self) -> Status {
-        let (mut status, ids) = {
-            let core = self.lock();
-            (core.snapshot().status, core.hub.session_ids())
-        };
-        for some in ids.chunks(LISTED_AT_ONCE) {
-            self.lock()
-                .session_statuses(clock::now_ns(), some, &mut status.sessions);
-            tokio::task::yield_now().await;
-        }
-        status.sessions.sort_by(|a, b| a.host.cmp(&b.host));
-        let mut from = Some(0);
-        while let Some(link) = from {
-            let into = &mut status.external;
-            let now_ns = clock::now_ns();
-            from = (self.lock().hub).external_status(now_ns, link, LISTED_AT_ONCE, into);
-            tokio::task::yield_now().await;
-        }
-        from = Some(0);
-        while let Some(link) = from {
-            let into = &mut status.links_down;
-            from = self.lock().hub.links_down(link, LISTED_AT_ONCE, into);
-            tokio::task::yield_now().await;
-        }
-        status
     }
 }
