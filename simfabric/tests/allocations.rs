@@ -51,9 +51,9 @@ fn count_over<T: Transport, A: Arrivals>(
     let allocations = measure(|| ran = Some(sim.run_until(to))).count_total;
     ran.expect("it ran")?;
     let after = sim.progress();
-    let records = sim.results();
-    records.conservation?;
-    let control = records.transport.iter();
+    let results = sim.results();
+    results.conservation?;
+    let control = results.transport.iter();
     Ok(SpanCounts {
         allocations,
         hops: after.packet_hops - before.packet_hops,
@@ -65,7 +65,7 @@ fn count_over<T: Transport, A: Arrivals>(
             })
             .map(|(_, count)| count)
             .sum(),
-        drops: records.drops(),
+        drops: results.drops(),
     })
 }
 

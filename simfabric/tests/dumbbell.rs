@@ -124,25 +124,25 @@ fn run_from<T: Transport>(
     });
     let mut sim = Sim::new(config, topology, flows.into_iter(), transport).expect("a run");
     sim.run_until(end).expect("it runs");
-    let records = sim.results();
-    assert_eq!(records.conservation, Ok(()));
+    let results = sim.results();
+    assert_eq!(results.conservation, Ok(()));
     // Goodput over the whole run, slow start included, as the other simulators report it.
-    let delivered: u64 = records.flows.iter().map(|f| f.delivered_bytes).sum();
-    let series = records.series.as_ref().expect("sampled");
+    let delivered: u64 = results.flows.iter().map(|f| f.delivered_bytes).sum();
+    let series = results.series.as_ref().expect("sampled");
     let goodput = [FlowId(0), FlowId(1)].map(|flow| series.goodput_bps(flow));
     let last = goodput
         .each_ref()
         .map(|g| g.last().copied().unwrap_or_default());
     // The first sample, of 10 ms, is the first flow alone.
     let of_both = goodput.each_ref().map(|g| g[1..].iter().sum());
-    let port = &records.ports[shared.index()];
+    let port = &results.ports[shared.index()];
     DumbbellResult {
         goodput_gbps: delivered as f64 * 8.0 / end.as_secs_f64() / 1e9,
         jain: jain(last),
         jain_of_both: jain(of_both),
         queue_mean: port.stats.mean_packets(),
         queue_max: port.stats.max_packets,
-        drops: records.drops(),
+        drops: results.drops(),
     }
 }
 

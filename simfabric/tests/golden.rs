@@ -64,10 +64,10 @@ impl Visitor for ManyToOne<'_> {
         });
         let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
         sim.run_until(Time::from_ms(10))?;
-        let records = sim.results();
-        records.conservation?;
-        let drops = records.drops();
-        let series = records.series.expect("sampled");
+        let results = sim.results();
+        results.conservation?;
+        let drops = results.drops();
+        let series = results.series.expect("sampled");
         let rates: Vec<f64> = (0..self.flows)
             .map(|flow| series.goodput_bps(FlowId(flow))[1] / 1e9)
             .collect();
@@ -79,7 +79,7 @@ impl Visitor for ManyToOne<'_> {
             self.flows,
             rates.iter().sum::<f64>(),
             jain(&rates),
-            records.packet_hops,
+            results.packet_hops,
         ))
     }
 }

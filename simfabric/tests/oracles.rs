@@ -45,9 +45,9 @@ fn run(
     };
     let mut sim = Sim::new(config, topology, flows, transport).expect("a good configuration");
     sim.run_until(end).expect("a good workload");
-    let records = sim.results();
-    records.conservation.expect("nothing is lost unseen");
-    records
+    let results = sim.results();
+    results.conservation.expect("nothing is lost unseen");
+    results
 }
 
 /// Flows of one full packet each from host 0 to host 1 that arrive as a Poisson process with this
@@ -75,13 +75,13 @@ fn waits(nic: QueueConfig, load: f64, first: f64) -> [f64; 2] {
     };
     let flows = poisson(load, first, 300_000);
     let times = (Time::ZERO, Time::from_ms(10_000));
-    let records = run(switch(2), fabric, flows, ConstantRate::blast(), times);
+    let results = run(switch(2), fabric, flows, ConstantRate::blast(), times);
     let service_ps = PACKET_BYTES * 8_000_000_000_000 / RATE_BPS;
     // Two links, each with its transmission and delay. Both have one rate, so packets that left the
     // first one do not wait at the second.
     let empty_ps = 2 * (service_ps + 1_000_000);
     let (mut sums, mut counts) = ([0.0; 2], [0_u32; 2]);
-    for flow in &records.flows {
+    for flow in &results.flows {
         let took = flow.fct().expect("nothing is dropped").as_ps();
         let class = usize::from(flow.spec.class);
         sums[class] += (took - empty_ps) as f64 / service_ps as f64;
@@ -145,24 +145,24 @@ fn a_full_queue_drops_what_can_be_counted_by_hand() {
     };
     let flows = (0..2).map(|i| FlowSpec::new(HostId(i), HostId(2), packets * MSS, Time::ZERO));
     let times = (Time::ZERO, Time::from_ms(10));
-    let records = run(switch(3), fabric, flows, ConstantRate::blast(), times);
+    let results = run(switch(3), fabric, flows, ConstantRate::blast(), times);
     let expected = packets - u64::from(limit);
-    assert_eq!(records.drops_by(DropReason::Full), expected);
-    assert_eq!(records.drops(), expected);
-    let of_flows: u64 = records.flows.iter().map(|f| f.drops).sum();
+    assert_eq!(results.drops_by(DropReason::Full), expected);
+    assert_eq!(results.drops(), expected);
+    let of_flows: u64 = results.flows.iter().map(|f| f.drops).sum();
     assert_eq!(of_flows, expected, "what ports drop, flows miss");
-    let delivered: u64 = records
+    let delivered: u64 = results
         .ports
         .iter()
         .filter(|p| p.to_host)
         .map(|p| p.arrived.packets)
         .sum();
     assert_eq!(delivered, 2 * packets - expected);
-    let most = records.ports.iter().map(|p| p.stats.max_packets).max();
+    let most = results.ports.iter().map(|p| p.stats.max_packets).max();
     // The NICs hold all packets that are still to be sent: the flow hands them over at once.
     assert_eq!(most, Some(packets as u32 - 1));
     // The packet being sent does not count as queued, here as in `limit`.
-    let edge = records.ports.iter().filter(|p| p.to_host);
+    let edge = results.ports.iter().filter(|p| p.to_host);
     assert_eq!(edge.map(|p| p.stats.max_packets).max(), Some(limit));
 }
 
@@ -187,10 +187,10 @@ fn overloaded_ports_share_a_buffer_as_choudhury_and_hahne_say() {
         // The buffer fills well within the warm-up of 5 ms: 2 MB at 10 Gbit/s take 1.6 ms.
         let senders = ConstantRate::new(RATE_BPS);
         let times = (Time::from_ms(5), Time::from_ms(8));
-        let records = run(switch(3 * ports), fabric, flows, senders, times);
+        let results = run(switch(3 * ports), fabric, flows, senders, times);
         let expected = bytes as f64 * alpha / (1.0 + f64::from(ports) * alpha);
         let mut held = 0;
-        for port in records
+        for port in results
             .ports
             .iter()
             .filter(|p| p.to_host && p.stats.offered.packets > 0)
@@ -238,8 +238,8 @@ fn red_settles_where_its_probability_drops_the_excess() {
     });
     let senders = ConstantRate::new((RATE_BPS as f64 * (1.0 + excess) / 2.0) as u64);
     let times = (Time::from_ms(50), Time::from_ms(250));
-    let records = run(switch(3), fabric, flows, senders, times);
-    let port = records
+    let results = run(switch(3), fabric, flows, senders, times);
+    let port = results
         .ports
         .iter()
         .find(|p| p.to_host && p.stats.offered.packets > 0);
@@ -250,7 +250,7 @@ fn red_settles_where_its_probability_drops_the_excess() {
     // One packet of every 1 / (2 p) is dropped, so p is half the share. It grows over 60 packets.
     let length = 20.0 + 60.0 * (expected / 2.0) / 0.1;
     near(stats.mean_packets(), length, 0.04, "mean length");
-    assert_eq!(records.drops_by(DropReason::Full), 0);
+    assert_eq!(results.drops_by(DropReason::Full), 0);
 }
 
 /// Packets on each of the uplinks of the first rack.
@@ -278,9 +278,9 @@ fn uplinks(spreading: Spreading, flows: impl Iterator<Item = FlowSpec>) -> Vec<u
         ..FabricConfig::default()
     };
     let times = (Time::ZERO, Time::from_ms(100));
-    let records = run(topology, fabric, flows, ConstantRate::blast(), times);
+    let results = run(topology, fabric, flows, ConstantRate::blast(), times);
     ups.iter()
-        .map(|i| records.ports[*i].stats.sent.packets)
+        .map(|i| results.ports[*i].stats.sent.packets)
         .collect()
 }
 

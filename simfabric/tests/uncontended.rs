@@ -195,11 +195,11 @@ fn sim<T: Transport>(
 fn took<T: Transport>(mut sim: LoneFlowSim<T>) -> u64 {
     sim.run_until(START + Span::from_ms(100))
         .expect("a good workload");
-    let records = sim.results();
-    records.conservation.expect("nothing is lost unseen");
+    let results = sim.results();
+    results.conservation.expect("nothing is lost unseen");
     // The oracle knows neither drops nor retransmissions.
-    assert_eq!(records.drops(), 0);
-    let flow = &records.flows[0];
+    assert_eq!(results.drops(), 0);
+    let flow = &results.flows[0];
     assert_eq!(flow.retransmits, 0);
     flow.fct().expect("the flow is complete").as_ps()
 }

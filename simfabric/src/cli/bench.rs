@@ -118,8 +118,8 @@ impl BenchArgs {
         if self.growth {
             return run_growth_bench(self);
         }
-        let (hosts, records, wall) = permutation(self.hosts, Time::MAX, self.packet_hops)?;
-        report(self, hosts, &records, wall)
+        let (hosts, results, wall) = permutation(self.hosts, Time::MAX, self.packet_hops)?;
+        report(self, hosts, &results, wall)
     }
 }
 
@@ -149,9 +149,9 @@ fn permutation(
         })
     });
     ended?;
-    let records = sim.results();
-    records.conservation?;
-    Ok((hosts, records, wall))
+    let results = sim.results();
+    results.conservation?;
+    Ok((hosts, results, wall))
 }
 
 /// Result of `--growth`; its fields are the JSON.
@@ -181,9 +181,9 @@ fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
     // Sizes take turns within a round, so that a slow spell of the machine meets all of them.
     for _ in 0..args.rounds {
         for (i, hosts) in growth::HOSTS.into_iter().enumerate() {
-            let (_, records, wall) = permutation(hosts, end, u64::MAX)?;
+            let (_, results, wall) = permutation(hosts, end, u64::MAX)?;
             // The same in every round: runs are deterministic.
-            hops[i] = records.packet_hops;
+            hops[i] = results.packet_hops;
             walls[i].push(wall.as_secs_f64());
         }
     }
@@ -257,19 +257,19 @@ fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
 fn report(
     args: &BenchArgs,
     hosts: u32,
-    records: &RunResults,
+    results: &RunResults,
     wall: Duration,
 ) -> anyhow::Result<()> {
     let wall_s = wall.as_secs_f64();
     let result = BenchResult {
         scenario: format!("DCTCP permutation of {hosts} hosts at 100 Gbit/s"),
-        packet_hops: records.packet_hops,
-        packet_hops_per_s: records.packet_hops as f64 / wall_s,
-        events_per_s: records.events as f64 / wall_s,
+        packet_hops: results.packet_hops,
+        packet_hops_per_s: results.packet_hops as f64 / wall_s,
+        events_per_s: results.events as f64 / wall_s,
         wall_s,
-        simulated_us: records.now.as_us_f64(),
+        simulated_us: results.now.as_us_f64(),
         peak_rss_bytes: peak_rss_bytes()?,
-        packets_high_water: records.packets_high_water,
+        packets_high_water: results.packets_high_water,
     };
     if args.json {
         say!("{}", serde_json::to_string_pretty(&result)?);

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indexmap::IndexMap;
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle};
-use ratewright_simfabric::plan::{PlannedTransport, RunPlan, RunResult};
+use ratewright_simfabric::plan::{PlannedTransport, RunPlan, TransportRun};
 use ratewright_simfabric::report::figure::{short, write_json, write_text};
 use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_simfabric::report::summary::Summary;
@@ -49,19 +49,19 @@ impl RunArgs {
             .num_threads(usize::from(self.jobs))
             .build()
             .context("cannot start the workers")?;
-        let outcomes: Vec<Result<(String, RunResult)>> = pool.install(|| {
+        let outcomes: Vec<Result<(String, TransportRun)>> = pool.install(|| {
             let runs = plan.transports.par_iter();
             runs.map(|transport| {
-                let result = one(&plan, transport, length, &bars, &stop)?;
-                Ok((transport.label.clone(), result))
+                let run = one(&plan, transport, length, &bars, &stop)?;
+                Ok((transport.label.clone(), run))
             })
             .collect()
         });
         let runs = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
         // Files are written after all runs, in the plan's order, whichever run ended first.
-        for (transport, (_, result)) in plan.transports.iter().zip(&runs) {
+        for (transport, (_, run)) in plan.transports.iter().zip(&runs) {
             let name = format!("flows-{}.csv", transport.file_name());
-            write_text(&self.out.join(name), &flows_csv(result))?;
+            write_text(&self.out.join(name), &flows_csv(run))?;
         }
         if plan.series.is_some() {
             picture(&plan, &runs).write(&self.out.join("throughput.svg"))?;
@@ -135,7 +135,7 @@ fn one(
     length: RunLength,
     bars: &MultiProgress,
     stop: &StopRequest,
-) -> Result<RunResult> {
+) -> Result<TransportRun> {
     // The bar estimates from its position, which is 0 while the first flows are in flight.
     let left = |state: &ProgressState, text: &mut dyn Write| {
         let _ = match state.pos() {
@@ -148,7 +148,7 @@ fn one(
             .with_key("left", left);
     let bar = bars.add(ProgressBar::new(length.whole()).with_style(style));
     bar.set_prefix(transport.label.clone());
-    let result = plan.run(transport, |progress| {
+    let run = plan.run(transport, |progress| {
         bar.set_position(length.done(progress));
         bar.set_message(format!(
             "{} ms, {} of {} flows complete",
@@ -167,17 +167,17 @@ fn one(
         }
     });
     bar.finish_and_clear();
-    result.with_context(|| format!("transport {}", transport.label))
+    run.with_context(|| format!("transport {}", transport.label))
 }
 
 /// `flows-<transport>.csv`: one line per flow, times in ns with three decimals.
-fn flows_csv(result: &RunResult) -> String {
+fn flows_csv(run: &TransportRun) -> String {
     let mut csv = String::from(
         "src,dst,bytes,class,start_ns,finished_ns,delivered_bytes,retransmits,drops\n",
     );
     // Picoseconds as decimals of nanoseconds, by integers: a float would lose digits of long runs.
     let ns = |time: Time| format!("{}.{:03}", time.as_ps() / 1_000, time.as_ps() % 1_000);
-    for flow in &result.records.flows {
+    for flow in &run.results.flows {
         let spec = &flow.spec;
         let bytes = match spec.bytes {
             ratewright_simfabric::FlowSpec::UNBOUNDED => "unbounded".to_owned(),
@@ -201,12 +201,12 @@ fn flows_csv(result: &RunResult) -> String {
 }
 
 /// Throughput over time: a panel for each transport, a curve for each sampled flow.
-fn picture(plan: &RunPlan, runs: &[(String, RunResult)]) -> Picture {
+fn picture(plan: &RunPlan, runs: &[(String, TransportRun)]) -> Picture {
     let most = plan.series.map_or(0, |s| s.1);
     // Flow n has one colour in all panels, so that transports can be compared flow by flow.
-    let panels = runs.iter().filter_map(|(label, result)| {
-        let series = result.records.series.as_ref()?;
-        let flows = (result.records.flows.len() as u32).min(most);
+    let panels = runs.iter().filter_map(|(label, run)| {
+        let series = run.results.series.as_ref()?;
+        let flows = (run.results.flows.len() as u32).min(most);
         let lines = (0..flows).map(|flow| {
             let rates = series.goodput_bps(FlowId(flow));
             let points = series.times.iter().zip(rates);

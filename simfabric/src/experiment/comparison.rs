@@ -108,34 +108,34 @@ impl Visitor for ComparisonRun<'_> {
         MONITOR.run_until(&mut sim, last)?;
         let during = sim.results();
         MONITOR.run_until(&mut sim, end)?;
-        let records = sim.results();
-        records.conservation?;
-        self.sample(&fabric, warm_up, last, &during, &records)
+        let results = sim.results();
+        results.conservation?;
+        self.sample(&fabric, warm_up, last, &during, &results)
     }
 }
 
 impl ComparisonRun<'_> {
-    /// Works out the sample: queues and drops from `during`, the records at the last start, and
-    /// completion times from `records`, those at the end.
+    /// Works out the sample: queues and drops from `during`, the results at the last start, and
+    /// completion times from `results`, those at the end.
     fn sample(
         &self,
         fabric: &FabricConfig,
         warm_up: Time,
         last: Time,
         during: &RunResults,
-        records: &RunResults,
+        results: &RunResults,
     ) -> Result<SchemeSample, ExperimentError> {
         let mut slowdowns: [Vec<f64>; 5] = Default::default();
         let mut unfinished = 0;
         let mut scores = [(0.0, 0.0); 5];
         let assumptions = &self.settings.assumptions;
-        for flow in &records.flows {
+        for flow in &results.flows {
             if flow.spec.start < warm_up {
                 continue;
             }
             let took = flow.fct().unwrap_or_else(|| {
                 unfinished += 1;
-                records.now.since(flow.spec.start)
+                results.now.since(flow.spec.start)
             });
             let ends = (flow.spec.src, flow.spec.dst);
             // §5.3.2 H normalises so that flowlets of different lengths fit into one class.
@@ -194,14 +194,14 @@ impl ComparisonRun<'_> {
 /// switches' queues on the path, and the sender's NIC if `queues` counts it.
 fn queueing_p99_us(
     topology: &Topology,
-    records: &RunResults,
+    results: &RunResults,
     fabric: &FabricConfig,
     queues: PathQueues,
 ) -> [f64; 2] {
     let framing = fabric.framing;
     let packet_bits = f64::from(framing.wire_bytes(framing.mss_bytes)) * 8.0;
     let mean = |to_host: bool, rate_bps: u64| -> f64 {
-        let delays: Vec<f64> = records
+        let delays: Vec<f64> = results
             .ports
             .iter()
             // The allocator's ports come after those of the topology's links; they are no path's.

@@ -71,9 +71,9 @@ impl Visitor for FiveFlows<'_> {
         };
         let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
         MONITOR.run_until(&mut sim, Time::ZERO + DURATION)?;
-        let records = sim.results();
-        records.conservation?;
-        let delivered = records.series.map(|series| series.delivered_bytes);
+        let results = sim.results();
+        results.conservation?;
+        let delivered = results.series.map(|series| series.delivered_bytes);
         Ok(Deliveries {
             name: self.name,
             delivered: delivered.unwrap_or_default(),

@@ -38,11 +38,11 @@ pub enum RunError {
 
 /// Results of a run that ended.
 #[derive(Clone, Debug)]
-pub struct RunResult {
+pub struct TransportRun {
     /// The transport's part of the plan's summary.
     pub summary: TransportSummary,
     /// All measurements, flow by flow and port by port.
-    pub records: RunResults,
+    pub results: RunResults,
 }
 
 impl RunPlan {
@@ -54,7 +54,7 @@ impl RunPlan {
         &self,
         transport: &PlannedTransport,
         progress: impl FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<RunResult, RunError> {
+    ) -> Result<TransportRun, RunError> {
         let fabric = &transport.fabric;
         match transport.scheme {
             SchemeConfig::Xcp(config) => self.run_with(fabric, Tcp::<Xcp>::new(config), progress),
@@ -100,7 +100,7 @@ impl RunPlan {
         fabric: &FabricConfig,
         transport: T,
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<RunResult, RunError> {
+    ) -> Result<TransportRun, RunError> {
         let config = Config {
             seed: self.seed,
             fabric: fabric.clone(),
@@ -129,13 +129,13 @@ impl RunPlan {
                 .map(|f| f.delivered_bytes)
                 .collect();
         }
-        // A run that was stopped in its warm-up still gives records of what there is.
+        // A run that was stopped in its warm-up still gives results of what there is.
         if ended != EndReason::Stopped {
             ended = sim.run_with(self.end, &mut progress)?;
         }
         // A run that lost or made packets has no results worth reading.
-        let records = sim.results();
-        records.conservation?;
+        let results = sim.results();
+        results.conservation?;
         let ended = match ended {
             EndReason::Idle => "complete",
             EndReason::TimeUp => "time-up",
@@ -149,7 +149,7 @@ impl RunPlan {
             warm_up: self.warm_up,
             before: &before,
         };
-        let summary = TransportSummary::new(&records, &context, ended);
-        Ok(RunResult { summary, records })
+        let summary = TransportSummary::new(&results, &context, ended);
+        Ok(TransportRun { summary, results })
     }
 }

@@ -29,7 +29,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
 
-pub use execute::{RunError, RunResult};
+pub use execute::{RunError, TransportRun};
 pub use queue::DISCIPLINES;
 pub use scheme::{NAMES, SchemeConfig};
 pub use source::PlanError;

@@ -112,7 +112,7 @@ pub struct CompletionTimes {
     pub slowdown_p99: f64,
 }
 
-/// Parameters that a run's records are summed up with.
+/// Parameters that a run's results are summed up with.
 #[derive(Clone, Copy, Debug)]
 pub struct SummaryContext<'a> {
     /// The network.
@@ -132,16 +132,16 @@ pub struct SummaryContext<'a> {
 impl TransportSummary {
     /// Sums up a run.
     #[must_use]
-    pub fn new(records: &RunResults, context: &SummaryContext<'_>, ended: &str) -> Self {
+    pub fn new(results: &RunResults, context: &SummaryContext<'_>, ended: &str) -> Self {
         let (warm_up, before) = (context.warm_up, context.before);
-        let last = records.flows.iter().filter_map(|f| f.finished).max();
-        let all_done = records.flows.iter().all(|f| f.finished.is_some());
+        let last = results.flows.iter().filter_map(|f| f.finished).max();
+        let all_done = results.flows.iter().all(|f| f.finished.is_some());
         // A run that completed may have been idle since, and goodput over that time would say less
         // than the network did: it counts until the last byte.
-        let end = last.filter(|_| all_done).unwrap_or(records.now);
+        let end = last.filter(|_| all_done).unwrap_or(results.now);
         let mut bytes = 0;
         let mut rates = Vec::new();
-        for (index, flow) in records.flows.iter().enumerate() {
+        for (index, flow) in results.flows.iter().enumerate() {
             let delivered = flow.delivered_bytes - before.get(index).copied().unwrap_or(0);
             bytes += delivered;
             let from = flow.spec.start.max(warm_up);
@@ -157,24 +157,24 @@ impl TransportSummary {
         } else {
             0.0
         };
-        let counters = records.transport.iter();
+        let counters = results.transport.iter();
         Self {
             goodput_gbps: goodput,
             jain: jain(&rates),
-            queue_packets: queue_length(records, context.queues),
-            drops: records.drops(),
-            fct_us: fct_by_class(records, context),
+            queue_packets: queue_length(results, context.queues),
+            drops: results.drops(),
+            fct_us: fct_by_class(results, context),
             flows: [
-                records.flows.len() as u64,
-                records
+                results.flows.len() as u64,
+                results
                     .flows
                     .iter()
                     .filter(|f| f.finished.is_some())
                     .count() as u64,
             ],
-            retransmits: records.flows.iter().map(|f| f.retransmits).sum(),
-            simulated_us: records.now.as_us_f64(),
-            packet_hops: records.packet_hops,
+            retransmits: results.flows.iter().map(|f| f.retransmits).sum(),
+            simulated_us: results.now.as_us_f64(),
+            packet_hops: results.packet_hops,
             ended: ended.to_owned(),
             counters: counters
                 .map(|(name, value)| ((*name).to_owned(), *value))
@@ -184,8 +184,8 @@ impl TransportSummary {
 }
 
 /// Lengths of the measured queue that is longest on average.
-fn queue_length(records: &RunResults, measured: &[LinkId]) -> QueueLength {
-    let ports = || measured.iter().filter_map(|l| records.ports.get(l.index()));
+fn queue_length(results: &RunResults, measured: &[LinkId]) -> QueueLength {
+    let ports = || measured.iter().filter_map(|l| results.ports.get(l.index()));
     let means: Vec<f64> = ports().map(|p| p.stats.mean_packets()).collect();
     // One queue, so that its quantiles are of one distribution; a mean over idle ones hides it.
     let longest = ports().max_by(|a, b| a.stats.mean_packets().total_cmp(&b.stats.mean_packets()));
@@ -205,11 +205,11 @@ fn queue_length(records: &RunResults, measured: &[LinkId]) -> QueueLength {
 
 /// Completion times by size class, of flows that began after the warm-up and have an end.
 fn fct_by_class(
-    records: &RunResults,
+    results: &RunResults,
     context: &SummaryContext<'_>,
 ) -> IndexMap<String, CompletionTimes> {
     let mut classes: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); CLASSES.len()];
-    for flow in &records.flows {
+    for flow in &results.flows {
         if let Some(fct) = flow.fct()
             && flow.spec.start >= context.warm_up
             // An unbounded flow that was stopped has no size to class it by.
