@@ -32,7 +32,10 @@ impl Default for Addressing {
 impl Addressing {
     /// Checks that the bases hold the racks, and returns the bits of an IPv4 slice.
     pub(crate) fn check(&self, racks: usize, rack_hosts: u32) -> Result<u8, BuildError> {
+        // Hosts count from 1, and the last address of a slice stays free as in a subnet: two
+        // addresses more.
         let slice_bits = bits_for(u64::from(rack_hosts) + 2).max(8);
+        // Slice 0 is left to infrastructure.
         let rack_bits = bits_for(racks as u64 + 1);
         let fit = |key, base: String, length: u8, room: u8, wanted: u8| {
             if wanted > room {
@@ -42,6 +45,7 @@ impl Addressing {
                     rack_hosts,
                 });
             }
+            // A base prefix of at most this length leaves `wanted` bits for racks and hosts.
             let longest = room - wanted;
             if length > longest {
                 return Err(BuildError::BaseTooSmall {
@@ -78,6 +82,7 @@ impl Addressing {
     /// The addresses of host `index` in rack `rack`, both counted from 0.
     pub(crate) fn prefixes(&self, slice_bits: u8, rack: u32, index: u32) -> Vec<IpNet> {
         let v4 = self.ipv4_base.map(|base| {
+            // `check` has made sure that this stays inside the base.
             let offset = ((rack + 1) << slice_bits) + index + 1;
             IpNet::V4(Ipv4Net::from(Ipv4Addr::from_bits(
                 base.network().to_bits() + offset,

@@ -1,8 +1,7 @@
-//! Which of several equal paths a flow takes: a seeded hash of its 5-tuple.
+//! ECMP hash: a seeded hash of the 5-tuple that picks one of several equal paths.
 //!
-//! The hash is small and portable, because switches compute it as well: the lab's leaf switch
-//! has a twin of it in BPF C. Both are held to the same
-//! [`KNOWN_ANSWERS`].
+//! The hash is small and portable, because switches compute it as well: the lab's leaf switch has a
+//! twin of it in BPF C. Both must produce the same [`KNOWN_ANSWERS`].
 //!
 //! ```text
 //! words = src addr (4 words), dst addr (4 words), (src port << 16) | dst port, protocol
@@ -15,16 +14,16 @@
 
 use std::net::IpAddr;
 
-/// How a network spreads flows over equal paths.
+/// ECMP settings of a network.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct EcmpConfig {
     /// Start value of the hash, the same in all switches.
     pub seed: u32,
-    /// Whether a flow and its acknowledgements take the same way (fncc §3.1).
+    /// A flow and its acknowledgements take mirrored paths (fncc §3.1).
     pub symmetric: bool,
 }
 
-/// What identifies a transport flow in a packet.
+/// Addresses, ports and protocol that identify a transport flow in a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FiveTuple {
     /// Source address.
@@ -74,6 +73,7 @@ const fn address_words(address: IpAddr) -> [u32; 4] {
 pub fn flow_hash(seed: u32, symmetric: bool, tuple: &FiveTuple) -> u32 {
     let mut first = (address_words(tuple.src), tuple.src_port);
     let mut second = (address_words(tuple.dst), tuple.dst_port);
+    // Both directions sort their ends alike, so both hash the same words.
     if symmetric && second < first {
         std::mem::swap(&mut first, &mut second);
     }
@@ -87,17 +87,18 @@ pub fn flow_hash(seed: u32, symmetric: bool, tuple: &FiveTuple) -> u32 {
     second.0.into_iter().for_each(&mut mix);
     mix((u32::from(first.1) << 16) | u32::from(second.1));
     mix(u32::from(tuple.protocol));
+    // Mixes the high bits into the low ones, which `hash % n` uses.
     h ^= h >> 13;
     h = h.wrapping_mul(0x85EB_CA6B);
     h ^ (h >> 16)
 }
 
-/// A hash as it must come out, for this function and for its twins in other languages.
+/// Test vector of the hash, for this function and for its twins in other languages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KnownAnswer {
     /// Start value.
     pub seed: u32,
-    /// Whether both directions hash alike.
+    /// Both directions hash alike.
     pub symmetric: bool,
     /// Source address.
     pub src: &'static str,
@@ -109,7 +110,7 @@ pub struct KnownAnswer {
     pub dst_port: u16,
     /// IP protocol number.
     pub protocol: u8,
-    /// What [`flow_hash`] returns.
+    /// Result of [`flow_hash`].
     pub hash: u32,
 }
 
@@ -123,7 +124,7 @@ macro_rules! known {
     };
 }
 
-/// Worked out by an independent implementation (Python integers).
+/// Test vectors of an independent implementation (Python integers).
 pub const KNOWN_ANSWERS: [KnownAnswer; 10] = known! {
     // One TCP connection, both directions, then with the symmetric option.
     0 false "10.0.1.1" 40000 "10.0.2.1" 5201 6 => 0x32fafa59

@@ -1,4 +1,4 @@
-//! What can be wrong with a topology and its file.
+//! Errors of a topology and its file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ pub enum BuildError {
     TooMany {
         /// The parameter that matters most.
         key: &'static str,
-        /// What there is too much of.
+        /// Kind of objects that are too many.
         what: &'static str,
-        /// How many there would be.
+        /// Number of objects that the parameters ask for.
         count: u64,
         /// The bound.
         max: u64,
@@ -114,7 +114,7 @@ pub struct FileError {
     pub line: Option<usize>,
     /// The key at fault, where one can be named.
     pub key: Option<String>,
-    /// What is wrong, and what would be right.
+    /// Description of the mistake and of a correction.
     pub message: String,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Why a topology could not be had.
+/// Error of reading or building a topology.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
     /// The file could not be read.
@@ -137,7 +137,7 @@ pub enum TopologyError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The file has a mistake.

@@ -1,10 +1,10 @@
 //! Datacenter topologies for Ratewright: hosts, racks, links, Clos builders, ECMP paths,
 //! failures and block partitions. No flows, no time, no sockets.
 //!
-//! | module | what lives there |
+//! | module | holds |
 //! |---|---|
 //! | [`ids`] | the dense ids of hosts, racks, switches and links |
-//! | [`model`] | what a host, rack, switch and directed link is |
+//! | [`model`] | hosts, racks, switches and directed links |
 //! | [`Parameters`] | parameters of the four kinds: big switch, two-tier Clos, fat tree, three-tier Clos |
 //! | [`builders`] | their assembly into hosts, racks, switches and links, with addresses |
 //! | [`Topology`] | the whole network, its epoch, failures, repairs and capacity changes |

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use crate::ids::HostId;
 use crate::model::Host;
 
-/// One table per prefix length, the longest first. Networks use one or two lengths per family,
-/// so a lookup is one or two hash probes.
+/// Tables by prefix length, the longest first. Networks use one or two lengths per family, so a
+/// lookup is one or two hash probes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PrefixTable {
     v4: Vec<(u8, IndexMap<IpNet, HostId>)>,
@@ -41,12 +41,14 @@ impl PrefixTable {
     }
 
     pub(crate) fn get(&self, address: IpAddr) -> Option<HostId> {
+        // A dual-stack socket reports IPv4 peers in their mapped form.
         let address = address.to_canonical();
         let family = if address.is_ipv4() {
             &self.v4
         } else {
             &self.v6
         };
+        // The longest length comes first, so the first hit is the longest match.
         family.iter().find_map(|(length, hosts)| {
             let prefix = IpNet::new(address, *length).ok()?.trunc();
             hosts.get(&prefix).copied()

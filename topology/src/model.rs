@@ -16,7 +16,7 @@ pub enum Node {
     Switch(SwitchId),
 }
 
-/// Which way a link goes, seen from the hosts.
+/// Direction of a link, seen from the hosts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
     /// Away from the hosts.
@@ -115,7 +115,7 @@ pub struct Switch {
     pub rack: Option<RackId>,
     /// The pod of a leaf or aggregation switch in a three-tier network.
     pub pod: Option<u32>,
-    /// Whether the switch itself is in service.
+    /// The switch itself is in service.
     pub up: bool,
 }
 
@@ -136,7 +136,7 @@ pub struct Link {
     pub level: u8,
     /// Away from the hosts, or towards them.
     pub direction: Direction,
-    /// Whether the link itself is in service; the switches at its ends count separately, see
+    /// The link itself is in service; the switches at its ends count separately, see
     /// [`Topology::effective_capacity_bps`](crate::Topology::effective_capacity_bps).
     pub up: bool,
 }

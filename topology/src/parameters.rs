@@ -23,9 +23,9 @@ pub struct BigSwitch {
     pub host_capacity_bps: u64,
     /// Delay of a host's link, each way, in nanoseconds.
     pub host_delay_ns: u64,
-    /// Where generated addresses come from.
+    /// Base prefixes of generated addresses.
     pub addressing: Addressing,
-    /// Carried for completeness: there is one path only.
+    /// ECMP settings; without effect, since there is one path only.
     pub ecmp: EcmpConfig,
 }
 
@@ -62,9 +62,9 @@ pub struct TwoTierClos {
     pub host_delay_ns: u64,
     /// Delay of a leaf–spine link, each way, in nanoseconds.
     pub fabric_delay_ns: u64,
-    /// Where generated addresses come from.
+    /// Base prefixes of generated addresses.
     pub addressing: Addressing,
-    /// How flows are spread over the spines.
+    /// ECMP settings for the choice of the spine.
     pub ecmp: EcmpConfig,
 }
 
@@ -95,9 +95,9 @@ pub struct FatTree {
     pub capacity_bps: u64,
     /// Delay of every link, each way, in nanoseconds.
     pub delay_ns: u64,
-    /// Where generated addresses come from.
+    /// Base prefixes of generated addresses.
     pub addressing: Addressing,
-    /// How flows are spread over aggregation switches and cores.
+    /// ECMP settings for the choice of aggregation switch and core.
     pub ecmp: EcmpConfig,
 }
 
@@ -141,9 +141,9 @@ pub struct ThreeTierClos {
     pub fabric_delay_ns: u64,
     /// Delay of an aggregation–core link, each way, in nanoseconds.
     pub core_delay_ns: u64,
-    /// Where generated addresses come from.
+    /// Base prefixes of generated addresses.
     pub addressing: Addressing,
-    /// How flows are spread over aggregation switches and cores.
+    /// ECMP settings for the choice of aggregation switch and core.
     pub ecmp: EcmpConfig,
 }
 
@@ -168,7 +168,7 @@ impl Default for ThreeTierClos {
     }
 }
 
-/// What a topology was built from.
+/// Parameters of a topology, by kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Parameters {
     /// See [`BigSwitch`].
@@ -193,7 +193,7 @@ impl Parameters {
         }
     }
 
-    /// How flows are spread over equal paths.
+    /// ECMP settings of the network.
     #[must_use]
     pub const fn ecmp(&self) -> EcmpConfig {
         match self {

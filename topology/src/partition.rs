@@ -1,10 +1,10 @@
 //! Blocks of whole racks for the parallel allocator (flowtune §4).
 //!
-//! A link that goes up from the racks of a block belongs to the upward LinkBlock of that block,
-//! one that comes down to them to its downward LinkBlock. In three tiers, blocks follow the pods:
-//! a block is several whole pods, or a pod is a power of two of consecutive blocks. In the latter
-//! case the links between the pod and the cores form one LinkBlock that all blocks of the pod
-//! share, one level up in the aggregation.
+//! A link up from the racks of a block belongs to the upward LinkBlock of that block, a link down
+//! to them to its downward LinkBlock. In three tiers, blocks follow the pods: a block is several
+//! whole pods, or a pod is a power of two of consecutive blocks. In the latter case, the links
+//! between the pod and the cores form one LinkBlock. All blocks of the pod share it, one level up
+//! in the aggregation.
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ pub struct LinkBlock {
     pub direction: Direction,
     /// The block, or the first of the blocks that share the LinkBlock; a multiple of `blocks`.
     pub first_block: u32,
-    /// How many consecutive blocks share it: 1, or a larger power of two for the core links of a
-    /// pod that is cut into several blocks.
+    /// Number of consecutive blocks that share it: 1, or a larger power of two for the core links
+    /// of a pod that is cut into several blocks.
     pub blocks: u32,
 }
 
@@ -41,13 +41,13 @@ pub struct Partition {
     link_block: Vec<LinkBlock>,
 }
 
-/// Why a topology cannot be cut into that many blocks.
+/// Reason why a topology cannot be cut into a number of blocks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PartitionError {
     /// The blocks of the parallel engine are a power of two (flowtune §4).
     #[error("{blocks} blocks: the number of blocks must be a power of two; the nearest are {} and {}", prev_power_of_two(*.blocks), .blocks.next_power_of_two())]
     NotPowerOfTwo {
-        /// What was asked for.
+        /// Requested number of blocks.
         blocks: u32,
     },
     /// A block is at least one rack.
@@ -55,9 +55,9 @@ pub enum PartitionError {
         "{blocks} blocks out of {racks} racks: a block is at least one whole rack; use at most {max} blocks"
     )]
     TooMany {
-        /// What was asked for.
+        /// Requested number of blocks.
         blocks: u32,
-        /// The racks that there are.
+        /// Number of racks.
         racks: u32,
         /// The largest number of blocks that works.
         max: u32,
@@ -67,9 +67,9 @@ pub enum PartitionError {
         "{blocks} blocks over {pods} pods: each pod must be cut into the same power of two of blocks, so the number of pods must be one too; use at most {max} blocks, each of whole pods"
     )]
     PodsNotAligned {
-        /// What was asked for.
+        /// Requested number of blocks.
         blocks: u32,
-        /// The pods that there are.
+        /// Number of pods.
         pods: u32,
         /// The largest number of blocks that works.
         max: u32,
@@ -92,6 +92,8 @@ impl Topology {
         }
         let (pods, racks_per_pod) = (self.shape.pods, self.shape.racks_per_pod);
         let cuts = if blocks <= pods {
+            // A block of several pods is cut between pods, so that no pod's core links belong to
+            // two LinkBlocks.
             let pod_hosts: Vec<u64> = self
                 .shape
                 .rack_sizes
@@ -109,6 +111,7 @@ impl Topology {
                 max: prev_power_of_two(pods),
             });
         } else if blocks / pods > racks_per_pod {
+            // Each pod is cut into `blocks / pods` blocks, and a block is at least one rack.
             let max = pods * prev_power_of_two(racks_per_pod);
             return Err(PartitionError::TooMany {
                 blocks,
@@ -121,6 +124,7 @@ impl Topology {
                 let weights: Vec<u64> = sizes.iter().copied().map(u64::from).collect();
                 let within = even_cuts(&weights, blocks / pods);
                 cuts.extend(
+                    // A pod's last boundary is the next pod's first.
                     within[..within.len() - 1]
                         .iter()
                         .map(|rack| pod * racks_per_pod + rack),
@@ -159,6 +163,7 @@ impl Topology {
     }
 
     fn membership(&self, link: &Link, rack_block: &[u32], blocks_per_pod: u32) -> LinkBlock {
+        // The lower end names the block: an upper switch serves many.
         let lower = if link.direction == Direction::Up {
             link.from
         } else {
@@ -170,6 +175,8 @@ impl Topology {
                 let switch = &self.switches()[id.index()];
                 match (switch.rack, switch.pod) {
                     (Some(rack), _) => (rack.0, 1),
+                    // An aggregation switch: its core links belong to the blocks of its pod, named
+                    // by the first.
                     (None, pod) => (pod.unwrap_or(0) * self.shape.racks_per_pod, blocks_per_pod),
                 }
             }
@@ -220,8 +227,8 @@ fn sum(sizes: &[u32]) -> u64 {
     sizes.iter().copied().map(u64::from).sum()
 }
 
-/// Cuts a row of weights into `parts` runs, none empty: the j-th cut is at the boundary nearest
-/// to j/parts of the total. Returns `parts + 1` boundaries.
+/// Cuts a row of weights into `parts` runs, none empty. The j-th cut is at the boundary nearest to
+/// j/parts of the total. Returns `parts + 1` boundaries.
 fn even_cuts(weights: &[u64], parts: u32) -> Vec<u32> {
     let parts = parts as usize;
     let total: u64 = weights.iter().sum();
@@ -230,6 +237,7 @@ fn even_cuts(weights: &[u64], parts: u32) -> Vec<u32> {
     for part in 1..parts {
         // Compared in units of 1/parts, so that nothing is rounded.
         let ideal = total * part as u64;
+        // At least one weight is left for each part behind.
         let last = weights.len() - (parts - part);
         let nearer_beyond = |passed: u64, at: usize| {
             let (here, beyond) = (passed * parts as u64, (passed + weights[at]) * parts as u64);

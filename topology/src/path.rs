@@ -1,4 +1,4 @@
-//! The links of a flow: up from the source, down to the destination.
+//! Paths of flows: links up from the source, then down to the destination.
 
 use arrayvec::ArrayVec;
 
@@ -8,18 +8,18 @@ use crate::topology::Topology;
 /// The directed links of a flow, source to destination: at most 3 up and 3 down.
 pub type Path = ArrayVec<LinkId, 6>;
 
-/// Who chose among the equal paths.
+/// Choice among the equal paths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PathChoice {
-    /// The switches, by this [flow hash](crate::ecmp::flow_hash).
+    /// By the switches, with this [flow hash](crate::ecmp::flow_hash).
     Hash(u32),
-    /// The endpoint, which reports the index of the route: the spine in a two-tier network;
-    /// `agg + aggs_per_pod × core` between pods, where `core` counts the cores above that
-    /// aggregation switch; 0 where there is one way only.
+    /// By the endpoint, which reports the index of the route. That is the spine in a two-tier
+    /// network. Between pods it is `agg + aggs_per_pod × core`, where `core` counts the cores above
+    /// that aggregation switch. It is 0 if only one route exists.
     Explicit(u32),
 }
 
-/// Why there is no path.
+/// Reason why there is no path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PathError {
     /// No host has this id.
@@ -36,7 +36,7 @@ pub enum PathError {
         /// Its link in the direction of the flow.
         link: LinkId,
     },
-    /// Both hosts are attached, and no way between their racks is left.
+    /// Both hosts are attached, but no route between their racks is usable.
     #[error("no usable route is left from {src} to {dst}")]
     NoRoute {
         /// The source.
@@ -53,7 +53,7 @@ pub enum PathError {
         dst: HostId,
         /// The index that was reported.
         route: u32,
-        /// How many routes there are.
+        /// Number of routes.
         count: u32,
     },
     /// The endpoint reported a route that is down.
@@ -70,7 +70,7 @@ pub enum PathError {
     },
 }
 
-/// Racks and pods of the two ends, for the loops below.
+/// Racks and pods of the two ends of a flow.
 #[derive(Clone, Copy)]
 struct Ends {
     src_rack: u32,
@@ -82,17 +82,18 @@ struct Ends {
 impl Topology {
     /// The path of a flow from `src` to `dst`.
     ///
-    /// By hash, over the `n` usable spines or aggregation switches in id order, the `hash % n`-th
-    /// is taken, and above it the `(hash / n) % m`-th of its `m` usable cores. Usable means that
-    /// what is left of the way to the destination works. With symmetric ECMP the way back must
-    /// work as well: only then do both directions choose among the same (fncc §3.1, fig. 5), and
-    /// the path of the reverse tuple is the mirror image.
+    /// By hash, the path takes the `hash % n`-th of the `n` usable spines or aggregation switches
+    /// in id order. Above it, it takes the `(hash / n) % m`-th of its `m` usable cores. Usable
+    /// means that the rest of the route to the destination works. With symmetric ECMP the reverse
+    /// route must work as well: only then do both directions choose among equal sets (fncc §3.1,
+    /// fig. 5), and the path of the reverse tuple is the mirror image.
     ///
     /// # Errors
     /// See [`PathError`].
     pub fn path(&self, src: HostId, dst: HostId, choice: PathChoice) -> Result<Path, PathError> {
         let ends = self.ends(src, dst)?;
         let (first, last) = (self.shape.host_up(src), self.shape.host_down(dst));
+        // The hosts' own links come first: no choice of route avoids them.
         for (host, link) in [(src, first), (dst, last)] {
             if !self.is_usable(link) {
                 return Err(PathError::HostCutOff { host, link });
@@ -126,6 +127,7 @@ impl Topology {
                             count,
                         });
                     }
+                    // The inverse of `agg + aggs × core`; within a pod the core is 0.
                     (route % self.shape.aggs, route / self.shape.aggs)
                 }
             };
@@ -151,8 +153,8 @@ impl Topology {
         Ok(path)
     }
 
-    /// How many routes lead from `src` to `dst`, failed ones included; explicit routes count
-    /// from 0 to this.
+    /// Number of routes from `src` to `dst`, failed ones included. Explicit routes count from 0 to
+    /// this.
     ///
     /// # Errors
     /// If a host is unknown, or both are the same.
@@ -190,11 +192,12 @@ impl Topology {
         }
     }
 
-    /// The aggregation switch (or spine) and the core above it that the hash picks.
+    /// Picks the aggregation switch (or spine) and the core above it by hash.
     fn choose(&self, ends: Ends, hash: u32) -> Option<(u32, u32)> {
         let s = &self.shape;
         let between_pods = ends.src_pod != ends.dst_pod;
         if self.is_whole() {
+            // The common case without failures: every switch is usable, so no scan is needed.
             let core = if between_pods {
                 (hash / s.aggs) % s.cores_per_agg
             } else {
@@ -215,6 +218,7 @@ impl Topology {
         let n_core = (0..s.cores_per_agg)
             .filter(|c| self.core_usable(ends, agg, *c))
             .count() as u32;
+        // `agg_usable` holds only with a usable core, so `n_core` is not 0.
         let index = ((hash / n_agg) % n_core) as usize;
         let core = (0..s.cores_per_agg)
             .filter(|c| self.core_usable(ends, agg, *c))

@@ -72,12 +72,14 @@ impl Shape {
     }
 
     pub(crate) fn agg_down(&self, pod: u32, agg: u32, core: u32) -> LinkId {
+        // The down links follow all pods' up links, as if they belonged to further pods.
         self.agg_up(self.pods + pod, agg, core)
     }
 
     /// The other direction of the same cable.
     pub(crate) fn reverse(&self, link: LinkId) -> LinkId {
         let mut first = 0;
+        // In the order of the ids: edge, fabric, core; each level has all its up links first.
         let cables = [
             self.hosts,
             self.racks() * self.aggs,
@@ -95,7 +97,7 @@ impl Shape {
         link
     }
 
-    /// How many directed links there are, in u64 so that it can be checked before building.
+    /// Number of directed links, in u64 so that it can be checked before building.
     pub(crate) fn link_count(&self) -> u64 {
         let aggs = u64::from(self.aggs);
         let racks = u64::from(self.pods) * u64::from(self.racks_per_pod);

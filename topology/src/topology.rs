@@ -1,4 +1,4 @@
-//! The whole network and what can change in it.
+//! Topology: the whole network, and the changes of its state.
 
 use std::net::IpAddr;
 
@@ -12,10 +12,10 @@ use crate::parameters::Parameters;
 use crate::shape::Shape;
 use crate::units::MAX_CAPACITY_BPS;
 
-/// A network of hosts, switches and directed links, with its version.
+/// Network of hosts, switches and directed links, with its version.
 ///
-/// Ids are indices: `links()[id.index()].id == id`, and likewise for hosts, racks and switches.
-/// The set of hosts and links never changes; their state does, and each change raises
+/// Ids are indices: `links()[id.index()].id == id`, and likewise for hosts, racks and switches. The
+/// set of hosts and links never changes. Their state does, and each change raises
 /// [`epoch`](Self::epoch).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
@@ -28,7 +28,7 @@ pub struct Topology {
     pub(crate) links: Vec<Link>,
     names: IndexMap<String, Node>,
     prefixes: PrefixTable,
-    /// Per link: itself and the switches at its ends are up.
+    /// By link: the link and the switches at its ends are up.
     usable: Vec<bool>,
     unusable: usize,
 }
@@ -60,7 +60,7 @@ impl Topology {
         topology
     }
 
-    /// Rebuilds what is derived from hosts, switches and links.
+    /// Rebuilds the derived tables from hosts, switches and links.
     pub(crate) fn refresh(&mut self) {
         self.names = self
             .hosts
@@ -98,6 +98,7 @@ impl Topology {
     /// Makes this topology the successor of `previous`, which it replaces in a running service:
     /// its epoch will be higher than any that the previous one had.
     pub fn succeed(&mut self, previous: &Self) {
+        // A reload must not present a version that the running topology had already.
         self.epoch = self.epoch.max(previous.epoch.wrapping_add(1));
     }
 
@@ -107,7 +108,7 @@ impl Topology {
         self.parameters.kind()
     }
 
-    /// What the network was built from.
+    /// Parameters that the network was built from.
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
@@ -201,32 +202,32 @@ impl Topology {
             .map(|l| l.id)
     }
 
-    /// The link of the same cable that goes the other way.
+    /// Link of the other direction of a cable.
     #[must_use]
     pub fn reverse_link(&self, link: LinkId) -> LinkId {
         self.shape.reverse(link)
     }
 
-    /// The link by which a host sends.
+    /// Uplink of a host.
     #[must_use]
     pub fn host_uplink(&self, host: HostId) -> LinkId {
         self.shape.host_up(host)
     }
 
-    /// The link by which a host receives.
+    /// Downlink of a host.
     #[must_use]
     pub fn host_downlink(&self, host: HostId) -> LinkId {
         self.shape.host_down(host)
     }
 
-    /// How flows are spread over equal paths.
+    /// ECMP settings of the network.
     #[must_use]
     pub fn ecmp(&self) -> EcmpConfig {
         self.parameters.ecmp()
     }
 
-    /// What the link can carry now: 0 if it or a switch at its end is down, or if there is no
-    /// such link.
+    /// Present capacity of a link: 0 if it or a switch at its end is down, or if there is no such
+    /// link.
     #[must_use]
     pub fn effective_capacity_bps(&self, link: LinkId) -> u64 {
         if self.is_usable(link) {
@@ -236,20 +237,21 @@ impl Topology {
         }
     }
 
-    /// Whether the link and the switches at its ends are up; false if there is no such link.
+    /// Returns true if the link and the switches at its ends are up; false if there is no such
+    /// link.
     #[must_use]
     pub fn is_usable(&self, link: LinkId) -> bool {
         self.usable.get(link.index()).copied().unwrap_or(false)
     }
 
-    /// Whether all links and switches are up.
+    /// Returns true if all links and switches are up.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.unusable == 0
     }
 
-    /// Fails or repairs a link. True, and a new epoch, if that changed anything; false if the
-    /// link was in that state already or does not exist.
+    /// Fails or repairs a link. Returns true, and raises the epoch, if that changed its state.
+    /// Returns false if the link was in that state already or does not exist.
     pub fn set_link_up(&mut self, link: LinkId, up: bool) -> bool {
         let changed = self
             .links
@@ -258,8 +260,9 @@ impl Topology {
         self.changed(changed)
     }
 
-    /// Fails or repairs a switch, and with it all its links. True, and a new epoch, if that
-    /// changed anything; false if the switch was in that state already or does not exist.
+    /// Fails or repairs a switch, and with it all its links. Returns true, and raises the epoch, if
+    /// that changed its state. Returns false if the switch was in that state already or does not
+    /// exist.
     pub fn set_switch_up(&mut self, switch: SwitchId, up: bool) -> bool {
         let changed = self
             .switches
@@ -268,9 +271,9 @@ impl Topology {
         self.changed(changed)
     }
 
-    /// Changes the capacity of a link. True, and a new epoch, if that changed anything; false if
-    /// the link had that capacity already or does not exist, or if the capacity is 0 (a link
-    /// that carries nothing has [failed](Self::set_link_up)) or above [`MAX_CAPACITY_BPS`].
+    /// Changes the capacity of a link. Returns true, and raises the epoch, if that changed it.
+    /// Returns false if the link had that capacity already or does not exist, or if the capacity is
+    /// 0 (such a link has [failed](Self::set_link_up)) or above [`MAX_CAPACITY_BPS`].
     pub fn set_capacity_bps(&mut self, link: LinkId, capacity_bps: u64) -> bool {
         let valid = (1..=MAX_CAPACITY_BPS).contains(&capacity_bps);
         let changed = valid

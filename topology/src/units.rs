@@ -1,15 +1,15 @@
-//! Capacities and delays as people write them: `"10Gbit/s"`, `"2us"`.
+//! Text form of capacities and delays, such as `"10Gbit/s"` and `"2us"`.
 //!
-//! Strict on purpose: the unit must be there, its case matters (`Mbit/s` is not `mbit/s`), and a
-//! value that is no whole number of bits per second or nanoseconds is refused.
+//! Reading is strict on purpose. The unit is required, and its case matters (`Mbit/s` is not
+//! `mbit/s`). A value that is no whole number of bits per second or nanoseconds is refused.
 
-/// Why a capacity or delay cannot be read.
+/// Reason why a capacity or delay cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnitError {
     /// The text is not a number followed by a known unit.
     #[error("{text:?} is not a {quantity}; write a number and one of {units}, such as {example:?}")]
     Syntax {
-        /// What was written.
+        /// Text at fault.
         text: String,
         /// `capacity` or `delay`.
         quantity: &'static str,
@@ -21,7 +21,7 @@ pub enum UnitError {
     /// The value is too fine for the base unit.
     #[error("{text:?} is not a whole number of {base}")]
     TooFine {
-        /// What was written.
+        /// Text at fault.
         text: String,
         /// The base unit.
         base: &'static str,
@@ -29,7 +29,7 @@ pub enum UnitError {
     /// The value does not fit.
     #[error("{text:?} is more than {max}")]
     TooLarge {
-        /// What was written.
+        /// Text at fault.
         text: String,
         /// The largest value.
         max: &'static str,
@@ -109,7 +109,7 @@ pub fn format_delay_ns(delay_ns: u64) -> String {
     format(delay_ns, &DELAY_UNITS)
 }
 
-/// `Ok(None)`: not in the grammar `digits [. digits] [space] unit`.
+/// Parses `digits [. digits] [space] unit`; `Ok(None)` means that the text is not in this grammar.
 fn parse(text: &str, units: &[(&str, u64)], base: &'static str) -> Result<Option<u64>, UnitError> {
     let number_len = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -133,8 +133,10 @@ fn parse(text: &str, units: &[(&str, u64)], base: &'static str) -> Result<Option
     };
     let whole: u64 = whole.parse().map_err(|_| too_large())?;
     let mut value = whole.checked_mul(scale).ok_or_else(too_large)?;
+    // Decimal arithmetic: a float would round values such as 0.1 Tbit/s.
     let mut place = scale;
     for digit in fraction.unwrap_or("").bytes().map(|b| u64::from(b - b'0')) {
+        // The next decimal place would be a fraction of the base unit; zeros there do no harm.
         if digit != 0 && !place.is_multiple_of(10) {
             return Err(UnitError::TooFine {
                 text: text.into(),
@@ -147,7 +149,7 @@ fn parse(text: &str, units: &[(&str, u64)], base: &'static str) -> Result<Option
     Ok(Some(value))
 }
 
-/// In the largest unit in which the value has at most three decimals.
+/// Writes a value in the largest unit in which it has at most three decimals.
 fn format(value: u64, units: &[(&str, u64)]) -> String {
     let (name, scale) = units
         .iter()

@@ -1,4 +1,4 @@
-//! From checked counts to hosts, racks, switches and links.
+//! Assembly of hosts, racks, switches and links from checked counts.
 
 use super::{MAX_HOSTS, MAX_LINKS};
 use crate::addressing::Addressing;
@@ -10,7 +10,7 @@ use crate::shape::Shape;
 use crate::topology::Topology;
 use crate::units::{MAX_CAPACITY_BPS, MAX_DELAY_NS, format_capacity_bps, format_delay_ns};
 
-/// Capacity and delay of the links of one level, and what their parameters are called.
+/// Capacity and delay of the links of one level, with the names of their parameters for errors.
 #[derive(Clone, Copy)]
 pub(super) struct LevelLinks {
     capacity_key: &'static str,
@@ -67,7 +67,7 @@ impl LevelLinks {
     }
 }
 
-/// What a builder asks for; `*_key` is the parameter to blame.
+/// Counts and links of a network to be built; `*_key` names the parameter to blame.
 pub(super) struct FabricPlan<'a> {
     pub(super) big_switch: bool,
     pub(super) pods: u32,
@@ -93,6 +93,7 @@ impl FabricPlan<'_> {
             });
         }
         let max_hosts = u64::from(MAX_HOSTS);
+        // Every rack has a host, so this bounds the products below as well.
         if racks > max_hosts {
             return Err(BuildError::TooMany {
                 key: self.racks_key,
@@ -104,6 +105,7 @@ impl FabricPlan<'_> {
         if self.aggs == 0 && !self.big_switch {
             return Err(BuildError::Zero { key: self.aggs_key });
         }
+        // In u64, since the bound is checked on the product.
         let (hosts, hosts_key) = if self.rack_sizes.is_empty() {
             (racks * u64::from(self.hosts_per_rack), "hosts_per_rack")
         } else if self.rack_sizes.len() as u64 != racks {
@@ -155,6 +157,7 @@ impl FabricPlan<'_> {
         };
         let links = shape.link_count();
         if links > u64::from(MAX_LINKS) {
+            // In a fat tree every count follows from `k`, so `k` is to blame.
             let key = if self.cores_per_agg > 0 && self.aggs_key != "k" {
                 "cores"
             } else {
@@ -218,6 +221,7 @@ fn switches(shape: &Shape) -> Vec<Switch> {
             name,
             tier,
             rack,
+            // Two tiers are one pod inside, but show none.
             pod: pod.filter(|_| three_tier),
             up: true,
         });
@@ -250,7 +254,7 @@ fn switches(shape: &Shape) -> Vec<Switch> {
     switches
 }
 
-/// In the order of the ids of [`Shape`].
+/// Makes the links in the order of their ids in [`Shape`].
 fn links(shape: &Shape, hosts: &[Host], levels: &[LevelLinks]) -> Vec<Link> {
     let mut links = Vec::with_capacity(shape.link_count() as usize);
     let mut level = |level: u8, pairs: &[(Node, Node)]| {
@@ -259,6 +263,7 @@ fn links(shape: &Shape, hosts: &[Host], levels: &[LevelLinks]) -> Vec<Link> {
             delay_ns,
             ..
         } = levels[usize::from(level) - 1];
+        // All up links before all down links: `Shape` finds the reverse by adding the count.
         for direction in [Direction::Up, Direction::Down] {
             for &(low, high) in pairs {
                 let (from, to) = if direction == Direction::Up {

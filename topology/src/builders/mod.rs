@@ -97,6 +97,7 @@ impl FatTree {
             return Err(BuildError::FatTreeSize { k: self.k });
         }
         let half = self.k / 2;
+        // The cube of a large k overflows u32; saturation keeps it above the bound.
         let hosts = u64::from(self.k)
             .saturating_mul(u64::from(half))
             .saturating_mul(u64::from(half));
@@ -143,6 +144,8 @@ impl ThreeTierClos {
                 return Err(BuildError::Zero { key });
             }
         }
+        // Aggregation switch `a` of every pod is wired to one group of cores, and the groups are
+        // equal.
         if !self.cores.is_multiple_of(self.aggs_per_pod) {
             return Err(BuildError::CoresNotShared {
                 cores: self.cores,
@@ -175,8 +178,8 @@ impl ThreeTierClos {
     }
 }
 
-/// Beside a list of sizes the uniform size says nothing; it is kept as their maximum, so that
-/// equal networks have equal parameters.
+/// Returns the maximum of a list of sizes, or the uniform size. Beside a list the uniform size has
+/// no meaning, and with their maximum in its place, equal networks have equal parameters.
 fn hosts_per_rack(uniform: u32, rack_sizes: &[u32]) -> u32 {
     rack_sizes.iter().copied().max().unwrap_or(uniform)
 }

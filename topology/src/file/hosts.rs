@@ -28,10 +28,10 @@ pub(super) struct HostEntry {
     prefixes: Option<Spanned<Vec<Spanned<Prefix>>>>,
 }
 
-/// Where each prefix that the file gives was written: by host and by index in its list.
+/// Positions of the prefixes in the file, by host and by index in its list.
 pub(super) type PrefixSpans = IndexMap<(HostId, usize), Range<usize>>;
 
-/// Names and addresses hosts. An entry is for the host that it `replaces`; else for the host of
+/// Applies the entries to hosts. An entry is for the host that it `replaces`; else for the host of
 /// that generated name; else for the first host (of its `rack`, if it names one) that no other
 /// entry is for.
 pub(super) fn apply(
@@ -74,6 +74,7 @@ fn host_targets(
     entries: &[Spanned<HostEntry>],
 ) -> Result<Vec<HostId>, FileError> {
     let last = topology.hosts().len();
+    // First pass: entries that name their host. The others may only take hosts that are left over.
     let mut claimed: IndexMap<HostId, Range<usize>> = IndexMap::new();
     let mut targets: Vec<Option<HostId>> = Vec::with_capacity(entries.len());
     for entry in entries {
@@ -100,6 +101,7 @@ fn host_targets(
         }
         targets.push(target);
     }
+    // Per rack, the search goes on where it ended: linear in all, not quadratic.
     let mut next_free = IndexMap::<Option<u32>, u32>::new();
     entries
         .iter()
@@ -160,7 +162,7 @@ fn rack(
         })
 }
 
-/// Names are fit for certificates and metrics, and unique among hosts and switches.
+/// Checks that names fit certificates and metrics and are unique among hosts and switches.
 fn check_names(
     topology: &Topology,
     source: &Source<'_>,
@@ -172,6 +174,7 @@ fn check_names(
         .iter()
         .map(|s| (s.name.as_str(), Node::Switch(s.id)))
         .collect();
+    // Generated names count as taken only where no entry renames the host.
     let written: IndexSet<HostId> = targets.iter().copied().collect();
     for host in topology.hosts().iter().filter(|h| !written.contains(&h.id)) {
         seen.insert(&host.name, Node::Host(host.id));

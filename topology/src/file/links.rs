@@ -1,4 +1,4 @@
-//! The lists `[[link]]` and `[[failed]]`: links that differ, and what is down at the start.
+//! Lists `[[link]]` and `[[failed]]`: links that differ, and failures at the start.
 
 use std::ops::Range;
 
@@ -45,6 +45,7 @@ pub(super) fn apply(
     if entries.is_empty() {
         return Ok(());
     }
+    // Entries of hosts may have renamed the nodes that links are named by.
     topology.refresh();
     let links = LinkIndex::new(topology);
     let mut seen: IndexMap<LinkId, Range<usize>> = IndexMap::new();
@@ -56,6 +57,7 @@ pub(super) fn apply(
             entry.capacity_gbps.map(|c| c.0),
             entry.capacity_mbps.map(|c| c.0),
         ];
+        // Three spellings of one value: at most one may be given.
         let mut given = capacities.into_iter().flatten();
         let capacity_bps = given.next();
         if given.next().is_some() {
@@ -86,7 +88,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Takes links and switches down.
+/// Marks links and switches as failed.
 pub(super) fn apply_failed(
     topology: &mut Topology,
     source: &Source<'_>,
@@ -159,7 +161,7 @@ fn switch(
     })
 }
 
-/// "switches are leaf1 to leaf4, spine1 to spine2", first and last of each tier.
+/// Lists the switches of each tier by first and last name, for a message.
 fn switch_names(topology: &Topology) -> String {
     let tier = |tier: u8| {
         let mut of_tier = topology.switches().iter().filter(move |s| s.tier == tier);
@@ -173,7 +175,7 @@ fn switch_names(topology: &Topology) -> String {
     format!("the switches are {}", tiers.join(", "))
 }
 
-/// Links by their ends.
+/// Index of the links by their ends.
 struct LinkIndex(IndexMap<(Node, Node), LinkId>);
 
 impl LinkIndex {
@@ -222,12 +224,13 @@ impl LinkIndex {
             );
             return Err(source.error(Some(to.span()), Some("to"), message));
         };
+        // Every cable has both directions, so `back` is only empty if it was not asked for.
         let back = self.0.get(&(b, a)).copied().filter(|_| both_ways);
         Ok(std::iter::once(forth).chain(back))
     }
 }
 
-/// All of a short list; the ends of a long one.
+/// Joins a short list, and the ends of a long one.
 fn list(names: &[&str]) -> String {
     match names {
         [first, .., last] if names.len() > 8 => format!("{first} to {last}"),

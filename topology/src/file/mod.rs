@@ -76,7 +76,7 @@ impl Topology {
     }
 }
 
-/// The text at hand, for errors that point into it.
+/// Text of the file, for errors that point into it.
 struct Source<'a> {
     text: &'a str,
     origin: &'a str,
@@ -112,7 +112,7 @@ impl Source<'_> {
     }
 }
 
-/// The whole file; `P` is the parameter table of the kind.
+/// Contents of the file; `P` is the parameter table of the kind.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File<P> {
@@ -142,6 +142,7 @@ struct EcmpTable {
 
 fn read(source: &Source<'_>) -> Result<Topology, FileError> {
     let document = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
+    // The kind decides which keys [parameters] may have, so it is read before the rest.
     match kind(source, document.get_ref())? {
         TopologyKind::BigSwitch => {
             read_kind::<parameters::BigSwitchTable>(source, document.get_ref())
@@ -198,6 +199,7 @@ fn read_kind<P: DeserializeOwned + parameters::ParameterTable>(
         seed: file.ecmp.seed,
         symmetric: file.ecmp.symmetric,
     };
+    // Errors of a missing key point at the table's header.
     let place = |key: &str| {
         let at_key = match value.get_ref() {
             DeValue::Table(table) => find(table, key).map(|(_, v)| v.span()),

@@ -8,7 +8,7 @@ use crate::addressing::Addressing;
 use crate::ecmp::EcmpConfig;
 use crate::parameters::{BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
 
-/// A key that is missing, or that must not stand beside another.
+/// Error of a key that is missing, or that excludes another.
 pub(super) struct ParameterError {
     pub(super) key: &'static str,
     pub(super) message: String,
@@ -23,7 +23,7 @@ impl ParameterError {
 }
 
 pub(super) trait ParameterTable {
-    /// The keys that must be there, for a message.
+    /// Required keys, for a message.
     const REQUIRED: &'static str;
     fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, ParameterError>;
 }
@@ -169,7 +169,7 @@ fn capacity(value: Option<Capacity>, key: &'static str) -> Result<u64, Parameter
         .ok_or_else(|| ParameterError::missing(key, "\"10Gbit/s\""))
 }
 
-/// Needed only where the sizes of the racks are not listed; beside a list it would say nothing.
+/// Reads `hosts_per_rack`, which is required unless `rack_sizes` is given and excluded by it.
 fn hosts_per_rack(value: Option<u32>, rack_sizes: Option<&[u32]>) -> Result<u32, ParameterError> {
     match (value, rack_sizes) {
         (Some(_), Some(_)) => Err(ParameterError {

@@ -1,4 +1,4 @@
-//! No two hosts share addresses, unless the file says that prefixes may nest.
+//! Check that no two hosts share addresses, unless the file allows nested prefixes.
 
 use std::ops::Range;
 
@@ -10,18 +10,20 @@ use crate::error::FileError;
 use crate::ids::HostId;
 use crate::model::Host;
 
-/// A prefix, its host, and its place in the host's list.
+/// Prefix, its host, and its index in the host's list.
 type PrefixEntry = (IpNet, HostId, usize);
 
-/// The first pair of prefixes of which the first covers the second, in address order. With
-/// `nested`, only equal ones count, and those of one host.
+/// Finds the first pair of prefixes of which one covers the other, in address order. With `nested`,
+/// only equal prefixes count, and those of one host.
 pub(super) fn overlap(hosts: &[Host], nested: bool) -> Option<(PrefixEntry, PrefixEntry)> {
     let mut all: Vec<PrefixEntry> = hosts
         .iter()
         .flat_map(|h| h.prefixes.iter().enumerate().map(|(i, p)| (*p, h.id, i)))
         .collect();
+    // In this order a covering prefix comes before everything that it covers.
     all.sort_by_key(|(p, host, i)| (p.network(), p.prefix_len(), *host, *i));
-    // The prefixes that cover the one at hand, the shortest first.
+    // Stack of the prefixes that cover the present one, the shortest first: prefixes nest or are
+    // disjoint.
     let mut covering: Vec<PrefixEntry> = Vec::new();
     for entry in all {
         while covering
@@ -50,7 +52,7 @@ pub(super) fn check(
     let Some((outer, inner)) = overlap(hosts, nested) else {
         return Ok(());
     };
-    // Blame what stands later in the file; generated prefixes stand nowhere and never clash
+    // The later one in the file is at fault. Generated prefixes have no position, and never clash
     // among themselves.
     let span = |p: PrefixEntry| -> Option<Range<usize>> { spans.get(&(p.1, p.2)).cloned() };
     let (culprit, other) = if span(outer).map(|s| s.start) > span(inner).map(|s| s.start) {

@@ -9,9 +9,9 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::units::{MAX_CAPACITY_BPS, parse_capacity_bps, parse_delay_ns};
 
-/// A value that is written as a string.
+/// Value that is written as a string.
 pub(super) trait TextValue: Sized {
-    /// Completes "expected …".
+    /// Completion of the message "expected …".
     const EXPECTED: &'static str;
     fn read(text: &str) -> Result<Self, String>;
 }
@@ -178,6 +178,7 @@ impl<const UNIT_BPS: u64> Visitor<'_> for ScaledVisitor<UNIT_BPS> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+        // Decimal fractions are not exact in binary; rounding restores whole bit/s.
         let capacity_bps = (value * UNIT_BPS as f64).round();
         if (1.0..=MAX_CAPACITY_BPS as f64).contains(&capacity_bps) {
             Ok(Scaled(capacity_bps as u64))

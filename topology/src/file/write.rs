@@ -1,4 +1,4 @@
-//! Writes a topology so that reading it gives the same network in the same state.
+//! Writer of topology files: reading the file gives an equal network in an equal state.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::topology::Topology;
 use crate::units::{format_capacity_bps, format_delay_ns};
 
 impl Topology {
-    /// The topology as a file. All but the epoch comes back when it is read.
+    /// Writes the topology as a file. Everything but the epoch is restored when it is read.
     #[must_use]
     pub fn to_toml_string(&self) -> String {
         let mut out = String::new();
@@ -32,7 +32,8 @@ impl Topology {
             "\n[ecmp]\nseed = {}\nsymmetric = {}",
             ecmp.seed, ecmp.symmetric
         )?;
-        // What was built is known to build again; without it, everything counts as changed.
+        // The parameters were built once, so they build again. Without it, everything would count
+        // as changed.
         let built = self.parameters().build().ok();
         self.write_hosts(out, built.as_ref())?;
         self.write_links(out, built.as_ref())?;
@@ -61,7 +62,7 @@ impl Topology {
     }
 
     fn write_links(&self, out: &mut String, built: Option<&Self>) -> fmt::Result {
-        // What differs from the parameters, per link.
+        // Values that differ from the parameters, per link.
         let changes = |link: &Link| {
             let original = built.map(|b| &b.links()[link.id.index()]);
             let capacity = (original.map(|o| o.capacity_bps) != Some(link.capacity_bps))
@@ -98,8 +99,8 @@ impl Topology {
         )
     }
 
-    /// One entry for each link that has something to say, or one for both directions if they
-    /// say the same.
+    /// Writes one entry for each link with a value, or one for both directions if their values are
+    /// equal.
     fn write_pairs<T: PartialEq>(
         &self,
         out: &mut String,
@@ -111,6 +112,7 @@ impl Topology {
             let Some(what) = say(link) else { continue };
             let both = say(&self.links()[self.reverse_link(link.id).index()])
                 .is_some_and(|other| other == what);
+            // The up link has written the entry of both.
             if both && link.direction == Direction::Down {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Graphviz DOT, complete: every host, switch and cable.
+//! Complete graph in Graphviz DOT: every host, switch and cable.
 
 use std::fmt::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Where everything stands in the picture: tiers as rows, racks as boxes, pods as bands.
+//! Layout of the picture: tiers as rows, racks as boxes, pods as bands.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use crate::ids::RackId;
 use crate::model::{Node, TopologyKind};
 use crate::topology::Topology;
 
-/// Up to this many hosts each is drawn with its address.
+/// Maximum number of hosts that are drawn with their addresses.
 const WITH_ADDRESSES: usize = 24;
-/// Up to this many hosts each is drawn by name; above, a rack is a grid of dots and a count.
+/// Maximum number of hosts that are drawn by name. Above it, a rack is a grid of dots and a count.
 const WITH_NAMES: usize = 64;
-/// The most racks in the picture; of more, the first and the last are shown.
+/// Maximum number of racks in the picture; of more, the first and the last are shown.
 const MAX_RACKS: usize = 32;
-/// The most switches of one tier in the picture.
+/// Maximum number of switches of one tier in the picture.
 const MAX_SWITCHES: usize = 32;
 
 /// Width of one character of the 11-pixel font, with room to spare.
@@ -22,11 +22,11 @@ const RACK_PAD: f64 = 10.0;
 pub(super) const SWITCH_H: f64 = 26.0;
 const TITLE_H: f64 = 74.0;
 const LEGEND_H: f64 = 62.0;
-/// Of larger racks, only this many hosts are drawn as dots.
+/// Maximum number of hosts of a rack that are drawn as dots.
 pub(super) const MAX_DOTS: usize = 64;
 pub(super) const DOT_PITCH: f64 = 9.0;
 
-/// How much of each host is shown.
+/// Detail in which each host is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Detail {
     Addresses,
@@ -52,7 +52,7 @@ impl Rect {
     }
 }
 
-/// Objects left out between two shown ones.
+/// Mark for objects that are left out between two shown ones.
 pub(super) struct Gap {
     pub(super) x: f64,
     pub(super) y: f64,
@@ -61,7 +61,7 @@ pub(super) struct Gap {
 
 pub(super) struct Layout {
     pub(super) detail: Detail,
-    /// Fewer where there are many racks, so that the picture stays handy.
+    /// Dots in a row; fewer if there are many racks, which keeps the picture small.
     pub(super) dots_per_row: usize,
     pub(super) width: f64,
     pub(super) height: f64,
@@ -76,7 +76,7 @@ pub(super) struct Layout {
     pub(super) rows: Vec<(&'static str, f64)>,
 }
 
-/// Of `n` things at most `max`: how many from the front and how many from the back.
+/// Splits `max` of `n` things into a number from the front and a number from the back.
 fn ends(n: usize, max: usize) -> (usize, usize) {
     if n <= max {
         (n, 0)
@@ -111,6 +111,7 @@ pub(super) fn layout(net: &Topology) -> Layout {
         gaps: Vec::new(),
         rows: Vec::new(),
     };
+    // From left to right first: the widths of all rows follow from the racks.
     let spans = l.place_racks(net, three);
     // A wide row of switches may need more room than the racks.
     let widest_tier = (2..=3)
@@ -186,7 +187,7 @@ pub(super) fn layout(net: &Topology) -> Layout {
     l
 }
 
-/// The shown switches of a tier (of a pod), and how many are hidden after which.
+/// Returns the shown switches of a tier (of a pod), and how many are hidden after which.
 fn tier(net: &Topology, tier: u8, pod: Option<u32>) -> (Vec<Node>, Option<(usize, usize)>) {
     let all: Vec<Node> = net
         .switches()
@@ -278,7 +279,7 @@ impl Layout {
         spans
     }
 
-    /// Wide enough for the longest name, within reason.
+    /// Width of a host: enough for the longest name, within bounds.
     fn cell_width(&self, net: &Topology) -> f64 {
         let longest = net.hosts().iter().map(|h| h.name.len()).max().unwrap_or(0) as f64;
         let least = if self.detail == Detail::Addresses {
@@ -310,6 +311,7 @@ impl Layout {
                         text,
                     });
                 }
+                // The mark for hidden switches takes two places.
                 place += if i >= after { 2.0 } else { 0.0 };
             }
             let w = (net.node_name(*node).len() as f64 * CHAR_W + 20.0)
@@ -410,6 +412,7 @@ impl Layout {
                 );
             }
         }
+        // Gaps between racks and pods have no height yet; those between switches have.
         for gap in self.gaps.iter_mut().filter(|g| g.y == 0.0) {
             gap.x += shift;
             gap.y = f64::midpoint(top, bottom);

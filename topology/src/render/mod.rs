@@ -14,7 +14,7 @@ use crate::ids::LinkId;
 use crate::model::{Direction, Link};
 use crate::topology::Topology;
 
-/// Two directed links between the same nodes.
+/// Cable: the two directed links between two nodes.
 struct Cable<'a> {
     up: &'a Link,
     down: &'a Link,
@@ -32,7 +32,7 @@ fn cables(net: &Topology) -> impl Iterator<Item = Cable<'_>> {
         })
 }
 
-/// What works of a cable.
+/// State of a cable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CableState {
     Up,
@@ -67,7 +67,7 @@ impl Cable<'_> {
     }
 }
 
-/// What a level connects, for headings: "host – leaf".
+/// Names the ends of a level's links, for headings: "host – leaf".
 fn level_name(net: &Topology, level: u8) -> &'static str {
     use crate::model::TopologyKind::{BigSwitch, TwoTierClos};
     match (net.kind(), level) {
@@ -85,7 +85,7 @@ fn levels(net: &Topology) -> impl Iterator<Item = u8> {
     1..=top
 }
 
-/// The most common value, the smallest of several.
+/// Returns the most common value, the smallest of several.
 fn usual(values: impl Iterator<Item = u64>) -> u64 {
     let mut counts = std::collections::BTreeMap::<u64, usize>::new();
     for value in values {
@@ -93,12 +93,13 @@ fn usual(values: impl Iterator<Item = u64>) -> u64 {
     }
     counts
         .into_iter()
+        // `max_by_key` returns the last maximum, so the reversed order yields the smallest value.
         .rev()
         .max_by_key(|(_, n)| *n)
         .map_or(0, |(value, _)| value)
 }
 
-/// "1 rack", "3 racks".
+/// Writes a count with its noun: "1 rack", "3 racks".
 fn counted(count: usize, what: &str) -> String {
     match (count, what) {
         (1, _) => format!("1 {what}"),

@@ -7,7 +7,7 @@ use crate::model::{Direction, TopologyKind};
 use crate::topology::Topology;
 use crate::units::{format_capacity_bps, format_delay_ns};
 
-/// How many failed or unusual links are listed by name.
+/// Maximum number of failed or unusual links that are listed by name.
 const LISTED: usize = 12;
 
 /// The network in a dozen lines: counts, capacities, oversubscription, addresses, ECMP, what
@@ -99,7 +99,7 @@ fn links(net: &Topology, level: u8) -> String {
     )
 }
 
-/// The worst ratio, over the racks, of what hosts can send to what the leaf can send up.
+/// Worst ratio, over the racks, of the hosts' capacity to the leaf's uplink capacity.
 fn oversubscription(net: &Topology) -> Option<String> {
     let mut of_rack = vec![(0u64, 0u64); net.racks().len()];
     for link in net.links().iter().filter(|l| l.direction == Direction::Up) {
@@ -161,6 +161,7 @@ fn addresses(net: &Topology) -> Vec<String> {
 fn max_blocks(net: &Topology) -> u32 {
     (0..32)
         .map(|e| 1 << e)
+        // A number of blocks that fails makes every larger one fail.
         .take_while(|b| net.partition(*b).is_ok())
         .last()
         .unwrap_or(1)

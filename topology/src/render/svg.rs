@@ -1,4 +1,4 @@
-//! The picture as SVG: no script, no style sheet, readable in a browser and in a document.
+//! Picture as SVG, without script or style sheet, readable in a browser and in a document.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::units::{format_capacity_bps, format_delay_ns};
 const LEVEL_COLOURS: [&str; 3] = ["#64748b", "#2563eb", "#7c3aed"];
 const FAILED: &str = "#dc2626";
 
-/// Up to this many cables that differ from their level are labelled in the picture.
+/// Maximum number of cables that differ from their level and are labelled in the picture.
 const MAX_LABELS: usize = 16;
 
 /// The network as a picture: tiers as rows, racks and pods grouped, cables coloured by level,
@@ -101,7 +101,7 @@ impl Drawing<'_> {
         )
     }
 
-    /// Pods, racks, and what stands between them.
+    /// Draws pods, racks, and the marks between them.
     fn groups(&mut self) -> fmt::Result {
         for (pod, r) in &self.layout.pods {
             self.rect(r, 12.0, "#f8fafc", "#e2e8f0")?;
@@ -145,14 +145,15 @@ impl Drawing<'_> {
         )
     }
 
-    /// Working cables first, so that failed ones lie on top.
+    /// Draws the cables, working ones first so that failed ones lie on top.
     fn links(&mut self) -> fmt::Result {
         let net = self.net;
         for level in levels(net) {
-            // Of those that are in the picture.
+            // Only cables whose ends are both in the picture.
             let of_level: Vec<Cable<'_>> = cables(net)
                 .filter(|c| c.up.level == level && self.ends(c).is_some())
                 .collect();
+            // Thousands of overlapping curves would be one solid area.
             let opacity = (8.0 / (of_level.len() as f64).sqrt().max(1.0)).clamp(0.25, 0.9);
             writeln!(
                 self.out,
@@ -183,7 +184,7 @@ impl Drawing<'_> {
         self.labels()
     }
 
-    /// From the upper edge of the lower end to the lower edge of the upper end.
+    /// Ends of a cable: from the upper edge of the lower node to the lower edge of the upper node.
     fn ends(&self, cable: &Cable<'_>) -> Option<(f64, f64, f64, f64)> {
         let (low, high) = (
             self.layout.nodes.get(&cable.up.from)?,
@@ -248,7 +249,7 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    /// A dot for each host, red if it is cut off, and the number of hosts.
+    /// Draws a dot for each host, red if it is cut off, and the number of hosts.
     fn racks_as_dots(&mut self) -> fmt::Result {
         if self.layout.detail != Detail::Dots {
             return Ok(());
@@ -284,7 +285,7 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    /// One thick line for all host links of a rack.
+    /// Draws one thick line for all host links of a rack.
     fn trunk(&mut self, rack: RackId, r: &Rect, to_y: f64) -> fmt::Result {
         let leaf = self.net.racks()[rack.index()].leaf;
         let Some(leaf) = self.layout.nodes.get(&Node::Switch(leaf)) else {
@@ -357,7 +358,7 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    /// As much of the name as fits; all of it as a tooltip.
+    /// Writes as much of a name as fits, with all of it as a tooltip.
     fn name(&mut self, name: &str, r: &Rect, y: f64, fill: &str, extra: &str) -> fmt::Result {
         let room = ((r.w - 4.0) / 6.4).max(0.0) as usize;
         let shown = shortened(name, room);

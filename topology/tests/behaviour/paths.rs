@@ -10,7 +10,8 @@ use ratewright_topology::{
 
 use crate::nets;
 
-/// Connected, from source to destination, up then down, over usable links only.
+/// Checks that a path is connected, from source to destination, up then down, over usable links
+/// only.
 fn check(net: &Topology, src: HostId, dst: HostId, path: &Path) {
     let links: Vec<_> = path.iter().map(|id| &net.links()[id.index()]).collect();
     assert_eq!(links[0].from, Node::Host(src));
@@ -36,8 +37,8 @@ fn check(net: &Topology, src: HostId, dst: HostId, path: &Path) {
     }
 }
 
-/// Whether the destination can be reached by going up, then down, with nothing but the public
-/// links: an oracle that knows no numbering. `mirrored`: by links whose reverse works too.
+/// Oracle of reachability, by going up, then down, over the public links without any numbering.
+/// `mirrored`: by links whose reverse works too.
 fn reachable(net: &Topology, src: HostId, dst: HostId, mirrored: bool) -> bool {
     let usable = |id: LinkId, level: u8| {
         net.is_usable(id) && (!mirrored || level == 1 || net.is_usable(net.reverse_link(id)))

@@ -1,4 +1,4 @@
-//! What is written reads back as the same network in the same state.
+//! Writing and reading a topology gives an equal network in an equal state.
 
 use proptest::prelude::*;
 use ratewright_topology::{PathChoice, Topology, TwoTierClos};

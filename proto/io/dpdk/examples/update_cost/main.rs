@@ -13,7 +13,7 @@
     reason = "a measurement on the command line"
 )]
 
-mod session_pair;
+mod sealed_pair;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
@@ -24,7 +24,7 @@ use ratewright_dpdk::neighbours::Mac;
 use ratewright_dpdk::port::{EthernetPort, PortConfig, QueuePair};
 use ratewright_dpdk::stack::{Received, StackConfig, UdpStack};
 use ratewright_proto::sealed::{MAX_SEALED_BYTES, OVERHEAD_BYTES, SealedHeader};
-use session_pair::SessionPair;
+use sealed_pair::SealedPair;
 
 const ALLOCATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const HOSTS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -71,7 +71,7 @@ struct Measurement {
     queue: QueuePair,
     allocator: UdpStack,
     hosts: UdpStack,
-    pairs: Vec<SessionPair>,
+    pairs: Vec<SealedPair>,
     plain: Vec<Vec<u8>>,
     sealed: Vec<Vec<u8>>,
     reply: Vec<u8>,
@@ -220,7 +220,7 @@ fn main() -> Result<()> {
     let queue = port.queues.pop().ok_or_else(|| anyhow!("no queue"))?;
     let mut now_ns = 1_000_000_000;
     let pairs = (1..=SESSIONS)
-        .map(|number| SessionPair::new(now_ns, number, FLOWS, HOSTS))
+        .map(|number| SealedPair::new(now_ns, number, FLOWS, HOSTS))
         .collect::<Result<Vec<_>>>()?;
     // Past the time that the sessions took to begin, and well within a lease.
     now_ns += 20 * ROUND_NS;

@@ -12,7 +12,7 @@ use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSessi
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
 /// Both ends of a session, and the seals of both.
-pub(crate) struct SessionPair {
+pub(crate) struct SealedPair {
     pub(crate) server: ServerSession,
     pub(crate) server_seal: SealedSession,
     pub(crate) client: ClientSession,
@@ -23,7 +23,7 @@ pub(crate) struct SessionPair {
     pub(crate) next_flow: u32,
 }
 
-impl SessionPair {
+impl SealedPair {
     /// Makes session `number` with `flows` flows that the allocator knows.
     pub(crate) fn new(now_ns: u64, number: u32, flows: u32, hosts: Ipv4Addr) -> Result<Self> {
         let config = Arc::new(ServerConfig {
