@@ -46,10 +46,10 @@ pub struct ChangesOptions {
     pub json: bool,
 }
 
-/// What a change cost.
+/// Cost of one change of the network.
 #[derive(Debug, Clone, Serialize)]
 struct Change {
-    /// What happened.
+    /// Name of the change, as the table shows it.
     what: &'static str,
     /// Events that the engine was told.
     events: usize,
@@ -307,8 +307,8 @@ impl EngineScene {
         Ok(vec![end, self.start_of(0)])
     }
 
-    /// What the service tells the engine when its topology changes: what became more, the flows' new
-    /// paths, what became less.
+    /// Applies a change in the order of the service: added capacity first, then the flows' new
+    /// paths, then removed capacity.
     fn change(&mut self, what: &'static str, change: impl FnOnce(&mut Topology)) -> Result<Change> {
         let before = capacities_bps(&self.topology);
         change(&mut self.topology);

@@ -34,15 +34,15 @@ pub struct Panel {
     pub y_name: &'static str,
     /// Ends of the x axis.
     pub x: (f64, f64),
-    /// What stands at 1, 2, … on the x axis instead of numbers, if anything.
+    /// Texts at 1, 2, … on the x axis in place of numbers; empty for numbers.
     pub x_names: Vec<String>,
     /// Ends of the y axis; values outside are drawn at its ends.
     pub y: (f64, f64),
-    /// Whether y is logarithmic.
+    /// True if the y axis is logarithmic.
     pub log: bool,
     /// Horizontal reference lines, with what they stand for.
     pub references: Vec<(f64, String)>,
-    /// Where their texts begin, as a share of the x axis.
+    /// Start of the references' texts, as a share of the x axis.
     pub label_at: f64,
     /// A vertical reference line.
     pub at_x: Option<(f64, String)>,

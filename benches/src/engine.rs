@@ -56,7 +56,7 @@ pub(super) struct EngineResults {
     iterations: usize,
     /// Events, rates, prices, F-NORM and output.
     pub(super) iteration_us: IterationQuantiles,
-    /// The same, of the iterations during which no thread had to leave its core.
+    /// Durations of the iterations during which no thread had to leave its core.
     #[serde(skip_serializing_if = "Option::is_none")]
     uninterrupted_us: Option<IterationQuantiles>,
     /// Iterations during which one had to.
@@ -68,11 +68,12 @@ pub(super) struct EngineResults {
     /// Flows that the rows of FlowBlocks hold.
     flows_in_rows: usize,
     pub(super) bytes_per_flow: f64,
-    /// The same with the state of links.
+    /// Bytes per flow, the state of links included.
     bytes_per_flow_with_links: f64,
     bytes_by_part: BytesPerFlow,
-    /// What the process took more after the starts and the first iterations than before it had an engine, by the
-    /// kernel's count: pages, and what the allocator keeps, included.
+    /// Growth of the process's resident memory per flow, from before the engine was built to after
+    /// the first iterations, by the kernel's count: pages and the allocator's reserves are
+    /// included.
     #[serde(skip_serializing_if = "Option::is_none")]
     resident_bytes_per_flow: Option<f64>,
     /// Events that were applied in a second of the measurement, if there were any; else what one core
@@ -92,7 +93,7 @@ pub(super) struct EngineResults {
     plain: Option<PlainCase>,
 }
 
-/// The same flows, all of one class and without demands.
+/// Measurement of the same flows, all of one class and without demands.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct PlainCase {
     iteration_us: IterationQuantiles,
@@ -290,7 +291,7 @@ fn figures_table(results: &EngineResults) -> Table {
     table_of(["figure", "value"], rows)
 }
 
-/// What iterations consist of: all, those around the median, and the slowest.
+/// Lists the parts of iterations: of all, of those around the median, and of the slowest.
 fn phases_table(results: &EngineResults) -> Table {
     type Part = (&'static str, fn(&Phases) -> f64);
     const PARTS: [Part; 10] = [

@@ -29,7 +29,7 @@ pub(super) struct IterationQuantiles {
     pub(super) p99: f64,
 }
 
-/// How many there were in an iteration.
+/// Distribution of a count per iteration.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct IterationCounts {
     mean: f64,
@@ -80,7 +80,7 @@ struct IterationSample {
     interrupted: bool,
 }
 
-/// What the iterations came to, the shortest first.
+/// Samples of a run's iterations, the shortest first.
 pub(super) struct IterationRun {
     samples: Vec<IterationSample>,
 }
@@ -280,7 +280,7 @@ fn phases(samples: &[IterationSample]) -> Phases {
     }
 }
 
-/// How many that is in a second.
+/// Converts a count over `ns` nanoseconds into a rate per second.
 pub(super) fn per_second(count: usize, ns: u64) -> f64 {
     count as f64 * NS_PER_S as f64 / ns.max(1) as f64
 }

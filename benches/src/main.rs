@@ -28,17 +28,18 @@ struct BenchCli {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// What each optimiser allocates beyond capacities, against load (Flowtune, fig. 16)
+    /// Measure allocation beyond capacities by optimiser, against load (Flowtune, fig. 16)
     OverAllocation(SweepOptions),
-    /// What U-NORM and F-NORM leave of the optimal throughput, against load (Flowtune, fig. 17)
+    /// Measure the share of the optimal throughput after U-NORM and F-NORM, against load (Flowtune,
+    /// fig. 17)
     Normalizer(SweepOptions),
-    /// How fast rates are right again after 1 % of the flows were replaced, by step rule
+    /// Measure the time to correct rates after 1 % of the flows were replaced, by step rule
     Convergence(ConvergenceOptions),
-    /// How long an iteration of the engine takes on this machine
+    /// Time the engine's iterations on this machine
     Engine(EngineOptions),
-    /// How long the engine pauses over failures, other capacities and another topology
+    /// Time the engine's pauses over failures, other capacities and another topology
     Changes(ChangesOptions),
-    /// The same for Flowtune's table of sizes, by blocks and workers, next to other solvers
+    /// Time iterations for Flowtune's table of sizes, by blocks and workers, next to other solvers
     Scaling(ScalingOptions),
     /// Play thousands of hosts with one allocator and measure it
     Swarm(SwarmOptions),

@@ -11,7 +11,7 @@ use ratewright_topology::TwoTierClos;
 use super::chart::{Chart, ChartLine, Panel};
 use super::sweep::{Figures, Row, SweepOptions, load_table, points};
 
-/// What the paper reports for F-NORM.
+/// Throughput after F-NORM in the paper (§5.4), as a share of the optimum, with its label.
 const PAPER: [(f64, &str); 2] = [
     (0.997, "paper: NED + F-NORM, 0.997"),
     (0.984, "paper: Gradient + F-NORM, 0.984"),
@@ -20,7 +20,7 @@ const PAPER: [(f64, &str); 2] = [
 /// A figure of an optimiser at a load: what it is, and how it is written.
 type FigureRow = (&'static str, fn(&NormalizerFigures) -> String);
 
-/// What the table has of each optimiser.
+/// Rows of the table for each optimiser.
 const ROWS: [FigureRow; 4] = [
     ("F-NORM", |r| format!("{:.4}", r.f_norm)),
     ("F-NORM, p1 of iterations", |r| {

@@ -29,12 +29,12 @@ pub struct Problem {
     pub rates: Vec<f64>,
 }
 
-/// What a peer made of it.
+/// Result of another solver for a [`Problem`].
 #[derive(Debug, Clone, Serialize)]
 pub struct PeerFigures {
     /// Its name.
     pub name: &'static str,
-    /// Whether it came to its end.
+    /// True if the solver converged.
     pub solved: bool,
     /// Time for all rates, from nothing.
     pub ms: f64,

@@ -19,7 +19,7 @@ use super::chart::Chart;
 /// Iterations of either kind, at most.
 const MOST_ITERATIONS: u32 = 100_000_000;
 
-/// What an experiment finds for one optimiser at one load.
+/// Figures of an experiment for one optimiser at one load.
 pub trait Figures: Serialize + Sized {
     /// The optimisers that it compares.
     const OPTIMIZERS: &'static [NamedOptimizer];
@@ -203,7 +203,7 @@ impl SweepOptions {
         }
     }
 
-    /// How long each run is.
+    /// Returns the length of each run.
     #[must_use]
     pub fn length(&self) -> Length {
         Length {

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use assert_cmd::Command;
 
-/// What a command came to, and what it said on standard error.
+/// Runs a command; returns its output, and its standard error as text.
 fn bench(args: &[&str]) -> (Output, String) {
     let mut command = Command::cargo_bin("ratewright-bench").unwrap();
     let output = command.args(args).output().unwrap();
@@ -20,7 +20,7 @@ fn json_of(args: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What is said on standard error of a command that has to fail, and without a panic.
+/// Runs a command that must fail without a panic; returns its standard error.
 fn refusal_of(args: &[&str]) -> String {
     let (output, said) = bench(args);
     let code = output.status.code();

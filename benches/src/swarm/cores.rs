@@ -43,7 +43,8 @@ mod tests {
         options: SwarmOptions,
     }
 
-    /// What a thread of its own is given, and the cores that it may use before and after.
+    /// Returns the core that [`for_shard`] gives out on a new thread, and the cores that the thread
+    /// may use before and after.
     fn given(args: &'static [&'static str]) -> (Option<usize>, Vec<usize>, Vec<usize>) {
         let usable = || {
             let cores = sched_getaffinity(SELF).expect("known");

@@ -55,9 +55,9 @@ use target::Target;
 use time_dilation::TimeDilation;
 use views::FlowSnapshot;
 
-/// How long all sessions may take to come about; each handshake takes a few milliseconds of both sides.
+/// Time-out for all first sessions; each handshake takes a few milliseconds of both sides.
 const CONNECT_PATIENCE_NS: u64 = 120 * NS_PER_S;
-/// How long all flows may take to have their first rate.
+/// Time-out for all flows' first rates.
 const FILL_PATIENCE_NS: u64 = 60 * NS_PER_S;
 /// A view that differs is looked at again this often before it counts: an engine whose rates have not
 /// come to rest changes them between the two looks.

@@ -32,10 +32,10 @@ use tokio::sync::{Notify, Semaphore};
 const HANDSHAKES: usize = 16;
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long connections may take to end.
+/// Time-out for connections to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What comes from the network to a player.
+/// Input from the network to a host's session. The number is the host's index.
 #[derive(Debug)]
 pub enum SessionInput {
     /// A connection is up. Frames for its control stream go to the sender.
@@ -48,7 +48,7 @@ pub enum SessionInput {
     Down(usize, String),
 }
 
-/// Where arrivals wait for the players' thread.
+/// Queue of inputs for the sessions' thread.
 #[derive(Debug)]
 pub struct Inbox {
     queue: Mutex<Vec<SessionInput>>,
@@ -102,7 +102,7 @@ impl Inbox {
     }
 }
 
-/// How hosts come by their connections.
+/// Order in which hosts connect.
 #[derive(Debug, Clone)]
 pub enum Manner {
     /// A few at a time, as patiently as it takes.
@@ -111,7 +111,7 @@ pub enum Manner {
     Stampede(Arc<Attempts>),
 }
 
-/// What became of the attempts of a stampede.
+/// Counts of a stampede's attempts, by their result.
 #[derive(Debug, Default)]
 pub struct Attempts {
     /// Attempts that were made.
@@ -358,7 +358,7 @@ impl ConnectingHost {
 /// A connection with its control stream.
 type Open = (Connection, quinn::SendStream, quinn::RecvStream);
 
-/// Why there is none.
+/// Reason of a failed attempt.
 #[derive(Debug)]
 enum OpenError {
     Address(quinn::ConnectError),

@@ -1,4 +1,4 @@
-//! What a network does to datagrams: some are lost, some arrive late and out of order.
+//! Injected network faults: some datagrams are lost, some arrive late and out of order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,14 +6,14 @@ use std::collections::BinaryHeap;
 use rand::{RngExt, SeedableRng};
 use ratewright_simfabric::SimRng;
 
-/// The longest that a datagram is held back.
+/// Maximum delay of a datagram.
 const LATEST_NS: u64 = 1_000_000;
 
-/// A datagram that is held back: when it goes on, a number that keeps the order stable, the player, the
-/// content.
+/// A delayed datagram: its delivery time, a number that keeps the order stable, the host's index,
+/// the content.
 type Held = Reverse<(u64, u64, usize, Vec<u8>)>;
 
-/// One direction of the network between all players and the allocator.
+/// One direction of the network between all hosts and the allocator.
 #[derive(Debug)]
 pub struct NetworkFaults {
     loss: f64,
@@ -26,7 +26,7 @@ pub struct NetworkFaults {
 }
 
 impl NetworkFaults {
-    /// Weather with these shares of lost and of late datagrams.
+    /// Creates a direction that loses and delays these shares of its datagrams.
     #[must_use]
     pub fn new(loss: f64, reorder: f64, seed: u64) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl NetworkFaults {
         }
     }
 
-    /// Whether a datagram goes on at once. One that does not is lost, or comes out of
+    /// Returns true if a datagram is to be delivered at once. Another one is lost, or comes out of
     /// [`due`](Self::due) later.
     pub fn passes(&mut self, now_ns: u64, host: usize, datagram: &[u8]) -> bool {
         if self.loss == 0.0 && self.reorder == 0.0 {
@@ -59,7 +59,7 @@ impl NetworkFaults {
         false
     }
 
-    /// The next datagram that has been held back for long enough.
+    /// Takes the next datagram whose delay is over.
     pub fn due(&mut self, now_ns: u64) -> Option<(usize, Vec<u8>)> {
         if self.next_ns()? > now_ns {
             return None;
@@ -69,7 +69,7 @@ impl NetworkFaults {
             .map(|Reverse((_, _, host, bytes))| (host, bytes))
     }
 
-    /// When [`due`](Self::due) has something.
+    /// Returns the time at which [`due`](Self::due) has a datagram.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.held.peek().map(|Reverse(held)| held.0)

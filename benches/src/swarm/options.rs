@@ -12,7 +12,7 @@ use super::time_dilation::TimeDilation;
 /// Hosts that a swarm can be.
 const MOST_SESSIONS: u32 = 16_384;
 
-/// How datagrams travel.
+/// Transport of rate datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TransportKind {
     /// QUIC datagrams
@@ -36,7 +36,7 @@ impl TransportKind {
     }
 }
 
-/// What moves frames between DPDK and the pair of interfaces that `--transport dpdk` makes.
+/// Driver that moves frames between DPDK and the pair of interfaces that `--transport dpdk` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DpdkDriver {
     /// net_af_xdp
@@ -57,7 +57,7 @@ pub enum EngineName {
 /// `ratewright-bench swarm`
 #[derive(Debug, Clone, Args)]
 pub struct SwarmOptions {
-    /// How datagrams travel
+    /// Transport of datagrams
     #[arg(long, value_enum, default_value_t = TransportKind::Udp)]
     pub transport: TransportKind,
     /// Hosts, each with a session of its own
@@ -129,7 +129,7 @@ pub struct SwarmOptions {
     /// Lines for the `[allocation]` table of the allocator that is started, such as "interval_us = 50"
     #[arg(long = "set", value_name = "KEY = VALUE")]
     pub settings: Vec<String>,
-    /// Where ratewright-allocator is; default: beside this program
+    /// Directory of ratewright-allocator; default: beside this program
     #[arg(long, value_name = "DIR", conflicts_with = "allocator")]
     pub bin_dir: Option<PathBuf>,
     /// An allocator that runs already, instead of one that is started
@@ -149,7 +149,7 @@ pub struct SwarmOptions {
     pub memory_log: Option<PathBuf>,
 }
 
-/// What is offered, worked out from the options.
+/// Offered traffic, derived from the options.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Offer {
     /// That many flows, replaced one by one at random times.
@@ -173,11 +173,11 @@ pub enum Offer {
 /// Options that were checked.
 #[derive(Debug, Clone)]
 pub struct SwarmPlan {
-    /// What is offered.
+    /// Offered traffic.
     pub offer: Offer,
     /// Modelled capacity of a host's link, each way.
     pub host_bps: u64,
-    /// How much slower than usual sessions are.
+    /// Slow-down of the sessions' times.
     pub dilation: TimeDilation,
 }
 
@@ -190,7 +190,7 @@ const DEFAULT_HOST_BPS: u64 = 10_000_000_000;
 const LEAST_HOST_BPS: u64 = 10_000;
 
 impl SwarmOptions {
-    /// Whether one of the lines for `[allocation]` sets `key`.
+    /// Returns true if one of the lines for `[allocation]` sets `key`.
     #[must_use]
     pub fn is_set(&self, key: &str) -> bool {
         let mut keys = self

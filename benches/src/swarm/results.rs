@@ -1,4 +1,4 @@
-//! What a run prints: one JSON object, or a table.
+//! Results of a run, as one JSON object or a table.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
@@ -47,7 +47,7 @@ pub struct SwarmResults {
     pub lost_views: u64,
     /// Processor time of the allocator, all threads; null if its process is unknown.
     pub allocator_cpu_s: Option<f64>,
-    /// The same by thread.
+    /// Processor time of each of the allocator's threads, by name.
     pub allocator_threads_cpu_s: IndexMap<String, f64>,
     /// Resident memory of the allocator at the end; null if its process is unknown.
     pub allocator_memory_bytes: Option<u64>,
@@ -67,8 +67,8 @@ pub struct SwarmResults {
     pub load: Option<f64>,
     /// Modelled capacity of a host's link, each way.
     pub host_bps: u64,
-    /// How many times slower than what they stand for links are, and sessions with them; see
-    /// [`TimeDilation`](super::pace::Pace).
+    /// Factor by which links, and sessions with them, are slower than on the fabric that they stand
+    /// for; see [`TimeDilation`](super::time_dilation::TimeDilation).
     pub slow_motion: f64,
     /// Flowlets started in a second.
     pub starts_per_s: f64,
@@ -89,7 +89,7 @@ pub struct SwarmResults {
     pub packets_up: u64,
     /// Packets from the allocator.
     pub packets_down: u64,
-    /// What the hosts' sessions counted during the measurement, by the names of
+    /// Counters of the hosts' sessions during the measurement, by their names in
     /// [`Counters`](ratewright_proto::Counters).
     pub session_counters: IndexMap<&'static str, u64>,
     /// The longest time for which this program did not look at its sessions.
@@ -104,9 +104,9 @@ pub struct SwarmResults {
     pub sessions_lost_before: u64,
     /// Those of them before all hosts had their first session.
     pub sessions_lost_connecting: u64,
-    /// How long it took until all had.
+    /// Time until all hosts had their first session.
     pub connect_s: f64,
-    /// Why the last of them was lost, or the last attempt to connect failed; empty if none was.
+    /// Reason of the last lost session or failed attempt to connect; empty without one.
     pub last_loss: String,
     /// Datagrams that were lost on purpose, since the beginning.
     pub datagrams_lost_on_purpose: u64,

@@ -1,4 +1,4 @@
-//! The players' thread: every host's session, driven by its datagrams, its flows and its timers.
+//! The sessions' thread: every host's session, driven by its datagrams, its flows and its timers.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -45,7 +45,7 @@ const MIN_TIMER_NS: u64 = 100_000;
 /// The loop looks up at least this often.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
 
-/// What a path needs to be told before the end of a run, in bytes and in numbers.
+/// Counts since the beginning of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwarmTotals {
     /// Rates delivered by the sessions.
@@ -60,7 +60,7 @@ pub struct SwarmTotals {
     pub packets_up: u64,
     /// Packets from the allocator.
     pub packets_down: u64,
-    /// What the sessions counted.
+    /// Sum of the sessions' counters.
     pub sessions: Counters,
 }
 
@@ -74,7 +74,7 @@ struct HostSession {
     established: bool,
     dirty: bool,
     scheduled_ns: Option<u64>,
-    /// When its newest datagram was opened.
+    /// Time at which the newest datagram was opened.
     heard_ns: u64,
 }
 
@@ -88,9 +88,9 @@ pub struct SwarmSessions {
     port: Option<SealedPort>,
     by_number: IndexMap<u32, usize, FxBuildHasher>,
     timers: Timers<usize>,
-    /// What every Welcome says of the topology.
+    /// Topology that every Welcome repeats.
     topology: TopologyCache,
-    /// What may still wait in the socket came after this.
+    /// Time of the last complete read of the socket: datagrams that still wait there came later.
     read_ns: u64,
     dirty: Vec<usize>,
     buffer: Vec<u8>,
@@ -101,7 +101,7 @@ pub struct SwarmSessions {
     up: NetworkFaults,
     down: NetworkFaults,
     interrupted: Arc<AtomicBool>,
-    /// What they send.
+    /// Flowlets of all hosts.
     pub traffic: Traffic,
     /// From a start to its first rate, in nanoseconds.
     pub waits: Histogram<u64>,
@@ -111,16 +111,16 @@ pub struct SwarmSessions {
     pub updates: u64,
     /// Sessions that ended and came back.
     pub sessions_lost: u64,
-    /// Why the last one did.
+    /// Reason of the last session's end.
     pub last_loss: String,
     /// The longest time between two looks at the sessions, in nanoseconds.
     pub longest_turn_ns: u64,
     turned_ns: Option<u64>,
-    /// When there was last something to do.
+    /// Time of the last work.
     busy_ns: u64,
     /// For how long to look for something to do before going to sleep.
     spin_ns: u64,
-    /// How long a sleep is at least.
+    /// Minimum length of a sleep.
     rest: Duration,
 }
 
@@ -440,7 +440,7 @@ impl SwarmSessions {
         .context("receiving sealed datagrams")
     }
 
-    /// Datagrams that the weather has held back.
+    /// Delivers datagrams whose injected delay is over.
     fn pass_late(&mut self, now_ns: u64) {
         while let Some((at, bytes)) = self.down.due(now_ns) {
             self.on_datagram(now_ns, at, &bytes);
@@ -621,7 +621,7 @@ impl SwarmSessions {
         Vec::new()
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn totals(&self) -> SwarmTotals {
         let mut totals = SwarmTotals {
@@ -657,7 +657,7 @@ impl SwarmSessions {
         self.port.as_ref().map_or(0, SealedPort::fallbacks)
     }
 
-    /// Datagrams that the weather has lost.
+    /// Returns the number of datagrams lost on purpose.
     #[must_use]
     pub fn datagrams_lost(&self) -> u64 {
         self.up.lost + self.down.lost
@@ -675,7 +675,7 @@ impl SwarmSessions {
             .collect()
     }
 
-    /// Which transport the datagrams use.
+    /// Returns the transport of the datagrams.
     #[must_use]
     pub fn transport(&self) -> TransportKind {
         self.transport

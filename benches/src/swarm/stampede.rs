@@ -17,12 +17,12 @@ use super::options::{SwarmOptions, SwarmPlan};
 use super::sessions::SwarmSessions;
 use super::target::{self, Target};
 
-/// How long all sessions may take to come about.
+/// Time-out for all sessions.
 const PATIENCE_NS: u64 = 120 * NS_PER_S;
-/// How often sessions are counted.
+/// Interval between two counts of the sessions.
 const LOOK_EVERY_NS: u64 = 5 * NS_PER_MS;
 
-/// When so many of the hosts had their sessions, in seconds from the beginning.
+/// Times at which shares of the hosts had their sessions, in seconds from the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct ConnectTimes {
     /// Half of them.
@@ -35,7 +35,7 @@ pub struct ConnectTimes {
     pub max: f64,
 }
 
-/// What a stampede has come to.
+/// Results of a stampede.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StampedeResults {
     /// From the beginning until hosts had sessions, in seconds.
@@ -52,7 +52,7 @@ pub struct StampedeResults {
     pub failed: IndexMap<String, u64>,
     /// Sessions that were lost meanwhile.
     pub sessions_lost: u64,
-    /// Why one was lost last, or an attempt failed.
+    /// Reason of the last lost session or failed attempt.
     pub last_loss: String,
     /// Processor time of the allocator, in seconds.
     pub allocator_cpu_s: Option<f64>,
@@ -60,9 +60,9 @@ pub struct StampedeResults {
     pub hosts_cpu_s: f64,
     /// Hosts knew the topology from an earlier session.
     pub known_topology: bool,
-    /// How datagrams travel.
+    /// Transport of datagrams.
     pub transport: &'static str,
-    /// What this was built from.
+    /// Commit that this program was built from.
     pub commit: &'static str,
 }
 

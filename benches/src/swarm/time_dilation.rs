@@ -23,13 +23,13 @@ const MOST_UPDATE_INTERVAL: Duration = Duration::from_secs(10);
 /// The times of sessions, as many times their usual ones as the fabric is slower than what it stands for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeDilation {
-    /// How many times slower; 1: as it is.
+    /// Factor of the slow-down; 1 for none.
     pub slow_motion: f64,
-    /// How long a rate holds without word from the allocator.
+    /// Lifetime of a rate that the allocator does not renew.
     pub lease: Duration,
-    /// How long either end may be silent.
+    /// Liveness time-out of either end.
     pub liveness: Duration,
-    /// How long an acknowledgement that nobody waits for may wait for company.
+    /// Longest delay of an acknowledgement that no peer waits for.
     pub ack_delay: Duration,
     /// Least time between two datagrams that a host is sent for later rates.
     pub update_interval: Duration,
@@ -92,9 +92,9 @@ impl TimeDilation {
         self.ack_delay.as_nanos() as u64
     }
 
-    /// A host that has been told nothing for this long knows everything that the allocator has to tell,
-    /// once nothing changes: longer than a rate is held back because earlier ones are unacknowledged or
-    /// were sent a moment ago.
+    /// Returns the silence after which a host has every rate, once nothing changes. It is longer
+    /// than the allocator holds a rate back because earlier ones are unacknowledged or were sent a
+    /// moment ago.
     #[must_use]
     pub fn quiet_ns(&self) -> u64 {
         let prompt_ack_delay_ns =
@@ -102,7 +102,8 @@ impl TimeDilation {
         300 * NS_PER_MS + prompt_ack_delay_ns + self.update_interval.as_nanos() as u64
     }
 
-    /// How long to wait for that, at most: rates that have not come to rest are told again and again.
+    /// Returns the limit of a wait for [`quiet_ns`](Self::quiet_ns): rates that have not settled
+    /// are sent again and again.
     #[must_use]
     pub fn quiet_patience_ns(&self) -> u64 {
         10 * NS_PER_S + 10 * self.quiet_ns()

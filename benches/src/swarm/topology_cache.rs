@@ -12,7 +12,7 @@ use ratewright_proto::control::{ControlMessage, EncodedTopology, frame_of};
 const WELCOME_KEY: u8 = 2 << 3 | 2;
 const TOPOLOGY_KEY: u8 = 12 << 3 | 2;
 
-/// What the first Welcome has said of the topology.
+/// Cache of the topology in the first Welcome.
 #[derive(Debug, Default)]
 pub struct TopologyCache {
     /// The field as allocators write it, at the end of a Welcome; empty before the first.
@@ -20,7 +20,7 @@ pub struct TopologyCache {
 }
 
 impl TopologyCache {
-    /// A control frame's body, with an empty topology if it is a Welcome with the one that is known.
+    /// Returns a control frame's body, without the topology if it is a Welcome with the cached one.
     pub fn strip<'a>(&mut self, body: &'a [u8]) -> Cow<'a, [u8]> {
         if body.first() != Some(&WELCOME_KEY) {
             return body.into();

@@ -1,4 +1,4 @@
-//! What the hosts of a swarm send: which flowlets start and end, and when.
+//! Traffic of a swarm's hosts: starts and ends of flowlets, and their times.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,7 +14,7 @@ const MOST_AT_ONCE: usize = 64;
 /// Flows of a host, as many as a session takes unless it is told otherwise.
 const MOST_PER_HOST: usize = 16_384;
 
-/// What a host's session is to be told.
+/// A flowlet's start or end, for the session of the host with this index.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TrafficAction {
     /// A flowlet starts.
@@ -26,15 +26,15 @@ pub enum TrafficAction {
 #[derive(Debug, Clone, Copy, Default)]
 struct FlowState {
     flow: FlowId,
-    /// Where it stands among the active ones; nothing while it is free.
+    /// Index among the active flows; none while the slot is free.
     active: Option<u32>,
     started_ns: u64,
     answered: bool,
-    /// What is left to carry at `since_ns`, if it ends by that.
+    /// Bits left to carry at `since_ns`, for flows that end by size.
     remaining_bits: f64,
     rate_bps: u64,
     since_ns: u64,
-    /// When it will have been carried, at this rate.
+    /// Time at which all bits are carried, at the present rate.
     finish_ns: Option<u64>,
     /// Its earliest entry among the finishes.
     scheduled_ns: Option<u64>,
@@ -112,7 +112,7 @@ impl Traffic {
         self.active.len()
     }
 
-    /// Whether all flows that were to be there from the beginning are.
+    /// Returns true once all initial flows have started.
     #[must_use]
     pub fn is_filled(&self) -> bool {
         self.initial == 0
@@ -175,7 +175,7 @@ impl Traffic {
         }
     }
 
-    /// When [`due`](Self::due) has something, if no rate changes before.
+    /// Returns the time at which [`due`](Self::due) has something, if no rate changes before.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         if self.frozen {

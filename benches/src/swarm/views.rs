@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use ratewright_allocator::service::status::HostFlows;
 use ratewright_cli::admin::AdminClient;
 
-/// What one end knows of a host's flows: destination and rate (0 for none) by flow number.
+/// Flows of a host as one end has them: destination and rate (0 for none) by flow number.
 pub type FlowSnapshot = BTreeMap<u32, (u32, u64)>;
 
 /// The allocator's view of hosts, by their names; empty where it has no session.

@@ -1,4 +1,4 @@
-//! What happens when a program writes into a pipe that nobody reads.
+//! Writes into a closed pipe.
 
 #![allow(unsafe_code)] // signal
 

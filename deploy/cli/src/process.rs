@@ -66,7 +66,7 @@ impl Process {
         Process::spawn(name, command)
     }
 
-    /// What the process is called in messages.
+    /// Returns the process's name in messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

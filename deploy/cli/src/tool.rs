@@ -45,8 +45,8 @@ pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where `program` is: in PATH, or where distributions keep system tools, which root's PATH lacks
-/// after `su` without `-`.
+/// Finds `program` in PATH, or where distributions keep system tools, which root's PATH lacks after
+/// `su` without `-`.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -65,8 +65,8 @@ fn is_executable(file: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// What a failed command printed, in one line. In batch mode `ip` and `tc` name the line at fault by
-/// its number ("Command failed -:3"); the line itself tells more.
+/// Puts the output of a failed command into one line. In batch mode `ip` and `tc` name the line at
+/// fault by its number ("Command failed -:3"), so the line itself is added.
 fn complaint(said: &str, input: &str) -> String {
     let mut text = said.trim().replace('\n', "; ");
     let line = said

@@ -170,10 +170,10 @@ struct Common {
     /// A flow and its acknowledgements take the same way
     #[arg(long)]
     symmetric: bool,
-    /// Where the hosts' IPv4 addresses come from, or "none"
+    /// Prefix of the hosts' IPv4 addresses, or "none"
     #[arg(long, default_value = "10.0.0.0/8", value_name = "PREFIX")]
     ipv4_base: String,
-    /// Where the hosts' IPv6 addresses come from, or "none"
+    /// Prefix of the hosts' IPv6 addresses, or "none"
     #[arg(long, default_value = "fd00::/48", value_name = "PREFIX")]
     ipv6_base: String,
     /// Write here; without it, to standard output

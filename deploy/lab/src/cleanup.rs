@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use crate::net::{cgroup, ns};
 
-/// What every name begins with.
+/// Beginning of every name that a lab gives.
 pub const PREFIX: &str = "rwlab-";
 
 /// The sysctl by which the first namespace allows others to make a congestion control their default.
@@ -25,7 +25,7 @@ const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 /// Remembers that a lab has changed that setting.
 const ALLOWED_CC_CHANGED: &str = "/run/ratewright-lab.allowed-congestion-control";
 
-/// Where labs that run have their files: no user but root can enter it.
+/// Directory for the files of running labs; only root can enter it.
 const RUN_DIRS: &str = "/run/ratewright-lab";
 
 /// A new directory for this process's lab, of mode 0700. One to keep stands among temporary files, under
@@ -89,7 +89,7 @@ fn without(text: &str, word: &str) -> String {
         .join(" ")
 }
 
-/// What a lab must remove.
+/// Resources that a lab must remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabResources {
     /// Process id of the lab.
@@ -101,7 +101,7 @@ pub struct LabResources {
 }
 
 impl LabResources {
-    /// What the names of namespaces begin with.
+    /// Returns the beginning of the names of the lab's namespaces.
     #[must_use]
     pub fn prefix(&self) -> String {
         format!("{PREFIX}{}-", self.pid)
@@ -133,10 +133,11 @@ impl LabResources {
     }
 }
 
-/// What a lab says to its watchdog when it ends by itself.
+/// Message of a lab to its watchdog when it ends by itself.
 const LEAVE: &[u8] = b"done\n";
 
-/// The watchdog: a process of its own that removes the estate once the lab's end of a pipe closes.
+/// The watchdog: a process of its own that removes the lab's resources once the lab's end of a pipe
+/// closes.
 #[derive(Debug)]
 pub struct Watchdog {
     child: Child,

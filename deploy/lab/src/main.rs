@@ -35,7 +35,7 @@ enum Helper {
     /// Keeps a core busy
     #[command(name = "lab-burn")]
     Burn {
-        /// Which core
+        /// Number of the core
         core: usize,
     },
     /// Removes what a lab leaves behind when it dies

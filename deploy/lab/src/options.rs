@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// What is run.
+/// Scenario to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScenarioKind {
     /// Senders to one receiver, starting one after another and ending likewise (flowtune §5.1 A)
@@ -56,7 +56,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Which, one after another: is it IPv6?
+    /// Returns the families one after another, true for IPv6.
     #[must_use]
     pub fn each(self) -> &'static [bool] {
         match self {
@@ -67,7 +67,7 @@ impl Family {
     }
 }
 
-/// What becomes of the rates in the middle of a run of the safety scenario.
+/// Change of the rates in the middle of a run of the safety scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RateFate {
     /// They hold to the end
@@ -90,7 +90,7 @@ impl RateFate {
     }
 }
 
-/// How the daemons detect and pace.
+/// Back end by which the daemons detect and pace flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Backend {
@@ -140,7 +140,7 @@ impl EngineName {
 /// `ratewright-lab`
 #[derive(Debug, Clone, Args)]
 pub struct LabOptions {
-    /// What to run
+    /// Scenario to run
     #[arg(value_enum)]
     pub scenario: ScenarioKind,
     /// Write the results here; the plot lands beside it
@@ -169,7 +169,7 @@ pub struct LabOptions {
     /// Connections at a time in the safety scenario
     #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=2000))]
     pub connections: u16,
-    /// What becomes of the rates in the middle of a run of the safety scenario
+    /// Change of the rates in the middle of a run of the safety scenario
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [RateFate::Leased, RateFate::Lapsed, RateFate::Released])]
     pub fates: Vec<RateFate>,
     /// Pacing back end of the daemons; safety runs with all that work here unless one is named
@@ -196,13 +196,13 @@ pub struct LabOptions {
     /// Keep the run directory with configurations, certificates and logs
     #[arg(long)]
     pub keep: bool,
-    /// Where ratewright-allocator and ratewright-endpointd are; default: beside this program
+    /// Directory of ratewright-allocator and ratewright-endpointd; default: beside this program
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
 }
 
 impl LabOptions {
-    /// Where the results go.
+    /// Returns the path of the results file.
     #[must_use]
     pub fn json_path(&self) -> PathBuf {
         self.json

@@ -18,7 +18,7 @@ use crate::net::ns::Netns;
 /// Priority of the lab's processes: before ordinary ones, as on machines of their own.
 const NICE: i32 = -10;
 
-/// What a process does, which decides the cores that it may use.
+/// Kind of a process's work, which decides the cores that it may use.
 ///
 /// The kernel moves a packet through all of the lab's namespaces on the core of the process that sent
 /// it, in long runs that nothing interrupts. A real host's daemon and a real allocator share no core
@@ -44,10 +44,10 @@ impl Work {
     }
 }
 
-/// Where a process is to run.
+/// Namespace, cgroup and cores for a process.
 #[derive(Debug)]
 pub struct Placement<'a> {
-    /// What it does.
+    /// Kind of its work.
     pub work: Work,
     /// Network namespace.
     pub netns: &'a Netns,

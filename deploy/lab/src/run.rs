@@ -72,8 +72,8 @@ pub fn run(options: LabOptions) -> Result<()> {
     result
 }
 
-/// Where the logs stay: the run directory if it is kept, else a copy of the logs of a failed run, in a
-/// new directory that only root can enter.
+/// Returns the directory of the logs: the run directory if it is kept, else a copy of the logs of a
+/// failed run, in a new directory that only root can enter.
 fn keep_logs(lab: &Lab) -> Result<PathBuf> {
     if lab.options.keep {
         return Ok(lab.run_dir.clone());

@@ -23,7 +23,7 @@ use ratewright_lab::net::cgroup;
 
 const PATIENCE_S: u64 = 30;
 
-/// What the lab runs, and how many processes that takes at the least.
+/// Kind of lab to crash.
 #[derive(Clone, Copy)]
 enum LabKind {
     /// Eight senders and a receiver.
@@ -114,7 +114,7 @@ impl Before {
         }
     }
 
-    /// What there still is of the lab.
+    /// Lists the lab's remains.
     fn left(&self) -> Vec<String> {
         let mut left = namespaces(self.lab);
         let mut found = |what: String, is_there: bool| left.extend(is_there.then_some(what));

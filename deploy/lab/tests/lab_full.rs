@@ -60,8 +60,8 @@ fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
     });
 }
 
-/// What a start waits for behind a full uplink's data it does not wait for when its datagrams are marked: in each run,
-/// on however busy a machine, since both phases run on the same one.
+/// A start whose datagrams are marked does not wait behind a full uplink's data. Both phases run on
+/// the same machine, so the comparison holds however busy it is.
 #[test]
 fn control_datagrams_pass_the_backlog_of_a_full_uplink() {
     require_control_plane();

@@ -23,14 +23,14 @@ pub struct Lab {
     pub binaries: Binaries,
     /// Directory of this run: configurations, certificates, sockets, logs.
     pub run_dir: PathBuf,
-    /// What the view shows.
+    /// State that the view shows.
     pub live: Arc<Live>,
     pub(crate) cancel: Cancel,
     pub(crate) resources: LabResources,
 }
 
 impl Lab {
-    /// The cgroup of a node of a site.
+    /// Creates the cgroup of a testbed's node and returns its directory.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -38,7 +38,7 @@ impl Lab {
         cgroup::create(&self.resources.cgroup(), &format!("{testbed}-{node}"))
     }
 
-    /// What a site's namespaces are called.
+    /// Returns the beginning of the names of a testbed's namespaces.
     #[must_use]
     pub fn prefix(&self, testbed: &str) -> String {
         format!("{}{testbed}-", self.resources.prefix())

@@ -1,4 +1,4 @@
-//! The control plane of a site: one allocator, one daemon per host, each a process of its own.
+//! The control plane of a testbed: one allocator, one daemon per host, each a process of its own.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use crate::options::Backend;
 use crate::proc::{self, Work};
 use ratewright_cli::{admin, certs};
 
-/// How long a rate holds without word from the allocator.
+/// Lifetime in milliseconds of a rate that the allocator does not renew.
 pub const LEASE_MS: u64 = 300;
-/// How long a process may take until it is ready.
+/// Time-out for a process to become ready.
 const READY_PATIENCE: Duration = Duration::from_secs(15);
 /// Flowlets below this are not reported. The daemon's default of 15 kB takes 12 µs at 10 Gbit/s; at the
 /// lab's speed a tenth of it takes as long as a rate takes to come, and every segment that waits for
@@ -27,7 +27,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(15);
 const MIN_FLOWLET_BYTES: u64 = 3_000;
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The allocator and the daemons of a site.
+/// The allocator and the daemons of a testbed.
 #[derive(Debug)]
 pub struct Control {
     allocator: Option<Process>,
@@ -138,7 +138,7 @@ impl Control {
         }
     }
 
-    /// Whether the host's daemon has a session with the allocator.
+    /// Returns true if the host's daemon has a session with the allocator.
     #[must_use]
     pub fn daemon_is_ready(&self, host: usize) -> bool {
         admin::get(&self.admin(&format!("h{}", host + 1)), "/ready").is_ok()
@@ -221,7 +221,7 @@ impl Control {
         Ok(())
     }
 
-    /// Which back end the daemons use, by the first daemon's own word.
+    /// Returns the back end that the first daemon reports.
     #[must_use]
     pub fn backend(&self) -> Option<String> {
         let status = self.daemon_status(0)?;

@@ -23,7 +23,7 @@ use crate::traffic::protocol::{self, Behaviour, FlowPlan, Report};
 
 /// Ports that sinks listen on: data flows by weight class, and short flows.
 pub const FIRST_PORT: u16 = 5001;
-/// How many there are.
+/// Number of those ports.
 pub const PORTS: u16 = 8;
 
 /// A traffic program in a host.
@@ -34,14 +34,14 @@ struct Program {
     reader: Option<JoinHandle<()>>,
 }
 
-/// How a flow ends.
+/// Condition on which a flow ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowEnd {
     /// After so many payload bytes.
     Bytes(u64),
     /// At this time.
     At(u64),
-    /// When told.
+    /// At the scenario's command.
     Told,
 }
 
@@ -58,13 +58,13 @@ pub struct TransferSpec {
     pub port: u16,
     /// Over IPv6.
     pub v6: bool,
-    /// When it begins to send.
+    /// Time at which the sender begins to write, in nanoseconds of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// When it connects, if before that.
+    /// Time of the connect, if it is before that.
     pub connect_ns: Option<u64>,
-    /// When it ends.
+    /// Condition on which the flow ends.
     pub end: FlowEnd,
-    /// What is special about it.
+    /// Special behaviour of its two ends.
     pub behaviour: Behaviour,
 }
 
@@ -75,7 +75,7 @@ pub struct Testbed {
     pub name: String,
     /// The namespaces and links.
     pub network: BuiltNetwork,
-    /// What is measured.
+    /// Measurements of the testbed's flows and ports.
     pub recording: SharedRecording,
     /// Directory for configurations, sockets and logs.
     pub dir: PathBuf,
@@ -139,7 +139,7 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// Where a node's processes run.
+    /// Returns the namespace, cgroup and cores of a node's processes.
     #[must_use]
     pub fn place(&self, node: usize, work: Work) -> Placement<'_> {
         Placement {

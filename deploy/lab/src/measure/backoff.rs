@@ -93,8 +93,9 @@ impl Watched {
     }
 }
 
-/// Whether something left between two samples in back-off, and no data with it. Not so while the
-/// receiver's window is closed (probes carry none), nor once only the end of the stream is left.
+/// Returns true if segments left between two samples in back-off, and none of them carried data. It
+/// returns false while the receiver's window is closed, since probes carry none, and once only the
+/// end of the stream is left.
 fn is_silent(before: &SocketState, now: &SocketState) -> bool {
     let waits = |at: &SocketState| {
         at.backoff > 0

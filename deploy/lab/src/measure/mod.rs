@@ -1,4 +1,4 @@
-//! What the lab measures, and the arithmetic on it.
+//! The lab's measurements, and the arithmetic on them.
 //!
 //! | module | what |
 //! |---|---|

@@ -12,11 +12,11 @@ use crate::traffic::protocol::{BIN_NS, Report};
 pub struct FlowRecord {
     /// Name in the legend.
     pub label: String,
-    /// When the sender began to connect.
+    /// Time at which the sender began to connect.
     pub started_ns: Option<u64>,
-    /// When the receiver had read everything.
+    /// Time at which the receiver had read everything.
     pub ended_ns: Option<u64>,
-    /// Why the connection broke, if it did.
+    /// Reason of a broken connection.
     pub failed: Option<String>,
     /// The lab told the sender to reset the connection.
     pub aborted: bool,
@@ -136,15 +136,15 @@ impl PortRecord {
 /// One phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
-    /// When it began.
+    /// Beginning of the recording.
     pub begin_ns: u64,
     /// Flows by number, in order of their announcement.
     pub flows: IndexMap<u32, FlowRecord>,
     /// Ports that are watched; the first is the scenario's bottleneck.
     pub ports: Vec<PortRecord>,
-    /// What happened, with times.
+    /// Events with their times.
     pub events: Vec<(u64, String)>,
-    /// How many sinks listen.
+    /// Number of sinks that listen.
     pub listening: usize,
 }
 
@@ -193,7 +193,7 @@ impl Recording {
         }
     }
 
-    /// How many connections broke.
+    /// Returns the number of broken connections.
     #[must_use]
     pub fn connections_lost(&self) -> usize {
         self.flows

@@ -1,10 +1,11 @@
-//! How fast a traced flow's rate answers: from times of writes at the sender and of reads at the receiver.
+//! Response times of a traced flow's rate, from times of writes at the sender and of reads at the
+//! receiver.
 
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S};
 
 /// A rate is judged over this: a few dozen packets at the lab's rates.
 const WINDOW_NS: u64 = 5 * NS_PER_MS;
-/// How near to fair is fair.
+/// Share of the fair rate from which a rate counts as fair.
 const FAIR: f64 = 0.95;
 
 /// Mean rate in bit/s while a source that writes `bytes` at regular times had something on its way:
@@ -25,7 +26,7 @@ pub fn busy_share(marks: &[(u64, u64)], arrivals: &[(u64, u64)], bytes: u64) -> 
     (carried > 0 && busy_ns > 0).then(|| carried as f64 * 8.0 * NS_PER_S as f64 / busy_ns as f64)
 }
 
-/// When the receiver had so many bytes.
+/// Returns the time at which the receiver had read `bytes` bytes.
 fn read_at(arrivals: &[(u64, u64)], bytes: u64) -> Option<u64> {
     let at = arrivals.partition_point(|(_, total)| *total < bytes);
     arrivals.get(at).map(|(at, _)| *at)

@@ -57,7 +57,7 @@ pub struct SocketState {
     pub unsent_bytes: u32,
     /// Segments that wait for an acknowledgement.
     pub unacked: u32,
-    /// How often the retransmission timer has been doubled.
+    /// Number of times that the retransmission timer was doubled.
     pub backoff: u8,
     /// Window probes that were not answered.
     pub probes: u8,

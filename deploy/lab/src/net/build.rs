@@ -15,7 +15,7 @@ const EHASH_ENTRIES: &str = "2048";
 /// The built network. Dropping it closes the namespaces; the lab's clean-up removes them.
 #[derive(Debug)]
 pub struct BuiltNetwork {
-    /// What was built.
+    /// Plan that this network realises.
     pub plan: NetworkPlan,
     namespaces: Vec<Netns>,
     _ecmp: Vec<EcmpProgram>,

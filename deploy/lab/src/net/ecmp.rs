@@ -25,14 +25,14 @@ mod skeleton {
 }
 use skeleton::{EcmpSkel, EcmpSkelBuilder};
 
-/// How a leaf chooses.
+/// Parameters of a leaf's path choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeafConfig {
     /// Seed of the hash, as in the topology file.
     pub seed: u32,
-    /// Whether a flow and its acknowledgements take the same way.
+    /// True if a flow and its acknowledgements take the same spine.
     pub symmetric: bool,
-    /// How many spines there are.
+    /// Number of spines.
     pub spines: u32,
     /// Mark of the first spine.
     pub mark_base: u32,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use nix::sched::{CloneFlags, setns};
 use ratewright_cli::tool;
 
-/// Where iproute2 keeps named namespaces.
+/// Directory in which iproute2 keeps named namespaces.
 pub const NETNS_DIR: &str = "/run/netns";
 
 /// A named network namespace, kept open.

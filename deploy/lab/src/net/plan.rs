@@ -1,4 +1,4 @@
-//! What the lab builds: nodes, links, addresses and routes. No I/O.
+//! Plan of the lab's network: nodes, links, addresses and routes. No I/O.
 //!
 //! Switches are routers: every host has a link of its own, one IPv4 and one IPv6 address, and an
 //! on-link gateway. A single switch stands for the big-switch topology of
@@ -16,12 +16,12 @@ const ALLOCATOR: Subnet = Subnet::Edge { rack: 0, index: 1 };
 /// Marks that the leaf's classifier sets: this plus the spine's index.
 pub const SPINE_MARK_BASE: u32 = 0x100;
 
-/// What a namespace stands for.
+/// Role of the node that a namespace stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A server with applications and a daemon.
     Host,
-    /// Where the allocator runs.
+    /// The machine of the allocator.
     Allocator,
     /// A switch with the given rack number if it is a leaf.
     Switch(Option<usize>),
@@ -32,7 +32,7 @@ pub enum Role {
 pub struct Node {
     /// Short name, such as `h1`, `leaf2` or `switch`.
     pub name: String,
-    /// What it stands for.
+    /// Role of the node.
     pub role: Role,
 }
 
@@ -127,14 +127,14 @@ pub struct Capacities {
     pub fabric_bps: u64,
     /// Drop-tail buffer of a switch port.
     pub buffer_bytes: u64,
-    /// Whether host uplinks are shaped at the host's own egress. Not so when a back end owns the
+    /// True if host uplinks are shaped at the host's own egress. False when a back end owns the
     /// device's root queueing discipline (`tc_htb`): then only the switches' ports bound the rates.
     pub shape_hosts: bool,
-    /// Whether links are shaped at all; if not, they are as fast as the machine moves packets.
+    /// True if links are shaped; otherwise they are as fast as the machine moves packets.
     pub shape_links: bool,
     /// Bytes that leave a shaped port at once after a pause, if not the default.
     pub burst_bytes: Option<u64>,
-    /// Whether devices take segments larger than a packet, as a NIC with segmentation offload does.
+    /// True if devices take segments larger than a packet, as a NIC with segmentation offload does.
     pub offload: bool,
     /// DSCP of what passes the backlog of every shaped link; 0: nothing does.
     pub control_dscp: u8,
@@ -150,13 +150,13 @@ pub struct NetworkPlan {
     pub nodes: Vec<Node>,
     /// Links: one per host in order, the allocator's, then leaf–spine links (leaf-major).
     pub links: Vec<PlannedLink>,
-    /// How many hosts there are.
+    /// Number of hosts.
     pub hosts: usize,
     /// Racks; 1 for a single switch.
     pub racks: usize,
     /// Spines; 0 for a single switch.
     pub spines: usize,
-    /// What it was built from.
+    /// Capacities that the plan was made for.
     pub capacities: Capacities,
 }
 
@@ -338,7 +338,7 @@ pub struct Route {
     pub dest: Option<Subnet>,
     /// Subnet of the gateway.
     pub via: Subnet,
-    /// Which end of it.
+    /// End of the gateway's subnet: [`UPPER`] or [`LOWER`].
     pub end: u8,
     /// Index of the spine whose table holds the route; `None` is the main table.
     pub table: Option<usize>,

@@ -18,7 +18,7 @@ pub const CONTROL_CLASS: u32 = 0x10;
 /// The handle's minor number of the class for data.
 pub const DATA_CLASS: u32 = 0x20;
 
-/// What a shaped port does.
+/// Parameters of a shaped port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shaping {
     /// The link's capacity, Ethernet frames included, in bit/s.

@@ -98,7 +98,7 @@ fn title(options: &LabOptions) -> String {
     format!("{}: {what}", options.scenario.name())
 }
 
-/// What is drawn of a recording; times in seconds since the first flow's start.
+/// Curves drawn of a recording; times are in seconds since the first flow's start.
 struct Series {
     span_s: f64,
     rates: IndexMap<String, Vec<(f64, f64)>>,

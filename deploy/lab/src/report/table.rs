@@ -8,7 +8,7 @@ use crate::scenario::figures::LinkRow;
 use crate::scenario::figures::{Figures, WeightRate};
 use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 
-/// How one figure is printed.
+/// Function that prints one figure.
 type Show = fn(&Figures) -> Option<String>;
 
 const ROWS: &[(&str, Show)] = &[

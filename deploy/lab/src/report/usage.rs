@@ -1,5 +1,5 @@
-//! Who gets capacity: the reader's rate around each kind of stall, and the rates of the reader and the
-//! bulk flow, with and without.
+//! Picture of the use scenario: the reader's rate around each kind of stall, and the rates of the
+//! reader and the bulk flow, with and without.
 
 use std::path::Path;
 

@@ -29,7 +29,7 @@ const LEAD_NS: u64 = 100 * NS_PER_MS;
 const REST_NS: u64 = 200 * NS_PER_MS;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A site and the completion times seen there.
+/// A testbed and the completion times seen there.
 struct CoflowSide {
     testbed: Testbed,
     control: Option<Control>,

@@ -25,7 +25,7 @@ use crate::traffic::protocol::Behaviour;
 
 const DEFAULT_HOSTS: usize = 9;
 const SETTLE: Duration = Duration::from_millis(2_000);
-/// How long the killed process stays away, beyond the lease.
+/// Time for which the killed process stays away, beyond the lease.
 const AWAY: Duration = Duration::from_millis(1_700);
 const STAGGER_NS: u64 = 20 * NS_PER_MS;
 const LEAD_NS: u64 = 200 * NS_PER_MS;
@@ -40,7 +40,7 @@ const POLL_NS: u64 = 2 * NS_PER_MS;
 const REPORT_LAG_NS: u64 = 80 * NS_PER_MS;
 /// Samples in a row, 10 ms apart, with every rate in force, until pacing counts as there.
 const PACED_SAMPLES: usize = 5;
-/// How long rates may take to be in force before a kill.
+/// Time-out for rates to be in force before a kill.
 const PACED_PATIENCE: Duration = Duration::from_secs(5);
 /// A socket counts as released when so many of so many samples, 2 ms apart, are away from the former rate.
 const DEPARTURE_AWAY: usize = 8;
@@ -268,7 +268,7 @@ impl Pacing {
         })
     }
 
-    /// Whether a host has sent since the last sample, all of it by its rate.
+    /// Returns true if a host has sent since the last sample, all of it by its rate.
     fn in_force(&mut self, index: usize) -> Result<bool> {
         let flows = self.kernels[index].connections(FIRST_PORT..=FIRST_PORT + PORTS - 1)?;
         let sent = flows.iter().fold(0, |sum: u32, flow| {
@@ -299,8 +299,8 @@ impl Pacing {
     }
 }
 
-/// When a host's sockets left their rate for good: a single sample beside it is no departure, and on
-/// its way Cubic may come by the former rate again.
+/// Time at which a host's sockets left their rate for good. A single sample beside the rate is no
+/// departure, and Cubic may pass the former rate again on its way.
 #[derive(Debug, Clone, Default)]
 struct Departure {
     /// Times of the newest samples; `None` for those at the former rate.

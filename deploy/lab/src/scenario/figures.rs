@@ -12,7 +12,7 @@ pub struct Figures {
     pub jain_settled_min: Option<f64>,
     /// Their median.
     pub jain_settled_median: Option<f64>,
-    /// How many windows that were.
+    /// Number of those windows.
     pub jain_settled_windows: Option<usize>,
     /// Share of the bottleneck that was used while any flow was active.
     pub utilization_active: Option<f64>,
@@ -45,7 +45,7 @@ pub struct Figures {
     /// Times until what a receiver no longer used was with others (use).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redistributed_ms: Option<Redistributed>,
-    /// What sources that come and go got while they had something to send (use).
+    /// Shares of on-off sources while they had something to send (use).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_off: Option<Vec<OnOff>>,
     /// From a rise of demand until the rate is within 5 % of fair (use).
@@ -57,7 +57,7 @@ pub struct Figures {
     /// Rates and processor time of links without a shaper (links).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<Vec<LinkRow>>,
-    /// What became of the connections of the safety scenario.
+    /// Results of the connections of the safety scenario.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub safety: Option<Vec<SafetyRow>>,
 }
@@ -69,7 +69,7 @@ pub struct FirstPaced {
     pub p50: f64,
     /// 99th percentile in microseconds.
     pub p99: f64,
-    /// How many flowlets.
+    /// Number of flowlets.
     pub count: usize,
 }
 
@@ -94,11 +94,11 @@ pub struct Completion {
     pub p90: f64,
     /// 95th percentile in seconds.
     pub p95: f64,
-    /// How many runs.
+    /// Number of runs.
     pub runs: usize,
     /// Every run, in order.
     pub samples: Vec<f64>,
-    /// The same for the single transfers of all runs.
+    /// Completion times of the single transfers of all runs.
     pub transfers: TimeQuantiles,
 }
 
@@ -117,7 +117,7 @@ pub struct TimeQuantiles {
     pub p99: f64,
     /// Largest.
     pub max: f64,
-    /// How many.
+    /// Number of samples.
     pub count: usize,
 }
 
@@ -141,7 +141,7 @@ impl TimeQuantiles {
 /// One failure of the failover scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outage {
-    /// What was killed.
+    /// Name of the killed process.
     pub killed: String,
     /// Least link use over 100 ms from the kill to the restart.
     pub utilization_min: f64,
@@ -165,7 +165,7 @@ pub struct WeightRate {
 /// One speed and number of flows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkRow {
-    /// What the topology says; without Ratewright, plain TCP in the same turns.
+    /// Speed in the topology file; without Ratewright, plain TCP runs in the same turns.
     pub link_mbps: u32,
     /// Flows at a time.
     pub flows: usize,
@@ -175,7 +175,7 @@ pub struct LinkRow {
     pub of_rate: Option<f64>,
     /// Processor time of the whole machine per bit of payload, median of the runs, in picoseconds.
     pub processor_ps_per_bit: f64,
-    /// How many runs.
+    /// Number of runs.
     pub runs: usize,
 }
 
@@ -188,7 +188,7 @@ pub struct SafetyRow {
     pub fate: &'static str,
     /// 4 or 6.
     pub family: u8,
-    /// How many runs.
+    /// Number of runs.
     pub runs: usize,
     /// Connections in all.
     pub connections: usize,
@@ -214,9 +214,9 @@ pub struct Redistributed {
     pub p50: Option<f64>,
     /// Largest; null likewise.
     pub max: Option<f64>,
-    /// How many times it was tried.
+    /// Number of trials.
     pub count: usize,
-    /// How many times it took longer than was waited for.
+    /// Number of trials that took longer than the wait.
     pub never: usize,
     /// Every time for a receiver that is stopped; null where it took longer.
     pub stopped: Vec<Option<f64>>,
@@ -226,12 +226,12 @@ pub struct Redistributed {
     pub slow: Vec<Option<f64>>,
 }
 
-/// What a source that comes and goes got.
+/// Share of an on-off source.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct OnOff {
-    /// How long it sends.
+    /// Length of a burst, in milliseconds.
     pub on_ms: u64,
-    /// How long it rests.
+    /// Length of a rest, in milliseconds.
     pub off_ms: u64,
     /// Its rate while it had something to send, over its fair share (what the link leaves of it included).
     pub share: f64,
@@ -244,7 +244,7 @@ pub struct Rise {
     pub p50: f64,
     /// 99th percentile; that of a rate that was never fair is how long it was waited for.
     pub p99: f64,
-    /// How many rises.
+    /// Number of rises.
     pub count: usize,
 }
 

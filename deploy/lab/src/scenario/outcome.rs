@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use crate::measure::recording::Recording;
 
-/// What one phase left.
+/// Results of one phase.
 #[derive(Debug, Clone)]
 pub struct ScenarioPhase {
     /// The scenario's figures.
@@ -14,7 +14,7 @@ pub struct ScenarioPhase {
     pub first_paced_us: Vec<f64>,
 }
 
-/// What a run left.
+/// Results of a run.
 #[derive(Debug, Clone)]
 pub struct RunOutcome {
     /// The back end that the daemons used.

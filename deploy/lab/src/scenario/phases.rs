@@ -53,7 +53,7 @@ pub(super) fn many_to_one(lab: &Lab, name: &'static str, hosts: usize) -> Result
 }
 
 /// Runs the phases that the command line asks for, the baseline first. `work` is given the phase's
-/// site and, in the phase with Ratewright, its control plane.
+/// testbed and, in the phase with Ratewright, its control plane.
 pub(super) fn phases(
     lab: &Lab,
     build: impl Fn(&'static str) -> Result<Testbed>,

@@ -28,7 +28,7 @@ use crate::traffic::protocol::{Behaviour, HEADER_BYTES, Writing};
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 const HOSTS: usize = 2;
-/// How long connections last.
+/// Length of the connections.
 const SPAN: Duration = Duration::from_secs(60);
 /// Connections have what max-min fairness gives them in this share of it.
 const FILL: f64 = 0.9;
@@ -40,7 +40,7 @@ const REST_NS: u64 = 300 * NS_PER_MS;
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 /// Limits of the connections that have one.
 const LIMIT_BPS: (f64, f64) = (0.2e6, 2e6);
-/// How often an application that writes little at a time does.
+/// Interval between the writes of an application that writes little at a time.
 const WRITE_EVERY_NS: u64 = 20 * NS_PER_MS;
 /// TCP payload in an Ethernet frame: 1428 of 1514 bytes over IPv6, with timestamps.
 const PAYLOAD_SHARE: f64 = 1428.0 / 1514.0;
@@ -285,7 +285,7 @@ fn run_once(
 /// A connection to be.
 struct Planned {
     label: &'static str,
-    /// What max-min fairness gives it.
+    /// Max-min fair rate of the connection.
     share_bps: f64,
     behaviour: Behaviour,
 }

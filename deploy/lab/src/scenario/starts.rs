@@ -145,7 +145,7 @@ fn rounds(lab: &Lab, testbed: &mut Testbed, control: &mut Control) -> Result<Fig
     })
 }
 
-/// What a daemon says of the time from the kernel's seeing a flowlet begin to its first rate.
+/// Reads a daemon's report of the time from the kernel's seeing a flowlet begin to its first rate.
 fn first_rate(status: &serde_json::Value) -> Option<FirstPaced> {
     let summary = find(status, "first_rate_us")?;
     let number = |key: &str| summary.get(key)?.as_f64();

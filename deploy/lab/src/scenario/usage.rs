@@ -1,4 +1,4 @@
-//! Who gets capacity: those that use it. Each case runs by turns with and without Ratewright.
+//! Capacity goes to the flows that use it. Each case runs by turns with and without Ratewright.
 //!
 //! | case | what |
 //! |---|---|
@@ -50,7 +50,7 @@ const SMALL_WRITE: Writing = Writing::Every {
 };
 /// Flows to the receiver that stops using its share.
 const STALLED: usize = 4;
-/// How fast a slow reader reads each of them.
+/// Rate at which a slow reader reads each of them.
 const SLOW_READ_BPS: u64 = 1_000_000;
 /// (on, off) in milliseconds.
 const ON_OFF_MS: [(u64, u64); 2] = [(10, 10), (1, 3)];
@@ -61,7 +61,7 @@ const LEAD_NS: u64 = 100 * NS_PER_MS;
 const REST_NS: u64 = 300 * NS_PER_MS;
 const SETTLING: Duration = Duration::from_millis(1_500);
 const MEASURED: Duration = Duration::from_secs(3);
-/// How long redistribution is waited for.
+/// Time-out of a redistribution.
 const STALL: Duration = Duration::from_secs(3);
 const RISES: Duration = Duration::from_secs(12);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ const REPORT_LAG_NS: u64 = 120 * NS_PER_MS;
 /// A rate counts as reached when so many bins in a row, taken together, have this share of it.
 const REACHED: f64 = 0.95;
 const REACHED_BINS: u64 = 5;
-/// What the allocator leaves of a link (its notification threshold).
+/// Share of a link that the allocator hands out (the rest is its notification threshold).
 const DERATING: f64 = 0.99;
 
 /// The three ways not to use one's share.
@@ -207,7 +207,7 @@ impl UsageSide {
         self.flow(to, v6, behaviour, FlowEnd::Bytes(1 << 50))
     }
 
-    /// What the uplink carries of payload, in bit/s.
+    /// Returns the uplink's capacity for payload, in bit/s.
     fn payload_bps(&self, v6: bool) -> f64 {
         let payload = if v6 { 1428.0 } else { 1448.0 };
         self.testbed.network.plan.capacities.host_bps as f64 * payload / 1514.0

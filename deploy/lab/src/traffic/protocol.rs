@@ -1,4 +1,4 @@
-//! What the lab and its traffic programs say to each other, one JSON object a line.
+//! Messages between the lab and its traffic programs, one JSON object a line.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -19,17 +19,17 @@ pub enum SenderCommand {
     Start(FlowPlan),
     /// Ends a long flow now, once its receiver has what was written.
     Stop {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
     },
     /// Resets a flow's connection now, whatever was written.
     Abort {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
     },
 }
 
-/// How a flow's application writes.
+/// Pattern of a flow's writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Writing {
@@ -49,18 +49,18 @@ pub enum Writing {
         bytes: u32,
         /// Time between two beginnings.
         every_ns: u64,
-        /// How long so.
+        /// Length of the part with regular writes.
         slow_ns: u64,
-        /// How long as much as the socket takes.
+        /// Length of the part with as many writes as the socket takes.
         fast_ns: u64,
     },
 }
 
-/// What makes a flow's two ends special.
+/// Special behaviour of a flow's two ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Behaviour {
-    /// How the application writes.
+    /// Pattern of the application's writes.
     pub writing: Writing,
     /// The application's own limit (SO_MAX_PACING_RATE), if it sets one.
     pub max_rate_bps: Option<u64>,
@@ -76,17 +76,17 @@ pub struct Behaviour {
 pub struct FlowPlan {
     /// Number of the flow, unique in the lab.
     pub flow: u32,
-    /// Where to connect.
+    /// Address of the sink.
     pub to: SocketAddr,
-    /// When to begin to send.
+    /// Time of the first write, in nanoseconds of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// When to connect, if before that.
+    /// Time of the connect, if it is before that.
     pub connect_ns: Option<u64>,
     /// Ends after so many bytes, if set.
     pub bytes: Option<u64>,
     /// Ends at this time, if set.
     pub stop_ns: Option<u64>,
-    /// What is special about it.
+    /// Special behaviour of its two ends.
     #[serde(default)]
     pub behaviour: Behaviour,
 }
@@ -140,50 +140,50 @@ pub enum Report {
     Listening,
     /// The sender begins to connect.
     Started {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
-        /// When.
+        /// Time in nanoseconds of CLOCK_MONOTONIC.
         at_ns: u64,
     },
     /// The sender saw the receiver's end of stream: the flow is complete.
     Finished {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
-        /// When.
+        /// Time in nanoseconds of CLOCK_MONOTONIC.
         at_ns: u64,
         /// Payload bytes written.
         bytes: u64,
     },
     /// A connection broke or could not be made.
     Failed {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
-        /// When.
+        /// Time in nanoseconds of CLOCK_MONOTONIC.
         at_ns: u64,
         /// The system's reason.
         error: String,
     },
     /// The sink accepted a flow's connection.
     Accepted {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
-        /// When.
+        /// Time in nanoseconds of CLOCK_MONOTONIC.
         at_ns: u64,
     },
     /// The sink read the sender's end of stream.
     Received {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
-        /// When.
+        /// Time in nanoseconds of CLOCK_MONOTONIC.
         at_ns: u64,
         /// Payload bytes read.
         bytes: u64,
     },
     /// The sink lost a flow's connection.
     Lost {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
-        /// When.
+        /// Time in nanoseconds of CLOCK_MONOTONIC.
         at_ns: u64,
         /// The system's reason.
         error: String,
@@ -193,14 +193,14 @@ pub enum Report {
     /// Of a traced flow: when the application began to write at regular times, or as much as it could,
     /// and how many bytes it had written before.
     Marks {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
         /// (time in ns, bytes before).
         marks: Vec<(u64, u64)>,
     },
     /// Of a traced flow: when the receiver read, and how many bytes it had then.
     Arrivals {
-        /// Which flow.
+        /// Number of the flow.
         flow: u32,
         /// (time in ns, bytes until then).
         arrivals: Vec<(u64, u64)>,

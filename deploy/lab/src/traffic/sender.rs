@@ -28,7 +28,7 @@ const CATCH_UP_NS: u64 = 20_000_000;
 /// Times of writes are reported in batches.
 const MARKS_PER_REPORT: usize = 256;
 
-/// What a flow was told.
+/// Commands that a flow has received.
 #[derive(Debug, Default)]
 struct Orders {
     stop: AtomicBool,

@@ -14,12 +14,13 @@ use super::protocol::{BIN_NS, HEADER_BYTES, Header, Report, say};
 
 const READ_BYTES: usize = 256 * 1024;
 const STACK_BYTES: usize = 128 * 1024;
-/// How often counts are reported: often enough for a live view, seldom enough to cost nothing.
+/// Interval between two reports of counts: short enough for a live view, long enough to cost
+/// nothing.
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 const BACKLOG: i32 = 4096;
-/// How often a slow reader reads.
+/// Reads of a slow reader per second.
 const SLOW_READS_PER_S: u64 = 200;
-/// How often a receiver that never reads looks whether its connection is gone.
+/// Interval at which a receiver that never reads checks that its connection is still there.
 const RESET_POLL: Duration = Duration::from_millis(100);
 const ARRIVALS_PER_REPORT: usize = 512;
 

@@ -10,7 +10,7 @@ use crate::measure::stats::jain;
 use crate::options::LabOptions;
 use crate::traffic::protocol::BIN_NS;
 
-/// What the scenario tells the view.
+/// State of a run that the scenario shares with the view.
 #[derive(Debug)]
 pub struct Live {
     /// `ratewright-lab fairness`, link speed and so on.
@@ -18,7 +18,7 @@ pub struct Live {
     stage: Mutex<Stage>,
 }
 
-/// Where the scenario is.
+/// Stage of the scenario.
 #[derive(Debug, Clone, Default)]
 pub struct Stage {
     /// Phase's name.
@@ -58,7 +58,7 @@ impl Live {
         stage.recording = Some(recording.clone());
     }
 
-    /// Where the scenario is.
+    /// Stage of the scenario.
     pub fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }

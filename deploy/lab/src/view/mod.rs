@@ -1,5 +1,5 @@
-//! What the user sees while a scenario runs: lines ([`plain`]) or a live picture ([`tui`]) of the run's
-//! state ([`live`]). Either asks the lab to end once nobody can see it any more.
+//! Display of a running scenario: lines ([`plain`]) or a live picture ([`tui`]) of the run's state
+//! ([`live`]). Either asks the lab to end once nobody can see it any more.
 
 pub mod live;
 pub mod plain;
@@ -28,7 +28,8 @@ impl std::fmt::Display for NobodyListens {
 
 impl std::error::Error for NobodyListens {}
 
-/// How long the view's thread may take to end. One that reads from a terminal which is gone may not.
+/// Time-out for the view's thread to end. A thread that reads from a terminal which is gone may not
+/// end.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The view's thread.

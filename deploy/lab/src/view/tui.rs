@@ -106,8 +106,8 @@ fn wants_to_leave() -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether something was typed within a frame's time. The terminal is asked here and not by `event`,
-/// which reads from one that was closed for ever.
+/// Returns true if something was typed within a frame's time. It polls the terminal itself, because
+/// `event` reads from a closed one for ever.
 fn has_input() -> io::Result<bool> {
     let stdin = io::stdin();
     let mut terminal = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];

@@ -1,4 +1,4 @@
-//! What the lab's tests share: one at a time, a place for results, reading them.
+//! Helpers of the lab's tests: one test at a time, a place for results, reading them.
 
 #![allow(dead_code, clippy::unwrap_used)] // each test crate uses a part of this
 
