@@ -148,9 +148,7 @@ impl CoLocatedEngine {
         self.must_iterate = true;
         if self.rates_open && starts {
             let first_rates = &mut self.first_rates;
-            engine
-                .driver
-                .first_rates(|update| first_rates.push(update));
+            engine.driver.first_rates(|update| first_rates.push(update));
         }
     }
 
