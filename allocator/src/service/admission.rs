@@ -263,6 +263,7 @@ impl Admission {
             .flatten();
         self.last += 1;
         let ticket = Ticket(self.last);
+        // Bounded, since the peer states it and no one can verify it.
         let patience_ns = attempt
             .patience_ns
             .unwrap_or(self.config.patience_ns)
@@ -400,6 +401,7 @@ impl Admission {
         self.forget(ticket);
         let turn_ns = self.turn_ns();
         let longest_ns = self.config.deadline_ns.max(TURNS_PER_DEADLINE * turn_ns);
+        // At least one turn: a host whose turn comes late can still finish its handshake.
         let deadline_ns = waiting.abandoned_ns.clamp(
             now_ns.saturating_add(turn_ns),
             now_ns.saturating_add(longest_ns),
@@ -509,6 +511,7 @@ impl Admission {
             && self.rejected.insert(waiting.id)
         {
             self.rejected_order.push_back(waiting.id);
+            // Bounded like the queue, or a flood of attempts would make it grow.
             if self.rejected_order.len() > self.config.max_waiting
                 && let Some(oldest) = self.rejected_order.pop_front()
             {

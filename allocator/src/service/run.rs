@@ -161,6 +161,7 @@ impl LoadedConfig {
 pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
     let loaded = LoadedConfig::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
+    // A thread of its own writes the log: without this its last lines would be lost at the end.
     let _last_words = FlushAtEnd;
     for warning in loaded.config.warnings() {
         tracing::warn!("{warning}");
@@ -242,6 +243,8 @@ impl RunningService {
                 again = false;
                 systemd::reloading();
                 let path = self.path.clone();
+                // Reading and checking a large topology would keep the service thread from its
+                // hosts.
                 loading = Some(tokio::task::spawn_blocking(move || {
                     LoadedConfig::load(&path)
                 }));

@@ -251,6 +251,8 @@ impl Hub {
             return self.refuse(now_ns, id, RefusalCode::ProtocolError, reason, true);
         }
         session.release = if released {
+            // The host may still act on rates of a former session, so it counts until it
+            // acknowledges.
             self.unanswered.push_back((now_ns, id));
             Release::Waiting { since_ns: now_ns }
         } else {

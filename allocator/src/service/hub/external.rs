@@ -120,10 +120,10 @@ impl ExternalLoads {
 }
 
 impl Hub {
-    /// Takes a report about a link's external traffic, in place of the one before.
+    /// Takes a report about a link's external traffic, which replaces the former one.
     ///
-    /// # Errors
-    /// The report names a link that does not exist or has an invalid value. Nothing has changed.
+    /// # Errors The report names a link that does not exist or has an invalid value. Nothing has
+    /// changed.
     pub fn set_external_load(
         &mut self,
         now_ns: u64,

@@ -104,7 +104,7 @@ impl Hub {
         if let Some(old) = session.flows.get(record.flow().slot()).copied()
             && old.id() != record.flow()
         {
-            // The slot's next flowlet: the end of the one before was lost or overtaken.
+            // The slot's next flowlet: the end of the former one was lost or overtaken.
             self.end(id, old.id());
         }
         let budgeted = self.starts.has_credit(now_ns);

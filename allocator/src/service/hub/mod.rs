@@ -259,6 +259,7 @@ impl Hub {
             return Err(SessionsFull { connections });
         }
         let id = self.free_session_id();
+        // One certificate must not take all places of connections without a Hello.
         if let Some(oldest) = self.pre_hello.add(certificate.fingerprint, id) {
             self.drop_session(now_ns, oldest, "crowded_out");
         }

@@ -68,7 +68,7 @@ pub(super) enum Placement {
     Unmanaged(UnmanagedReason),
 }
 
-/// Reason for which a flow is unmanaged. The hub counts it and tells the host that there is no
+/// Reason for which a flow is unmanaged. The hub counts it and reports to the host that there is no
 /// rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmanagedReason {
@@ -141,7 +141,8 @@ impl Tallies {
 
     /// Removes all flows of a session. True if the engine allocated to any of them.
     pub(super) fn forget(&mut self, session: &mut Session) -> bool {
-        // Whole sessions leave at once: the engine drops them with one event, without a walk here.
+        // Whole sessions leave at once: the engine drops them with one event, so no loop over flows
+        // is needed.
         let allocated = std::mem::take(&mut session.allocated);
         self.known -= session.flows.len() as u64;
         self.allocated -= allocated;

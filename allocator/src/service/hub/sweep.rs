@@ -6,8 +6,8 @@
 //! start and end more than all sweeps together. So a sweep visits every flow, a bounded number in
 //! one go ([`Hub::sweep`]). In between the service takes datagrams, renews leases and sends rates.
 //!
-//! If the network changes during a sweep, the sweep runs to its end and then once more over what it
-//! had already passed. Changes that keep coming therefore leave no flow unvisited.
+//! If the network changes during a sweep, the sweep runs to its end and then once more over the
+//! flows that it had already passed. Changes that keep coming therefore leave no flow unvisited.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -98,7 +98,7 @@ impl Hub {
                 self.sweep.sessions.pop_front();
                 self.sweep.next_slot = 0;
                 // `sweep_for_new_engine` counts the sessions of its time, and later ones are queued
-                // behind them, so the first so many to finish are exactly those.
+                // behind them, so they are exactly the first ones to finish.
                 self.sweep.sessions_to_place = self.sweep.sessions_to_place.saturating_sub(1);
             }
         }

@@ -110,6 +110,8 @@ impl CoLocatedEngine {
     /// Takes the engine's events, and a new engine if there is one, at the end of an exchange.
     pub(super) fn take_events(&mut self, core: &mut ServiceCore) {
         if let Some(engine) = core.take_engine_work(&mut self.events) {
+            // The thread that drives the engine is its first worker, for which the core is
+            // configured.
             if let Some(core) = engine.pin_core
                 && let Err(error) = pin_current_thread(core)
             {
@@ -181,12 +183,15 @@ impl CoLocatedEngine {
                 now_ns + engine.interval_ns.unwrap_or(0)
             };
         }
+        // Rates that the engine had to keep are offered again once the sessions have taken all
+        // others.
         if iterates || left || (self.rates_open && driver.has_backlog() && self.rates.is_empty()) {
             // A batch, if the engine had to keep rates: each attempt to hand them over has a fixed
             // cost.
             let open = self.rates_open && (self.rates.len() <= FEW_RATES || !driver.has_backlog());
             let rates = &mut self.rates;
             driver.drain_into(|update| {
+                // False leaves the rate with the engine, which keeps the newest one of each flow.
                 let room = open && rates.len() < MAX_RATES;
                 if room {
                     rates.push_back(update);

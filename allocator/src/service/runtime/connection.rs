@@ -63,6 +63,8 @@ pub(super) async fn serve(shared: SharedCore, incoming: Incoming, turn: Handshak
     if tls::protocol(&connection).as_deref() == Some(ratewright_proto::relay::ALPN) {
         // Hosts present their certificates within the relay's connection.
         drop(turn);
+        // Many hosts' streams share the connection; the window of each stream bounds what it may
+        // send.
         connection.set_receive_window(VarInt::MAX);
         return relayed::serve(shared, connection, certificate).await;
     }
@@ -96,6 +98,8 @@ impl Datagrams {
             tokio::select! {
                 biased;
                 next = connection.read_datagram() => self.0.push(next?),
+                // Ready at once: a batch has only datagrams that have arrived, and never waits to
+                // fill.
                 () = std::future::ready(()) => break,
             }
         }

@@ -52,6 +52,8 @@ pub fn configured_engine() -> EngineFactory {
 fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
     let allocation = &config.allocation;
     let default = || match allocation.blocks {
+        // Blocks squared is the number of FlowBlocks (flowtune §4): further workers would have
+        // none.
         Some(blocks) => default_workers(topology.hosts().len()).min((blocks as usize).pow(2)),
         None => default_workers(topology.hosts().len()),
     };

@@ -95,6 +95,7 @@ impl ThreadWaker {
             let pause = pause_ns.map(|ns| TimeSpec::nanoseconds(ns.min(LONGEST_SLEEP_NS) as i64));
             // An interrupted wait counts as a wake-up.
             let _ = ppoll(&mut descriptors, pause, None);
+            // Resets the event, or the next sleep would end at once.
             let _ = self.event.read();
         }
         self.sleeps.store(false, Ordering::SeqCst);

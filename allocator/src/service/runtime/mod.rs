@@ -239,6 +239,8 @@ impl AllocatorService {
     pub async fn serve(&mut self) -> ServiceError {
         loop {
             tokio::select! {
+                // In this order: a flood of connections must delay neither operators nor the end of
+                // the service.
                 biased;
                 Some(request) = self.requests.recv() => self.execute(request),
                 Some(ended) = self.tasks.join_next() => match ended {
@@ -302,9 +304,9 @@ impl AllocatorService {
                 core.change_topology(now_ns, &change, reply);
             }
             // Feeds report many times a second: `/status` shows it, and the log does not.
-            AdminRequest::SetExternalLoad(told, reply) => {
-                let result = core.hub.set_external_load(now_ns, &told);
-                tracing::debug!(?told, ?result, "external load");
+            AdminRequest::SetExternalLoad(load, reply) => {
+                let result = core.hub.set_external_load(now_ns, &load);
+                tracing::debug!(told = ?load, ?result, "external load");
                 drop(reply.send(result));
             }
         });
@@ -400,12 +402,13 @@ impl AllocatorService {
         self.endpoint.close(VarInt::from_u32(0), b"draining");
         let _ = tokio::time::timeout(DRAIN_TIME, self.endpoint.wait_idle()).await;
         self.tasks.abort_all();
+        // Joins the workers. The one that drives the engine drops it on its own thread.
         drop(self.udp_workers);
         self.shared.lock().engine.stop();
     }
 }
 
-/// Makes the core, and as many UDP workers as the configuration asks for.
+/// Makes the core and the configured number of UDP workers.
 fn start_udp_workers(
     config: &Config,
     hub: Hub,

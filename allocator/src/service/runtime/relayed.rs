@@ -330,7 +330,7 @@ async fn serve_host(
         let certificate = verifier
             .and_then(|verifier| verified(&*verifier, &attach))
             .ok_or("bad_certificate")?;
-        // A relay would need as many streams as there are numbers to get beyond them.
+        // Only a relay that had opened 2^32 streams would get here.
         let channel = u32::try_from(receive.id().index()).map_err(|_| "too_many_streams")?;
         let (id, outbox_ready) = shared
             .run(|core, now_ns| core.attach(now_ns, relay_id, channel, attach.address, certificate))

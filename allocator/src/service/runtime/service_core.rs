@@ -191,6 +191,7 @@ impl ServiceCore {
                 secret,
                 address: connection.remote_address().ip().to_canonical(),
             });
+            // Woken now, so that it has the keys before the host's first sealed datagram.
             queue.waker.wake();
         }
         Some((id, outbox_ready))
@@ -359,6 +360,7 @@ impl ServiceCore {
             transport.outbox_bytes += frame.len();
             transport.outbox.push_back(frame);
         }
+        // Memory per session is bounded: a peer that does not read loses its session.
         if transport.outbox_bytes > MAX_OUTBOX_BYTES {
             self.hub.drop_session(now_ns, id, "does_not_read");
         }
@@ -432,6 +434,7 @@ impl ServiceCore {
     pub(super) fn on_timers(&mut self, now_ns: u64) {
         while let Some((at_ns, id)) = self.timers.pop_due(now_ns) {
             if id == OWN_TIMER {
+                // The flush after this call offers the events again.
                 self.ring_timer_ns = None;
                 self.hub.expire_external_loads(now_ns);
                 continue;
@@ -540,6 +543,7 @@ impl ServiceCore {
     /// True while rates may go to sessions: after the start grace, and while the engine has all
     /// flows.
     pub(super) fn rates_open(&self) -> bool {
+        // An engine without all flows gives those that it has too much.
         self.rates_open && !self.hub.is_restarting()
     }
 

@@ -87,7 +87,7 @@ pub fn bind(
     dscp: Dscp,
 ) -> std::io::Result<quinn::Endpoint> {
     let socket = UdpSocket::bind(listen)?;
-    // After a restart all hosts connect at once, and each is told the whole topology.
+    // After a restart all hosts connect at once, and each gets the whole topology.
     widen_buffers(&socket);
     let server = Some(server_config(tls));
     quic::endpoint(socket, EndpointConfig::default(), server, dscp)

@@ -2,8 +2,8 @@
 //!
 //! Session `id` belongs to worker `id % workers`. That worker alone holds its keys, receives on the
 //! UDP port that the session's Welcome names, opens and seals. The state machine is the one that
-//! QUIC datagrams go through. The thread holds the core's lock only while it hands in what it has
-//! opened and takes out what it will seal, never during a system call or a cipher.
+//! serves QUIC datagrams. The thread holds the core's lock only while it hands in opened datagrams
+//! and takes those to seal, never during a system call or a cipher.
 //!
 //! A worker builds datagrams only when it can send them. If the port is full, sessions wait in
 //! their queues, and newer rates replace older ones in the flow tables. No worker waits for the
@@ -343,6 +343,8 @@ impl<P: PacketPort> WorkerLoop<P> {
     /// Runs one longer task, in turn: sends rates, or lets the engine iterate. True if there was
     /// one.
     fn run_one_task(&mut self, now_ns: u64) -> bool {
+        // As of the last empty read: a datagram that still waits in the port may renew what would
+        // expire.
         let timers_ns = served_until(self.read_ns, now_ns);
         let has_background = self.more
             || self.sweep_due

@@ -11,7 +11,7 @@ use crate::service::hub::HubSettings;
 const GBIT: u64 = 1_000_000_000;
 
 impl HubWorld {
-    /// An active flow's host says what it can use; `None`: whatever it gets.
+    /// Changes the demand of an active flow; `None` removes its limit.
     fn demand(&mut self, host: &str, flow: FlowId, destination: &str, bps: Option<u64>) {
         let to = self.hub.topology().host_by_name(destination);
         let to = to.expect("it is in the topology").0;

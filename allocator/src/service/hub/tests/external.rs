@@ -40,7 +40,7 @@ impl HubWorld {
         all
     }
 
-    /// The rate is within a threshold of so many Gbit/s.
+    /// Asserts that the rate is within a threshold of this number of Gbit/s.
     fn assert_gbps(&self, host: &str, flow: ratewright_proto::FlowId, gbps: f64) {
         let rate = self.rate(host, flow).expect("rated") as f64 / 1e9;
         assert!((rate / gbps - 1.0).abs() < 0.011, "{rate} and not {gbps}");
@@ -59,7 +59,7 @@ fn what_gives_no_way_is_taken_off_the_link() {
     };
     assert_eq!(world.tell(&four), 6e9);
     world.assert_gbps("h1", flow, 6.0 * DERATED);
-    // Another word replaces this one; the way back has not changed.
+    // Another report replaces this one; the way back has not changed.
     let one = ExternalLoad {
         load_bps: 1_000_000_000,
         ..load("leaf4", "h16")
@@ -187,7 +187,7 @@ fn external_traffic_outlives_failures_and_another_topology() {
     assert!(world.hosts["h1"].established, "its host kept its id");
     world.assert_gbps("h1", flow, 6.0 * DERATED / 2.0);
     assert_eq!(world.external()[0].name, "leaf4->h16");
-    // A topology without the link: what was told of it is forgotten.
+    // A topology without the link: the report about it is dropped.
     let smaller = TwoTierClos {
         racks: 2,
         ..TwoTierClos::default()

@@ -1,4 +1,4 @@
-//! Flowlets become rates; what cannot be rated is left alone and counted; floods lose nothing.
+//! Flowlets become rates; flows without a rate are unmanaged and counted; floods lose nothing.
 
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};

@@ -48,7 +48,7 @@ fn settings() -> HubSettings {
     }
 }
 
-/// A certificate of these names; its fingerprint tells it from those of other names.
+/// Makes a certificate of these names, with a fingerprint that differs from those of other names.
 fn certificate_of(names: &[&str]) -> PeerCertificate {
     let mut fingerprint = Fingerprint([0; 32]);
     for (at, byte) in names.join(",").bytes().enumerate() {
@@ -349,7 +349,7 @@ impl HubWorld {
         self.pass(20_000_000);
     }
 
-    /// No link carries more than it can, by what the hosts were told.
+    /// Asserts that no link carries more than it can, by the rates that the hosts have.
     fn assert_no_link_overfull(&self) {
         let topology = self.hub.topology();
         let mut loads = vec![0; topology.links().len()];

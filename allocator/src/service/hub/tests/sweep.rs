@@ -64,7 +64,7 @@ fn no_slice_looks_at_more_flows_than_it_may() {
         slices += 1;
         assert!(world.hub.counts().paths - paths <= SLICE as u64);
         let told = world.hub.engine_events().len() - events;
-        // The links that died are told with the last one.
+        // The last slice also reports the dead links.
         assert!(told <= SLICE + if more { 0 } else { 8 }, "{told}");
         if !more {
             break;
@@ -240,10 +240,10 @@ fn million() -> HubWorld {
         max_flows: 1_000_000,
         ..crate::engine::EngineConfig::default()
     };
-    // As a shard has it that drives the engine: no iteration walks more than once.
+    // As a UDP worker sets it: one pass in each iteration.
     let options = ParallelOptions {
         single_pass: true,
-        // Cut by the hosts alone, so many flows of so few hosts would not all find room in rows.
+        // The default blocks follow from the hosts, too few here for the rows of all flows.
         blocks: Some(8),
         ..ParallelOptions::default()
     };
@@ -351,7 +351,7 @@ fn worst_hold_with_a_million_flows() {
         let mut events = std::collections::VecDeque::new();
         let mut more = true;
         let mut steps = 0;
-        // As the shard does it: one of these, then leases and starts, then the next one.
+        // As a UDP worker does it: one of these, then leases and starts, then the next one.
         while more || !events.is_empty() || driver.has_undrained() {
             steps += 1;
             more = slices.time(|| world.hub.sweep(now_ns, 512));

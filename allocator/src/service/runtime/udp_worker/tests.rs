@@ -360,7 +360,7 @@ impl PacketPort for Broken {
     }
 }
 
-/// Two shards whose ports break, started.
+/// Two started workers with ports that fail.
 fn broken_workers(panics: bool) -> (SharedCore, Arc<EngineSignal>, UdpWorkerThreads) {
     let text = format!("{GOOD}[transport]\nhot = \"udp\"\nshards = 2\n");
     let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
