@@ -92,6 +92,7 @@ pub fn run(options: &ChangesOptions) -> Result<()> {
     let mut results = measure(options)?;
     for _ in 1..options.repeats {
         let again = measure(options)?;
+        // The least of several runs: whatever else the machine does only adds time.
         results.one_event_us = results.one_event_us.min(again.one_event_us);
         for (best, change) in results.changes.iter_mut().zip(again.changes) {
             best.apply_us = best.apply_us.min(change.apply_us);
@@ -137,6 +138,7 @@ fn measure(options: &ChangesOptions) -> Result<ChangesResults> {
     let mut changes = Vec::new();
     let replaced = world.replace_first()?;
     let one = world.carry_out("one flow is replaced", replaced)?;
+    // A path between racks is host link, uplink, downlink, host link.
     let uplink = world.paths[0].get(1).copied().map(LinkId);
     let uplink = uplink.context("the first flow stays in its rack")?;
     let Node::Switch(spine) = world.topology.links()[uplink.index()].to else {
@@ -144,6 +146,7 @@ fn measure(options: &ChangesOptions) -> Result<ChangesResults> {
     };
     for (what, up) in [("a link fails", false), ("the link comes back", true)] {
         changes.push(world.change(what, |topology| {
+            // A cable fails in both directions.
             for link in [uplink, topology.reverse_link(uplink)] {
                 topology.set_link_up(link, up);
             }
@@ -322,6 +325,7 @@ impl EngineScene {
         let paths = self.find_paths()?;
         let moved = paths.iter().zip(&self.paths).enumerate();
         let reroutes = moved.filter(|(_, (is, was))| is != was);
+        // More capacity first and less last: no link is over its capacity in between.
         let mut events: Vec<EngineEvent> = more.map(event).collect();
         events.extend(reroutes.map(|(flow, (links, _))| EngineEvent::Reroute {
             key: FlowKey::new(1, flow as u32),

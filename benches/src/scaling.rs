@@ -143,7 +143,7 @@ impl SizeFigures {
     }
 }
 
-/// `bench engine` with its own defaults, but for what is varied here.
+/// Returns the options of `ratewright-bench engine` at their defaults, but for what is varied here.
 fn engine_options(options: &ScalingOptions, size: Size) -> Result<EngineOptions> {
     #[derive(Parser)]
     struct Defaults {
@@ -216,6 +216,7 @@ fn measure_size(options: &ScalingOptions, size: Size) -> Result<(SizeFigures, &'
     let (mut links, mut simd) = (0, "");
     for &blocks in &options.blocks {
         for &workers in &options.workers {
+            // A worker has at least one FlowBlock, of which there are blocks².
             if workers > (blocks as usize).pow(2) {
                 continue;
             }
@@ -224,6 +225,7 @@ fn measure_size(options: &ScalingOptions, size: Size) -> Result<(SizeFigures, &'
                 workers,
                 ..base.clone()
             })?;
+            // Equal in all runs of a size.
             (links, simd) = (result.links, result.simd);
             engines.push(EngineCell {
                 blocks,
@@ -278,6 +280,7 @@ fn problem(options: &EngineOptions) -> Result<Problem> {
     let mut shared_bps = Vec::new();
     engine.link_capacities(&mut shared_bps);
     let mut rates = engine.rates_bps();
+    // Keys count up from 0, so the order is that of `paths`.
     rates.sort_unstable_by_key(|(key, _)| key.0);
     Ok(Problem {
         paths,
@@ -387,6 +390,7 @@ fn chart(options: &ScalingOptions, results: &ScalingResults) -> Chart {
     for (w, &workers) in options.workers.iter().enumerate() {
         for (b, &blocks) in options.blocks.iter().enumerate() {
             let name = format!("B {blocks}, W {workers}");
+            // One colour for each pair, and those of a worker count beside each other.
             let colour = w * options.blocks.len() + b;
             engines.push(line(results, name, colour, |size| {
                 Some(size.cell(blocks, workers)?.iteration_us.p50)
@@ -418,6 +422,7 @@ fn chart(options: &ScalingOptions, results: &ScalingResults) -> Chart {
             x: (0.5, results.sizes.len() as f64 + 0.5),
             x_names: results.sizes.iter().map(SizeFigures::name).collect(),
             y: if log {
+                // A logarithmic axis has no zero: a factor of two of room at either end.
                 (lowest / 2.0, highest * 2.0)
             } else {
                 (0.0, highest * 1.05)

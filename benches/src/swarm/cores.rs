@@ -23,6 +23,7 @@ pub fn for_shard(options: &SwarmOptions) -> Result<Option<usize>> {
     }
     let mut cores = sched_getaffinity(SELF).context("asking which cores may be used")?;
     let mut allowed = (0..CpuSet::count()).filter(|core| cores.is_set(*core).unwrap_or(false));
+    // A second core must remain for this process.
     let (Some(first), Some(_)) = (allowed.next(), allowed.next()) else {
         return Ok(None);
     };

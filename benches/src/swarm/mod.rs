@@ -80,6 +80,7 @@ pub fn run(options: &SwarmOptions) -> Result<()> {
         }
         return Ok(());
     }
+    // Created before anything runs: a path that cannot be written shows at once.
     let mut memory_log = match &options.memory_log {
         Some(path) => {
             Some(File::create(path).with_context(|| format!("creating {}", path.display()))?)
@@ -90,6 +91,7 @@ pub fn run(options: &SwarmOptions) -> Result<()> {
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("listening for signals")?;
+    // Behind the handler, so that Ctrl-C ends the run and drops the child.
     let mut target = Target::prepare(options, &plan)?;
     if options.stampede {
         return stampede::run(options, &plan, &mut target, &interrupted);
@@ -131,6 +133,7 @@ fn measure(
 ) -> Result<SwarmResults> {
     // As a daemon's thread that reports flowlets would; one that may not is measured all the same.
     let _ = sched::ask_for_slices(sched::HOT_SLICE_NS);
+    // Scripts that read the object get nothing else, on standard error either.
     let progress = Progress(!options.json);
     let names = target::names(options.sessions);
     let inbox = Arc::new(Inbox::new()?);
@@ -167,10 +170,12 @@ fn measure(
         sessions.sessions_lost,
         sessions.longest_turn_ns / NS_PER_MS,
     ));
+    // Times of the fill and the warm-up are not those of steady traffic.
     sessions.waits.reset();
     sessions.late.reset();
     sessions.longest_turn_ns = 0;
     let lost_before = (sessions.sessions_lost, sessions.fallbacks());
+    // Differences of counters: only what the measurement adds counts.
     let (before, cpu_before) = (sessions.totals(), target.cpu_s());
     let start_ns = clock::now_ns();
     let end_ns = start_ns + (options.seconds * 1e9) as u64;
@@ -196,6 +201,7 @@ fn measure(
         ));
     }
     let (after, cpu_after) = (sessions.totals(), target.cpu_s());
+    // Measured, since the last turn may end late.
     let seconds = (clock::now_ns() - start_ns) as f64 / 1e9;
     let start_to_rate_us = LatencyQuantiles::of(&sessions.waits);
     let start_lateness_us = LatencyQuantiles::of(&sessions.late);
@@ -294,6 +300,7 @@ fn fill(plan: &SwarmPlan, target: &mut Target, sessions: &mut SwarmSessions) -> 
         return Ok(());
     }
     let until_ns = clock::now_ns() + FILL_PATIENCE_NS;
+    // One percent: with churn some flow always waits.
     let allowed = sessions.traffic.active() / 100;
     loop {
         let now_ns = clock::now_ns();
@@ -322,6 +329,7 @@ fn settle(
     names: &[String],
     sessions: &mut SwarmSessions,
 ) -> Result<u64> {
+    // Views can only be compared while nothing changes.
     sessions.traffic.freeze();
     let until_ns = clock::now_ns() + dilation.quiet_patience_ns();
     loop {
@@ -357,6 +365,7 @@ fn settle(
         if differ.is_empty() {
             break;
         }
+        // Hosts whose views agree stay settled: only the others are asked again.
         open = differ;
     }
     Ok(lost)

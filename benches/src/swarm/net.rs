@@ -76,6 +76,7 @@ impl Inbox {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let was_empty = queue.is_empty();
         queue.push(arrival);
+        // Inside the lock: `take` clears it under the same lock, so no arrival stays unseen.
         self.filled.store(true, Ordering::Release);
         drop(queue);
         if was_empty {
@@ -89,6 +90,8 @@ impl Inbox {
         if !self.filled.load(Ordering::Acquire) {
             return;
         }
+        // Read before the queue is emptied, so that the event of a later arrival is never
+        // swallowed.
         let _ = self.event.read();
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         self.filled.store(false, Ordering::Release);
@@ -158,9 +161,11 @@ impl Net {
         } else {
             SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0))
         };
+        // The endpoint registers its socket with the runtime of the current context.
         let guard = runtime.enter();
         let binding = || format!("binding {local}");
         let socket = UdpSocket::bind(local).with_context(binding)?;
+        // All hosts share one socket: a burst of hand-shakes must fit its buffers.
         widen_buffers(&socket);
         let client = QuicClient::on(socket, Dscp::CS6).with_context(binding)?;
         drop(guard);
@@ -250,6 +255,7 @@ async fn serve_all(
                     }
                 };
                 inbox.put(SessionInput::Down(host, reason));
+                // A turned-away host must not come back at once and fill the queue.
                 tokio::time::sleep(RETRY).await;
             }
         });

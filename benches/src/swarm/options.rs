@@ -236,6 +236,7 @@ impl SwarmOptions {
         let hosts = f64::from(self.sessions);
         let host_bps = self
             .host_bps
+            // Solved from load = arrivals · size / capacity, so that the churn gives the load.
             .unwrap_or((churn_per_s * bits / (self.load * hosts)) as u64);
         check_capacity(host_bps)?;
         // What an allocator that runs already does in which time is not up to us.
@@ -246,6 +247,7 @@ impl SwarmOptions {
         Ok(SwarmPlan {
             dilation: TimeDilation::slower(nominal_bps as f64 / host_bps as f64),
             offer: Offer::Sized {
+                // The same relation the other way: equal to the churn if the capacity came from it.
                 arrivals_per_s: self.load * hosts * host_bps as f64 / bits,
                 sizes,
                 most_flows: self.flows.unwrap_or(u32::MAX),

@@ -139,11 +139,13 @@ impl SwarmSessions {
     ) -> Result<Self> {
         let (transport, dilation) = (options.transport, &plan.dilation);
         let faults = |direction: u64| {
+            // Each direction draws its own faults.
             let seed = options.seed ^ (direction << 32);
             NetworkFaults::new(options.loss, options.reorder, seed)
         };
         let traffic = Traffic::new(plan.offer.clone(), options.seed);
         let local = match allocator {
+            // A socket of one family sends to no address of the other.
             SocketAddr::V4(_) => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)),
         };
@@ -166,6 +168,7 @@ impl SwarmSessions {
         let host = |name: &String| HostSession {
             session: ClientSession::new(ClientConfig {
                 host_name: name.clone(),
+                // Higher than in earlier runs against the same allocator.
                 incarnation: clock::now_ns(),
                 software: concat!("ratewright swarm ", env!("CARGO_PKG_VERSION")).to_owned(),
                 sealed_udp: transport != TransportKind::Quic,
@@ -182,6 +185,7 @@ impl SwarmSessions {
             heard_ns: 0,
         };
         let histogram = || {
+            // From 1 ns to a minute, in nanoseconds.
             Histogram::new_with_bounds(1, 60_000_000_000, 3)
                 .context("three digits over a minute are valid")
         };
@@ -283,6 +287,8 @@ impl SwarmSessions {
     fn turn(&mut self, now_ns: u64) -> Result<bool> {
         let turned_ns = self.turned_ns.replace(now_ns).unwrap_or(now_ns);
         self.longest_turn_ns = self.longest_turn_ns.max(now_ns - turned_ns);
+        // Input before timers: a datagram that waits in the socket may be the one that a timer
+        // gives up on.
         self.take_arrivals(now_ns);
         let received = self.receive_sealed(now_ns)?;
         let mut busy = received > 0;
@@ -295,6 +301,7 @@ impl SwarmSessions {
         self.act();
         busy |= self.pump_dirty();
         self.flush();
+        // Timers never run ahead of what was read: a busy program must not look like a silent peer.
         let timers_ns = served_until(self.read_ns, now_ns);
         self.on_timers(timers_ns);
         busy |= self.pump_dirty();
@@ -324,6 +331,7 @@ impl SwarmSessions {
             next_ns = next_ns.min(at_ns);
         }
         let wait_ns = next_ns.saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+        // A sleep takes longer than this, and its wake-up delays the next flowlet.
         if wait_ns < LEAST_SLEEP_NS || now_ns - self.busy_ns < self.spin_ns {
             // The thread of the QUIC connections may need the core.
             std::thread::yield_now();
@@ -342,6 +350,7 @@ impl SwarmSessions {
     }
 
     fn take_arrivals(&mut self, now_ns: u64) {
+        // Taken out, since the handlers below borrow all of `self`; its capacity is kept.
         let mut arrivals = std::mem::take(&mut self.arrivals);
         self.inbox.take(&mut arrivals);
         for arrival in arrivals.drain(..) {
@@ -350,12 +359,14 @@ impl SwarmSessions {
                     let host = &mut self.sessions[at];
                     host.connection = Some(connection);
                     host.frames = Some(frames);
+                    // Half a frame of the former connection must not meet the new stream.
                     host.decoder = FrameDecoder::new();
                     host.session.connected(now_ns);
                     self.touch(at);
                 }
                 SessionInput::Control(at, bytes) => self.on_control(now_ns, at, &bytes),
                 SessionInput::Datagram(at, bytes) => {
+                    // Faults hit both transports alike.
                     if self.down.passes(now_ns, at, &bytes) {
                         self.on_datagram(now_ns, at, &bytes);
                     }
@@ -401,6 +412,7 @@ impl SwarmSessions {
             if reason != quinn::ConnectionError::LocallyClosed.to_string() {
                 self.last_loss = reason;
             }
+        // An attempt that failed is told only while no session was lost.
         } else if self.last_loss.is_empty() {
             self.last_loss = reason;
         }
@@ -408,6 +420,7 @@ impl SwarmSessions {
         host.connection = None;
         host.frames = None;
         if let Some(number) = host.number.take() {
+            // The number is the lost session's; the next one brings its own.
             self.by_number.swap_remove(&number);
             if let Some(port) = &mut self.port {
                 port.remove(number);
@@ -422,6 +435,7 @@ impl SwarmSessions {
         let Some(port) = &mut self.port else {
             return Ok(0);
         };
+        // Split borrows: the port is borrowed by `receive` while the closure runs.
         let (sessions, by_number) = (&mut self.sessions, &self.by_number);
         let (down, dirty) = (&mut self.down, &mut self.dirty);
         port.receive(now_ns, |number, text| {
@@ -431,6 +445,8 @@ impl SwarmSessions {
             if down.passes(now_ns, at, text) {
                 let host = &mut sessions[at];
                 host.heard_ns = clock::now_ns();
+                // At the time of this datagram and not of the batch, whose later ones have waited
+                // longer.
                 let _ = host.session.on_datagram(host.heard_ns, text);
                 if !std::mem::replace(&mut host.dirty, true) {
                     dirty.push(at);
@@ -480,6 +496,7 @@ impl SwarmSessions {
     fn on_timers(&mut self, now_ns: u64) {
         while let Some((at_ns, at)) = self.timers.pop_due(now_ns) {
             let host = &mut self.sessions[at];
+            // An entry that an earlier one has replaced.
             if host.scheduled_ns != Some(at_ns) {
                 continue;
             }
@@ -545,6 +562,7 @@ impl SwarmSessions {
     }
 
     fn on_welcome(&mut self, now_ns: u64, at: usize, welcome: &Welcome) {
+        // Only the first Welcome has the topology; the cache strips it from all others.
         if self.hosts.is_empty() {
             let by_name: IndexMap<&str, u32, FxBuildHasher> = welcome
                 .topology
@@ -576,6 +594,7 @@ impl SwarmSessions {
                 let _ = frames.send(frame);
             }
         }
+        // Datagrams wait in the session until there is a connection.
         let Some(connection) = &host.connection else {
             return;
         };
@@ -598,7 +617,10 @@ impl SwarmSessions {
         }
         let host = &mut self.sessions[at];
         if let Some(next_ns) = host.session.next_timeout() {
+            // A session that wants its time-out at once would keep this loop from everything else.
             let next_ns = next_ns.max(now_ns + MIN_TIMER_NS);
+            // A later time-out finds the earlier entry, which then asks again: no entry is ever
+            // removed.
             if host.scheduled_ns.is_none_or(|at_ns| next_ns < at_ns) {
                 host.scheduled_ns = Some(next_ns);
                 self.timers.insert(now_ns, next_ns, at);
@@ -610,6 +632,7 @@ impl SwarmSessions {
     fn transmit(&mut self, now_ns: u64, at: usize, datagram: Vec<u8>) -> Vec<u8> {
         let host = &self.sessions[at];
         if let (Some(port), Some(number)) = (&mut self.port, host.number)
+            // Not sealed: the path is not there (yet), and QUIC carries the datagram.
             && port.send(now_ns, number, &datagram) == SendOutcome::Sealed
         {
             return datagram;
@@ -646,6 +669,7 @@ impl SwarmSessions {
             totals.packets_down += counters.opened;
             totals.bytes_down += counters.opened_bytes;
         }
+        // Sockets count UDP payload; the link carries IP and UDP headers too.
         totals.bytes_up += totals.packets_up * PACKET_OVERHEAD_BYTES;
         totals.bytes_down += totals.packets_down * PACKET_OVERHEAD_BYTES;
         totals

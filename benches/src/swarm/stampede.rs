@@ -87,11 +87,13 @@ fn learn_topology(
         }
         sessions.run_until(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
     }
+    // The connection must be gone before the stampede: its host takes part as well.
     drop(net);
     while sessions.ready() > 0 {
         sessions.run_until(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
     }
     sessions.share_topology();
+    // That end was ours.
     sessions.sessions_lost = 0;
     Ok(())
 }
@@ -122,6 +124,7 @@ pub fn run(
         Arc::clone(&inbox),
         Arc::clone(interrupted),
     )?;
+    // Thousands of handshakes on this machine need the cores more than prompt sessions do.
     sessions.take_rests();
     if !options.cold {
         learn_topology(target, &inbox, &mut sessions)?;
@@ -154,6 +157,7 @@ pub fn run(
         }
         target.check_alive()?;
         sessions.run_until(now_ns + LOOK_EVERY_NS, |_| false)?;
+        // Sessions may come and go: the first time that so many were there counts.
         told = told.max(sessions.ready());
         let at_s = (clock::now_ns() - began_ns) as f64 / 1e9;
         for (time, percent) in [

@@ -117,8 +117,10 @@ impl Target {
             }
             TransportKind::Quic | TransportKind::Udp => Ipv4Addr::LOCALHOST,
         };
+        // Known to both sides before the start: the hosts need no announcement.
         let address = SocketAddr::from((ip, free_port(ip)?));
         let admin = format!("unix:{}", path.join("admin.sock").display());
+        // Before the sessions' threads start, which inherit the affinity that `for_shard` sets.
         let config = config(options, plan, address, &admin, cores::for_shard(options)?);
         write(path, "allocator.toml", &config)?;
         let mut command = Command::new(program);
@@ -195,6 +197,7 @@ impl Target {
             };
             let (name, cpu_s) = (name.trim().to_owned(), ns as f64 / 1e9);
             match threads.iter_mut().find(|thread| thread.0 == name) {
+                // Threads of one name are workers of one kind.
                 Some(thread) => thread.1 += cpu_s,
                 None => threads.push((name, cpu_s)),
             }
@@ -212,6 +215,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
+            // SIGTERM first, so that the allocator closes its sessions.
             child.terminate();
             child.wait(STOP_PATIENCE);
         }
@@ -249,6 +253,7 @@ fn topology(sessions: u32, host_bps: u64) -> Result<String> {
         rack_sizes,
         spines: SPINES,
         host_capacity_bps: host_bps,
+        // Full bisection: the uplinks of a rack carry what its hosts can send.
         fabric_capacity_bps: host_bps * u64::from(HOSTS_PER_RACK / SPINES),
         ..TwoTierClos::default()
     };
@@ -295,6 +300,7 @@ fn config(
         let _ = writeln!(text, "pin_core = {core}");
     }
     for (key, value) in plan.dilation.settings() {
+        // A line of the user's own wins; the file may hold a key once only.
         if !options.is_set(key) {
             let _ = writeln!(text, "{key} = {value}");
         }

@@ -95,6 +95,7 @@ impl Traffic {
         self.hosts = hosts;
         self.frozen = false;
         match self.offer {
+            // A fixed number starts before churn begins; sized flows build up by arrivals.
             Offer::Fixed { flows, .. } => self.initial = flows,
             Offer::Sized { .. } => self.next_arrival(now_ns as f64),
         }
@@ -144,6 +145,7 @@ impl Traffic {
         if self.frozen {
             return;
         }
+        // In parts, so that sessions are served between them.
         while self.initial > 0 && actions.len() < MOST_AT_ONCE {
             self.initial -= 1;
             self.start(now_ns, actions);
@@ -151,17 +153,22 @@ impl Traffic {
                 self.next_arrival(now_ns as f64);
             }
         }
+        // Ends before starts: a slot that is free now can be used at once.
         self.finish(now_ns, actions);
         while actions.len() < MOST_AT_ONCE
             && let Some(at_ns) = self.arrival_ns
             && at_ns <= now_ns as f64
         {
+            // Lateness of this program, which start-to-rate times do not include.
             late_ns.push(now_ns - at_ns as u64);
+            // From the planned time, so that the process stays Poisson however late this program
+            // is.
             self.next_arrival(at_ns);
             match self.offer {
                 // Every start found its host's table full.
                 Offer::Fixed { .. } if self.active.is_empty() => {}
                 Offer::Fixed { .. } => {
+                    // A replacement keeps the number of flows: one ends for each that starts.
                     let victim = self.rng.random_range(0..self.active.len());
                     let (host, slot) = self.active[victim];
                     self.end(host, slot, actions);
@@ -185,6 +192,7 @@ impl Traffic {
             return Some(0);
         }
         let finish_ns = self.finishes.peek().map(|Reverse(finish)| finish.0);
+        // Rounded up: a wake-up a fraction too early would find nothing due.
         let arrival_ns = self.arrival_ns.map(|at_ns| at_ns as u64 + 1);
         [finish_ns, arrival_ns].into_iter().flatten().min()
     }
@@ -192,6 +200,7 @@ impl Traffic {
     fn start(&mut self, now_ns: u64, actions: &mut Vec<TrafficAction>) {
         let count = self.hosts.len();
         let host = self.rng.random_range(0..count);
+        // One of the others: indices from the host's own on are shifted by one below.
         let other = self.rng.random_range(0..count - 1);
         let destination = self.hosts[other + usize::from(other >= host)];
         let bits = match &self.offer {
@@ -200,6 +209,7 @@ impl Traffic {
         };
         let path = FlowPath::Hash(self.rng.random());
         let table = &mut self.tables[host];
+        // The slot that has rested longest, so that late messages of its former flow are over.
         let slot = match table.free.pop_front() {
             Some(slot) => slot,
             None if table.slots.len() < MOST_PER_HOST => {
@@ -241,6 +251,7 @@ impl Traffic {
         }
         actions.push(TrafficAction::End(host as usize, state.flow));
         table.free.push_back(slot);
+        // The last entry moves here, so its flow's index is changed below.
         self.active.swap_remove(at as usize);
         if let Some(&(moved, slot)) = self.active.get(at as usize) {
             self.tables[moved as usize].slots[slot as usize].active = Some(at);
@@ -255,6 +266,7 @@ impl Traffic {
         {
             self.finishes.pop();
             let state = &mut self.tables[host as usize].slots[slot as usize];
+            // The flow ended another way, or an earlier entry stands for it.
             if state.active.is_none() || state.scheduled_ns != Some(at_ns) {
                 continue;
             }
@@ -284,9 +296,11 @@ impl Traffic {
             .get_mut(host)?
             .slots
             .get_mut(flow.slot() as usize)?;
+        // A rate for an earlier generation of the slot is no answer to this flow.
         if state.flow != flow || state.active.is_none() {
             return None;
         }
+        // Flows of a fixed offer never end by size.
         if state.remaining_bits.is_finite() {
             let carried =
                 state.rate_bps as f64 * now_ns.saturating_sub(state.since_ns) as f64 / 1e9;
@@ -294,6 +308,7 @@ impl Traffic {
             state.finish_ns = (rate_bps > 0)
                 .then(|| now_ns + (state.remaining_bits * 1e9 / rate_bps as f64) as u64);
             if let Some(finish_ns) = state.finish_ns
+                // A later finish keeps its entry: `finish` corrects it when it comes up.
                 && state.scheduled_ns.is_none_or(|at_ns| finish_ns < at_ns)
             {
                 state.scheduled_ns = Some(finish_ns);

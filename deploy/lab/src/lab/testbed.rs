@@ -120,6 +120,7 @@ impl Testbed {
             flows: IndexMap::new(),
             last_flow: 0,
         };
+        // Sinks first: a sender may connect as soon as it is started.
         for host in sinks {
             let program = testbed.start_program(&lab.binaries.lab, *host, "lab-sink")?;
             testbed.sinks.insert(*host, program);
@@ -128,6 +129,7 @@ impl Testbed {
             let program = testbed.start_program(&lab.binaries.lab, *host, "lab-traffic")?;
             testbed.senders.insert(*host, program);
         }
+        // Only for the error's text: any sink's address tells the user which network failed.
         let port = testbed
             .network
             .plan
@@ -161,6 +163,7 @@ impl Testbed {
     /// When the switch's namespace cannot be entered.
     pub fn watch_ports(&mut self, hosts: &[usize]) -> Result<()> {
         for host in hosts {
+            // Links of hosts come first in the plan, in the hosts' order.
             let link = &self.network.plan.links[*host];
             let device = (
                 link.upper.device.clone(),
@@ -190,6 +193,7 @@ impl Testbed {
             FlowEnd::Told => (None, None),
         };
         self.flows.insert(flow, spec.from);
+        // Announced before the command is sent: the sender's first report may come at once.
         self.recording.lock().announce(flow, spec.label);
         self.tell(
             spec.from,
@@ -228,6 +232,7 @@ impl Testbed {
     pub fn abort_flow(&mut self, flow: u32) -> Result<()> {
         let host = *self.flows.get(&flow).context("no such flow")?;
         if let Some(record) = self.recording.lock().flows.get_mut(&flow) {
+            // Set before the command: both ends report the reset as a failure.
             record.aborted = true;
         }
         self.tell(host, &protocol::SenderCommand::Abort { flow })
@@ -290,11 +295,13 @@ impl Testbed {
 
     /// Ends traffic and measurement and removes the namespaces.
     pub fn tear_down(mut self) {
+        // Dropping a sampler joins its thread, which holds a switch's namespace open.
         self.samplers.clear();
         for mut program in std::mem::take(&mut self.senders)
             .into_values()
             .chain(std::mem::take(&mut self.sinks).into_values())
         {
+            // Closed input asks the program to end; the kill below does not wait for its flows.
             program.input = None;
             program.process.kill();
             if let Some(reader) = program.reader.take() {
@@ -302,6 +309,7 @@ impl Testbed {
             }
         }
         for node in 0..self.network.plan.nodes.len() {
+            // The name goes now, the namespace itself when its last descriptor is closed.
             ns::delete(self.network.netns(node).name());
         }
     }
@@ -315,6 +323,7 @@ impl Testbed {
             .arg(what)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
+        // Senders take no arguments: their flows come through standard input.
         if what == "lab-sink" {
             command.args((FIRST_PORT..FIRST_PORT + PORTS).map(|port| port.to_string()));
         }
@@ -327,6 +336,7 @@ impl Testbed {
             .context("a child without standard output")?;
         let recording = self.recording.clone();
         let read = move || {
+            // Ends with the program's standard output, so that `tear_down` can join this thread.
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 match serde_json::from_str::<Report>(&line) {
                     Ok(report) => recording.lock().take(report),
@@ -362,5 +372,6 @@ impl Testbed {
 /// Seed of the path hash, in the topology file and in the leaves alike.
 #[must_use]
 pub fn ecmp_seed(lab: &Lab) -> u32 {
+    // Not the seed itself, which the cross traffic's generator uses.
     lab.options.seed as u32 ^ 0x5eed
 }

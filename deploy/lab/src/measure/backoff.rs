@@ -89,6 +89,8 @@ impl Watched {
                 self.silent.insert(now.id);
             }
         }
+        // Replaced as a whole: connections that are gone must not be compared with later ones of
+        // their port.
         self.last = connections.iter().map(|now| (now.id, *now)).collect();
     }
 }

@@ -35,6 +35,7 @@ impl PortSampler {
         recording: &SharedRecording,
     ) -> Result<PortSampler> {
         let file = switch
+            // The open file stays that of the namespace, so the sampler's thread need not enter it.
             .within(|| File::open("/proc/thread-self/net/dev"))?
             .context("opening /proc/net/dev")?;
         let first = {
@@ -56,7 +57,10 @@ impl PortSampler {
             let mut text = vec![0u8; FILE_BYTES];
             let mut next = now_ns();
             while !stopped.load(Ordering::Relaxed) {
+                // Read anew from the beginning each time: the kernel writes the table on each read
+                // at 0.
                 let length = file.read_at(&mut text, 0).unwrap_or(0);
+                // Taken after the read: the bytes had been sent by then.
                 let at = now_ns();
                 let read = String::from_utf8_lossy(&text[..length]);
                 let mut recording = recording.lock();
@@ -66,6 +70,7 @@ impl PortSampler {
                     }
                 }
                 drop(recording);
+                // A sampler that was held up leaves out what it missed.
                 next = (next + EVERY_NS).max(at);
                 sleep_until_ns(next);
             }

@@ -39,6 +39,7 @@ impl FlowRecord {
         if self.bins.is_empty() {
             self.first_bin = bin;
         }
+        // Reports may come out of order: an earlier bin after a later one.
         let before = self.first_bin.saturating_sub(bin) as usize;
         if before > 0 {
             self.bins.splice(0..0, std::iter::repeat_n(0, before));
@@ -60,12 +61,14 @@ impl FlowRecord {
                 self.received_bytes = Some(bytes);
             }
             Report::Finished { bytes, .. } => self.written_bytes = Some(bytes),
+            // Both ends report the reset; the first one is the end.
             Report::Failed { at_ns, .. } | Report::Lost { at_ns, .. } if self.aborted => {
                 self.ended_ns = self.ended_ns.or(Some(at_ns));
             }
             Report::Failed { at_ns, error, .. } | Report::Lost { at_ns, error, .. } => {
                 let text = format!("{}: {error}", self.label);
                 return self
+                    // Both ends may report one break: only the first is shown.
                     .failed
                     .replace(error)
                     .is_none()
@@ -82,6 +85,7 @@ impl FlowRecord {
     #[must_use]
     pub fn bytes(&self, from_ns: u64, to_ns: u64) -> u64 {
         let index =
+            // Bins outside the record were silent, so the index is clamped and not refused.
             |ns: u64| ((ns / BIN_NS).saturating_sub(self.first_bin) as usize).min(self.bins.len());
         self.bins[index(from_ns)..index(to_ns)].iter().sum()
     }
@@ -90,6 +94,7 @@ impl FlowRecord {
     #[must_use]
     pub fn rate_bps(&self, from_ns: u64, to_ns: u64) -> f64 {
         self.bytes(from_ns, to_ns) as f64 * 8.0 * NS_PER_S as f64
+            // At least 1, so that an empty interval is a rate of 0 and not a division by 0.
             / to_ns.saturating_sub(from_ns).max(1) as f64
     }
 }
@@ -109,6 +114,7 @@ impl PortRecord {
     /// Bytes sent until `at_ns`, interpolated between samples.
     #[must_use]
     pub fn bytes_at(&self, at_ns: u64) -> f64 {
+        // Samples are in order of time, as one thread appends them.
         let after = self.samples.partition_point(|(t, _)| *t < at_ns);
         let bytes = |i: usize| self.samples[i].1 as f64;
         match (after.checked_sub(1), self.samples.get(after)) {

@@ -20,6 +20,7 @@ pub fn busy_share(marks: &[(u64, u64)], arrivals: &[(u64, u64)], bytes: u64) -> 
             break;
         };
         carried += bytes;
+        // Time that the burst before was on its way has been counted already.
         busy_ns += end.saturating_sub((*at).max(busy_until));
         busy_until = busy_until.max(end);
     }

@@ -119,6 +119,8 @@ impl SockDiag {
                     let message = &buffer[at..length];
                     let size = word(message, 0) as usize;
                     let kind = i32::from(u16::from_ne_bytes([message[4], message[5]]));
+                    // A size that does not fit would make the loop stand still or read beyond the
+                    // message.
                     if kind == libc::NLMSG_DONE
                         || kind == libc::NLMSG_ERROR
                         || size < NLMSG_HEADER
@@ -127,6 +129,7 @@ impl SockDiag {
                         break 'answer;
                     }
                     found.extend(connection_in(&message[NLMSG_HEADER..size], &ports));
+                    // Netlink aligns messages to four bytes (NLMSG_ALIGN).
                     at += size.next_multiple_of(4);
                 }
             }
@@ -150,6 +153,7 @@ fn request(family: u8) -> Vec<u8> {
     out.extend_from_slice(&[
         family,
         libc::IPPROTO_TCP as u8,
+        // The extensions that are asked for, a bit for each attribute counted from 1.
         1 << (INET_DIAG_INFO - 1),
         0,
     ]);
@@ -178,6 +182,7 @@ fn connection_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Optio
             let established = *message.get(STATE_AT)? == ESTABLISHED;
             return connection(id, established, message.get(at + 4..)?);
         }
+        // Attributes are aligned likewise; `max` keeps a broken length of 0 from looping for ever.
         at += size.max(4).next_multiple_of(4);
     }
     None
@@ -193,6 +198,7 @@ fn connection(id: (u8, u16), established: bool, tcp_info: &[u8]) -> Option<Socke
     Some(SocketState {
         id,
         established,
+        // All ones is the kernel's value for no maximum.
         has_maximum: long(info::MAX_PACING_RATE) != u64::MAX,
         data_segments_sent: word(tcp_info, info::DATA_SEGS_OUT),
         segments_sent: word(tcp_info, info::SEGS_OUT),

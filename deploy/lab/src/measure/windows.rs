@@ -25,6 +25,7 @@ pub fn settled_jain(recording: &Recording) -> Vec<(u64, f64)> {
     changes.sort_unstable();
     let mut out = Vec::new();
     for pair in changes.windows(2) {
+        // Aligned to bins, since rates are exact on their borders only.
         let mut from = (pair[0] + SETTLING_NS).next_multiple_of(BIN_NS);
         while from + FAIRNESS_WINDOW_NS <= pair[1] {
             let to = from + FAIRNESS_WINDOW_NS;
@@ -45,6 +46,7 @@ pub fn active_rates(recording: &Recording, from_ns: u64, to_ns: u64) -> Vec<f64>
         .flows
         .values()
         .filter(|f| {
+            // Wholly active: a flow that came or went within would count as slow.
             f.started_ns.is_some_and(|at| at <= from_ns) && f.ended_ns.is_none_or(|at| at >= to_ns)
         })
         .map(|f| f.rate_bps(from_ns, to_ns))
@@ -77,6 +79,7 @@ fn active_spans(recording: &Recording) -> Vec<(u64, u64)> {
         .values()
         .filter_map(|f| Some((f.started_ns?, f.ended_ns.unwrap_or(last))))
         .collect();
+    // The merge below needs spans by their beginnings.
     spans.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (from, to) in spans {
@@ -119,6 +122,7 @@ pub fn fair_from(
         if (0..sustained as u64).all(|i| fair_at(at + i * FAIRNESS_WINDOW_NS)) {
             return Some(at);
         }
+        // By one bin and not by a window, so that the answer is exact to 10 ms.
         at += BIN_NS;
     }
     None

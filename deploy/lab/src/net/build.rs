@@ -44,10 +44,12 @@ impl BuiltNetwork {
             namespaces,
             _ecmp: Vec::new(),
         };
+        // In this order: routes need addresses, queues and the classifier need devices.
         network.connect()?;
         network.route()?;
         network.shape()?;
         network.attach_ecmp(ecmp_seed)?;
+        // Its children keep the size that they inherited.
         ns::delete(nursery.name());
         Ok(network)
     }
@@ -65,6 +67,7 @@ impl BuiltNetwork {
     pub fn unplug(&self, host: usize) -> Result<()> {
         let port = &self.plan.links[host].lower;
         let name = self.namespaces[port.node].name();
+        // A veth whose peer is down has no carrier, so this end is enough.
         tool::run("ip", &["-n", name, "link", "set", &port.device, "down"])
     }
 
@@ -91,12 +94,16 @@ impl BuiltNetwork {
 
     fn connect(&self) -> Result<()> {
         let mut batches = vec![String::new(); self.namespaces.len()];
+        // Without offload each packet is one segment, so that queues drop packets as a switch does
+        // and not bursts.
         let segments = if self.plan.capacities.offload {
             ""
         } else {
             "gso_max_segs 1"
         };
         for link in &self.plan.links {
+            // The peer is created in the other namespace at once: names need be unique per node
+            // only.
             let upper_ns = self.namespaces[link.upper.node].name();
             let _ = writeln!(
                 batches[link.lower.node],
@@ -109,6 +116,7 @@ impl BuiltNetwork {
             );
         }
         self.run_ip(&batches, &[])?;
+        // One `ip -batch` per namespace: a process for each command would be slow.
         let mut batches: Vec<String> = self
             .plan
             .nodes
@@ -146,6 +154,8 @@ impl BuiltNetwork {
                 for subnet in self.plan.leaf_direct(rack) {
                     let _ = writeln!(
                         batch,
+                        // Before the rules below: the main table has the rack's own hosts, and the
+                        // first spine, where the allocator sits.
                         "rule add pref 100 to {} lookup main",
                         end_address(subnet, LOWER, v6)
                     );
@@ -210,6 +220,7 @@ impl BuiltNetwork {
             mark_base: SPINE_MARK_BASE,
         };
         for rack in 0..self.plan.racks {
+            // All hosts of a rack hang on one leaf, so the first one's link names it.
             let leaf = self.plan.links[self.plan.rack_hosts(rack).start].upper.node;
             let ports: Vec<String> = self
                 .plan
@@ -233,6 +244,7 @@ impl BuiltNetwork {
         ends.filter(|port| port.node == node)
             .map(|port| port.device.as_str())
             .next()
+            // Not reached for subnets of the plan: each is on a link of the node that asks.
             .unwrap_or("eth0")
     }
 
@@ -265,15 +277,18 @@ fn table(spine: usize) -> u32 {
 fn address(batch: &mut String, link: &PlannedLink, device: &str, end: u8) {
     let subnet = link.subnet;
     let (v4_bits, v6_bits) = if matches!(subnet, Subnet::Fabric(_)) {
+        // Fabric links have subnets; hosts have single addresses and an on-link gateway.
         (24, 64)
     } else {
         (32, 128)
     };
+    // The gateway's address is never configured: permanent neighbour entries make hosts reach it.
     let gateway = matches!(subnet, Subnet::Edge { .. }) && end == UPPER;
     if !gateway {
         let _ = writeln!(batch, "addr add {}/{v4_bits} dev {device}", subnet.v4(end));
         let _ = writeln!(
             batch,
+            // Duplicate address detection would keep the address tentative for a second.
             "addr add {}/{v6_bits} dev {device} nodad",
             subnet.v6(end)
         );

@@ -50,6 +50,7 @@ pub fn create(parent: &Path, name: &str) -> Result<PathBuf> {
     let directory = parent.join(name);
     std::fs::create_dir_all(&directory)
         .with_context(|| format!("creating cgroup {}", directory.display()))?;
+    // A plain directory, below a version 1 mount or none, has no such file.
     if !directory.join("cgroup.procs").exists() {
         bail!("{} is not a cgroup v2 directory", directory.display());
     }
@@ -80,12 +81,15 @@ fn children(directory: &Path) -> Vec<PathBuf> {
 
 /// Kills every process in `directory` and below, and removes the directories.
 pub fn destroy(directory: &Path) {
+    // Two seconds: killed processes leave the group only once they are reaped, and one that forks
+    // may slip through a round.
     for _ in 0..100 {
         let mut pids = Vec::new();
         processes(directory, &mut pids);
         for pid in &pids {
             let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
+        // The kernel refuses to remove a group with processes in it.
         if pids.is_empty() && remove(directory) {
             return;
         }
@@ -95,6 +99,7 @@ pub fn destroy(directory: &Path) {
 
 fn remove(directory: &Path) -> bool {
     for child in children(directory) {
+        // Children first: only an empty group can be removed.
         remove(&child);
     }
     std::fs::remove_dir(directory).is_ok() || !directory.exists()

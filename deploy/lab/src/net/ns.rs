@@ -65,6 +65,8 @@ impl Netns {
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         std::thread::scope(|scope| {
             scope
+                // setns moves the calling thread only; a thread of its own leaves the caller where
+                // it is.
                 .spawn(|| self.enter().map(|()| work()))
                 .join()
                 .map_err(|_| anyhow!("a thread in network namespace {} panicked", self.name))?
@@ -110,6 +112,7 @@ pub fn list(prefix: &str) -> Vec<String> {
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.starts_with(prefix))
         .collect();
+    // Directory order is arbitrary; messages and tests want a fixed one.
     names.sort();
     names
 }

@@ -71,6 +71,7 @@ impl Subnet {
     pub fn v4(self, end: u8) -> Ipv4Addr {
         match self {
             Subnet::Edge { rack, index } if end == LOWER => Ipv4Addr::new(10, 77, rack, index),
+            // One link-local gateway for all hosts (RFC 3927): no address space is used up.
             Subnet::Edge { .. } => Ipv4Addr::new(169, 254, 1, 1),
             Subnet::Fabric(n) => Ipv4Addr::new(10, 78, n, end),
         }
@@ -83,6 +84,7 @@ impl Subnet {
             Subnet::Edge { rack, index } if end == LOWER => {
                 Ipv6Addr::new(0xfd77, 0, 0, rack.into(), 0, 0, 0, index.into())
             }
+            // Link-local as well; each host has a link of its own, so they never clash.
             Subnet::Edge { .. } => Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
             Subnet::Fabric(n) => Ipv6Addr::new(0xfd78, 0, 0, n.into(), 0, 0, 0, end.into()),
         }
@@ -176,6 +178,7 @@ impl NetworkPlan {
         spines: usize,
         capacities: Capacities,
     ) -> NetworkPlan {
+        // Rack and index are bytes of addresses: the bound keeps them in range.
         let hosts = (racks * hosts_per_rack).min(MAX_HOSTS);
         let node = |name: String, role| Node { name, role };
         let mut nodes: Vec<Node> = (1..=hosts)
@@ -200,6 +203,7 @@ impl NetworkPlan {
             burst_bytes: capacities.burst_bytes,
             control_dscp: capacities.control_dscp,
         };
+        // Without shaped links a shaped uplink would be the only limit.
         let shape_hosts = capacities.shape_hosts && capacities.shape_links;
         let port = |node: usize, device: String| LinkEnd { node, device };
         let mut links: Vec<PlannedLink> = (0..hosts)
@@ -238,6 +242,7 @@ impl NetworkPlan {
                 links.push(PlannedLink {
                     lower: port(first_leaf + rack, format!("up{}", spine + 1)),
                     upper: port(first_spine + spine, format!("down{}", rack + 1)),
+                    // Counted from 1 in the order of `fabric_link`.
                     subnet: Subnet::Fabric((rack * spines + spine) as u8 + 1),
                     shape_up: shape,
                     shape_down: shape,
@@ -264,6 +269,7 @@ impl NetworkPlan {
     /// The fabric link of a leaf to a spine.
     #[must_use]
     pub fn fabric_link(&self, rack: usize, spine: usize) -> &PlannedLink {
+        // Behind the hosts' links and the allocator's, leaf-major.
         &self.links[self.hosts + 1 + rack * self.spines + spine]
     }
 
@@ -301,11 +307,14 @@ impl NetworkPlan {
         };
         match self.nodes[node].role {
             Role::Host | Role::Allocator => vec![default(self.links[node].subnet, None)],
+            // One table per spine, which the classifier's mark selects; the main table takes the
+            // first spine for packets without a mark, such as those of the leaf itself.
             Role::Switch(Some(rack)) => (0..self.spines)
                 .map(|spine| default(self.fabric_link(rack, spine).subnet, Some(spine)))
                 .chain((self.spines > 0).then(|| default(self.fabric_link(rack, 0).subnet, None)))
                 .collect(),
             Role::Switch(None) => {
+                // Spines come last: behind hosts, allocator and leaves.
                 let spine = node - (self.hosts + 1 + self.racks);
                 (0..self.racks)
                     .flat_map(|rack| self.rack_hosts(rack).map(move |host| (rack, host)))

@@ -45,7 +45,9 @@ impl Shaping {
             control_dscp,
         } = *self;
         let burst =
+            // Bytes at the link's rate in CATCH_UP_US; never below four full frames.
             burst_bytes.unwrap_or_else(|| (rate_bps / 8 * CATCH_UP_US / 1_000_000).max(4 * 1514));
+        // A tenth is far more than control traffic takes; data borrows the rest of it.
         let control = rate_bps / 10;
         let mut out = String::new();
         let class = |out: &mut String, parent: &str, minor: u32, rate: u64, prio: u32| {

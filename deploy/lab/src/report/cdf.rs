@@ -101,6 +101,7 @@ fn safety_panels(outcome: &RunOutcome) -> Vec<(String, Vec<Distribution>)> {
         };
         let distributions = &mut panels[at].1;
         match distributions.iter_mut().find(|(other, ..)| *other == name) {
+            // Both families of a fate share a curve.
             Some((_, _, times)) => times.extend(&row.samples_s),
             None => distributions.push((name, colour, row.samples_s.clone())),
         }
@@ -143,6 +144,7 @@ fn draw_panel(
     let longest = distributions
         .iter()
         .filter_map(|(_, _, times)| times.last().copied())
+        // At least a tenth of a second, so that an empty panel has an axis.
         .fold(0.1, f64::max)
         * 1.05;
     let mut chart = ChartBuilder::on(area)
@@ -169,6 +171,7 @@ fn draw_panel(
         let stairs = times
             .iter()
             .enumerate()
+            // Two points a sample draw the riser of each step.
             .flat_map(|(i, t)| [(*t, i as f64 * step), (*t, (i + 1) as f64 * step)]);
         chart
             .draw_series(LineSeries::new(stairs, style::line(colour, 2)))?

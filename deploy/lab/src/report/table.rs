@@ -127,6 +127,7 @@ pub fn summary(options: &LabOptions, outcome: &RunOutcome) -> Table {
             .iter()
             .map(|(_, phase)| show(&phase.figures))
             .collect();
+        // Only rows that the scenario measures.
         if cells.iter().any(Option::is_some) {
             let cells = cells
                 .into_iter()
@@ -168,6 +169,7 @@ pub fn safety(outcome: &RunOutcome) -> Table {
         let times = row.completion_s;
         let cubic = without
             .iter()
+            // Networks differ by back end (some shape hosts), so each has its own baseline.
             .find(|base| (base.backend, base.family) == (row.backend, row.family))
             .and_then(|base| base.completion_s);
         let seconds = |s: Option<f64>| s.map_or("–".to_owned(), |s| format!("{s:.2} s"));
@@ -209,6 +211,7 @@ pub fn links(outcome: &RunOutcome) -> Table {
             .unwrap_or_default()
     };
     let (with, without) = (rows(&outcome.with), rows(&outcome.without));
+    // Either phase may be left out on the command line; both have the same keys.
     let keys = if with.is_empty() { &without } else { &with };
     for key in keys {
         let of = |rows: &[LinkRow]| {

@@ -114,6 +114,7 @@ fn draw_rates(
         .x_labels(0)
         .y_labels(8)
         .draw()?;
+    // 0.15 is left free at either side of a group.
     let width = 0.7 / contenders.len().max(1) as f64;
     for (group, name) in groups.iter().enumerate() {
         for (i, (_, colour, phase)) in contenders.iter().enumerate() {
@@ -132,6 +133,7 @@ fn draw_rates(
         }
         let (x, y) = chart
             .plotting_area()
+            // Pixels of the whole picture; the panel's own begin at its base.
             .map_coordinate(&(group as f64 + 0.15, 0.0));
         let (left, upper) = area.get_base_pixel();
         area.draw(&Text::new(
@@ -186,6 +188,7 @@ fn draw_courses(
     ))?;
     for (name, colour, course) in courses {
         let colour = *colour;
+        // Bursts above the axis are cut off at its top.
         let points = course.iter().map(|(at, rate)| (*at, rate.min(top)));
         chart
             .draw_series(LineSeries::new(points, style::line(colour, 2)))?

@@ -59,6 +59,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
     }
     for run in 0..usize::from(lab.options.runs()) {
         // The order changes from round to round.
+        // `min` keeps the first round as built: the baseline goes first there.
         contenders.rotate_left(run.min(1));
         for contender in &mut contenders {
             contender.run_once(lab, run)?;
@@ -84,6 +85,7 @@ impl CoflowSide {
         let receiver = self.testbed.network.plan.hosts - 1;
         let bytes_per_s = self.testbed.network.plan.capacities.host_bps / 8;
         let total = bytes_per_s as f64 * lab.scaled(RUN) as f64 / NS_PER_S as f64;
+        // Equal transfers that together fill the receiver's link for RUN.
         let bytes = (total / (receiver * TRANSFERS) as f64) as u64;
         let name = if self.control.is_some() {
             "with Ratewright"
@@ -129,6 +131,8 @@ impl CoflowSide {
                     record.failed.as_deref().unwrap_or_default()
                 );
             };
+            // From the common start, not from each connect: a coflow waits for its slowest
+            // hand-shake too.
             let took_s = ended.saturating_sub(start_ns) as f64 / NS_PER_S as f64;
             self.transfers_s.push(took_s);
             last = last.max(took_s);
@@ -137,10 +141,12 @@ impl CoflowSide {
         self.testbed
             .recording
             .event(format!("run {} {name}: {last:.3} s", run + 1));
+        // Flowlets of this run must be over in the allocator before the next one starts.
         lab.sleep_until(now_ns() + REST_NS)
     }
 
     fn finish(self) -> ScenarioPhase {
+        // Asked before the daemons stop.
         let first_paced_us = self
             .control
             .as_ref()

@@ -77,6 +77,7 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
             behaviour: Behaviour::default(),
         })?);
     }
+    // At least half a second: rates must be in force however short the run.
     let settled = begin + receiver as u64 * STAGGER_NS + lab.scaled(SETTLE).max(500 * NS_PER_MS);
     lab.sleep_until(settled)?;
     testbed.check_alive()?;
@@ -107,6 +108,8 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
             .and_then(|v| max(&v));
         figures.outages = outages;
     } else {
+        // About as long as the phase with two outages, so that the least link use is taken over as
+        // many windows.
         let same_time = 3 * lab.scaled(SETTLE) + 2 * (lab.scaled(AWAY) + LEASE_MS * NS_PER_MS);
         lab.sleep_until(settled + same_time)?;
         let recording = testbed.recording.lock();
@@ -181,6 +184,7 @@ fn outage(
         Victim::Daemon(host) => control.kill_daemon(host),
     }
     testbed.recording.event(format!("SIGKILL: {name}"));
+    // Beyond the lease, or the rates would still be in force at the restart.
     let back = killed + LEASE_MS * NS_PER_MS + lab.scaled(AWAY).max(700 * NS_PER_MS);
     let mut released = None;
     while released.is_none() && now_ns() < back {
@@ -202,9 +206,11 @@ fn outage(
     let mut fair_again = None;
     lab.wait_for(RECOVERY_PATIENCE, || {
         control.check_alive()?;
+        // Cubic may be fair by chance: fairness counts only once rates are in force.
         if paced < PACED_SAMPLES {
             paced = if pacing.all_in_force()? { paced + 1 } else { 0 };
         } else {
+            // Bins that have not arrived would look like silence, and that as unfair.
             let until = now_ns() - REPORT_LAG_NS;
             fair_again = fair_from(
                 &testbed.recording.lock(),
@@ -255,6 +261,7 @@ struct Pacing {
 impl Pacing {
     fn open(lab: &Lab, testbed: &Testbed, hosts: &[usize]) -> Result<Pacing> {
         let visible = lab.options.backend != Backend::TcHtb;
+        // tc paces outside the sockets: no sample, so no fallback time.
         let hosts = if visible { hosts } else { &[] };
         let kernels = hosts
             .iter()
@@ -271,6 +278,7 @@ impl Pacing {
     /// Returns true if a host has sent since the last sample, all of it by its rate.
     fn in_force(&mut self, index: usize) -> Result<bool> {
         let flows = self.kernels[index].connections(FIRST_PORT..=FIRST_PORT + PORTS - 1)?;
+        // The kernel's counters wrap, and so does their sum.
         let sent = flows.iter().fold(0, |sum: u32, flow| {
             sum.wrapping_add(flow.data_segments_sent)
         });
@@ -295,6 +303,7 @@ impl Pacing {
             self.left[index].sample(now, in_force);
         }
         let since: Option<Vec<u64>> = self.left.iter().map(Departure::since).collect();
+        // The last host to leave decides; none while a single one is still paced.
         Ok(since.and_then(|since| since.into_iter().max()))
     }
 }
@@ -310,12 +319,14 @@ struct Departure {
 
 impl Departure {
     fn sample(&mut self, now: u64, in_force: bool) {
+        // A sliding window: DEPARTURE_AWAY of the newest samples decide.
         if self.recent.len() == DEPARTURE_SAMPLES {
             self.recent.pop_front();
         }
         self.recent.push_back((!in_force).then_some(now));
         let mut away = self.recent.iter().flatten();
         let first = away.next().copied();
+        // `next` above has taken the first of them from the iterator.
         if self.since.is_none() && 1 + away.count() >= DEPARTURE_AWAY {
             self.since = first;
         }

@@ -61,10 +61,12 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
             v6: false,
             start_ns,
             connect_ns: None,
+            // As many steps for every flow: they end in the order in which they started.
             end: FlowEnd::At(start_ns + receiver as u64 * step),
             behaviour: Behaviour::default(),
         })?;
     }
+    // The last of `receiver` flows starts at step receiver - 1 and lasts `receiver` steps.
     let end = begin + (2 * receiver as u64 - 1) * step;
     for change in 0..2 * receiver as u64 {
         lab.sleep_until(begin + change * step)?;
@@ -85,6 +87,7 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
     if let Some(control) = control {
         control.check_alive()?;
     }
+    // Sinks report every 50 ms: the last bins must have arrived.
     lab.sleep_until(now_ns() + 100 * NS_PER_MS)?;
     let recording = testbed.recording.lock();
     if let Some((_, flow)) = recording
@@ -99,7 +102,9 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
         );
     }
     let figures = figures(&recording);
+    // The probes below add flows to the recording, which the plot must not show.
     let steps = recording.clone();
+    // The reader threads need the lock while the probes run.
     drop(recording);
     if with_ratewright {
         probe(lab, testbed)?;
@@ -131,6 +136,7 @@ fn probe(lab: &Lab, testbed: &mut Testbed) -> Result<()> {
             behaviour: Behaviour::default(),
         })?;
     }
+    // All probes are commanded at once, so the wait covers their whole schedule.
     let patience = PROBE_SPACING * (rounds * receiver) as u32 + DRAIN_PATIENCE;
     if !testbed.wait_flows(lab, patience)? {
         bail!("a short flow did not end within {} s", patience.as_secs());

@@ -53,6 +53,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let all: Vec<usize> = (0..hosts).collect();
     let build = |name| {
         let mut testbed = Testbed::build(lab, name, plan.clone(), &all, &all)?;
+        // The two receivers' ports are the bottlenecks of the two groups.
         testbed.watch_ports(&[hosts - 1, hosts / 2 - 1])?;
         Ok(testbed)
     };
@@ -70,6 +71,7 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
     let begin = now_ns() + LEAD_NS;
     let end = begin + lab.scaled(DURATION);
     let mut long = Vec::new();
+    // Both groups cross the spines: the receiver is the last host of the other rack.
     for (group, (first_sender, receiver)) in [(0, hosts - 1), (hosts / 2, hosts / 2 - 1)]
         .into_iter()
         .enumerate()
@@ -77,6 +79,7 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
         for (i, (weight, port)) in WEIGHTS.into_iter().enumerate() {
             let from = first_sender + i;
             let label = format!("h{}→h{} weight {weight}", from + 1, receiver + 1);
+            // The second group sends over IPv6, the first over IPv4.
             let v6 = group == 1;
             let spec = TransferSpec {
                 label,
@@ -106,6 +109,7 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
         control.check_alive()?;
     }
     let recording = testbed.recording.lock();
+    // Rates are exact on bin borders only.
     let from = (begin + lab.scaled(SETTLING)).next_multiple_of(BIN_NS);
     Ok(Figures {
         weights: Some(rates_by_weight(
@@ -160,17 +164,20 @@ fn short_flows(lab: &Lab, testbed: &mut Testbed, begin: u64, end: u64) -> Result
     let (low, high) = SHORT_BYTES;
     // Mean of the log-uniform distribution.
     let mean_bytes = (high - low) / (high / low).ln();
+    // The load is a share of all hosts' links taken together.
     let bytes_per_s =
         SHORT_LOAD * hosts as f64 * testbed.network.plan.capacities.host_bps as f64 / 8.0;
     let mean_gap_ns = mean_bytes / bytes_per_s * NS_PER_S as f64;
     let mut flows = Vec::new();
     let mut at = begin as f64;
     loop {
+        // Exponential gaps; 1 - x is never 0, whose logarithm would be infinite.
         at += -(1.0 - random.random::<f64>()).ln() * mean_gap_ns;
         if at >= end as f64 {
             return Ok(flows);
         }
         let from = random.random_range(0..hosts);
+        // An offset of at least 1: never the host itself.
         let to = (from + random.random_range(1..hosts)) % hosts;
         let bytes = (low * (high / low).powf(random.random::<f64>())) as u64;
         flows.push(testbed.flow(TransferSpec {

@@ -69,8 +69,11 @@ impl SafetyRow {
             let Some(record) = recording.flows.get(flow) else {
                 continue;
             };
+            // A receiver without the end of the stream reports no total: all bytes count as
+            // missing.
             let read = record.received_bytes.unwrap_or(0);
             self.missing_bytes += bytes.saturating_sub(read);
+            // A broken connection may carry an end time too, so it is judged first.
             if record.failed.is_some() {
                 self.broken += 1;
             } else if let (Some(from), Some(to)) = (record.started_ns, record.ended_ns) {
@@ -90,6 +93,7 @@ impl SafetyRow {
 /// When the lab itself fails; connections that are harmed are results.
 pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let backends = match lab.options.backend {
+        // Without daemons no probe is needed, and the programs need not be there.
         Backend::Auto if lab.options.only_baseline => vec![Backend::Auto],
         Backend::Auto => working_backends(&lab.binaries)?,
         one => vec![one],
@@ -140,10 +144,12 @@ fn run_backend(lab: &Lab, backend: Backend, rows: &mut Vec<SafetyRow>) -> Result
             Some((testbed, control))
         }
     };
+    // `None` stands for a run without Ratewright: at most one, as there is one baseline.
     let mut turns: Vec<Option<RateFate>> = base.iter().map(|_| None).collect();
     if with.is_some() {
         turns.extend(lab.options.fates.iter().copied().map(Some));
     }
+    // Held to the end of the function: its drop frees the cores.
     let _busy = burn(lab)?;
     for run in 0..usize::from(lab.options.runs()) {
         for v6 in lab.options.family().each() {
@@ -209,7 +215,9 @@ fn run_once(
         .into_iter()
         .enumerate()
     {
+        // Bits per second to bytes; FILL leaves headroom, so that all can end within the span.
         let bytes = (planned.share_bps / 8.0 * span_ns as f64 / NS_PER_S as f64 * FILL) as u64;
+        // The sink counts the header as payload, and cannot name a flow without it.
         let bytes = bytes.max(HEADER_BYTES as u64);
         let flow = testbed.flow(TransferSpec {
             label: planned.label.to_owned(),
@@ -224,10 +232,12 @@ fn run_once(
         })?;
         flows.push((flow, bytes));
     }
+    // Only the sender's sockets: a receiver sends no data that could be in back-off.
     let watch = BackoffWatch::start(
         testbed.network.netns(SENDER),
         FIRST_PORT..=FIRST_PORT + PORTS - 1,
     )?;
+    // In the middle of the run, when every connection has its rate and still has bytes to send.
     lab.sleep_until(begin + span_ns / 2)?;
     if let Some((control, fate)) = &mut control {
         control.check_alive()?;
@@ -240,8 +250,10 @@ fn run_once(
             .recording
             .event(format!("rates are {}", fate.name()));
     }
+    // Half of the span has passed: twice a run in all, as PATIENCE says.
     let patience = Duration::from_nanos(span_ns * 3 / 2) + PATIENCE;
     testbed.wait_flows(lab, patience)?;
+    // Before open connections are reset: what they do then is no result.
     row.silent_backoff += watch.finish()?;
     row.count(&testbed.recording.lock(), &flows);
 
@@ -266,6 +278,7 @@ fn run_once(
             flows.len(),
             (now_ns() - begin) / NS_PER_S
         ));
+        // The next run must find no connection of this one: their bytes would share its link.
         for flow in open {
             testbed.abort_flow(flow)?;
         }
@@ -274,6 +287,7 @@ fn run_once(
     if let Some((control, fate)) = control {
         match fate {
             RateFate::Leased => {}
+            // Undone here, so that every run begins with rates in force.
             RateFate::Lapsed => control.revive_allocator(lab, testbed)?,
             RateFate::Released => control.release(false)?,
         }
@@ -292,11 +306,13 @@ struct Planned {
 
 fn connections(count: usize, payload_bps: f64) -> Vec<Planned> {
     let (low, high) = LIMIT_BPS;
+    // Log-uniform over the range: each decade has as many connections.
     let limit = |i: usize| low * (high / low).powf((i as f64 + 0.5) / count as f64);
     // Neighbours have limits far from each other: the order in which they connect says nothing.
     let limits: Vec<f64> = (0..count)
         .map(|i| match i % 3 {
             0 => f64::INFINITY,
+            // 7 has no factor in common with the usual counts, so no limit occurs twice.
             _ => limit(i * 7 % count),
         })
         .collect();
@@ -342,6 +358,7 @@ fn max_min_level(limits: &[f64], capacity: f64) -> f64 {
     let mut left = capacity;
     for (i, limit) in sorted.iter().enumerate() {
         let level = left / (sorted.len() - i) as f64;
+        // All limits from here on are above the level: none of them binds.
         if *limit >= level {
             return level;
         }

@@ -58,12 +58,14 @@ fn phase(lab: &Lab, name: &'static str, dscp: u8, backend: &mut String) -> Resul
     let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
     let receivers: Vec<usize> = (1..hosts).collect();
     let mut capacities = capacities(lab);
+    // Both the links' queues and the daemons' sockets take the mark from here.
     capacities.control_dscp = dscp;
     lab.live.say("building the network");
     let plan = NetworkPlan::big_switch(hosts, capacities);
     let mut testbed = Testbed::build(lab, name, plan, &[0], &receivers)?;
     testbed.watch_ports(&receivers)?;
     lab.live.say("starting the allocator and the daemons");
+    // Bulk flows without rates fill the queue that marked datagrams must pass.
     let policy = format!("[[policy]]\ndst_port = {BULK_PORT}\nbypass = true\n");
     let mut control = Control::start(lab, &testbed, &policy)?;
     if let Some(chosen) = control.backend() {
@@ -99,6 +101,8 @@ fn rounds(lab: &Lab, testbed: &mut Testbed, control: &mut Control) -> Result<Fig
     let rounds = (ROUNDS * lab.options.duration_scale).ceil() as usize;
     for round in 0..rounds {
         let connect_ns = now_ns() + LEAD_NS;
+        // A second for 300 hand-shakes through a full queue, so that all can send at the same
+        // moment.
         let start_ns = connect_ns + HANDSHAKES_NS;
         testbed
             .recording
@@ -109,6 +113,7 @@ fn rounds(lab: &Lab, testbed: &mut Testbed, control: &mut Control) -> Result<Fig
                 from: 0,
                 to: 1 + index % receivers,
                 port: FIRST_PORT,
+                // Half of the starts over either family: both have a filter of their own.
                 v6: index % 2 == 1,
                 start_ns,
                 connect_ns: Some(connect_ns),
@@ -134,6 +139,7 @@ fn rounds(lab: &Lab, testbed: &mut Testbed, control: &mut Control) -> Result<Fig
     if !testbed.wait_flows(lab, PATIENCE)? {
         bail!("a bulk flow did not end within {} s", PATIENCE.as_secs());
     }
+    // Read while the daemon still runs; the caller stops it.
     let status = control
         .daemon_status(0)
         .context("the daemon of h1 does not tell its status")?;

@@ -127,6 +127,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let build = |name: &str| {
         let readers: Vec<usize> = (1..HOSTS).collect();
         let mut testbed = Testbed::build(lab, name, plan.clone(), &[SERVER], &readers)?;
+        // Ports of hosts 1 and up, so the record of host h is at h - 1.
         testbed.watch_ports(&(1..HOSTS).collect::<Vec<_>>())?;
         Ok::<_, anyhow::Error>(testbed)
     };
@@ -152,6 +153,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
             measured: Measured::default(),
         });
     }
+    // `both` is for the safety scenario; this one takes the first family.
     let v6 = lab.options.family().each()[0];
     type Case = fn(&mut UsageSide, &Lab, bool) -> Result<()>;
     let cases: [(&str, Case); 6] = [
@@ -209,6 +211,7 @@ impl UsageSide {
 
     /// Returns the uplink's capacity for payload, in bit/s.
     fn payload_bps(&self, v6: bool) -> f64 {
+        // TCP payload of a 1514-byte frame: 1500 less IP, TCP and time stamps.
         let payload = if v6 { 1428.0 } else { 1448.0 };
         self.testbed.network.plan.capacities.host_bps as f64 * payload / 1514.0
     }
@@ -216,6 +219,7 @@ impl UsageSide {
     fn rate_mbps(&self, flow: u32, from: u64, to: u64) -> f64 {
         let recording = self.testbed.recording.lock();
         let record = &recording.flows[&flow];
+        // Rates are exact on bin borders only.
         record.rate_bps(from.next_multiple_of(BIN_NS), to.next_multiple_of(BIN_NS)) / 1e6
     }
 
@@ -223,6 +227,7 @@ impl UsageSide {
     fn settle_and_measure(&mut self, lab: &Lab) -> Result<(u64, u64)> {
         let from = now_ns() + LEAD_NS + lab.scaled(SETTLING);
         let to = from + lab.scaled(MEASURED);
+        // The last bins of the interval are still with the sink until then.
         lab.sleep_until(to + REPORT_LAG_NS)?;
         Ok((from, to))
     }
@@ -281,6 +286,7 @@ impl UsageSide {
             others.push(self.long(before, v6, Behaviour::default())?);
         }
         lab.sleep_until(now_ns() + LEAD_NS + lab.scaled(SETTLING))?;
+        // Taken before the stall: signals and `ip` take effect after it.
         let at = now_ns();
         match stall {
             Stall::Stopped => self.testbed.signal_sink(host, Signal::SIGSTOP)?,
@@ -306,9 +312,11 @@ impl UsageSide {
             Stall::Slow => (STALLED as u64 * SLOW_READ_BPS) as f64,
             _ => 0.0,
         };
+        // The reader can have what the stalled host leaves of the allocated share of the link.
         let wanted_bps = (self.payload_bps(v6) - used_bps) * DERATING;
         {
             let recording = self.testbed.recording.lock();
+            // The ports were watched from host 1 on.
             let port = &recording.ports[host - 1];
             let took = redistribution_ms(
                 &recording,
@@ -321,6 +329,7 @@ impl UsageSide {
             );
             let course = course(&recording, read, at, at + lab.scaled(STALL));
             self.measured.stalls.push((stall, took));
+            // The first run's stalls are drawn; those of later runs look alike.
             if self.measured.courses.len() < Stall::ALL.len() {
                 self.measured.courses.push((stall.name(), course));
             }
@@ -330,6 +339,7 @@ impl UsageSide {
             Stall::Unplugged => {
                 self.testbed.network.plug(host)?;
                 if let Some(control) = &mut self.control {
+                    // A daemon that lost its session meanwhile would miss the next case.
                     control.wait_host(lab, host)?;
                 }
             }
@@ -340,7 +350,9 @@ impl UsageSide {
 
     fn on_off(&mut self, lab: &Lab, v6: bool, index: usize) -> Result<()> {
         let (on_ms, off_ms) = ON_OFF_MS[index];
+        // The uplink is shared by the source and the bulk flows, all of one weight.
         let fair_bps = self.payload_bps(v6) / (BULK_BESIDE + 1) as f64;
+        // At its fair rate the source needs `on_ms` for one burst.
         let bytes = (fair_bps / 8.0 * on_ms as f64 / 1e3) as u32;
         for _ in 0..BULK_BESIDE {
             self.long(OTHERS, v6, Behaviour::default())?;
@@ -384,6 +396,7 @@ impl UsageSide {
         let flow = self.flow(READER, v6, source, FlowEnd::At(end))?;
         lab.sleep_until(end + REPORT_LAG_NS)?;
         self.wait_ended(lab, flow)?;
+        // Half of the allocated capacity: one bulk flow is beside the source.
         let fair_bps = self.payload_bps(v6) * DERATING / 2.0;
         let recording = self.testbed.recording.lock();
         let record = &recording.flows[&flow];
@@ -433,6 +446,7 @@ impl UsageSide {
         if let Some(control) = &mut self.control {
             control.check_alive()?;
         }
+        // Counted before the flows are forgotten.
         self.measured.lost += self.testbed.recording.lock().connections_lost();
         self.testbed.forget_flows();
         lab.sleep_until(now_ns() + REST_NS)
@@ -503,6 +517,7 @@ impl UsageSide {
 
 /// A percentile of times of which some never came: none if it falls among those.
 fn quantile_of_tries(tries: &[Option<f64>], p: f64) -> Option<f64> {
+    // Infinity sorts behind every time that was measured.
     let values: Vec<f64> = tries.iter().map(|ms| ms.unwrap_or(f64::INFINITY)).collect();
     percentile(&values, p).filter(|ms| ms.is_finite())
 }
@@ -518,6 +533,7 @@ fn redistribution_ms(
     used_bps: f64,
     wanted_bps: f64,
 ) -> Option<f64> {
+    // Single bins of 10 ms hold too few packets to judge a rate.
     let window = REACHED_BINS * BIN_NS;
     let bins = || (at.next_multiple_of(BIN_NS)..until - window).step_by(BIN_NS as usize);
     // Headers and retransmissions are counted, too.
@@ -538,6 +554,7 @@ fn course(recording: &Recording, reader: u32, at: u64, until: u64) -> Course {
         return Vec::new();
     };
     (at.next_multiple_of(BIN_NS) - BEFORE_NS..until)
+        // Two bins a point smooth the curve.
         .step_by(2 * BIN_NS as usize)
         .map(|from| {
             let seconds = (from as f64 - at as f64) / NS_PER_S as f64;

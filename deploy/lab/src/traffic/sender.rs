@@ -81,6 +81,7 @@ fn flow(plan: &FlowPlan, told: &Orders) {
         sleep_until_ns(at_ns);
         connect(plan)
     });
+    // On the machine's one clock, so that flows of all hosts start together.
     sleep_until_ns(plan.start_ns);
     say(&Report::Started {
         flow,
@@ -109,6 +110,7 @@ fn transfer(plan: &FlowPlan, stream: TcpStream, told: &Orders) -> io::Result<u64
     if let Some(limit_bps) = plan.behaviour.max_rate_bps {
         pacing_limit::set(&stream, limit_bps)?;
     }
+    // Flows that end by bytes poll seldom: their stop comes with the last write.
     let poll = if plan.bytes.is_some() {
         ABORT_POLL
     } else {
@@ -140,6 +142,8 @@ fn transfer(plan: &FlowPlan, stream: TcpStream, told: &Orders) -> io::Result<u64
             slow_ns,
             fast_ns,
         } => {
+            // Each rise is marked at its beginning: the receiver's reads after it show the
+            // response.
             while !writer.over() {
                 let until = now_ns() + slow_ns;
                 writer.write_every(bytes, every_ns, until)?;
@@ -164,6 +168,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn over(&self) -> bool {
+        // Never before the header is out: the sink could not name the flow.
         self.sent >= HEADER_BYTES as u64
             && (self.sent >= self.plan.bytes.unwrap_or(u64::MAX)
                 || self.told.stop.load(Ordering::Relaxed)
@@ -204,11 +209,13 @@ impl Writer<'_> {
         while !self.over() && next < until_ns {
             sleep_until_ns(next);
             let now = now_ns();
+            // Of an alternating flow only the rises are marked, by `transfer`.
             if matches!(self.plan.behaviour.writing, Writing::Every { .. }) {
                 self.mark(now);
             }
             self.check_abort()?;
             self.write_until(self.sent + u64::from(bytes), u64::MAX)?;
+            // From the plan and not from now: late wake-ups must not slow the source down.
             next += every_ns;
             if now_ns() > next + CATCH_UP_NS {
                 next = now_ns();
@@ -237,6 +244,7 @@ impl Writer<'_> {
 
     fn end(mut self) -> io::Result<u64> {
         self.report();
+        // The end of stream tells the sink that all bytes are there.
         self.stream.shutdown(Shutdown::Write)?;
         self.stream.set_read_timeout(Some(ABORT_POLL))?;
         // The receiver closes when it has read everything.
@@ -255,6 +263,7 @@ impl Writer<'_> {
     /// Fails once the flow was told to abort; closing the socket then resets the connection.
     fn check_abort(&self) -> io::Result<()> {
         if self.told.abort.load(Ordering::Relaxed) {
+            // Linger of zero makes the close a reset (RST) in place of an end of stream.
             SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?;
             return Err(io::Error::new(ErrorKind::ConnectionAborted, "aborted"));
         }

@@ -46,6 +46,7 @@ pub fn run(ports: &[u16]) -> Result<()> {
             report(&reported);
         }
     })?;
+    // Nothing is sent here: the lab's end of the pipe closes when it is done or dead.
     io::copy(&mut io::stdin(), &mut io::sink()).context("reading standard input")?;
     report(&bins);
     Ok(())
@@ -61,6 +62,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
 
 fn listen(port: u16) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV6, Type::STREAM, None)?;
+    // One socket serves both families; IPv4 peers appear as mapped addresses.
     socket.set_only_v6(false)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into())?;
@@ -93,6 +95,7 @@ fn serve(mut stream: TcpStream, bins: &Bins) {
     count(bins, flow, HEADER_BYTES as u64);
     match read_all(&mut stream, header, bins) {
         Ok(bytes) => {
+            // Bins before the end: the lab takes the flow's figures once it has ended.
             report(bins);
             say(&Report::Received {
                 flow,
@@ -125,7 +128,9 @@ fn read_all(stream: &mut TcpStream, header: Header, bins: &Bins) -> io::Result<u
             Some(0) => return wait_for_reset(stream),
             Some(bps) => {
                 clock::sleep_until_ns(next);
+                // Catches up by one read at most, so that a held-up reader makes no burst.
                 next = next.max(clock::now_ns().saturating_sub(clock::NS_PER_S / SLOW_READS_PER_S));
+                // Bits of a read over the rate: the time until the next one.
                 next += length as u64 * 8 * clock::NS_PER_S / bps;
             }
         }

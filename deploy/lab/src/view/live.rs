@@ -82,6 +82,7 @@ const MOMENT_NS: u64 = 200 * NS_PER_MS;
 /// The rates a moment ago, over 200 ms.
 #[must_use]
 pub fn moment(recording: &Recording, now_ns: u64) -> Moment {
+    // Down to a bin's border, on which rates are exact.
     let to = now_ns.saturating_sub(REPORT_LAG_NS) / BIN_NS * BIN_NS;
     let from = to.saturating_sub(MOMENT_NS);
     let active = recording.flows.values().filter(|f| {
@@ -99,6 +100,7 @@ pub fn moment(recording: &Recording, now_ns: u64) -> Moment {
             .ports
             .first()
             .map_or(0.0, |port| port.utilization(from, to)),
+        // One flow alone is fair by definition.
         jain: (rates.len() >= 2).then(|| jain(&rates)),
         flows: flows
             .into_iter()
