@@ -31,6 +31,7 @@ impl BytesPerFlow {
     pub(super) fn of(bytes: &EngineBytes, flows: usize) -> Self {
         let flows = flows as f64;
         let per_flow = |bytes: usize| bytes as f64 / flows;
+        // A rack-pair row holds its flows for both sides.
         let rows = |rows: usize| flows / ((rows + bytes.rack_pair_rows).max(1)) as f64;
         Self {
             index: per_flow(bytes.index),

@@ -162,9 +162,11 @@ fn measure(options: &ChangesOptions) -> Result<ChangesResults> {
         topology.set_capacity_bps(uplink, capacity_bps / 2);
     })?);
     let dummy = EngineEvent::Start(FlowSpec {
+        // Session 0 is free: the flows are of session 1.
         key: FlowKey::new(0, uplink.0),
         links: [uplink.0].into_iter().collect(),
         class: 0,
+        // Stands for traffic beyond the allocator's control, with the share of ten flows.
         weight: 10.0,
         demand_bps: f64::INFINITY,
     });
@@ -174,6 +176,7 @@ fn measure(options: &ChangesOptions) -> Result<ChangesResults> {
     changes.push(world.carry_out("a session with one flow ends", end)?);
     let demands = world.demands(1e8);
     changes.push(world.carry_out("every tenth flow has a demand", demands)?);
+    // Last, since no flow keeps its path.
     let events = world.another_topology(options.racks + 1)?;
     changes.push(world.carry_out("another topology, all flows anew", events)?);
     Ok(ChangesResults {
@@ -215,6 +218,7 @@ impl EngineScene {
         };
         let capacities = capacities_bps(&topology);
         let config = EngineConfig {
+            // Two more: the external traffic's, and the one of a session of its own.
             max_flows: options.flows as usize + 2,
             ..EngineConfig::default()
         };
@@ -243,6 +247,7 @@ impl EngineScene {
         for event in world.starts() {
             world.engine.apply(event)?;
         }
+        // Changes are measured from rest: what is left of an earlier one must not count.
         world.rest();
         Ok(world)
     }

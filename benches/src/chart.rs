@@ -104,9 +104,11 @@ impl Chart {
 
 impl Panel {
     fn render(&self, area: &ChartArea<'_>) -> Result<(), Box<dyn std::error::Error>> {
+        // Rounded up. The legend takes its height from the plot, so that all panels end together.
         let rows = (self.lines.len() as i32 + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
         let legend_height = rows * LEGEND_ROW + LEGEND_GAP;
         let (plot, legend) = area.split_vertically(HEIGHT - HEAD - legend_height as u32);
+        // Two types of axis: the scale is part of the chart's type.
         if self.log {
             let range = (self.y.0..self.y.1).log_scale();
             self.lines_on(&plot, range)?;
@@ -170,8 +172,10 @@ impl Panel {
             let points: Vec<(f64, f64)> = line
                 .points
                 .iter()
+                // A point beyond the axis is drawn at its end.
                 .map(|&(x, y)| (x, y.clamp(self.y.0, self.y.1)))
                 .collect();
+            // Plotters has no dashed stroke: a dashed line is a series of its own kind.
             if line.dashed {
                 chart.draw_series(DashedLineSeries::new(points.clone(), 6, 4, ink))?;
             } else {
@@ -187,6 +191,7 @@ impl Panel {
         if self.x_names.is_empty() {
             return short(x);
         }
+        // Places count from 1; the axis also asks for labels between and beyond them.
         let place = (x.round() - 1.0).max(0.0) as usize;
         let is_place = (x - x.round()).abs() < 1e-6 && x >= 1.0;
         let name = self.x_names.get(place).filter(|_| is_place);
@@ -198,6 +203,7 @@ impl Panel {
         let rows = (self.lines.len() as i32 + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
         for (i, line) in self.lines.iter().enumerate() {
             let (x, y) = (
+                // Down first, then across: lines that belong together stay in a column.
                 78 + i as i32 / rows * column,
                 i as i32 % rows * LEGEND_ROW + LEGEND_GAP,
             );

@@ -97,18 +97,21 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
             ..paper_network()
         },
         flows: options.flows,
+        // At least one, or there would be nothing to converge from.
         replaced: ((options.flows as f64 * options.share).round() as usize).max(1),
         iterations: options.iterations,
         cases: options.cases,
         repeats: options.repeats,
         seed: options.seed,
     };
+    // Checked before minutes of measurements of the other rules.
     let topology = setup.network.build();
     check_workers(
         &topology.context("no such network can be built")?,
         options.workers,
     )?;
     let mut result = measure(&setup, &RULES, &mut now_ns, &mut |_| ())?;
+    // The engine's times are told in iterations of the f64 optimiser as well.
     let reference_us = result.plain_iteration_us;
     result.engines = measure_engine(&setup, options.workers, reference_us, &mut now_ns)?;
     if let Some(file) = &options.svg {
@@ -123,6 +126,7 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
         });
     }
     println!("{}", table(&result));
+    // Both entries share the workers and the unit of time.
     for engine in result.engines.iter().take(1) {
         println!(
             "parallel and parallel-plain: {} worker(s), {}; their unit of time is a plain iteration of the same engine, {:.1} µs. Applying the events takes {:.1} µs.",
@@ -212,6 +216,7 @@ fn chart(result: &Convergence) -> Chart {
         points: rule
             .points
             .iter()
+            // Slow rules have points far beyond the axis.
             .filter(|p| p.time <= LAST_TIME)
             .map(|p| (p.time, y(p.p99_rate_error, p.throughput)))
             .collect(),

@@ -110,9 +110,12 @@ pub(super) fn network(options: &EngineOptions) -> Result<Topology> {
     let pods = if options.tiers == 2 {
         1
     } else {
+        // A power of two near the square root of the racks.
         1 << (least.ilog2() / 2)
     };
+    // Every pod has as many racks.
     let racks = least.next_multiple_of(pods);
+    // The first `rest` racks take one host more.
     let (share, rest) = (options.hosts / racks, options.hosts % racks);
     let rack_sizes: Vec<u32> = (0..racks).map(|r| share + u32::from(r < rest)).collect();
     let built = if options.tiers == 2 {
@@ -144,6 +147,7 @@ fn blocks_for(topology: &Topology, options: &EngineOptions) -> u32 {
     let racks = topology.racks().len() as u32;
     (1..=racks.ilog2())
         .map(|exponent| 1 << exponent)
+        // The fewest blocks that hold the flows and give each worker a FlowBlock.
         .find(|blocks: &u32| {
             let flow_blocks = (*blocks as usize).pow(2);
             let most = if *blocks == 1 {
@@ -151,6 +155,7 @@ fn blocks_for(topology: &Topology, options: &EngineOptions) -> u32 {
             } else {
                 FLOWS_PER_BLOCK
             };
+            // Flows spread evenly over the blocks² FlowBlocks.
             options.flows / flow_blocks <= most && options.workers <= flow_blocks
         })
         .unwrap_or(1 << racks.ilog2())
@@ -175,6 +180,7 @@ fn config(options: &EngineOptions) -> EngineConfig {
     });
     EngineConfig {
         classes: ClassTable::new(classes).unwrap_or_default(),
+        // An engine at rest skips its iterations, and there would be nothing to time.
         settle_tolerance: NEVER_SETTLED,
         max_flows: options.flows + 1,
         ..EngineConfig::default()
@@ -184,6 +190,7 @@ fn config(options: &EngineOptions) -> EngineConfig {
 /// Refuses workers that an engine for this network, cut as suits it and them, would have no work for.
 pub(super) fn check_workers(topology: &Topology, workers: usize) -> Result<()> {
     let blocks = Layout::fitting(topology, None, workers.min(MOST_WORKERS))?.blocks();
+    // Each worker needs a FlowBlock of its own.
     let most = MOST_WORKERS.min((blocks as usize).pow(2));
     ensure!(
         (1..=most).contains(&workers),
@@ -211,6 +218,7 @@ pub(super) fn build(
     let parallel = ParallelOptions {
         workers: options.workers,
         blocks: Some(blocks),
+        // Worker n on core n: threads that move between cores lose their caches.
         cores: (0..options.workers).collect(),
         simd,
         single_pass: false,
@@ -347,6 +355,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<EngineResults> {
     let capacities = capacities_bps(&topology);
     let config = config(options);
     let mut traffic = EngineTraffic::new(&topology, options.seed).over_classes(options.classes);
+    // Made before memory and time are taken, so that neither counts the paths' search.
     let starts: Vec<EngineEvent> = (0..options.flows)
         .map(|_| traffic.start())
         .collect::<Result<_>>()?;
@@ -362,6 +371,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<EngineResults> {
     }
     let bulk_events_per_s = per_second(options.flows, now_ns() - began_ns);
     warm_up(&mut engine);
+    // After the warm-up: the first iterations touch all pages.
     let resident = resident_bytes(std::process::id()).zip(resident_before);
     let resident = resident.map(|(now, before)| now as f64 - before as f64);
     let max_relative_error = if options.against_reference {
@@ -427,11 +437,13 @@ fn cap(
     let mut capped = 0;
     for (key, rate_bps) in engine.rates_bps() {
         let flow = key.0 as usize;
+        // The rounded share grows at flows that get a demand, and nowhere else.
         if number(flow) == number(flow + 1) {
             continue;
         }
         if let Some(EngineEvent::Start(spec)) = starts.get(flow) {
             engine.apply(EngineEvent::Start(FlowSpec {
+                // Half of what the flow has: the demand binds, whatever the others do.
                 demand_bps: rate_bps / 2.0,
                 ..spec.clone()
             }))?;
@@ -460,6 +472,7 @@ fn measure_in_turns(
 ) -> Result<(IterationRun, PlainCase)> {
     let turns = TURNS.min(options.iterations);
     let of_turn = EngineOptions {
+        // Rounded up, so that all turns together are at least as many as asked for.
         iterations: options.iterations.div_ceil(turns),
         ..options.clone()
     };
@@ -477,6 +490,7 @@ fn measure_in_turns(
     let (mut all, mut all_plain, mut ratios) =
         (IterationRun::empty(), IterationRun::empty(), Vec::new());
     for _ in 0..turns {
+        // In turns: the machine's speed drifts, and both must meet the same.
         let of_plain = iterate(&of_plain, &mut plain, &mut plain_traffic)?;
         let run = iterate(&of_turn, engine, traffic)?;
         let p50 = |run: &IterationRun| run.quantiles(false).map(|times| times.p50);
@@ -515,6 +529,7 @@ fn compare(
     let rates = engine.rates_bps();
     let worst = rates.into_iter().fold(0.0, |worst: f64, (key, ours)| {
         let rate = exact.rate_bps(key).unwrap_or(0.0);
+        // At least 1 bit/s in the denominator: a rate of 0 is no division by 0.
         worst.max((ours - rate).abs() / rate.max(1.0))
     });
     Ok(worst)

@@ -37,6 +37,7 @@ impl<'a> EngineTraffic<'a> {
         let hosts = self.topology.hosts().len() as u32;
         let rack = |host: u32| self.topology.hosts()[host as usize].rack;
         let source = self.random.random_range(0..hosts);
+        // Drawn again until the racks differ: flows within a rack cross no fabric link.
         let destination = loop {
             let host = self.random.random_range(0..hosts);
             if rack(host) != rack(source) {
@@ -51,6 +52,7 @@ impl<'a> EngineTraffic<'a> {
         Ok(EngineEvent::Start(FlowSpec {
             key: FlowKey(self.started - 1),
             links: path.iter().map(|link| link.0).collect(),
+            // In turn, so that classes have equally many flows.
             class: ((self.started - 1) % u64::from(self.classes)) as u8,
             weight: 1.0,
             demand_bps: f64::INFINITY,
@@ -60,6 +62,7 @@ impl<'a> EngineTraffic<'a> {
     /// The oldest flow ends.
     pub(super) fn end(&mut self) -> EngineEvent {
         self.ended += 1;
+        // Keys count up, so the oldest flow is the one that follows the last end.
         EngineEvent::End(FlowKey(self.ended - 1))
     }
 }

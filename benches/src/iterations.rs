@@ -112,6 +112,7 @@ pub(super) fn iterate(
     traffic: &mut EngineTraffic<'_>,
 ) -> Result<IterationRun> {
     let mut samples: Vec<IterationSample> = Vec::with_capacity(options.iterations);
+    // Off by default: reading the clock between parts costs time itself.
     engine.time_phases(true);
     let mut due = 0.0;
     let mut events = Vec::new();
@@ -137,6 +138,7 @@ pub(super) fn iterate(
             events.push(traffic.start()?);
         }
         let count = events.len();
+        // The engine adds phases up over its life: differences are those of this iteration.
         let (phases, interrupted) = (engine.phases(), interruptions());
         let mut updates = 0;
         let began_ns = now_ns();
@@ -158,6 +160,7 @@ pub(super) fn iterate(
             interrupted: interruptions() > interrupted,
         });
     }
+    // Quantiles and the slices around them are indices into the sorted list.
     samples.sort_by_key(|sample| sample.total_ns);
     Ok(IterationRun { samples })
 }
@@ -205,6 +208,7 @@ impl IterationRun {
     /// Those of the iterations around the median.
     pub(super) fn middle_phases(&self) -> Phases {
         let count = self.samples.len();
+        // As many are left out on either side of the median.
         let margin = (count as f64 * (1.0 - MIDDLE) / 2.0) as usize;
         phases(&self.samples[margin..count - margin])
     }
@@ -212,6 +216,7 @@ impl IterationRun {
     /// Those of the slowest iterations.
     pub(super) fn slowest_phases(&self) -> Phases {
         let count = self.samples.len();
+        // At least one, in runs of less than fifty iterations.
         let slowest = ((count as f64 * SLOWEST) as usize).max(1);
         phases(&self.samples[count - slowest..])
     }
@@ -244,6 +249,7 @@ impl IterationRun {
                 .collect();
             let some = !times.is_empty();
             some.then(|| OfEvents {
+                // Class n holds counts of n bits, from 2^(n-1) on; class 0 is no event.
                 least: if class == 0 { 0 } else { 1 << (class - 1) },
                 iterations: times.len(),
                 p50_us: us(at(&times, 0.5)),

@@ -47,6 +47,7 @@ enum BenchCommand {
 
 fn main() -> ExitCode {
     let command = BenchCli::parse().command;
+    // An allocator that the swarm has started dies with this process.
     broken_pipe::ends_the_process();
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,

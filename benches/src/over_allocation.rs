@@ -44,6 +44,7 @@ impl Figures for OverAllocation {
         let line = |(i, &(name, _)): (usize, &NamedOptimizer)| ChartLine {
             name: name.to_owned(),
             colour: COLOURS[i],
+            // Single-precision variants share the colour of their double-precision twins.
             dashed: name.ends_with("-RT"),
             strong: name == "Ratewright",
             points: points(options, results, name, |r| r.mean_gbps),

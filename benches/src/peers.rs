@@ -52,8 +52,10 @@ impl Problem {
         solved: bool,
         rates: &[f64],
     ) -> Result<PeerFigures> {
+        // Rates are compared by index, so a missing one would shift all others.
         ensure!(rates.len() == self.rates.len(), "{name} left flows out");
         let pairs = || rates.iter().zip(&self.rates);
+        // In Gbit/s: 1e-9 is 1 bit/s, which keeps a rate of 0 from dividing by 0.
         let differences = pairs().map(|(theirs, ours)| (theirs - ours).abs() / ours.max(1e-9));
         Ok(PeerFigures {
             name,
@@ -71,11 +73,13 @@ impl Problem {
     pub fn max_min(&self) -> Result<PeerFigures> {
         let mut solver = MaxMin::new(self.capacities.clone());
         for (flow, path) in (0u32..).zip(&self.paths) {
+            // Before the clock starts, as the engine's tables are built before its iterations.
             solver.add(FlowId(flow), 1.0, path.iter().copied().collect());
         }
         let began_ns = now_ns();
         let mut rates: Vec<(FlowId, f64)> = solver.solve().to_vec();
         let ns = now_ns() - began_ns;
+        // The solver's order is not that of the flows.
         rates.sort_unstable_by_key(|(flow, _)| flow.0);
         let rates: Vec<f64> = rates.into_iter().map(|(_, rate)| rate).collect();
         self.figures(MAX_MIN, ns, true, &rates)
@@ -127,6 +131,7 @@ impl Problem {
             tol_feas: TOLERANCE,
             ..DefaultSettings::default()
         };
+        // The objective is linear in t: all curvature is in the cones.
         let quadratic = CscMatrix::zeros((variables, variables));
         let began_ns = now_ns();
         let mut solver = DefaultSolver::new(

@@ -150,6 +150,7 @@ fn engine_options(options: &ScalingOptions, size: Size) -> Result<EngineOptions>
         #[command(flatten)]
         options: EngineOptions,
     }
+    // Through the parser, which alone knows the defaults.
     let defaults = Defaults::try_parse_from(["engine"]).context("the defaults of bench engine")?;
     Ok(EngineOptions {
         hosts: size.hosts,
@@ -235,8 +236,10 @@ fn measure_size(options: &ScalingOptions, size: Size) -> Result<(SizeFigures, &'
             });
         }
     }
+    // One problem for all peers: the engine's own flows, capacities and rates.
     let problem = problem(&base)?;
     let mut peers = vec![problem.max_min()?];
+    // An interior-point solver takes minutes for large problems.
     if size.flows <= options.clarabel_flows {
         peers.push(problem.clarabel()?);
     }

@@ -91,6 +91,7 @@ pub fn points<F: Figures>(
     let loads = options.loads.iter();
     let at = |&load: &f64| Some((load, value(find(results, optimizer, load)?)));
     let mut points: Vec<(f64, f64)> = loads.filter_map(at).collect();
+    // Loads come in the order of the command line; a line needs ascending x.
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points
 }
@@ -174,6 +175,7 @@ impl SweepOptions {
     /// Names the option.
     pub fn check(&self) -> Result<()> {
         ensure!(
+            // Written so that NaN is refused too.
             self.loads.iter().all(|l| *l > 0.0 && *l < 1.0),
             "--loads are above 0 and below 1: at 1 more comes than a link can carry"
         );

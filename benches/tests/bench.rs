@@ -24,6 +24,7 @@ fn json_of(args: &[&str]) -> serde_json::Value {
 fn refusal_of(args: &[&str]) -> String {
     let (output, said) = bench(args);
     let code = output.status.code();
+    // 1 is a refusal of the program, 2 one of the parser; a panic would be 101.
     assert!(matches!(code, Some(1 | 2)), "{args:?}: {code:?} {said}");
     assert!(output.stdout.is_empty(), "{args:?}");
     said
@@ -53,6 +54,7 @@ fn engine_gives_every_figure_that_scripts_rely_on() {
         assert_eq!(result["tiers"].to_string(), tiers);
         assert_eq!(result["workers"], 2);
         assert_eq!(result["iterations"], 50);
+        // Two links a host at least, one each way.
         assert!(result["links"].as_u64().unwrap() > 2 * 192);
         assert!(["scalar", "avx2", "avx512"].contains(&result["simd"].as_str().unwrap()));
         let times = &result["iteration_us"];
@@ -151,6 +153,7 @@ fn convergence_gives_figures_for_each_rule() {
     args.extend(small);
     let result = json_of(&args);
     assert_eq!(result["hosts"], 128);
+    // 1 % of 1,024 flows.
     assert_eq!(result["replaced"], 10);
     let rules = result["rules"].as_array().unwrap();
     let names: Vec<&str> = rules.iter().map(|r| r["rule"].as_str().unwrap()).collect();
@@ -296,6 +299,7 @@ fn scaling_gives_figures_for_each_engine_and_an_optimum_that_a_solver_confirms()
         solver["max_relative_difference"].as_f64().unwrap() < 0.01,
         "{solver}"
     );
+    // 300 flows are above --clarabel-flows: max-min only.
     assert_eq!(sizes[1]["peers"].as_array().unwrap().len(), 1);
     let svg = std::fs::read_to_string(figure).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("192 × 300") && svg.contains("B 2, W 2"));

@@ -27,6 +27,7 @@ fn json_of(args: &[&str]) -> Value {
     let output = swarm(&[args, &["--json"]].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{args:?}: {said}");
+    // Scripts read standard output and may merge standard error into it.
     assert_eq!(said, "", "nothing but the object is printed");
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -63,6 +64,7 @@ fn sealed_sessions_keep_their_flows_and_agree_at_the_end() {
         "--churn",
         "500",
     ]);
+    // Both transports keep the same promises.
     check(&result);
     assert_eq!(result["flows"], 64);
     assert_eq!(result["transport"], "udp");

@@ -217,6 +217,7 @@ fn run(
 ) -> RuleRun {
     let links = case.before.links();
     let mut optimizer = (rule.make)(links);
+    // Prices at rest, so that only the answer to the events is measured.
     optimizer.warm_start(&case.old_prices);
     let (before, after) = (case.before.problem(), case.after.problem());
     let mut rates = vec![0.0; case.optimum_rates.len()];
@@ -381,6 +382,7 @@ fn summarise(rule: &'static str, what: &'static str, points: Vec<Point>) -> Rule
         [only] => only.time,
         [] => 0.0,
     };
+    // The latest point in time: rates are judged as they stand at the target's end.
     let in_time = points.iter().rev().find(|p| p.time <= TARGET_TIME).copied();
     let meets =
         |p: Point| p.p99_rate_error <= TARGET_P99_ERROR && p.throughput >= TARGET_THROUGHPUT;

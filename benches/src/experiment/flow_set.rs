@@ -84,6 +84,7 @@ impl FlowSet {
 
     /// Adds a flow.
     pub fn push(&mut self, path: LinkPath) {
+        // The limit depends on the path's capacity only, so it is computed once.
         self.limits.push(self.limit(&path));
         self.paths.push(path);
         self.class_ids.push(0);
@@ -109,6 +110,7 @@ impl FlowSet {
     pub fn view(&self, flow: usize) -> FlowView<'_> {
         FlowView {
             path: &self.paths[flow],
+            // All flows are of class 0, the default log class.
             utility: self.classes.utility(0),
             weight: self.weights[flow],
             limit: self.limits[flow],

@@ -56,6 +56,7 @@ const POINTS: [(f64, f64); 41] = [
 pub fn mean_bytes() -> f64 {
     POINTS
         .windows(2)
+        // Linear between points: a piece's mean is its middle, weighted by its share of the flows.
         .map(|w| (w[1].1 - w[0].1) * (w[0].0 + w[1].0) / 2.0)
         .sum()
 }

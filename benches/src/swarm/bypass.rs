@@ -38,6 +38,7 @@ pub fn enter(shards: u16) -> Result<()> {
         address.as_str(),
     ] {
         let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        // In the thread's namespace: `ip` inherits it.
         tool::run("ip", &arguments)?;
     }
     Ok(())

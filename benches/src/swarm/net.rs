@@ -305,6 +305,7 @@ impl ConnectingHost {
     /// One attempt, and the session that comes of it: why it is over.
     async fn attempt(&self, persistence: &mut Persistence) -> (Failure, String) {
         let now_ns = clock::now_ns();
+        // As a daemon: it grows with each failure, so that a slow allocator is not given up on.
         let patience = persistence.patience(now_ns);
         let queue_patience = persistence.queue_patience(now_ns);
         let session = SessionConfig::default();
@@ -331,6 +332,7 @@ impl ConnectingHost {
         };
         let up = match up {
             Ok(up) => up,
+            // CONNECTION_REFUSED (RFC 9000, section 20.1) is the allocator's word for busy.
             Err(OpenError::Connection(ConnectionError::ConnectionClosed(close)))
                 if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
             {
@@ -352,6 +354,7 @@ impl ConnectingHost {
             () = welcomed.notified() => {}
             () = tokio::time::sleep(persistence.welcome_patience(now_ns)) => {
                 self.attempts.unanswered.fetch_add(1, Ordering::Relaxed);
+                // Closed, so that the allocator does not go on serving it.
                 connection.close(1_u32.into(), b"no welcome");
                 return (Failure::Lost, "no welcome".to_owned());
             }

@@ -42,6 +42,7 @@ impl NetworkFaults {
     /// Returns true if a datagram is to be delivered at once. Another one is lost, or comes out of
     /// [`due`](Self::due) later.
     pub fn passes(&mut self, now_ns: u64, host: usize, datagram: &[u8]) -> bool {
+        // No random draw without faults: the hot path of ordinary runs.
         if self.loss == 0.0 && self.reorder == 0.0 {
             return true;
         }
@@ -53,6 +54,7 @@ impl NetworkFaults {
             return true;
         }
         let at_ns = now_ns + self.rng.random_range(1..=LATEST_NS);
+        // Ties in time are broken by this number, so that runs repeat.
         self.count += 1;
         self.held
             .push(Reverse((at_ns, self.count, host, datagram.to_vec())));

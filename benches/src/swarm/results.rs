@@ -125,6 +125,7 @@ impl SwarmResults {
             &format!("{} sessions over {}", self.sessions, self.transport),
         ]);
         let quantiles = |quantiles: Option<LatencyQuantiles>| {
+            // No sample, no quantile: a run may have no start at all.
             quantiles.map_or("none".to_owned(), |q| {
                 format!("p50 {:.1}, p99 {:.1}, p99.9 {:.1} µs", q.p50, q.p99, q.p999)
             })

@@ -269,6 +269,7 @@ impl SwarmSessions {
             if now_ns >= until_ns || done(self) {
                 return Ok(());
             }
+            // Checked each turn: the allocator's child must be ended in order.
             if self.interrupted.load(Ordering::Relaxed) {
                 bail!("interrupted");
             }

@@ -90,6 +90,7 @@ impl Target {
             child: None,
             dir: None,
         };
+        // A wrong address shows here, and not as thousands of failed sessions.
         admin::get(&target.admin, "/live").context("asking the allocator whether it lives")?;
         Ok(target)
     }
@@ -169,6 +170,7 @@ impl Target {
             .map(|dir| dir.path().join("allocator.log"));
         let said = log.and_then(|log| fs::read_to_string(log).ok());
         let said = said.as_deref().unwrap_or_default();
+        // A program that ends by an error says why in its last line.
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
         bail!(
             "the allocator ended ({status}): {}",
@@ -244,6 +246,7 @@ fn allocator_program(options: &SwarmOptions) -> Result<PathBuf> {
 /// Racks of 16 hosts under spines that carry whatever the hosts can send.
 fn topology(sessions: u32, host_bps: u64) -> Result<String> {
     let racks = sessions.div_ceil(HOSTS_PER_RACK);
+    // The last rack takes the rest.
     let last = sessions - (racks - 1) * HOSTS_PER_RACK;
     let mut rack_sizes = vec![HOSTS_PER_RACK; racks as usize - 1];
     rack_sizes.push(last);

@@ -62,12 +62,16 @@ impl TimeDilation {
                 .map_or(most, |slowed| slowed.min(most))
         };
         let lease = slowed(usual.lease, MOST_LEASE);
+        // The allocator's configuration takes no liveness below two leases.
         let liveness = slowed(usual.liveness, MOST_LIVENESS).max(2 * lease);
         Self {
             slow_motion,
             lease,
             liveness,
+            // An acknowledgement later than the liveness time-out would come too late.
             ack_delay: slowed(usual.ack_delay, liveness),
+            // From the fabric that is meant and not from the default, which is that of a real
+            // allocator.
             update_interval: slowed(UPDATE_INTERVAL, MOST_UPDATE_INTERVAL),
         }
     }
@@ -75,6 +79,7 @@ impl TimeDilation {
     /// Its keys and values of the allocator's `[allocation]` table; none for what is usual.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, u128)> {
+        // The defaults need no lines, and stay those of the allocator's own version.
         if *self == Self::usual() {
             return Vec::new();
         }

@@ -22,11 +22,13 @@ pub struct TopologyCache {
 impl TopologyCache {
     /// Returns a control frame's body, without the topology if it is a Welcome with the cached one.
     pub fn strip<'a>(&mut self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        // Most frames are others: one byte tells.
         if body.first() != Some(&WELCOME_KEY) {
             return body.into();
         }
         if self.field.is_empty() {
             if let Ok(ControlMessage::Welcome(welcome)) = ControlMessage::decode(body)
+                // A Welcome to a host that knows the topology has none to remember.
                 && !welcome.topology.known
             {
                 self.field.push(TOPOLOGY_KEY);
@@ -39,10 +41,12 @@ impl TopologyCache {
     }
 
     fn without(&self, body: &[u8]) -> Option<Vec<u8>> {
+        // Byte for byte: another topology keeps its Welcome whole.
         let rest = body.strip_suffix(&self.field[..])?;
         // Behind the key comes the length, whose last byte alone is below 128.
         let length_end = 1 + rest.get(1..)?.iter().position(|byte| byte & 0x80 == 0)?;
         let mut welcome = rest.get(length_end + 1..)?.to_vec();
+        // An empty topology in its place, so that the message still has the field.
         welcome.extend([TOPOLOGY_KEY, 0]);
         let mut short = vec![WELCOME_KEY];
         short.extend(frame_of(&welcome));

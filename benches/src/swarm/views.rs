@@ -14,9 +14,11 @@ pub type FlowSnapshot = BTreeMap<u32, (u32, u64)>;
 /// # Errors
 /// When it does not answer.
 pub fn of_allocator(admin: &str, names: &[String]) -> Result<Vec<FlowSnapshot>> {
+    // One connection for thousands of questions.
     let mut client = AdminClient::connect(admin)?;
     let view_of = |name: &String| {
         let (status, body) = client.get(&format!("/flows?host={name}"))?;
+        // A host without a session has no flows at the allocator.
         if status == 404 {
             return Ok(FlowSnapshot::new());
         }

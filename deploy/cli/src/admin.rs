@@ -93,6 +93,7 @@ impl AdminClient {
     pub fn get(&mut self, path: &str) -> Result<(u16, String)> {
         let (sender, host) = (&mut self.sender, &self.host);
         let answer = async {
+            // The answer before must have been read to its end.
             sender.ready().await?;
             ask(sender, host, &Method::GET, path).await
         };
@@ -125,6 +126,7 @@ async fn open(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> Result<hyper::client::conn::http1::SendRequest<Empty<Bytes>>> {
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // hyper splits a connection: this task moves its bytes while requests wait.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -153,6 +155,7 @@ async fn send(
     path: &str,
 ) -> Result<String> {
     let (status, text) = ask(&mut open(stream).await?, host, method, path).await?;
+    // Any 2xx is a success (RFC 9110, section 15.3).
     if !(200..300).contains(&status) {
         bail!("{path} answered {status}: {}", text.trim());
     }

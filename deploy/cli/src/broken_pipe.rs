@@ -5,6 +5,7 @@
 /// Lets a closed pipe end this process quietly, as it does other command-line programs. Not for one
 /// that has to clean up.
 pub fn ends_the_process() {
+    // Rust's runtime ignores SIGPIPE, and println! then panics on a closed pipe.
     // SAFETY: called before any thread is started; the default action needs no handler.
     let _ = unsafe {
         nix::sys::signal::signal(

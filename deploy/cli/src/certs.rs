@@ -50,6 +50,7 @@ impl CertsCommand {
         match self {
             CertsCommand::Init { dir } => init(dir)?,
             CertsCommand::Issue { dir, names, relays } => {
+                // All are checked before any is issued: a mistake leaves no half of the files.
                 for name in names.iter().chain(relays) {
                     check_dns_name(name)?;
                 }
@@ -57,6 +58,7 @@ impl CertsCommand {
                     issue(dir, name)?;
                 }
                 for name in relays {
+                    // Hosts verify the allocator's name, the allocator the relay's own.
                     let pair = CertificateAuthority::load(dir)?.sign(&[name, ALLOCATOR_NAME])?;
                     write_pair(dir, name, &pair.certificate, &pair.key)?;
                 }
@@ -147,6 +149,7 @@ fn sign(issuer: &Issuer<'_, KeyPair>, names: &[&str]) -> Result<CertificatePair>
     .with_context(|| format!("certificate parameters for {name}"))?;
     params.distinguished_name = named(name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    // Both: a relay is a server to hosts and a client to the allocator.
     params.extended_key_usages = vec![
         ExtendedKeyUsagePurpose::ServerAuth,
         ExtendedKeyUsagePurpose::ClientAuth,
@@ -201,7 +204,9 @@ fn write_pair(dir: &Path, name: &str, certificate: &str, key: &str) -> Result<()
         let path = dir.join(file);
         fs::File::options()
             .write(true)
+            // An existing file is an error, checked and created in one step.
             .create_new(true)
+            // From the beginning: a key must not be readable for a moment either.
             .mode(mode)
             .open(&path)
             .and_then(|mut file| file.write_all(text.as_bytes()))

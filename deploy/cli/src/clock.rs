@@ -19,6 +19,7 @@ pub fn now_ns() -> u64 {
 
 /// Sleeps until the absolute time `at_ns`; returns at once if it has passed.
 pub fn sleep_until_ns(at_ns: u64) {
+    // An absolute time: sleeping again after a signal does not add up errors.
     let at = TimeSpec::nanoseconds(at_ns as i64);
     while now_ns() < at_ns {
         // Interrupted by a signal: sleep on for the rest.

@@ -33,10 +33,12 @@ enum OperatorCommand {
 
 fn main() -> ExitCode {
     let command = OperatorCli::parse().command;
+    // No command here has anything to clean up.
     broken_pipe::ends_the_process();
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            // One line, whatever the causes hold: scripts read it.
             let text = format!("{error:#}").replace('\n', " ");
             output::complain(format_args!("ratewright: {text}"));
             ExitCode::FAILURE

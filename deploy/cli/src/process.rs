@@ -53,6 +53,8 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(errors)
+            // A group of its own: Ctrl-C in the terminal reaches this program only, which then ends
+            // the child.
             .process_group(0);
         // SAFETY: the closure runs between fork and exec and makes one async-signal-safe system call.
         unsafe {
@@ -91,6 +93,7 @@ impl Process {
     /// Kills it at once, as a crash would, and reaps it.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
+        // Reaped at once, so that its number cannot be taken for a live process.
         let _ = self.child.wait();
     }
 

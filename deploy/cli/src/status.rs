@@ -67,6 +67,7 @@ fn collect(name: &str, value: &Value, scalars: &mut Table, lists: &mut Vec<(Stri
                 collect(&name, child, scalars, lists);
             }
         }
+        // Lists of plain values fit into a cell; lists of objects become tables.
         Value::Array(rows) if rows.iter().any(Value::is_object) => {
             lists.push((name.to_owned(), rows.clone()));
         }
@@ -79,6 +80,7 @@ fn collect(name: &str, value: &Value, scalars: &mut Table, lists: &mut Vec<(Stri
 fn table_of(rows: &[Value]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
+    // All rows of a list have the fields of its first.
     let columns: Vec<String> = rows
         .first()
         .and_then(Value::as_object)

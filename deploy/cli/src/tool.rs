@@ -27,6 +27,7 @@ pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<()> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run `{program}`"))?;
+    // Taken out, so that it is closed before the wait: `-batch -` reads to the end of its input.
     if let Some(mut stdin) = child.stdin.take() {
         // A command that fails early closes its input; its exit status says so below.
         let _ = stdin.write_all(input.as_bytes());
@@ -54,6 +55,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 }
 
 fn find_in(path: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
+    // Last: what PATH names has precedence.
     path.chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
         .map(|directory| directory.join(program))
         .find(|file| is_executable(file))
@@ -73,6 +75,7 @@ fn complaint(said: &str, input: &str) -> String {
         .split("Command failed -:")
         .nth(1)
         .and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok())
+        // ip and tc count lines from 1.
         .and_then(|number| input.lines().nth(number.checked_sub(1)?));
     if let Some(line) = line {
         text.push_str(&format!(" (`{}`)", line.trim()));

@@ -235,6 +235,7 @@ impl Build {
             .write(true)
             .truncate(common.force)
             .create(common.force)
+            // Without --force the file must not exist: checked and created in one step.
             .create_new(!common.force);
         let mut file = options.open(&path).with_context(|| match common.force {
             true => format!("cannot write {}", path.display()),
@@ -242,6 +243,7 @@ impl Build {
         })?;
         file.write_all(text.as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
+        // On standard error: standard output may be a pipe that expects a topology.
         eprint!("{}", summary(&net));
         Ok(())
     }

@@ -22,6 +22,7 @@ fn assert_refused(args: &[&str], parts: &[&str]) {
     let output = ratewright(args);
     assert!(!output.status.success(), "{args:?} was accepted");
     let said = String::from_utf8(output.stderr).unwrap();
+    // A log collector takes each line for a message.
     assert_eq!(said.lines().count(), 1, "not one line: {said}");
     for part in parts {
         assert!(said.contains(part), "`{part}` is missing in: {said}");
@@ -86,5 +87,6 @@ fn certificates_are_issued_from_the_command_line() {
     let relay = std::fs::read_to_string(directory.path().join("relay-1.pem")).unwrap();
     let relay = CertificateDer::from_pem_slice(relay.as_bytes()).unwrap();
     assert_eq!(dns_names(&relay), ["relay-1", "ratewright-allocator"]);
+    // An authority is never overwritten: hosts would trust nothing any more.
     assert_refused(&["certs", "init", "--dir", dir], &["ca.pem"]);
 }

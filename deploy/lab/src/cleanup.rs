@@ -34,6 +34,7 @@ const RUN_DIRS: &str = "/run/ratewright-lab";
 /// # Errors
 /// When it cannot be made.
 pub fn run_dir(keep: bool) -> Result<PathBuf> {
+    // Temporary files of a kept run outlive the lab; /run is cleared at each boot.
     if keep {
         return Ok(tempfile::Builder::new()
             .prefix("ratewright-lab-")
@@ -62,7 +63,10 @@ pub fn allow_cubic() -> Result<()> {
     let before =
         std::fs::read_to_string(ALLOWED_CC).with_context(|| format!("reading {ALLOWED_CC}"))?;
     let before = before.trim();
+    // Untouched where the setting is as needed: then there is nothing to restore.
     if !before.split_whitespace().any(|name| name == "cubic") {
+        // The mark before the change: a lab killed in between leaves a mark too many, which is
+        // harmless.
         std::fs::write(ALLOWED_CC_CHANGED, before)
             .with_context(|| format!("writing {ALLOWED_CC_CHANGED}"))?;
         std::fs::write(ALLOWED_CC, format!("{before} cubic"))
@@ -115,6 +119,7 @@ impl LabResources {
 
     /// Kills what still runs and removes everything. Doing it twice is harmless.
     pub fn remove(&self) {
+        // Processes first: a namespace lives as long as a process in it.
         cgroup::destroy(&self.cgroup());
         for name in ns::list(&self.prefix()) {
             ns::delete(&name);
@@ -127,6 +132,7 @@ impl LabResources {
             // Only once it is empty.
             let _ = std::fs::remove_dir(RUN_DIRS);
         }
+        // Another lab may still need the setting.
         if ns::list(PREFIX).is_empty() {
             restore_allowed();
         }
@@ -168,6 +174,7 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // A group of its own: Ctrl-C in the terminal reaches the lab only.
             .process_group(0)
             .spawn()
             .context("starting the lab's watchdog")?;
@@ -180,6 +187,7 @@ impl Watchdog {
         if let Some(mut pipe) = self.pipe.take() {
             let _ = pipe.write_all(LEAVE);
         }
+        // Reaped, so that no zombie stays while this process ends.
         let _ = self.child.wait();
     }
 }
@@ -230,6 +238,8 @@ pub fn remove_stale() -> Vec<u32> {
     );
     pids.sort_unstable();
     pids.dedup();
+    // Signal 0 checks that the process exists (kill(2)). This process's own number can only be a
+    // dead lab's.
     let alive =
         |pid: u32| pid != std::process::id() && kill(Pid::from_raw(pid as i32), None).is_ok();
     pids.retain(|pid| !alive(*pid));

@@ -65,8 +65,10 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // Quietly, as other programs end at a closed pipe.
         Err(error) if error.is::<NobodyListens>() => ExitCode::FAILURE,
         Err(error) => {
+            // One line, whatever the causes hold: scripts read it.
             let text = format!("{error:#}").replace('\n', " ");
             output::complain(format_args!("ratewright-lab: {text}"));
             ExitCode::FAILURE

@@ -35,6 +35,7 @@ impl Work {
     /// The cores for this work on a machine with `count`: all of them if there is only one.
     #[must_use]
     pub fn cores(self, count: usize) -> std::ops::Range<usize> {
+        // The odd core goes to data, whose packets also run the switches.
         let half = count.div_ceil(2);
         match self {
             _ if count < 2 => 0..count,
@@ -85,6 +86,8 @@ pub fn start(
     let cores = place
         .work
         .cores(std::thread::available_parallelism().map_or(1, usize::from));
+    // A group of its own: Ctrl-C in the terminal reaches the lab, which ends its processes in
+    // order.
     command.stderr(log_file).process_group(0);
     // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system
     // calls (prctl, write, setns) on descriptors that it owns; it does not allocate.

@@ -22,9 +22,11 @@ use crate::{report, scenario};
 /// # Errors
 /// When something is missing, or the scenario does not run to its end.
 pub fn run(options: LabOptions) -> Result<()> {
+    // Before the lock: a lab that cannot run need not wait for another one.
     let binaries = preflight::check(&options)?;
     let _lock = lock::take()?;
     let cancel = Cancel::default();
+    // Before any other thread, which inherits the blocked signals.
     catch_signals(&cancel)?;
 
     let stale = cleanup::remove_stale();
@@ -35,6 +37,7 @@ pub fn run(options: LabOptions) -> Result<()> {
         cgroup_root,
         run_dir: (!options.keep).then(|| run_dir.clone()),
     };
+    // Before anything is built: from here on nothing is left behind.
     let watchdog = Watchdog::start(&resources)?;
     cleanup::allow_cubic()?;
     let live = Arc::new(Live::new(&options));
@@ -56,8 +59,10 @@ pub fn run(options: LabOptions) -> Result<()> {
     let result = view
         .finish()
         .map_err(Into::into)
+        // A closed terminal comes first: the scenario then failed because of it.
         .and(outcome)
         .and_then(|outcome| report::publish(&lab.options, &outcome));
+    // A lab whose output is closed has nobody to tell where its logs are.
     let quietly = result
         .as_ref()
         .is_err_and(|error| error.is::<NobodyListens>());
@@ -67,6 +72,7 @@ pub fn run(options: LabOptions) -> Result<()> {
             Err(error) => output::complain(format_args!("the logs are lost: {error:#}")),
         }
     }
+    // Before the watchdog is released, which would do it if this process died meanwhile.
     lab.resources.remove();
     watchdog.release();
     result
@@ -114,6 +120,7 @@ fn catch_signals(cancel: &Cancel) -> Result<()> {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         signals.add(signal);
     }
+    // Blocked, so that only the thread below receives them, by `wait`.
     signals.thread_block().context("blocking signals")?;
     let cancel = cancel.clone();
     std::thread::Builder::new()

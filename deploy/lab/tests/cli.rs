@@ -78,6 +78,7 @@ fn values_out_of_range_are_usage_errors() {
 fn the_programs_that_the_lab_starts_are_parsed_before_scenarios() {
     let output = ratewright_lab(&["lab-sink", "no-port"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // The parser's status for a usage error.
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(
         said.contains("no-port") && said.contains("[PORTS]"),

@@ -113,6 +113,7 @@ fn the_program_computes_the_same_hash_as_its_twin() {
             let expected = flow_hash(config.seed, symmetric, &tuple);
             let (hash, mark) = program.test_run(&frame(&tuple)).unwrap();
             assert_eq!(hash, expected, "{tuple:?}");
+            // The mark is the base plus the hash modulo the spines.
             assert_eq!(mark, 0x100 + expected % 3);
             if symmetric {
                 assert_eq!(

@@ -145,6 +145,7 @@ impl Before {
     }
 
     fn assert_nothing_left(&self) {
+        // The watchdog works after the lab's end, so its result is waited for.
         assert!(wait_until(|| self.left().is_empty()), "{:?}", self.left());
     }
 }
@@ -255,6 +256,7 @@ fn a_closed_terminal_ends_the_lab() {
     let before = Before::of(lab.id(), allowed);
     stop.send(()).unwrap();
     reading.join().unwrap();
+    // Only now that nobody reads: the lab's next frame meets a closed terminal.
     drop(master);
     let ended = wait_until(|| {
         // Reaped once it has ended.
@@ -291,6 +293,7 @@ fn a_reader_that_has_seen_enough_ends_the_lab_quietly() {
         .stderr(Stdio::piped());
     let mut lab = start(command);
     let before = Before::of(lab.id(), allowed);
+    // Closes the pipe's read end: the next line that the lab prints fails.
     drop(lab.stdout.take());
     let output = lab.wait_with_output().unwrap();
     assert!(!output.status.success());

@@ -31,6 +31,7 @@ fn hundreds_of_slow_connections_all_end() {
         .unwrap_or_default();
     assert_eq!(rows.len(), 2, "{value:#}");
     for row in &rows {
+        // One run of each fate.
         assert_eq!(number(row, &["connections"]), 150.0, "{row}");
         for key in ["unfinished", "broken", "missing_bytes", "silent_backoff"] {
             assert_eq!(number(row, &[key]), 0.0, "{key}: {row}");

@@ -120,6 +120,7 @@ impl FirstIteration {
 
     /// Takes the shorter time of each phase.
     fn shortest(self, other: Self) -> Self {
+        // Numbers of updates are equal in all repeats; either would do.
         self.with(other, f64::min, usize::max)
     }
 
@@ -139,6 +140,7 @@ impl FirstIteration {
 
 fn start(flow_set: &FlowSet, session: u32, flow: usize) -> EngineEvent {
     EngineEvent::Start(FlowSpec {
+        // The flow's number is its index, by which rates are found again.
         key: FlowKey::new(session, flow as u32),
         links: flow_set.view(flow).path.iter().copied().collect(),
         class: 0,
@@ -186,8 +188,10 @@ fn run(
     for &flow in &case.replaced {
         events.push(EngineEvent::End(FlowKey::new(BEFORE, flow as u32)));
         events.push(start(&case.after, AFTER, flow));
+        // A new flow has no rate until the engine sends one.
         notified[flow] = 0.0;
     }
+    // Not before: timing costs time, and the way to rest is not measured.
     engine.time_phases(true);
     let begin_ns = clock();
     for event in events {

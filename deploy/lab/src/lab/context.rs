@@ -68,6 +68,7 @@ impl Lab {
     pub fn sleep_until(&self, at_ns: u64) -> Result<()> {
         while now_ns() < at_ns {
             self.check()?;
+            // In short pieces, so that the user's wish to leave is heeded soon.
             sleep_until_ns(at_ns.min(now_ns() + 20 * NS_PER_MS));
         }
         self.check()

@@ -58,6 +58,7 @@ impl Control {
     ) -> Result<Control> {
         let plan = &testbed.network.plan;
         let dir = testbed.dir.clone();
+        // An authority for each testbed: nothing of it is of use elsewhere.
         certs::init(&dir)?;
         certs::issue(&dir, certs::ALLOCATOR_NAME)?;
         let topology = topology_of(plan, ecmp_seed(lab))?;
@@ -80,7 +81,9 @@ impl Control {
             write(&control.dir, &format!("{name}.toml"), &config)?;
         }
         control.start_allocator(lab, testbed)?;
+        // Daemons that find no allocator would pause before their next attempt.
         control.wait_allocator(lab)?;
+        // A slot for each host, so that one can be killed and started again.
         control.daemons = (0..control.hosts).map(|_| None).collect();
         for host in 0..control.hosts {
             control.start_daemon(lab, testbed, host)?;
@@ -97,6 +100,7 @@ impl Control {
         let mut command = Command::new(&lab.binaries.allocator);
         command.arg("--config").arg(self.dir.join("allocator.toml"));
         let log = self.dir.join("allocator.log");
+        // The allocator's node comes right behind the hosts.
         let place = testbed.place(testbed.network.plan.hosts, Work::Control);
         self.allocator = Some(proc::start_logged("the allocator", command, &place, &log)?);
         Ok(())
@@ -254,6 +258,7 @@ impl Control {
 
     /// Ends daemons first, so that they give their sockets back, then the allocator.
     pub fn stop(mut self) {
+        // All are asked before any is waited for: they end side by side.
         for daemon in self.daemons.iter().flatten() {
             daemon.terminate();
         }
@@ -306,6 +311,7 @@ impl Control {
             instance(host),
             testbed.cgroup(host).display(),
         );
+        // Only tc needs to know which device to shape.
         if backend == Backend::TcHtb {
             let _ = writeln!(out, "device = \"{}\"", plan.links[host].lower.device);
         }

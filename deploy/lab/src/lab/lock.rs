@@ -27,6 +27,7 @@ fn take_at(path: &Path) -> Result<LabLock> {
         .create(true)
         .read(true)
         .write(true)
+        // Another lab's number is still in the file while it holds the lock.
         .truncate(false)
         .open(path)
         .with_context(context)?;
@@ -42,6 +43,7 @@ fn take_at(path: &Path) -> Result<LabLock> {
         }
         Err(TryLockError::Error(error)) => return Err(error).with_context(context),
     }
+    // Only the holder writes: a longer number must not leave its digits behind.
     file.set_len(0).with_context(context)?;
     write!(file, "{}", std::process::id()).with_context(context)?;
     Ok(LabLock(file))

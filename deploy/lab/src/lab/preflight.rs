@@ -25,6 +25,7 @@ pub struct Binaries {
 /// # Errors
 /// A line that says what to do.
 pub fn check(options: &LabOptions) -> Result<Binaries> {
+    // Before the check for root, so that mistakes in the command line show without it.
     if options.scenario == crate::options::ScenarioKind::Mixed
         && options.hosts.is_some_and(|n| n % 2 == 1 || n < 8)
     {
@@ -48,6 +49,7 @@ pub fn check(options: &LabOptions) -> Result<Binaries> {
         endpointd: directory.join("ratewright-endpointd"),
     };
     check_kernel()?;
+    // The baseline needs neither daemon nor allocator.
     if !options.only_baseline {
         check_control(options, &binaries)?;
     }
@@ -93,6 +95,7 @@ fn check_kernel() -> Result<()> {
         tool::run("tc", &qdisc).context("the HTB queueing discipline (CONFIG_NET_SCH_HTB)")
     };
     let result = probe();
+    // Whether the probe failed or not.
     ns::delete(&name);
     result.map_err(|error| {
         let line = format!("{error:#}").replace('\n', " ");
@@ -141,9 +144,11 @@ fn probe(binaries: &Binaries) -> Result<String> {
 fn usable(table: &str, backend: Backend) -> Result<(), String> {
     let rows: Vec<Vec<&str>> = table
         .lines()
+        // The table's header.
         .skip(1)
         .map(|line| line.split_whitespace().collect())
         .collect();
+    // The daemon chooses the first that works.
     if backend == Backend::Auto {
         let any = rows.iter().any(|row| row.get(1) == Some(&"yes"));
         return if any {

@@ -108,6 +108,7 @@ impl EcmpProgram {
     pub fn test_run(&self, frame: &[u8]) -> Result<(u32, u32)> {
         const CONTEXT_BYTES: usize = 192;
         const MARK_AT: usize = 8;
+        // Offsets in `struct __sk_buff`: `mark` and `cb[0]`, where the program leaves its hash.
         const CB_AT: usize = 48;
         let mut context = [0u8; CONTEXT_BYTES];
         let mut context_in = [0u8; CONTEXT_BYTES];

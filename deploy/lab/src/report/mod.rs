@@ -33,6 +33,7 @@ use crate::view::NobodyListens;
 /// When a file cannot be written.
 pub fn publish(options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     let path = options.json_path();
+    // A bare file name has an empty parent, which cannot be created.
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("creating {}", directory.display()))?;

@@ -138,6 +138,7 @@ impl Series {
                     .collect()
             });
             for (at, point) in windows.iter().zip(line) {
+                // Windows that the flow was not active in stay 0.
                 if at + SMOOTHING_NS > from && *at < to {
                     point.1 += flow.rate_bps(*at, at + SMOOTHING_NS) / 1e6;
                 }
@@ -211,6 +212,7 @@ fn draw_rates(
         (span_s * 0.005, capacity_mbps * 1.045),
         style::font(11, MUTED),
     )))?;
+    // More names than this would cover one another.
     let named = series.events.len() <= MAX_NAMED_EVENTS;
     for (i, (at, text)) in series.events.iter().enumerate() {
         let height = if named { top } else { capacity_mbps };
@@ -221,6 +223,7 @@ fn draw_rates(
             style::line(REFERENCE, 1),
         ))?;
         if named {
+            // Four heights in turn, so that neighbours' names do not overlap.
             let y = capacity_mbps * (0.97 - 0.06 * (i % 4) as f64);
             chart.draw_series(std::iter::once(Text::new(
                 text.clone(),
@@ -269,6 +272,7 @@ fn draw_legend(
             (x + 24, 68),
             style::font(12, INK),
         ))?;
+        // About 7 pixels a character at this size.
         x += 44 + label.chars().count() as i32 * 7;
     }
     Ok(())
@@ -303,6 +307,7 @@ fn draw_strip(
         ("link use (share of capacity)", &series.utilization, MUTED),
         ("Jain's index", &series.jain, style::OURS),
     ];
+    // Jain's index says nothing about flows of different weights.
     for (label, points, colour) in lines.into_iter().take(if equal { 2 } else { 1 }) {
         chart
             .draw_series(LineSeries::new(

@@ -86,6 +86,7 @@ fn run_speed(
         Capacities {
             host_bps: rate_bps,
             fabric_bps: rate_bps,
+            // The speed is that of the topology file only; no queue enforces it.
             shape_links: false,
             offload: true,
             ..capacities(lab)
@@ -135,6 +136,7 @@ fn run_speed(
         }
     }
     let v6 = lab.options.family().each()[0];
+    // TCP payload of a full Ethernet frame, over IPv6 or IPv4, with time stamps.
     let payload_share = if v6 { 1428.0 } else { 1448.0 } / 1514.0;
     let mut last = Recording::new();
     for (testbed, control, samples) in contenders {
@@ -159,6 +161,7 @@ fn run_speed(
         if let Some(control) = control {
             control.stop();
         }
+        // One recording is enough for the picture, which is of the rows.
         last = testbed.recording.lock().clone();
         testbed.tear_down();
     }
@@ -180,6 +183,7 @@ fn run_once(lab: &Lab, testbed: &mut Testbed, flows: usize) -> Result<(f64, f64)
             v6,
             start_ns: begin,
             connect_ns: None,
+            // Never reached: the flow is aborted after the measurement.
             end: FlowEnd::Bytes(1 << 50),
             behaviour: Behaviour::default(),
         })?);
@@ -189,6 +193,7 @@ fn run_once(lab: &Lab, testbed: &mut Testbed, flows: usize) -> Result<(f64, f64)
     let busy = busy_s()?;
     let to = (from + lab.scaled(MEASURED)).next_multiple_of(BIN_NS);
     lab.sleep_until(to)?;
+    // The whole machine's: softirqs run on whichever core has the packet.
     let busy = busy_s()? - busy;
     lab.sleep_until(to + REPORT_LAG_NS)?;
     let bytes: u64 = {
@@ -203,6 +208,7 @@ fn run_once(lab: &Lab, testbed: &mut Testbed, flows: usize) -> Result<(f64, f64)
     testbed.wait_flows(lab, ABORT_PATIENCE)?;
     testbed.check_alive()?;
     lab.sleep_until(now_ns() + REST_NS)?;
+    // At least 1: a run without payload must not divide by 0.
     let bits = (bytes * 8).max(1) as f64;
     let seconds = (to - from) as f64 / NS_PER_S as f64;
     Ok((bits / seconds / 1e9, busy * 1e12 / bits))

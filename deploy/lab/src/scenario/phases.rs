@@ -17,8 +17,10 @@ use crate::options::Backend;
 pub(super) fn capacities(lab: &Lab) -> Capacities {
     Capacities {
         host_bps: lab.options.link_bps(),
+        // Twice a host's link: the fabric is no bottleneck of these networks.
         fabric_bps: lab.options.link_bps() * 2,
         buffer_bytes: u64::from(lab.options.buffer_kib) * 1024,
+        // tc_htb owns the root queueing discipline of the host's device.
         shape_hosts: lab.options.backend != Backend::TcHtb,
         shape_links: true,
         control_dscp: lab.options.control_dscp,
@@ -86,6 +88,7 @@ pub(super) fn phases(
         let figures = work(&mut testbed, Some(&mut control))?;
         // Daemons report in batches: what they measured last must have arrived.
         lab.sleep_until(clock::now_ns() + Duration::from_millis(200).as_nanos() as u64)?;
+        // Asked before the daemons end.
         let samples = control.first_paced_us();
         control.stop();
         outcome.with = Some(finish(testbed, figures, samples));

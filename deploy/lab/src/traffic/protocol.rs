@@ -112,6 +112,7 @@ impl Header {
         let mut out = [0; HEADER_BYTES];
         out[..4].copy_from_slice(&FLOW_MAGIC.to_be_bytes());
         out[4..8].copy_from_slice(&self.flow.to_be_bytes());
+        // All ones stand for no limit: 0 is a receiver that never reads.
         out[8..16].copy_from_slice(&self.read_bps.unwrap_or(u64::MAX).to_be_bytes());
         out[16..].copy_from_slice(&u32::from(self.trace).to_be_bytes());
         out
@@ -124,6 +125,7 @@ impl Header {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         let read_bps = u64::from(word(8)) << 32 | u64::from(word(12));
+        // A port scanner's connection must not count as a flow.
         (word(0) == FLOW_MAGIC).then(|| Header {
             flow: word(4),
             read_bps: (read_bps != u64::MAX).then_some(read_bps),

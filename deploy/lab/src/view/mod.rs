@@ -51,6 +51,7 @@ impl LiveView {
         let terminal = !plain && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
         let show = move || {
             let picture = terminal.then(|| tui::show(&live, &cancel, &stopped));
+            // Lines are the fall-back for a picture that failed.
             if let None | Some(Err(_)) = picture
                 && plain::show(&live, &stopped).is_err()
             {
@@ -82,6 +83,7 @@ impl LiveView {
 
     fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // Not a plain join: a thread that reads from a closed terminal never returns.
         let until = now_ns() + END_PATIENCE.as_nanos() as u64;
         if let Some(thread) = self.thread.take() {
             while !thread.is_finished() && now_ns() < until {

@@ -27,8 +27,10 @@ pub fn show(live: &Live, stop: &AtomicBool) -> io::Result<()> {
     };
     output::line(format_args!("{}", live.title))?;
     loop {
+        // Read before the messages, so that the last ones are printed in a last round.
         let ending = stop.load(Ordering::Relaxed);
         let stage = live.stage().clone();
+        // The log only grows: what was said before is not said again.
         for (at, text) in &stage.log[said..] {
             line(*at, text)?;
         }
@@ -46,6 +48,7 @@ pub fn show(live: &Live, stop: &AtomicBool) -> io::Result<()> {
                 .events
                 .iter()
                 .map(|(at, _)| *at)
+                // A new phase brings a new recording, whose events are later ones.
                 .fold(last_event_ns, u64::max);
             let now = now_ns();
             if now >= next {

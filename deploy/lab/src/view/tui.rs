@@ -54,6 +54,7 @@ pub fn show(live: &Live, cancel: &Cancel, stop: &AtomicBool) -> io::Result<()> {
             None => (Moment::default(), Vec::new()),
         };
         history.push((now.utilization * 1000.0) as u64);
+        // A sliding window of the newest frames.
         let excess = history.len().saturating_sub(HISTORY);
         history.drain(..excess);
         let picture = Picture {
@@ -63,6 +64,7 @@ pub fn show(live: &Live, cancel: &Cancel, stop: &AtomicBool) -> io::Result<()> {
             events: &events,
             history: &history,
         };
+        // A closed terminal fails here: the caller then goes on in lines.
         if let Err(error) = terminal.draw(|frame| picture.draw(frame)) {
             break Err(error);
         }
@@ -219,6 +221,7 @@ impl Picture<'_> {
             .map(|(label, _)| label.chars().count())
             .max()
             .unwrap_or(0);
+        // 16 cells are for the space and the rate behind the bar.
         let room = usize::from(inner.width).saturating_sub(width + 16);
         let lines: Vec<Line<'_>> = self
             .now
@@ -241,6 +244,7 @@ impl Picture<'_> {
         let block = Block::new().borders(Borders::ALL).title("events");
         let rows = usize::from(block.inner(area).height);
         let mut all: Vec<&(u64, String)> = self.stage.log.iter().chain(self.events).collect();
+        // The scenario's messages and the recording's events come from two lists.
         all.sort_by_key(|(at, _)| *at);
         let begin = all.first().map_or(0, |(at, _)| *at);
         let lines: Vec<Line<'_>> = all

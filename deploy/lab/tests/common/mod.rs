@@ -48,6 +48,7 @@ pub(crate) fn require_control_plane() {
 pub(crate) fn lab(args: &[&str], json: &Path) -> Output {
     Command::new(program())
         .args(args)
+        // Tests have no terminal for the live picture.
         .arg("--plain")
         .arg("--json")
         .arg(json)
