@@ -32,8 +32,8 @@ const TURNS: usize = 20;
 const NEVER_SETTLED: f64 = 1e-12;
 /// Core links of an aggregation switch.
 const CORES_PER_AGG: u32 = 4;
-/// Flows of a network that is not cut, and of a FlowBlock in others, at most, if the number of blocks is
-/// not given; as `default_blocks` has them.
+/// Flows of a network that is not cut, and of a FlowBlock in others, at most, if the number of
+/// blocks is not given; as `default_blocks` has them.
 const FLOWS_UNCUT: usize = 20_000;
 const FLOWS_PER_BLOCK: usize = 70_000;
 /// Iterations of the comparison with the reference.
@@ -76,8 +76,8 @@ pub(super) struct EngineResults {
     /// included.
     #[serde(skip_serializing_if = "Option::is_none")]
     resident_bytes_per_flow: Option<f64>,
-    /// Events that were applied in a second of the measurement, if there were any; else what one core
-    /// applies in a second.
+    /// Events that were applied in a second of the measurement, if there were any; else what one
+    /// core applies in a second.
     events_per_s: f64,
     /// Starts, and as many ends.
     events_per_iteration: IterationCounts,
@@ -97,12 +97,14 @@ pub(super) struct EngineResults {
 #[derive(Debug, Clone, Copy, Serialize)]
 struct PlainCase {
     iteration_us: IterationQuantiles,
-    /// The median over turns: how many times as long the median iteration took with demands and classes.
+    /// The median over turns: how many times as long the median iteration took with demands and
+    /// classes.
     ratio_p50: f64,
 }
 
-/// Racks of at most `--rack-hosts`, the hosts spread evenly over them. Three tiers have a power of two
-/// of pods, so that they can be cut into any number of blocks, and about as many pods as racks in one.
+/// Racks of at most `--rack-hosts`, the hosts spread evenly over them. Three tiers have a power of
+/// two of pods, so that they can be cut into any number of blocks, and about as many pods as racks
+/// in one.
 pub(super) fn network(options: &EngineOptions) -> Result<Topology> {
     ensure!(options.rack_hosts > 0, "--rack-hosts must be above 0");
     let least = options.hosts.div_ceil(options.rack_hosts);
@@ -187,7 +189,8 @@ fn config(options: &EngineOptions) -> EngineConfig {
     }
 }
 
-/// Refuses workers that an engine for this network, cut as suits it and them, would have no work for.
+/// Refuses workers that an engine for this network, cut as suits it and them, would have no work
+/// for.
 pub(super) fn check_workers(topology: &Topology, workers: usize) -> Result<()> {
     let blocks = Layout::fitting(topology, None, workers.min(MOST_WORKERS))?.blocks();
     // Each worker needs a FlowBlock of its own.
@@ -426,7 +429,8 @@ pub(super) fn measure(options: &EngineOptions) -> Result<EngineResults> {
     })
 }
 
-/// Gives the flows that are to have one a demand: half of what they have. Returns how many these are.
+/// Gives the flows that are to have one a demand: half of what they have. Returns how many these
+/// are.
 fn cap(
     options: &EngineOptions,
     engine: &mut ParallelEngine,

@@ -29,10 +29,12 @@ pub struct EngineOptions {
     /// Flowlets that start, and as many that end, in a second
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub churn: f64,
-    /// The share of flows with a demand, half of what they have without; the plain case is measured in turns
+    /// The share of flows with a demand, half of what they have without; the plain case is measured
+    /// in turns
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub capped: f64,
-    /// Log classes of weights 1, 2, 4 and so on, the flows spread over them; the plain case is measured in turns
+    /// Log classes of weights 1, 2, 4 and so on, the flows spread over them; the plain case is
+    /// measured in turns
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub classes: u8,
     /// Iterations

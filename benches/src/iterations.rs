@@ -13,7 +13,8 @@ use super::engine_traffic::EngineTraffic;
 /// Iterations between two changes of one flow, without which the engine would come to rest and
 /// have nothing to measure. Their own time counts only with `--churn`.
 const STIR_INTERVAL: usize = 250;
-/// Flows replaced before one iteration, at most. Beyond, each takes longer than the one before it, and has more to do.
+/// Flows replaced before one iteration, at most. Beyond, each takes longer than the one before it,
+/// and has more to do.
 const MOST_REPLACED: f64 = 1e6;
 /// The share of all iterations, around the median, that stands for the median's.
 const MIDDLE: f64 = 0.1;
@@ -123,8 +124,8 @@ pub(super) fn iterate(
             engine.iterate();
             engine.drain_updates(&mut |_| {});
         }
-        // As many as came while the last iteration ran. What makes them is not part of the engine: its
-        // time does not count, neither for iterations nor for what comes.
+        // As many as came while the last iteration ran. What makes them is not part of the engine:
+        // its time does not count, neither for iterations nor for what comes.
         let last_ns = samples.last().map_or(0, |sample| sample.total_ns);
         due += options.churn * last_ns as f64 / NS_PER_S as f64;
         ensure!(

@@ -1,5 +1,5 @@
-//! Measurements of Ratewright, behind the `ratewright-bench` program; and the networks and traffic that
-//! the Criterion benchmarks and the instruction counts share.
+//! Measurements of Ratewright, behind the `ratewright-bench` program; and the networks and traffic
+//! that the Criterion benchmarks and the instruction counts share.
 //!
 //! | module | what |
 //! |---|---|

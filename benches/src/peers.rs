@@ -1,5 +1,5 @@
-//! Other ways to share a network, on the engine's own problem: an interior-point solver, which finds
-//! the same optimum, and max-min fairness, which is another one.
+//! Other ways to share a network, on the engine's own problem: an interior-point solver, which
+//! finds the same optimum, and max-min fairness, which is another one.
 
 use anyhow::{Result, ensure};
 use clarabel::algebra::CscMatrix;
@@ -15,7 +15,8 @@ use serde::Serialize;
 pub const MAX_MIN: &str = "max-min, progressive filling";
 /// The name of the interior-point solver.
 pub const CLARABEL: &str = "Clarabel, interior point";
-/// Gap and infeasibility at which the solver stops, relative to the objective and to the capacities.
+/// Gap and infeasibility at which the solver stops, relative to the objective and to the
+/// capacities.
 const TOLERANCE: f64 = 1e-6;
 
 /// Flows without end, all of weight 1, and the links' capacities in Gbit/s.

@@ -126,8 +126,8 @@ pub fn load_table<F: Figures>(
     table
 }
 
-/// Options of an experiment over loads: the paper's network (9 racks of 16 servers at 10 Gbit/s under
-/// 4 spines), a web server's flowlets, an iteration every 10 µs.
+/// Options of an experiment over loads: the paper's network (9 racks of 16 servers at 10 Gbit/s
+/// under 4 spines), a web server's flowlets, an iteration every 10 µs.
 #[derive(Debug, Clone, Args)]
 pub struct SweepOptions {
     /// Mean loads of a server's link, with commas between them

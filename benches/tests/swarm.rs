@@ -1,4 +1,5 @@
-//! `ratewright-bench swarm` plays real sessions with a real allocator, and both ends agree at its end.
+//! `ratewright-bench swarm` plays real sessions with a real allocator, and both ends agree at its
+//! end.
 
 #![allow(clippy::unwrap_used)]
 

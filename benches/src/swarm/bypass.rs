@@ -17,8 +17,8 @@ const DPDK: &str = "10.9.0.1";
 /// Packet buffers of a shard, about 2.3 KB each.
 const BUFFERS: u32 = 16_383;
 
-/// Moves this thread, and what it starts from now on, into a new network namespace with the pair. The
-/// namespace ends with the last process in it.
+/// Moves this thread, and what it starts from now on, into a new network namespace with the pair.
+/// The namespace ends with the last process in it.
 ///
 /// # Errors
 /// Without root, or without iproute2.

@@ -8,14 +8,17 @@ use super::SwarmOptions;
 
 const SELF: Pid = Pid::from_raw(0);
 
-/// With `--busy-poll` and an allocator that is started here, keeps this process, and what it starts, off the first core
-/// that it may use; returns that core, for the allocator's shard. A thread that spins and one that plays the hosts are
-/// in each other's way for milliseconds if the scheduler puts both onto one core.
+/// With `--busy-poll` and an allocator that is started here, keeps this process, and what it
+/// starts, off the first core that it may use; returns that core, for the allocator's shard. A
+/// thread that spins and one that plays the hosts are in each other's way for milliseconds if the
+/// scheduler puts both onto one core.
 ///
-/// None where there is nothing to give: one core only, several shards, or a `pin_core` that was asked for.
+/// None where there is nothing to give: one core only, several shards, or a `pin_core` that was
+/// asked for.
 ///
 /// # Errors
-/// If the kernel does not say or does not take which cores may be used. Call it before other threads are started.
+/// If the kernel does not say or does not take which cores may be used. Call it before other
+/// threads are started.
 pub fn for_shard(options: &SwarmOptions) -> Result<Option<usize>> {
     let spins_here = options.busy_poll && options.allocator.is_none() && options.shards == 1;
     if !spins_here || options.is_set("pin_core") {

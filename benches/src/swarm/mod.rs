@@ -59,8 +59,8 @@ use views::FlowSnapshot;
 const CONNECT_PATIENCE_NS: u64 = 120 * NS_PER_S;
 /// Time-out for all flows' first rates.
 const FILL_PATIENCE_NS: u64 = 60 * NS_PER_S;
-/// A view that differs is looked at again this often before it counts: an engine whose rates have not
-/// come to rest changes them between the two looks.
+/// A view that differs is looked at again this often before it counts: an engine whose rates have
+/// not come to rest changes them between the two looks.
 const LOOKS: u32 = 10;
 /// Pause between two looks.
 const LOOK_AGAIN_NS: u64 = 100 * NS_PER_MS;
@@ -321,8 +321,8 @@ fn fill(plan: &SwarmPlan, target: &mut Target, sessions: &mut SwarmSessions) -> 
     }
 }
 
-/// Lets traffic stand still and compares both ends' views, when no rate has come for a while or after
-/// some patience.
+/// Lets traffic stand still and compares both ends' views, when no rate has come for a while or
+/// after some patience.
 fn settle(
     dilation: &TimeDilation,
     target: &Target,

@@ -247,7 +247,8 @@ async fn serve_all(
                 let patience = (Duration::MAX, Duration::MAX);
                 let opened = open(&client, config.clone(), allocator, patience).await;
                 let reason = match opened {
-                    // The Welcome with its topology costs as much as the handshake: both are of one turn.
+                    // The Welcome with its topology costs as much as the handshake: both are of one
+                    // turn.
                     Ok(up) => serve(host, up, &inbox, || drop(turn)).await,
                     Err(error) => {
                         drop(turn);
@@ -275,8 +276,9 @@ struct ConnectingHost {
     crypto: Arc<QuicClientConfig>,
     inbox: Arc<Inbox>,
     attempts: Arc<Attempts>,
-    /// Whoever has it begins an attempt. On machines of their own all would at once: here the first packet of one leaves
-    /// before the next one's is made, and no host's patience runs while this machine makes others' packets.
+    /// Whoever has it begins an attempt. On machines of their own all would at once: here the first
+    /// packet of one leaves before the next one's is made, and no host's patience runs while this
+    /// machine makes others' packets.
     desk: Arc<Semaphore>,
 }
 
@@ -402,7 +404,8 @@ async fn open(
     Ok((connection, send, receive))
 }
 
-/// Serves one connection until it ends; returns why it did. The Welcome's first bytes are told to `welcomed`.
+/// Serves one connection until it ends; returns why it did. The Welcome's first bytes are told to
+/// `welcomed`.
 async fn serve(
     host: usize,
     (connection, send, mut receive): Open,

@@ -63,7 +63,8 @@ pub struct SwarmOptions {
     /// Hosts, each with a session of its own
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_SESSIONS)))]
     pub sessions: u32,
-    /// Flows that are active at any time; with a workload: at most (arrivals beyond are not started)
+    /// Flows that are active at any time; with a workload: at most (arrivals beyond are not
+    /// started)
     #[arg(long, value_name = "F", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub flows: Option<u32>,
     /// Length of the measurement
@@ -72,27 +73,29 @@ pub struct SwarmOptions {
     /// Time before the measurement, once every flow has its rate
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     pub warm_up: f64,
-    /// Flowlet starts in a second over all hosts (default: 2000). With a workload it sets the hosts'
-    /// capacity, unless --host-bps does
+    /// Flowlet starts in a second over all hosts (default: 2000). With a workload it sets the
+    /// hosts' capacity, unless --host-bps does
     #[arg(long, value_name = "PER_S")]
     pub churn: Option<f64>,
-    /// Flowlets of these sizes, which end when the allocated rates have carried them: web, cache, hadoop,
-    /// web-search, data-mining, …
+    /// Flowlets of these sizes, which end when the allocated rates have carried them: web, cache,
+    /// hadoop, web-search, data-mining, …
     #[arg(long, value_name = "NAME")]
     pub workload: Option<String>,
     /// Offered load of the workload, as a share of the hosts' capacity
     #[arg(long, default_value_t = 0.8, value_name = "X")]
     pub load: f64,
-    /// Modelled capacity of a host's link, each way (default: 10 Gbit/s; with a workload: what makes it
-    /// --churn flowlets a second)
+    /// Modelled capacity of a host's link, each way (default: 10 Gbit/s; with a workload: what
+    /// makes it --churn flowlets a second)
     #[arg(long, value_name = "BIT/S")]
     pub host_bps: Option<u64>,
-    /// With a workload: the capacity that a host's link stands for. The fabric is slower by this over what
-    /// --host-bps or --churn make it, and leases, acknowledgements that wait and the times between rate
-    /// updates are made as much longer (default: 10 Gbit/s; with --allocator: as it is)
+    /// With a workload: the capacity that a host's link stands for. The fabric is slower by this
+    /// over what --host-bps or --churn make it, and leases, acknowledgements that wait and the
+    /// times between rate updates are made as much longer (default: 10 Gbit/s; with --allocator: as
+    /// it is)
     #[arg(long, value_name = "BIT/S", requires = "workload")]
     pub nominal_bps: Option<u64>,
-    /// Print the `[allocation]` table that an allocator of one's own needs for --nominal-bps, and end
+    /// Print the `[allocation]` table that an allocator of one's own needs for --nominal-bps, and
+    /// end
     #[arg(long, requires = "nominal_bps")]
     pub print_settings: bool,
     /// Share of datagrams that are lost, each way
@@ -104,8 +107,8 @@ pub struct SwarmOptions {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Only connect, all hosts at once and with the daemon's own time-outs and pauses, as after a restart of the
-    /// allocator, and tell how long that takes
+    /// Only connect, all hosts at once and with the daemon's own time-outs and pauses, as after a
+    /// restart of the allocator, and tell how long that takes
     #[arg(long, conflicts_with_all = ["flows", "workload", "churn", "memory_log"])]
     pub stampede: bool,
     /// With --stampede: no host knows the topology from an earlier session
@@ -120,13 +123,15 @@ pub struct SwarmOptions {
     /// Threads for sealed datagrams in the allocator that is started
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub shards: u16,
-    /// Let those threads spin; one that is alone gets a core of its own, which the hosts keep off (unless --set pin_core)
+    /// Let those threads spin; one that is alone gets a core of its own, which the hosts keep off
+    /// (unless --set pin_core)
     #[arg(long)]
     pub busy_poll: bool,
     /// The driver of --transport dpdk
     #[arg(long, value_enum, default_value_t = DpdkDriver::AfXdp, value_name = "DRIVER")]
     pub dpdk_driver: DpdkDriver,
-    /// Lines for the `[allocation]` table of the allocator that is started, such as "interval_us = 50"
+    /// Lines for the `[allocation]` table of the allocator that is started, such as "interval_us =
+    /// 50"
     #[arg(long = "set", value_name = "KEY = VALUE")]
     pub settings: Vec<String>,
     /// Directory of ratewright-allocator; default: beside this program

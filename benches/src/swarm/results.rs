@@ -34,14 +34,15 @@ impl LatencyQuantiles {
 /// before and after it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SwarmResults {
-    /// From a flowlet's start, as its host's session is told of it, to its first rate, as the session
-    /// tells of it; null if no flowlet started.
+    /// From a flowlet's start, as its host's session is told of it, to its first rate, as the
+    /// session tells of it; null if no flowlet started.
     pub start_to_rate_us: Option<LatencyQuantiles>,
     /// Rates delivered by the hosts' sessions in a second.
     pub updates_per_s: f64,
     /// Rates delivered for each second of the allocator's processor time; null if that is unknown.
     pub updates_per_s_per_core: Option<f64>,
-    /// Bytes to and from the allocator, with IP and UDP headers, over what all hosts can send in that time.
+    /// Bytes to and from the allocator, with IP and UDP headers, over what all hosts can send in
+    /// that time.
     pub control_share_of_capacity: f64,
     /// Flows on which both ends disagree at the end.
     pub lost_views: u64,
@@ -76,7 +77,8 @@ pub struct SwarmResults {
     pub first_rates: u64,
     /// Flowlets, since the beginning, that ended before they had a rate.
     pub ended_unanswered: u64,
-    /// Arrivals, since the beginning, that were not started, since as many flows were active as may.
+    /// Arrivals, since the beginning, that were not started, since as many flows were active as
+    /// may.
     pub blocked: u64,
     /// By how much this program was late with starts: a large figure says that it, and not the
     /// allocator, was short of processor time.

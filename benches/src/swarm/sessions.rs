@@ -35,8 +35,8 @@ use super::views::FlowSnapshot;
 
 /// IPv4 and UDP headers.
 const PACKET_OVERHEAD_BYTES: u64 = 28;
-/// Without anything to do, this program looks for something for so long before it sleeps, as a thread that is
-/// to report flowlets at once would: a wake-up takes tens of microseconds.
+/// Without anything to do, this program looks for something for so long before it sleeps, as a
+/// thread that is to report flowlets at once would: a wake-up takes tens of microseconds.
 const SPIN_NS: u64 = 300_000;
 /// A rest of one that takes rests: far less than a lease.
 const REST: Duration = Duration::from_millis(1);

@@ -1,5 +1,6 @@
-//! `ratewright-bench swarm --stampede`: all hosts connect at once, as after a restart of the allocator: they know the topology's
-//! hosts from the session before, unless `--cold` says that they come for the first time.
+//! `ratewright-bench swarm --stampede`: all hosts connect at once, as after a restart of the
+//! allocator: they know the topology's hosts from the session before, unless `--cold` says that
+//! they come for the first time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};

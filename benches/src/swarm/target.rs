@@ -1,5 +1,5 @@
-//! The allocator that a swarm talks to: a child of its own with throw-away certificates, or one that
-//! runs already; and what it costs.
+//! The allocator that a swarm talks to: a child of its own with throw-away certificates, or one
+//! that runs already; and what it costs.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -178,8 +178,8 @@ impl Target {
         )
     }
 
-    /// Processor time that it has used so far, by thread name, in seconds; nothing if its process is
-    /// unknown.
+    /// Processor time that it has used so far, by thread name, in seconds; nothing if its process
+    /// is unknown.
     #[must_use]
     pub fn cpu_s(&self) -> Option<Vec<(String, f64)>> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid?)).ok()?;

@@ -1,26 +1,28 @@
 //! Slow motion: a fabric whose links are slower than those that it stands for.
 //!
-//! The flowlets of 4,096 hosts at 10 Gbit/s are tens of millions a second, more than one machine can play. A
-//! swarm plays them on links that are slower by a factor and keeps everything else in proportion: what the
-//! protocol does once in some time, and not once for some flowlet, is stretched by the same factor, so that
-//! control traffic is the same share of the links' capacity as on the fabric that is meant. Left as they are,
-//! leases of 300 ms would run out ten thousand times as often, measured in flowlets.
+//! The flowlets of 4,096 hosts at 10 Gbit/s are tens of millions a second, more than one machine
+//! can play. A swarm plays them on links that are slower by a factor and keeps everything else in
+//! proportion: what the protocol does once in some time, and not once for some flowlet, is
+//! stretched by the same factor, so that control traffic is the same share of the links' capacity
+//! as on the fabric that is meant. Left as they are, leases of 300 ms would run out ten thousand
+//! times as often, measured in flowlets.
 
 use std::time::Duration;
 
 use ratewright_allocator::service::config::Allocation;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S};
 
-/// Least time between two rate updates to a host on the fabric that is meant: what an iteration takes for
-/// 4,608 hosts and 49,152 flows, on the paper's 64 cores (flowtune §5.2, 30.71 µs) as on two with this engine.
-/// The paper's simulated allocator iterates every 10 µs (§5.3).
+/// Least time between two rate updates to a host on the fabric that is meant: what an iteration
+/// takes for 4,608 hosts and 49,152 flows, on the paper's 64 cores (flowtune §5.2, 30.71 µs) as on
+/// two with this engine. The paper's simulated allocator iterates every 10 µs (§5.3).
 const UPDATE_INTERVAL: Duration = Duration::from_micros(30);
 /// The most that the allocator's configuration takes.
 const MOST_LEASE: Duration = Duration::from_secs(10);
 const MOST_LIVENESS: Duration = Duration::from_secs(60);
 const MOST_UPDATE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The times of sessions, as many times their usual ones as the fabric is slower than what it stands for.
+/// The times of sessions, as many times their usual ones as the fabric is slower than what it
+/// stands for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeDilation {
     /// Factor of the slow-down; 1 for none.
@@ -49,8 +51,8 @@ impl TimeDilation {
         }
     }
 
-    /// `slow_motion` times slower, as far as the allocator's configuration takes it; [`usual`](Self::usual)
-    /// for factors that are not above 1.
+    /// `slow_motion` times slower, as far as the allocator's configuration takes it;
+    /// [`usual`](Self::usual) for factors that are not above 1.
     #[must_use]
     pub fn slower(slow_motion: f64) -> Self {
         let usual = Self::usual();

@@ -1,8 +1,8 @@
 //! The topology that every Welcome repeats.
 //!
-//! Each of thousands of hosts would read hundreds of kilobytes for itself; here one thread reads them for all,
-//! and would be late with everything else meanwhile. What was read once is taken out of the Welcomes that
-//! follow, before the sessions see them.
+//! Each of thousands of hosts would read hundreds of kilobytes for itself; here one thread reads
+//! them for all, and would be late with everything else meanwhile. What was read once is taken out
+//! of the Welcomes that follow, before the sessions see them.
 
 use std::borrow::Cow;
 

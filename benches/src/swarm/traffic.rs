@@ -396,7 +396,8 @@ mod tests {
         let Some(TrafficAction::Start(host, record)) = actions.pop() else {
             panic!("one flow starts");
         };
-        // Half of it at 8 Mbit/s takes 0.5 ms, the rest at 1 Mbit/s 4 ms; a stale rate changes nothing.
+        // Half of it at 8 Mbit/s takes 0.5 ms, the rest at 1 Mbit/s 4 ms; a stale rate changes
+        // nothing.
         let flow = record.flow();
         assert_eq!(traffic.on_rate(at_ns + 10, host, flow, 8_000_000), Some(10));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! A development certificate authority: for the lab and for trying Ratewright out. A real deployment
-//! brings certificates of its own authority, with the same names in them.
+//! A development certificate authority: for the lab and for trying Ratewright out. A real
+//! deployment brings certificates of its own authority, with the same names in them.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -34,8 +34,8 @@ pub enum CertsCommand {
         /// A host's name as in the topology, or "ratewright-allocator"; may be repeated
         #[arg(long = "name", required_unless_present = "relays")]
         names: Vec<String>,
-        /// A relay's name as in the allocator's trust.relays; its certificate carries "ratewright-allocator" too;
-        /// may be repeated
+        /// A relay's name as in the allocator's trust.relays; its certificate carries
+        /// "ratewright-allocator" too; may be repeated
         #[arg(long = "relay", value_name = "NAME")]
         relays: Vec<String>,
     },
@@ -164,9 +164,9 @@ fn sign(issuer: &Issuer<'_, KeyPair>, names: &[&str]) -> Result<CertificatePair>
     })
 }
 
-/// Only a DNS name can be read from a peer's certificate: labels of letters, digits and inner hyphens
-/// (RFC 1123, 2.1), at most 63 bytes each and 253 in all, the last one not a number. Underscores are
-/// taken, as topologies and TLS libraries do.
+/// Only a DNS name can be read from a peer's certificate: labels of letters, digits and inner
+/// hyphens (RFC 1123, 2.1), at most 63 bytes each and 253 in all, the last one not a number.
+/// Underscores are taken, as topologies and TLS libraries do.
 fn check_dns_name(name: &str) -> Result<()> {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())

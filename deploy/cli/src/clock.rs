@@ -1,4 +1,5 @@
-//! The one clock of the lab: CLOCK_MONOTONIC, which all processes and namespaces of a machine share.
+//! The one clock of the lab: CLOCK_MONOTONIC, which all processes and namespaces of a machine
+//! share.
 
 use std::time::Duration;
 

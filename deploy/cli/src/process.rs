@@ -37,8 +37,8 @@ impl Process {
         })
     }
 
-    /// Starts `command` where this program runs, its output appended to `log`. It dies with the thread
-    /// that called this.
+    /// Starts `command` where this program runs, its output appended to `log`. It dies with the
+    /// thread that called this.
     ///
     /// # Errors
     /// When the process cannot be started.

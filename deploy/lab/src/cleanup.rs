@@ -1,6 +1,6 @@
 //! Clean-up whatever happens: names of everything that a lab makes begin with `rwlab-<pid>-`, so
-//! that it can be found and removed by the lab itself, by its watchdog when the lab dies, and by the
-//! next lab when even the watchdog was killed.
+//! that it can be found and removed by the lab itself, by its watchdog when the lab dies, and by
+//! the next lab when even the watchdog was killed.
 
 use std::fs::{DirBuilder, File};
 use std::io::{IsTerminal, Read, Write};
@@ -19,7 +19,8 @@ use crate::net::{cgroup, ns};
 /// Beginning of every name that a lab gives.
 pub const PREFIX: &str = "rwlab-";
 
-/// The sysctl by which the first namespace allows others to make a congestion control their default.
+/// The sysctl by which the first namespace allows others to make a congestion control their
+/// default.
 const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// Remembers that a lab has changed that setting.
@@ -28,8 +29,8 @@ const ALLOWED_CC_CHANGED: &str = "/run/ratewright-lab.allowed-congestion-control
 /// Directory for the files of running labs; only root can enter it.
 const RUN_DIRS: &str = "/run/ratewright-lab";
 
-/// A new directory for this process's lab, of mode 0700. One to keep stands among temporary files, under
-/// a name that nobody can guess; another goes with the lab.
+/// A new directory for this process's lab, of mode 0700. One to keep stands among temporary files,
+/// under a name that nobody can guess; another goes with the lab.
 ///
 /// # Errors
 /// When it cannot be made.

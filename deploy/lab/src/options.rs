@@ -21,7 +21,8 @@ pub enum ScenarioKind {
     Links,
     /// Hundreds of slow connections on busy cores, through lapse and release: every byte arrives
     Safety,
-    /// Hundreds of flows start at once on a full uplink: with and without control datagrams ahead of data
+    /// Hundreds of flows start at once on a full uplink: with and without control datagrams ahead
+    /// of data
     Starts,
 }
 
@@ -149,18 +150,19 @@ pub struct LabOptions {
     /// Stretch or shrink all times of the scenario
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = parse_scale)]
     pub duration_scale: f64,
-    /// Hosts, the receiver included (fairness, coflow and failover); an even number for mixed; use has
-    /// six, links and safety have two
+    /// Hosts, the receiver included (fairness, coflow and failover); an even number for mixed; use
+    /// has six, links and safety have two
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=64))]
     pub hosts: Option<u16>,
-    /// Capacity of a host's link; default: 250; 100 for mixed, whose packets cross more switches; 200
-    /// for use and safety; links: this speed instead of all
+    /// Capacity of a host's link; default: 250; 100 for mixed, whose packets cross more switches;
+    /// 200 for use and safety; links: this speed instead of all
     #[arg(long, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub link_mbps: Option<u32>,
     /// Drop-tail buffer of a switch port
     #[arg(long, default_value_t = 64, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub buffer_kib: u32,
-    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links, 10 of safety
+    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links, 10 of
+    /// safety
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: Option<u16>,
     /// Address family of the traffic of use, links and safety; default: 4, or both for safety
@@ -178,7 +180,8 @@ pub struct LabOptions {
     /// Engine of the allocator
     #[arg(long, value_enum, default_value_t = EngineName::Parallel)]
     pub engine: EngineName,
-    /// DSCP of control datagrams, which the links' queues let pass data (48 is CS6); 0: they wait with data
+    /// DSCP of control datagrams, which the links' queues let pass data (48 is CS6); 0: they wait
+    /// with data
     #[arg(long, default_value_t = 48, value_name = "DSCP", value_parser = clap::value_parser!(u8).range(0..=63))]
     pub control_dscp: u8,
     /// Only the phase with Ratewright

@@ -20,9 +20,10 @@ const NICE: i32 = -10;
 
 /// Kind of a process's work, which decides the cores that it may use.
 ///
-/// The kernel moves a packet through all of the lab's namespaces on the core of the process that sent
-/// it, in long runs that nothing interrupts. A real host's daemon and a real allocator share no core
-/// with the whole network; so data keeps to the first half of the cores and control to the rest.
+/// The kernel moves a packet through all of the lab's namespaces on the core of the process that
+/// sent it, in long runs that nothing interrupts. A real host's daemon and a real allocator share
+/// no core with the whole network; so data keeps to the first half of the cores and control to the
+/// rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Sends and receives data.
@@ -127,7 +128,8 @@ fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<(
     // SAFETY: plain system calls; the descriptors are open, the buffer is one static byte, the signal
     // set is initialised by sigemptyset before it is used.
     unsafe {
-        // The lab waits for its signals on a thread and blocks them elsewhere; a child must not inherit that.
+        // The lab waits for its signals on a thread and blocks them elsewhere; a child must not
+        // inherit that.
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         check(i64::from(libc::sigprocmask(
@@ -135,7 +137,8 @@ fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<(
             &raw const none,
             std::ptr::null_mut(),
         )))?;
-        // Other work on the machine must not look like a property of the network. As root this cannot fail.
+        // Other work on the machine must not look like a property of the network. As root this
+        // cannot fail.
         libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         for core in cores.clone().take(libc::CPU_SETSIZE as usize) {

@@ -1,5 +1,5 @@
-//! Whatever ends a lab, nothing of it stays: no namespace, no control group, no process, no file in /run
-//! or among temporary ones, no changed setting, no congestion control.
+//! Whatever ends a lab, nothing of it stays: no namespace, no control group, no process, no file in
+//! /run or among temporary ones, no changed setting, no congestion control.
 
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // a terminal as a child's own
@@ -150,8 +150,8 @@ impl Before {
     }
 }
 
-/// In the folder for temporary files only logs may stay, of a lab that could still write them, where
-/// nobody else can read them.
+/// In the folder for temporary files only logs may stay, of a lab that could still write them,
+/// where nobody else can read them.
 fn assert_only_logs_in(directory: &Path) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

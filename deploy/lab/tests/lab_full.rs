@@ -1,5 +1,6 @@
-//! The whole system: allocator and daemons as processes, real traffic through real namespaces. Short
-//! runs with robust bounds; SPECIFICATION.md names the commands that show the promised figures.
+//! The whole system: allocator and daemons as processes, real traffic through real namespaces.
+//! Short runs with robust bounds; SPECIFICATION.md names the commands that show the promised
+//! figures.
 
 mod common;
 
@@ -18,8 +19,8 @@ fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
         );
         let with = number(&value, &["with", "jain_settled_median"]);
         let without = number(&value, &["without", "jain_settled_median"]);
-        // What else the machine does costs both, and paced flows more, which make up for 2 ms at most: 1 % in calm, 5 %
-        // on a guest whose host holds its cores at each tick.
+        // What else the machine does costs both, and paced flows more, which make up for 2 ms at
+        // most: 1 % in calm, 5 % on a guest whose host holds its cores at each tick.
         let used = number(&value, &["with", "utilization_active"]);
         let unpaced = number(&value, &["without", "utilization_active"]);
         assert!(used <= 1.01, "more than the bottleneck carries: {used}");
@@ -47,8 +48,8 @@ fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
             "--no-baseline",
         ]);
         assert_eq!(number(&value, &["with", "connections_lost"]), 0.0);
-        // The worst window of 100 ms: one standstill of the machine is enough for a low one. A lease of 300 ms, and at
-        // most as much again on a busy machine.
+        // The worst window of 100 ms: one standstill of the machine is enough for a low one. A
+        // lease of 300 ms, and at most as much again on a busy machine.
         let used = number(&value, &["with", "utilization_outage_min"]);
         let fallback = number(&value, &["with", "fallback_ms"]);
         let recovery = number(&value, &["with", "recovery_ms"]);

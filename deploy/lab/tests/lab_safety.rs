@@ -1,6 +1,7 @@
-//! Hundreds of slow connections on busy cores, through lapse: every byte arrives. The whole of it is
-//! `make lab SCENARIO=safety`. Kernels differ in when they leave BPF programs out; where that happened to
-//! programs of this daemon, `endpointd/tests/struct_ops_slow.rs` provokes it more often than a whole lab does.
+//! Hundreds of slow connections on busy cores, through lapse: every byte arrives. The whole of it
+//! is `make lab SCENARIO=safety`. Kernels differ in when they leave BPF programs out; where that
+//! happened to programs of this daemon, `endpointd/tests/struct_ops_slow.rs` provokes it more often
+//! than a whole lab does.
 
 mod common;
 

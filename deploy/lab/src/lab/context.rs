@@ -1,4 +1,5 @@
-//! The state of a run that scenarios share: options, directories, the live view, the user's wish to leave.
+//! The state of a run that scenarios share: options, directories, the live view, the user's wish to
+//! leave.
 
 use std::path::PathBuf;
 use std::sync::Arc;

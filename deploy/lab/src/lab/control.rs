@@ -21,9 +21,9 @@ use ratewright_cli::{admin, certs};
 pub const LEASE_MS: u64 = 300;
 /// Time-out for a process to become ready.
 const READY_PATIENCE: Duration = Duration::from_secs(15);
-/// Flowlets below this are not reported. The daemon's default of 15 kB takes 12 µs at 10 Gbit/s; at the
-/// lab's speed a tenth of it takes as long as a rate takes to come, and every segment that waits for
-/// the report crosses the whole network on the sender's core first.
+/// Flowlets below this are not reported. The daemon's default of 15 kB takes 12 µs at 10 Gbit/s; at
+/// the lab's speed a tenth of it takes as long as a rate takes to come, and every segment that
+/// waits for the report crosses the whole network on the sender's core first.
 const MIN_FLOWLET_BYTES: u64 = 3_000;
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -163,8 +163,8 @@ impl Control {
         Ok(())
     }
 
-    /// Starts the allocator again after [`Control::kill_allocator`] and waits until every daemon has its
-    /// session.
+    /// Starts the allocator again after [`Control::kill_allocator`] and waits until every daemon
+    /// has its session.
     ///
     /// # Errors
     /// When it does not start, or a daemon has no session in time.

@@ -25,7 +25,8 @@ pub struct PortSampler {
 }
 
 impl PortSampler {
-    /// Watches `devices` (with their capacities) of `switch`; appends a port per device to the recording.
+    /// Watches `devices` (with their capacities) of `switch`; appends a port per device to the
+    /// recording.
     ///
     /// # Errors
     /// When the namespace cannot be entered.

@@ -10,8 +10,8 @@ const FAIR: f64 = 0.95;
 
 /// Mean rate in bit/s while a source that writes `bytes` at regular times had something on its way:
 /// from each write until its last byte was read, bursts that overlap taken together. `marks` are
-/// (time, bytes before), `arrivals` (time, bytes until then). The first write is the connection's, and
-/// is left out. `None` if no burst arrived as a whole.
+/// (time, bytes before), `arrivals` (time, bytes until then). The first write is the connection's,
+/// and is left out. `None` if no burst arrived as a whole.
 #[must_use]
 pub fn busy_share(marks: &[(u64, u64)], arrivals: &[(u64, u64)], bytes: u64) -> Option<f64> {
     let (mut carried, mut busy_ns, mut busy_until) = (0, 0, 0);
@@ -34,8 +34,8 @@ fn read_at(arrivals: &[(u64, u64)], bytes: u64) -> Option<u64> {
 }
 
 /// Milliseconds from each rise of demand until the rate was within 5 % of `fair_bps`: the earliest
-/// arrival after which at least 5 ms, up to another arrival, bring that much. `fast_ns` for one that never was.
-/// Each mark is a rise: (time, bytes written before).
+/// arrival after which at least 5 ms, up to another arrival, bring that much. `fast_ns` for one
+/// that never was. Each mark is a rise: (time, bytes written before).
 #[must_use]
 pub fn rise_times_ms(
     marks: &[(u64, u64)],
@@ -73,8 +73,8 @@ pub fn rise_times_ms(
 mod tests {
     use super::*;
 
-    /// 1,000 bytes every 10 ms from 0 on (the first is the connection's), read at 200,000 byte/s from
-    /// the moment of the write: busy 5 ms of 10.
+    /// 1,000 bytes every 10 ms from 0 on (the first is the connection's), read at 200,000 byte/s
+    /// from the moment of the write: busy 5 ms of 10.
     #[test]
     fn only_time_with_bytes_on_their_way_counts() {
         let marks: Vec<(u64, u64)> = (0..10).map(|i| (i * 10 * NS_PER_MS, i * 1_000)).collect();
@@ -119,7 +119,8 @@ mod tests {
         assert_eq!(never, [20.0]);
     }
 
-    /// Bursts of six segments at 0.734 ms: 94.7 Mbit/s, though some 5 ms hold six bursts, and some seven.
+    /// Bursts of six segments at 0.734 ms: 94.7 Mbit/s, though some 5 ms hold six bursts, and some
+    /// seven.
     #[test]
     fn a_rate_of_bursts_is_judged_by_whole_bursts() {
         let arrivals: Vec<(u64, u64)> = (0..100)

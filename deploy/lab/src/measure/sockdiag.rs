@@ -12,12 +12,14 @@ use crate::net::ns::Netns;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
-/// States in which data may be on its way: established, and those of a sender that has said its last.
+/// States in which data may be on its way: established, and those of a sender that has said its
+/// last.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 const NLMSG_HEADER: usize = 16;
 /// `struct inet_diag_msg` without attributes.
 const DIAG_MESSAGE: usize = 72;
-/// Offsets in `struct inet_diag_msg`: `idiag_family`, `idiag_state`, `id.idiag_sport`, `id.idiag_dport`.
+/// Offsets in `struct inet_diag_msg`: `idiag_family`, `idiag_state`, `id.idiag_sport`,
+/// `id.idiag_dport`.
 const FAMILY_AT: usize = 0;
 const STATE_AT: usize = 1;
 const ESTABLISHED: u8 = 1;
@@ -45,7 +47,8 @@ pub struct SocketState {
     pub id: (u8, u16),
     /// Established; if not, the application has said its last.
     pub established: bool,
-    /// True while the socket has a maximum pacing rate: one that was handed out, or its application's own.
+    /// True while the socket has a maximum pacing rate: one that was handed out, or its
+    /// application's own.
     pub has_maximum: bool,
     /// Data segments sent so far, retransmissions included.
     pub data_segments_sent: u32,

@@ -64,8 +64,8 @@ pub fn utilization_active(recording: &Recording, port: &PortRecord) -> f64 {
     if total == 0.0 { 0.0 } else { used / total }
 }
 
-/// Spans of time in which at least one flow was active, in order. A flow without an end lasts to the
-/// last sample of the ports.
+/// Spans of time in which at least one flow was active, in order. A flow without an end lasts to
+/// the last sample of the ports.
 fn active_spans(recording: &Recording) -> Vec<(u64, u64)> {
     let last = recording
         .ports
@@ -91,7 +91,8 @@ fn active_spans(recording: &Recording) -> Vec<(u64, u64)> {
     merged
 }
 
-/// Link use in consecutive windows of `width_ns` from `from_ns` to `to_ns`, as far as there are samples.
+/// Link use in consecutive windows of `width_ns` from `from_ns` to `to_ns`, as far as there are
+/// samples.
 #[must_use]
 pub fn utilization_windows(port: &PortRecord, from_ns: u64, to_ns: u64, width_ns: u64) -> Vec<f64> {
     let to_ns = port

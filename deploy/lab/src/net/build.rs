@@ -71,7 +71,8 @@ impl BuiltNetwork {
         tool::run("ip", &["-n", name, "link", "set", &port.device, "down"])
     }
 
-    /// Gives a host its interface back, with the addresses, neighbours and routes that went with it.
+    /// Gives a host its interface back, with the addresses, neighbours and routes that went with
+    /// it.
     ///
     /// # Errors
     /// When `ip` fails.

@@ -1,4 +1,5 @@
-//! Network namespaces, named under /run/netns so that `ip netns exec` reaches them while a lab runs.
+//! Network namespaces, named under /run/netns so that `ip netns exec` reaches them while a lab
+//! runs.
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -48,8 +48,8 @@ pub struct LinkEnd {
 /// Addresses of a link's two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subnet {
-    /// A host's or the allocator's link: the host's end has one address per family out of its rack's
-    /// slice, as the topology file says; the switch's end is an on-link gateway.
+    /// A host's or the allocator's link: the host's end has one address per family out of its
+    /// rack's slice, as the topology file says; the switch's end is an on-link gateway.
     Edge {
         /// Rack counted from 1; 0 for the allocator.
         rack: u8,
@@ -142,7 +142,8 @@ pub struct Capacities {
     pub control_dscp: u8,
 }
 
-/// Depth of a host's own transmit queue: deep enough that TCP's own back-pressure works, as on a NIC.
+/// Depth of a host's own transmit queue: deep enough that TCP's own back-pressure works, as on a
+/// NIC.
 const HOST_QUEUE_BYTES: u64 = 1 << 20;
 
 /// The whole network.
@@ -169,8 +170,8 @@ impl NetworkPlan {
         NetworkPlan::two_tier(1, hosts, 0, capacities)
     }
 
-    /// `racks` leaves with `hosts_per_rack` hosts each, every leaf linked to each of `spines` spines.
-    /// The allocator sits at the first spine, as in flowtune §5.3, or at the only switch.
+    /// `racks` leaves with `hosts_per_rack` hosts each, every leaf linked to each of `spines`
+    /// spines. The allocator sits at the first spine, as in flowtune §5.3, or at the only switch.
     #[must_use]
     pub fn two_tier(
         racks: usize,
@@ -290,7 +291,8 @@ impl NetworkPlan {
         }
     }
 
-    /// Routes of a node beyond its own links: (destination subnet, gateway's subnet and end, table).
+    /// Routes of a node beyond its own links: (destination subnet, gateway's subnet and end,
+    /// table).
     #[must_use]
     pub fn routes(&self, node: usize) -> Vec<Route> {
         let to = |dest: Subnet, via: Subnet, end: u8| Route {
@@ -330,7 +332,8 @@ impl NetworkPlan {
         }
     }
 
-    /// Subnets that a leaf reaches without asking the spines' tables: its own hosts and the allocator.
+    /// Subnets that a leaf reaches without asking the spines' tables: its own hosts and the
+    /// allocator.
     #[must_use]
     pub fn leaf_direct(&self, rack: usize) -> Vec<Subnet> {
         self.rack_hosts(rack)

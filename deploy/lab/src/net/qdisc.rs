@@ -25,7 +25,8 @@ pub struct Shaping {
     pub rate_bps: u64,
     /// Depth of the drop-tail buffer in bytes.
     pub buffer_bytes: u64,
-    /// Bytes that leave at once after a pause; by default what HTB needs to make up for late timers.
+    /// Bytes that leave at once after a pause; by default what HTB needs to make up for late
+    /// timers.
     pub burst_bytes: Option<u64>,
     /// DSCP of what goes first; 0 is the mark of everything, and nothing goes first.
     pub control_dscp: u8,

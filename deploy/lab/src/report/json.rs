@@ -26,9 +26,11 @@ pub struct LabResults {
     pub buffer_kib: u32,
     /// All times of the scenario were scaled by this.
     pub duration_scale: f64,
-    /// With what the scenario shows (Ratewright, or control datagrams ahead of data); null if that phase was left out.
+    /// With what the scenario shows (Ratewright, or control datagrams ahead of data); null if that
+    /// phase was left out.
     pub with: Option<Figures>,
-    /// Without it (the kernel's Cubic alone, or control datagrams that wait with data); null if that phase was left out.
+    /// Without it (the kernel's Cubic alone, or control datagrams that wait with data); null if
+    /// that phase was left out.
     pub without: Option<Figures>,
 }
 

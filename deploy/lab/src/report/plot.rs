@@ -1,5 +1,5 @@
-//! Rates over time per flow, the baseline on the left and Ratewright on the right, over a strip with
-//! link use and Jain's index.
+//! Rates over time per flow, the baseline on the left and Ratewright on the right, over a strip
+//! with link use and Jain's index.
 
 use std::path::Path;
 

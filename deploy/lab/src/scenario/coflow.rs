@@ -1,9 +1,9 @@
 //! flowtune §5.1 (B): senders with many parallel transfers each to one receiver; the coflow is
 //! complete when the last transfer is.
 //!
-//! The paper's transfers of 10 Mbyte take 1.6 s at its 10 Gbit/s; here they are scaled so that a run
-//! takes about as long at the lab's speed. Both networks stand at the same time and runs alternate,
-//! so that whatever else the machine does hits both alike; the idle one costs nothing.
+//! The paper's transfers of 10 Mbyte take 1.6 s at its 10 Gbit/s; here they are scaled so that a
+//! run takes about as long at the lab's speed. Both networks stand at the same time and runs
+//! alternate, so that whatever else the machine does hits both alike; the idle one costs nothing.
 
 use std::time::Duration;
 

@@ -42,7 +42,8 @@ const REPORT_LAG_NS: u64 = 80 * NS_PER_MS;
 const PACED_SAMPLES: usize = 5;
 /// Time-out for rates to be in force before a kill.
 const PACED_PATIENCE: Duration = Duration::from_secs(5);
-/// A socket counts as released when so many of so many samples, 2 ms apart, are away from the former rate.
+/// A socket counts as released when so many of so many samples, 2 ms apart, are away from the
+/// former rate.
 const DEPARTURE_AWAY: usize = 8;
 const DEPARTURE_SAMPLES: usize = 10;
 
@@ -247,10 +248,10 @@ fn outage(
 
 /// Watches how the kernel paces the flows, without asking a daemon.
 ///
-/// A rate is in force as the socket's maximum pacing rate, which the lab's programs never set themselves; a
-/// socket on plain Cubic has none. One that sends nothing, because it waits for a retransmission
-/// timeout, shows its last maximum until it sends again, but is not paced by it. Rates that tc
-/// enforces do not show: nothing is measured then.
+/// A rate is in force as the socket's maximum pacing rate, which the lab's programs never set
+/// themselves; a socket on plain Cubic has none. One that sends nothing, because it waits for a
+/// retransmission timeout, shows its last maximum until it sends again, but is not paced by it.
+/// Rates that tc enforces do not show: nothing is measured then.
 struct Pacing {
     kernels: Vec<SockDiag>,
     /// Segments that each host had sent at the sample before.
@@ -295,8 +296,8 @@ impl Pacing {
         Ok(true)
     }
 
-    /// Takes a sample at `now`. Since when every socket has been pacing by something else than the rate
-    /// that it had; nothing while one has not, or not for long enough to tell.
+    /// Takes a sample at `now`. Since when every socket has been pacing by something else than the
+    /// rate that it had; nothing while one has not, or not for long enough to tell.
     fn all_left_since(&mut self, now: u64) -> Result<Option<u64>> {
         for index in 0..self.kernels.len() {
             let in_force = self.in_force(index)?;

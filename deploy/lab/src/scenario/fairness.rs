@@ -1,7 +1,7 @@
 //! flowtune §5.1 (A): many senders to one receiver start one after another and end likewise.
 //!
-//! Steps are ten times the paper's 50 ms: the lab's links are slower than the paper's 10 Gbit/s, and
-//! fairness is judged in windows of 50 ms from 100 ms after a change.
+//! Steps are ten times the paper's 50 ms: the lab's links are slower than the paper's 10 Gbit/s,
+//! and fairness is judged in windows of 50 ms from 100 ms after a change.
 
 use std::time::Duration;
 

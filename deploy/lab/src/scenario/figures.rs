@@ -1,5 +1,5 @@
-//! The figures of a phase, as the results file has them. Every key is always there; a figure that the
-//! scenario does not have, or that could not be measured, is null.
+//! The figures of a phase, as the results file has them. Every key is always there; a figure that
+//! the scenario does not have, or that could not be measured, is null.
 
 use serde::Serialize;
 
@@ -233,7 +233,8 @@ pub struct OnOff {
     pub on_ms: u64,
     /// Length of a rest, in milliseconds.
     pub off_ms: u64,
-    /// Its rate while it had something to send, over its fair share (what the link leaves of it included).
+    /// Its rate while it had something to send, over its fair share (what the link leaves of it
+    /// included).
     pub share: f64,
 }
 

@@ -1,8 +1,8 @@
-//! Links without a shaper, as fast as this machine moves packets: the topology says how fast they are
-//! meant to be. One flow and eight, by turns with plain TCP, which nothing limits.
+//! Links without a shaper, as fast as this machine moves packets: the topology says how fast they
+//! are meant to be. One flow and eight, by turns with plain TCP, which nothing limits.
 //!
-//! Processor time is that of the whole machine, softirqs included; what else the machine does counts
-//! for both.
+//! Processor time is that of the whole machine, softirqs included; what else the machine does
+//! counts for both.
 
 use std::time::Duration;
 

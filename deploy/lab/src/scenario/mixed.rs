@@ -1,9 +1,9 @@
-//! Cross traffic over a two-tier Clos: long flows of weights 1, 2 and 4 between the racks, both ways,
-//! one direction over IPv6, and short flows between random hosts.
+//! Cross traffic over a two-tier Clos: long flows of weights 1, 2 and 4 between the racks, both
+//! ways, one direction over IPv6, and short flows between random hosts.
 //!
-//! Weights come from the daemons' policy, by destination port. Each group of three long flows shares
-//! one bottleneck, the receiver's link; the short flows take what they need, so the long ones' rates
-//! stand in the ratio of their weights, not at fixed values.
+//! Weights come from the daemons' policy, by destination port. Each group of three long flows
+//! shares one bottleneck, the receiver's link; the short flows take what they need, so the long
+//! ones' rates stand in the ratio of their weights, not at fixed values.
 
 use std::time::Duration;
 

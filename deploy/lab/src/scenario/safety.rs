@@ -1,10 +1,11 @@
 //! Hundreds of slow connections on busy cores, with rates that hold, that lapse (the allocator is
-//! killed) and that are given back (the kill switch), for each back end: no connection may be harmed.
+//! killed) and that are given back (the kill switch), for each back end: no connection may be
+//! harmed.
 //!
-//! A third of the connections write as much as they can, a third set a pacing limit of their own, and
-//! a third write little at a time. Limits are from 0.2 to 2 Mbit/s. What a connection carries is what
-//! max-min fairness gives it in nine tenths of a run, so that all of them last about as long as a run.
-//! Runs on the same network without Ratewright alternate with these.
+//! A third of the connections write as much as they can, a third set a pacing limit of their own,
+//! and a third write little at a time. Limits are from 0.2 to 2 Mbit/s. What a connection carries
+//! is what max-min fairness gives it in nine tenths of a run, so that all of them last about as
+//! long as a run. Runs on the same network without Ratewright alternate with these.
 
 use std::time::Duration;
 
@@ -32,8 +33,9 @@ const HOSTS: usize = 2;
 const SPAN: Duration = Duration::from_secs(60);
 /// Connections have what max-min fairness gives them in this share of it.
 const FILL: f64 = 0.9;
-/// A connection that has not ended after twice a run and this is one that never ends: a time-out takes
-/// two minutes at the most, but only after eight in a row, and no sender here is away for so long.
+/// A connection that has not ended after twice a run and this is one that never ends: a time-out
+/// takes two minutes at the most, but only after eight in a row, and no sender here is away for so
+/// long.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LEAD_NS: u64 = 200 * NS_PER_MS;
 const REST_NS: u64 = 300 * NS_PER_MS;

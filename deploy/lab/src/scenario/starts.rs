@@ -1,8 +1,8 @@
-//! Hundreds of flows of one host start at once while its uplink is full: how long until each has its first
-//! rate, with control datagrams ahead of data and with the two in one queue.
+//! Hundreds of flows of one host start at once while its uplink is full: how long until each has
+//! its first rate, with control datagrams ahead of data and with the two in one queue.
 //!
-//! The connections stand before; all send at the same moment. A few connections that are left alone as
-//! plain TCP keep the uplink's queue full, so that what a datagram waits there is seen.
+//! The connections stand before; all send at the same moment. A few connections that are left alone
+//! as plain TCP keep the uplink's queue full, so that what a datagram waits there is seen.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ const LEAD_NS: u64 = 200 * NS_PER_MS;
 const HANDSHAKES_NS: u64 = 1_000 * NS_PER_MS;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs both phases: first with control datagrams that wait with data, then with the mark that the command
-/// line names.
+/// Runs both phases: first with control datagrams that wait with data, then with the mark that the
+/// command line names.
 ///
 /// # Errors
 /// When a phase does not run to its end.

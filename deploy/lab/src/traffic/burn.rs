@@ -1,5 +1,5 @@
-//! Work that keeps one core busy, at the priority of ordinary programs: arithmetic, and processes that
-//! start and end.
+//! Work that keeps one core busy, at the priority of ordinary programs: arithmetic, and processes
+//! that start and end.
 
 use std::process::{Command, Stdio};
 
@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Starts processes whose parents are gone before they are: the system's first process takes them in,
-/// time and again, on whichever core it is. Some kernels run no BPF programs meanwhile.
+/// Starts processes whose parents are gone before they are: the system's first process takes them
+/// in, time and again, on whichever core it is. Some kernels run no BPF programs meanwhile.
 const ORPHANS: &str = "for i in 1 2 3 4 5 6 7 8; do (true &); done";
 
 /// Works on `core` until the process is killed.

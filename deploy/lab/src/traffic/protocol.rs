@@ -66,7 +66,8 @@ pub struct Behaviour {
     pub max_rate_bps: Option<u64>,
     /// The receiver reads no faster than this; 0: not at all; `None`: as fast as it can.
     pub read_bps: Option<u64>,
-    /// Both ends report times: of writes ([`Report::Marks`]), of what was read ([`Report::Arrivals`]).
+    /// Both ends report times: of writes ([`Report::Marks`]), of what was read
+    /// ([`Report::Arrivals`]).
     pub trace: bool,
 }
 
@@ -192,8 +193,8 @@ pub enum Report {
     },
     /// Payload bytes read since the last such report: (flow, bin number, bytes).
     Bins(Vec<(u32, u64, u64)>),
-    /// Of a traced flow: when the application began to write at regular times, or as much as it could,
-    /// and how many bytes it had written before.
+    /// Of a traced flow: when the application began to write at regular times, or as much as it
+    /// could, and how many bytes it had written before.
     Marks {
         /// Number of the flow.
         flow: u32,

@@ -19,7 +19,8 @@ use super::protocol::{FlowPlan, HEADER_BYTES, Header, Report, SenderCommand, Wri
 const WRITE_BYTES: usize = 64 * 1024;
 /// A blocked write looks this often whether the flow was told to stop.
 const STOP_POLL: Duration = Duration::from_millis(5);
-/// One that ends by its bytes can only be told to abort: hundreds of them must not keep a core busy.
+/// One that ends by its bytes can only be told to abort: hundreds of them must not keep a core
+/// busy.
 const ABORT_POLL: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const STACK_BYTES: usize = 128 * 1024;
