@@ -174,16 +174,24 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
     Ok(threads)
 }
 
-/// Runs when a worker's thread ends. The tokio runtime then takes the rates; after a panic the
-/// service ends.
+/// Records a panic of a worker's loop.
+struct PanicGuard(Arc<EngineSignal>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.set_panicked();
+        }
+    }
+}
+
+/// Runs when a worker's thread ends. The tokio runtime then takes the rates, or ends the service
+/// after a panic.
 struct EndGuard(Arc<ThreadWaker>, Arc<EngineSignal>);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.set_gone();
-        if std::thread::panicking() {
-            self.1.set_panicked();
-        }
         // The engine may have woken this thread just now, in vain.
         self.1.notify();
     }
@@ -261,6 +269,9 @@ impl<P: PacketPort> WorkerLoop<P> {
     }
 
     fn run(mut self) {
+        // Dropped before the engine, whose own death watch must not speak first: the panic is the
+        // cause.
+        let _panics = PanicGuard(Arc::clone(&self.signal));
         self.worker.port.on_thread();
         if let Err(error) = sched::ask_for_slices(sched::HOT_SLICE_NS) {
             tracing::debug!(%error, "the thread keeps its time slices");
