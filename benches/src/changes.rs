@@ -51,7 +51,7 @@ pub struct ChangesOptions {
 struct Change {
     /// Name of the change, as the table shows it.
     what: &'static str,
-    /// Events that the engine was told.
+    /// Number of events applied.
     events: usize,
     /// Applying them.
     apply_us: f64,
@@ -351,7 +351,8 @@ impl EngineScene {
         Ok(std::iter::once(reset).chain(self.starts()).collect())
     }
 
-    /// Applies the events, iterates once, looks at the links, and comes to rest.
+    /// Applies the events, iterates once, computes the fullest link, and iterates until the engine
+    /// rests.
     fn carry_out(&mut self, what: &'static str, events: Vec<EngineEvent>) -> Result<Change> {
         let count = events.len();
         let begin_ns = now_ns();

@@ -240,7 +240,7 @@ impl ChartLine {
     }
 }
 
-/// A number with as many decimals as it needs, up to four.
+/// Formats a number with the decimals that it needs, up to four.
 fn short(value: f64) -> String {
     if value.abs() >= 1_000.0 {
         return format!("{value:.0}");

@@ -59,7 +59,7 @@ pub struct ConvergenceOptions {
     pub svg: Option<PathBuf>,
 }
 
-/// Iterations that are looked at, at most.
+/// Maximum of `--iterations`.
 const MOST_ITERATIONS: usize = 10_000;
 
 /// The results file.

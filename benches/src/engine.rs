@@ -79,7 +79,7 @@ pub(super) struct EngineResults {
     /// Events that were applied in a second of the measurement, if there were any; else what one
     /// core applies in a second.
     events_per_s: f64,
-    /// Starts, and as many ends.
+    /// Starts and ends, of which there are equally many.
     events_per_iteration: IterationCounts,
     updates_per_iteration: IterationCounts,
     iterations_by_events: Vec<OfEvents>,
@@ -163,7 +163,7 @@ fn blocks_for(topology: &Topology, options: &EngineOptions) -> u32 {
         .unwrap_or(1 << racks.ilog2())
 }
 
-/// Of every link, as the engine is told.
+/// Returns the effective capacity of every link, in bit/s.
 pub(super) fn capacities_bps(topology: &Topology) -> Vec<f64> {
     topology
         .links()
@@ -512,8 +512,8 @@ fn measure_in_turns(
     Ok((all, plain))
 }
 
-/// The largest relative difference of a rate from the f64 reference's, after as many iterations of
-/// both that neither moves any more.
+/// Returns the largest relative difference of a rate from the f64 reference's, after enough
+/// iterations for both to rest.
 fn compare(
     engine: &mut ParallelEngine,
     starts: &[EngineEvent],

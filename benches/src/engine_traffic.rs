@@ -1,4 +1,4 @@
-//! Starts and ends of flows between random hosts, as the engine is told them.
+//! Events for the engine: starts and ends of flows between random hosts.
 
 use anyhow::Result;
 use rand::{RngExt, SeedableRng};
@@ -26,13 +26,13 @@ impl<'a> EngineTraffic<'a> {
         }
     }
 
-    /// Spreads flows over so many classes.
+    /// Spreads flows over `classes` classes.
     pub(super) fn over_classes(mut self, classes: u8) -> Self {
         self.classes = classes;
         self
     }
 
-    /// Another flow starts. Keys count up from 0.
+    /// Starts another flow. Keys count up from 0.
     pub(super) fn start(&mut self) -> Result<EngineEvent> {
         let hosts = self.topology.hosts().len() as u32;
         let rack = |host: u32| self.topology.hosts()[host as usize].rack;
@@ -59,7 +59,7 @@ impl<'a> EngineTraffic<'a> {
         }))
     }
 
-    /// The oldest flow ends.
+    /// Ends the oldest flow.
     pub(super) fn end(&mut self) -> EngineEvent {
         self.ended += 1;
         // Keys count up, so the oldest flow is the one that follows the last end.

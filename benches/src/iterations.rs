@@ -1,4 +1,4 @@
-//! Runs iterations of the engine, and says how long they and their parts took.
+//! Runs iterations of the engine, and times them and their parts.
 
 use anyhow::{Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -49,17 +49,17 @@ pub(super) struct Phases {
     pub(super) answers: f64,
     /// The optimiser's pass between those and the new rates, with its waits.
     pub(super) extra_pass: f64,
-    /// F-NORM and threshold of the rates before, new rates and their sums: one walk.
+    /// F-NORM and threshold of the rates before, new rates and their sums: one pass over the flows.
     pub(super) rate_update: f64,
     pub(super) aggregation: f64,
     pub(super) price_update: f64,
     pub(super) distribution: f64,
-    /// The second walk after events.
+    /// The second pass over the flows after events.
     pub(super) normalization: f64,
     pub(super) output: f64,
 }
 
-/// Iterations with so many events.
+/// Iterations by their number of events.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct OfEvents {
     /// The fewest events; those of the next entry are more than the most.
@@ -106,7 +106,7 @@ fn interruptions() -> i64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.involuntary_context_switches())
 }
 
-/// Iterates as often as the options say, with as many events as they say.
+/// Runs the iterations of the options, with their churn.
 pub(super) fn iterate(
     options: &EngineOptions,
     engine: &mut ParallelEngine,

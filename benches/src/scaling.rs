@@ -128,7 +128,7 @@ impl SizeFigures {
             .find(|cell| cell.blocks == blocks && cell.workers == workers)
     }
 
-    /// The fastest number of blocks for so many workers.
+    /// Returns the engine with the fastest number of blocks for this number of workers.
     fn best(&self, workers: usize) -> Option<&EngineCell> {
         let of_workers = self.engines.iter().filter(|cell| cell.workers == workers);
         of_workers.min_by(|a, b| a.iteration_us.p50.total_cmp(&b.iteration_us.p50))

@@ -8,10 +8,10 @@ use super::SwarmOptions;
 
 const SELF: Pid = Pid::from_raw(0);
 
-/// With `--busy-poll` and an allocator that is started here, keeps this process, and what it
-/// starts, off the first core that it may use; returns that core, for the allocator's shard. A
-/// thread that spins and one that plays the hosts are in each other's way for milliseconds if the
-/// scheduler puts both onto one core.
+/// Reserves a core for the shard of an allocator that is started here with `--busy-poll`: keeps
+/// this process, and its children, off the first core that it may use, and returns that core. A
+/// spinning thread and the sessions' thread delay each other by milliseconds if the scheduler puts
+/// both onto one core.
 ///
 /// None where there is nothing to give: one core only, several shards, or a `pin_core` that was
 /// asked for.

@@ -59,12 +59,12 @@ use views::FlowSnapshot;
 const CONNECT_PATIENCE_NS: u64 = 120 * NS_PER_S;
 /// Time-out for all flows' first rates.
 const FILL_PATIENCE_NS: u64 = 60 * NS_PER_S;
-/// A view that differs is looked at again this often before it counts: an engine whose rates have
-/// not come to rest changes them between the two looks.
+/// Comparisons of a differing view before it counts: an engine that has not settled changes rates
+/// between the two reads.
 const LOOKS: u32 = 10;
-/// Pause between two looks.
+/// Pause between two comparisons.
 const LOOK_AGAIN_NS: u64 = 100 * NS_PER_MS;
-/// Progress is told and memory looked at this often.
+/// Interval of progress messages and memory samples.
 const REPORT_EVERY_NS: u64 = 10 * NS_PER_S;
 
 /// Runs `ratewright-bench swarm`.
@@ -321,8 +321,8 @@ fn fill(plan: &SwarmPlan, target: &mut Target, sessions: &mut SwarmSessions) -> 
     }
 }
 
-/// Lets traffic stand still and compares both ends' views, when no rate has come for a while or
-/// after some patience.
+/// Stops traffic and compares both ends' views once no rate has come for a while, or at a time-out.
+/// Returns the number of flows on which they disagree.
 fn settle(
     dilation: &TimeDilation,
     target: &Target,

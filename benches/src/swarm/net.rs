@@ -52,7 +52,8 @@ pub enum SessionInput {
 #[derive(Debug)]
 pub struct Inbox {
     queue: Mutex<Vec<SessionInput>>,
-    /// The queue is not empty: spares its reader, who asks all the time, a lock and a system call.
+    /// True if the queue is not empty; spares its reader, which polls all the time, a lock and a
+    /// system call.
     filled: AtomicBool,
     event: EventFd,
 }
@@ -119,9 +120,9 @@ pub enum Manner {
 pub struct Attempts {
     /// Attempts that were made.
     pub made: AtomicU64,
-    /// The allocator said that it is busy.
+    /// Attempts that the allocator refused as busy.
     pub busy: AtomicU64,
-    /// There was no connection, or no Welcome, in time.
+    /// Attempts without a connection, or without a Welcome, in time.
     pub unanswered: AtomicU64,
     /// Others that failed, by reason.
     pub failed: Mutex<IndexMap<String, u64>>,
@@ -276,9 +277,9 @@ struct ConnectingHost {
     crypto: Arc<QuicClientConfig>,
     inbox: Arc<Inbox>,
     attempts: Arc<Attempts>,
-    /// Whoever has it begins an attempt. On machines of their own all would at once: here the first
-    /// packet of one leaves before the next one's is made, and no host's patience runs while this
-    /// machine makes others' packets.
+    /// Permit to begin an attempt. On machines of their own all hosts would begin at once. Here the
+    /// first packet of one leaves before the next one's is made, so that no host's time-out runs
+    /// while this machine makes others' packets.
     desk: Arc<Semaphore>,
 }
 
@@ -404,8 +405,8 @@ async fn open(
     Ok((connection, send, receive))
 }
 
-/// Serves one connection until it ends; returns why it did. The Welcome's first bytes are told to
-/// `welcomed`.
+/// Serves one connection until it ends; returns the reason. Calls `welcomed` at the Welcome's first
+/// bytes.
 async fn serve(
     host: usize,
     (connection, send, mut receive): Open,

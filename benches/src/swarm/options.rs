@@ -186,12 +186,12 @@ pub struct SwarmPlan {
     pub dilation: TimeDilation,
 }
 
-/// Flowlet starts in a second, unless said otherwise.
+/// Default of `--churn`, in flowlet starts per second.
 const DEFAULT_CHURN_PER_S: f64 = 2_000.0;
-/// Flows, unless said otherwise.
+/// Default of `--flows`.
 const DEFAULT_FLOWS: u32 = 2_000;
 const DEFAULT_HOST_BPS: u64 = 10_000_000_000;
-/// The least capacity that rates can be told for.
+/// Least capacity for which rates can be sent.
 const LEAST_HOST_BPS: u64 = 10_000;
 
 impl SwarmOptions {

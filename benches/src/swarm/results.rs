@@ -77,11 +77,10 @@ pub struct SwarmResults {
     pub first_rates: u64,
     /// Flowlets, since the beginning, that ended before they had a rate.
     pub ended_unanswered: u64,
-    /// Arrivals, since the beginning, that were not started, since as many flows were active as
-    /// may.
+    /// Arrivals since the beginning that were dropped at the limit of active flows.
     pub blocked: u64,
-    /// By how much this program was late with starts: a large figure says that it, and not the
-    /// allocator, was short of processor time.
+    /// Lateness of this program with starts. If it is large, this program and not the allocator was
+    /// short of processor time.
     pub start_lateness_us: Option<LatencyQuantiles>,
     /// Bytes to the allocator, with IP and UDP headers.
     pub bytes_up: u64,
@@ -94,7 +93,7 @@ pub struct SwarmResults {
     /// Counters of the hosts' sessions during the measurement, by their names in
     /// [`Counters`](ratewright_proto::Counters).
     pub session_counters: IndexMap<&'static str, u64>,
-    /// The longest time for which this program did not look at its sessions.
+    /// Longest turn of the sessions' loop.
     pub longest_turn_ms: f64,
     /// Sessions that went back from sealed datagrams to QUIC, since the beginning.
     pub fallbacks: u64,

@@ -113,7 +113,7 @@ pub struct SwarmSessions {
     pub sessions_lost: u64,
     /// Reason of the last session's end.
     pub last_loss: String,
-    /// The longest time between two looks at the sessions, in nanoseconds.
+    /// Longest time between two turns of the sessions' loop, in nanoseconds.
     pub longest_turn_ns: u64,
     turned_ns: Option<u64>,
     /// Time of the last work.
@@ -222,7 +222,8 @@ impl SwarmSessions {
         })
     }
 
-    /// Hosts with a session whose datagrams travel as they are to.
+    /// Returns the number of hosts whose session's datagrams travel over the transport of the
+    /// options.
     #[must_use]
     pub fn ready(&self) -> usize {
         let on_path = |host: &&HostSession| match (&self.port, host.number) {
@@ -237,7 +238,7 @@ impl SwarmSessions {
             .count()
     }
 
-    /// Has all hosts know what the first one was told of the topology's hosts.
+    /// Gives all sessions the topology's hosts that the first one has received.
     pub fn share_topology(&mut self) {
         let Some(known) = self.sessions[0].session.known_hosts().cloned() else {
             return;
@@ -253,13 +254,13 @@ impl SwarmSessions {
         self.hosts.clone()
     }
 
-    /// Leaves the cores to the connections: what comes may wait for some milliseconds.
+    /// Leaves the cores to the connections: input may wait for some milliseconds.
     pub fn take_rests(&mut self) {
         self.spin_ns = 0;
         self.rest = REST;
     }
 
-    /// Plays until `until_ns`, or until `done` says so.
+    /// Serves the sessions until `until_ns`, or until `done` returns true.
     ///
     /// # Errors
     /// When the socket is lost, or the user interrupts.
@@ -284,7 +285,7 @@ impl SwarmSessions {
         }
     }
 
-    /// A little of everything that is due, arrivals first. True if there was anything.
+    /// Runs one turn of the loop, input first. Returns true if there was work.
     fn turn(&mut self, now_ns: u64) -> Result<bool> {
         let turned_ns = self.turned_ns.replace(now_ns).unwrap_or(now_ns);
         self.longest_turn_ns = self.longest_turn_ns.max(now_ns - turned_ns);
@@ -513,7 +514,7 @@ impl SwarmSessions {
         }
     }
 
-    /// Takes what sessions have to say, and what they have to send. True if there was anything.
+    /// Takes the events and the output of sessions with work. Returns true if there was any.
     fn pump_dirty(&mut self) -> bool {
         if self.dirty.is_empty() {
             return false;
@@ -533,7 +534,7 @@ impl SwarmSessions {
         true
     }
 
-    /// Takes what the session has to say.
+    /// Takes the session's events.
     fn take_events(&mut self, now_ns: u64, at: usize) {
         while let Some(event) = self.sessions[at].session.poll_event() {
             match event {
@@ -586,7 +587,7 @@ impl SwarmSessions {
         }
     }
 
-    /// Sends what the session has to send, and plans its next timeout.
+    /// Sends the session's output, and schedules its next time-out.
     fn pump(&mut self, now_ns: u64, at: usize) {
         let host = &mut self.sessions[at];
         while let Some(frame) = host.session.poll_control() {

@@ -67,7 +67,7 @@ pub struct StampedeResults {
     pub commit: &'static str,
 }
 
-/// Has the first host connect, and all others know what it was told of the topology.
+/// Connects the first host, and gives all others the topology that it receives.
 fn learn_topology(
     target: &mut Target,
     inbox: &Arc<Inbox>,

@@ -156,7 +156,7 @@ impl Target {
         )
     }
 
-    /// Fails if the child has ended by itself; says what it said last.
+    /// Fails if the child has ended by itself; the error carries its last message.
     ///
     /// # Errors
     /// Then.

@@ -21,7 +21,7 @@ const MOST_LEASE: Duration = Duration::from_secs(10);
 const MOST_LIVENESS: Duration = Duration::from_secs(60);
 const MOST_UPDATE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The times of sessions, as many times their usual ones as the fabric is slower than what it
+/// Times of sessions, stretched by the factor by which the fabric is slower than the one that it
 /// stands for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeDilation {

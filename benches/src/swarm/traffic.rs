@@ -9,9 +9,9 @@ use ratewright_simfabric::SimRng;
 
 use super::options::Offer;
 
-/// Starts and ends in one go: datagrams wait meanwhile.
+/// Maximum of starts and ends in one turn, during which datagrams wait.
 const MOST_AT_ONCE: usize = 64;
-/// Flows of a host, as many as a session takes unless it is told otherwise.
+/// Maximum of a host's flows: the default limit of a session.
 const MOST_PER_HOST: usize = 16_384;
 
 /// A flowlet's start or end, for the session of the host with this index.
@@ -63,7 +63,7 @@ pub struct Traffic {
     frozen: bool,
     /// Flows that ended before they had a rate.
     pub unanswered: u64,
-    /// Arrivals that were not started, since as many flows were active as may.
+    /// Arrivals that were dropped at the limit of active flows.
     pub blocked: u64,
     /// Flowlets started.
     pub starts: u64,
@@ -140,7 +140,7 @@ impl Traffic {
         });
     }
 
-    /// Appends what is due to `actions`, and by how much it is late to `late_ns`.
+    /// Appends due starts and ends to `actions`, and their lateness to `late_ns`.
     pub fn due(&mut self, now_ns: u64, actions: &mut Vec<TrafficAction>, late_ns: &mut Vec<u64>) {
         if self.frozen {
             return;
@@ -283,7 +283,7 @@ impl Traffic {
         }
     }
 
-    /// A host was told a rate. Returns how long the flow has waited for it, if it is the first.
+    /// Records a flow's rate. Returns the flow's wait in nanoseconds if it is the first.
     pub fn on_rate(
         &mut self,
         now_ns: u64,

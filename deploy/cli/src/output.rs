@@ -1,5 +1,5 @@
-//! Standard output and standard error as a program should treat them that goes on when nobody
-//! listens any more: a closed pipe or terminal is no reason to panic.
+//! Standard output and standard error for programs that go on after their reader is gone: a closed
+//! pipe or terminal is no reason to panic.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};

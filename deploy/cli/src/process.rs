@@ -74,35 +74,36 @@ impl Process {
         &self.name
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its pipes.
+    /// Returns the child with its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// The exit status if it has ended.
+    /// Returns the exit status if the process has ended.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Kills it at once, as a crash would, and reaps it.
+    /// Kills the process at once (SIGKILL), as a crash would, and reaps it.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         // Reaped at once, so that its number cannot be taken for a live process.
         let _ = self.child.wait();
     }
 
-    /// Asks it to end (SIGTERM) without waiting.
+    /// Sends SIGTERM without waiting for the end.
     pub fn terminate(&self) {
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
     }
 
-    /// Waits for it to end; kills it after `patience`. Returns its status if it ended by itself.
+    /// Waits for the process to end; kills it after `patience`. Returns its status if it ended by
+    /// itself.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         let until = clock::now_ns() + patience.as_nanos() as u64;
         while clock::now_ns() < until {

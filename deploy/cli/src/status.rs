@@ -1,4 +1,4 @@
-//! `ratewright status`: asks an allocator how it is and prints a table.
+//! `ratewright status`: prints an allocator's status as tables.
 
 use anyhow::{Context, Result};
 use clap::Args;

@@ -185,7 +185,7 @@ struct Common {
 }
 
 impl TopologyCommand {
-    /// Does what was asked for.
+    /// Runs the subcommand.
     ///
     /// # Errors
     /// If a file cannot be read or written, or describes no valid network.

@@ -114,7 +114,7 @@ fn copy_logs(from: &Path, to: &Path) {
     }
 }
 
-/// SIGINT, SIGTERM and SIGHUP ask the lab to end. Must run before any thread starts.
+/// Makes SIGINT, SIGTERM and SIGHUP end the lab in order. Must run before any thread starts.
 fn catch_signals(cancel: &Cancel) -> Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

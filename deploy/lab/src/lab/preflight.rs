@@ -56,7 +56,7 @@ pub fn check(options: &LabOptions) -> Result<Binaries> {
     Ok(binaries)
 }
 
-/// The system tools that are not there.
+/// Lists the missing system tools.
 fn missing_tools(is_there: impl Fn(&str) -> bool) -> String {
     let missing: Vec<&str> = ["ip", "tc"]
         .into_iter()

@@ -37,7 +37,7 @@ struct Program {
 /// Condition on which a flow ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowEnd {
-    /// After so many payload bytes.
+    /// After this number of payload bytes.
     Bytes(u64),
     /// At this time.
     At(u64),

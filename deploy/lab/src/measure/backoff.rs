@@ -19,7 +19,7 @@ use crate::net::ns::Netns;
 /// Time-outs that matter are at least 200 ms apart.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Samples a host until it is asked for what it saw.
+/// Samples a host's connections until [`finish`](BackoffWatch::finish).
 #[derive(Debug)]
 pub struct BackoffWatch {
     stop: Arc<AtomicBool>,

@@ -18,7 +18,7 @@ pub struct FlowRecord {
     pub ended_ns: Option<u64>,
     /// Reason of a broken connection.
     pub failed: Option<String>,
-    /// The lab told the sender to reset the connection.
+    /// True if the lab made the sender reset the connection.
     pub aborted: bool,
     /// Payload bytes that the receiver read in all, once it had the sender's end of stream.
     pub received_bytes: Option<u64>,
@@ -52,7 +52,7 @@ impl FlowRecord {
         self.bins[at] += bytes;
     }
 
-    /// Takes in what was reported of it; returns what to show of that.
+    /// Records a report about the flow; returns an event to show, if there is one.
     fn take(&mut self, report: Report) -> Option<(u64, String)> {
         match report {
             Report::Started { at_ns, .. } => self.started_ns = Some(at_ns),
@@ -172,7 +172,7 @@ impl Recording {
         self.flows.entry(flow).or_default().label = label.into();
     }
 
-    /// Takes in what a traffic program reported.
+    /// Records a traffic program's report.
     pub fn take(&mut self, report: Report) {
         match report {
             Report::Bins(bins) => {

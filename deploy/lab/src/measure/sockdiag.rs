@@ -12,8 +12,7 @@ use crate::net::ns::Netns;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
-/// States in which data may be on its way: established, and those of a sender that has said its
-/// last.
+/// States in which data may be on its way: established, and those of a sender that has closed.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 const NLMSG_HEADER: usize = 16;
 /// `struct inet_diag_msg` without attributes.
@@ -43,9 +42,9 @@ mod info {
 /// One connection as the kernel sees it (`struct tcp_info`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SocketState {
-    /// Address family and local port: what tells it from the host's others.
+    /// Address family and local port, which identify the connection within the host.
     pub id: (u8, u16),
-    /// Established; if not, the application has said its last.
+    /// True if established; if not, the application has closed its side.
     pub established: bool,
     /// True while the socket has a maximum pacing rate: one that was handed out, or its
     /// application's own.

@@ -278,7 +278,7 @@ fn draw_legend(
     Ok(())
 }
 
-/// `equal`: whether the flows are meant to have equal rates, so that Jain's index says something.
+/// Draws link use and, for flows that are meant to have equal rates (`equal`), Jain's index.
 fn draw_strip(
     area: &PlotArea<'_>,
     series: &Series,

@@ -30,7 +30,8 @@ const AWAY: Duration = Duration::from_millis(1_700);
 const STAGGER_NS: u64 = 20 * NS_PER_MS;
 const LEAD_NS: u64 = 200 * NS_PER_MS;
 const USE_WINDOW_NS: u64 = 100 * NS_PER_MS;
-/// Fair again: this index, in so many windows of 50 ms in a row.
+/// Jain's index from which rates count as fair again, in [`FAIR_WINDOWS`] windows of 50 ms in a
+/// row.
 const FAIR: f64 = 0.99;
 const FAIR_WINDOWS: usize = 5;
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(15);
@@ -42,8 +43,8 @@ const REPORT_LAG_NS: u64 = 80 * NS_PER_MS;
 const PACED_SAMPLES: usize = 5;
 /// Time-out for rates to be in force before a kill.
 const PACED_PATIENCE: Duration = Duration::from_secs(5);
-/// A socket counts as released when so many of so many samples, 2 ms apart, are away from the
-/// former rate.
+/// Number of the newest [`DEPARTURE_SAMPLES`] samples, 2 ms apart, that must be away from the
+/// former rate for a socket to count as released.
 const DEPARTURE_AWAY: usize = 8;
 const DEPARTURE_SAMPLES: usize = 10;
 

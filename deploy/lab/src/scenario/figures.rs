@@ -192,7 +192,7 @@ pub struct SafetyRow {
     pub runs: usize,
     /// Connections in all.
     pub connections: usize,
-    /// Those that had not ended when patience did.
+    /// Connections that had not ended at the time-out.
     pub unfinished: usize,
     /// Those that broke.
     pub broken: usize,

@@ -1,5 +1,5 @@
-//! The scenarios. Each builds its network anew for either phase, so that the baseline never sees
-//! anything of Ratewright.
+//! The scenarios. Each builds a network of its own for either phase, so that the baseline never
+//! sees anything of Ratewright.
 
 pub mod coflow;
 pub mod failover;

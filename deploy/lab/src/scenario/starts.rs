@@ -23,7 +23,7 @@ const DEFAULT_HOSTS: usize = 4;
 const STARTS: usize = 300;
 /// Bytes of each: more than a round trip's worth, so that the flow is there when its rate comes.
 const START_BYTES: u64 = 60_000;
-/// Rounds of so many starts each.
+/// Rounds of [`STARTS`] starts each.
 const ROUNDS: f64 = 5.0;
 /// Connections that keep the uplink's queue full, to a port that the policy leaves alone.
 const BULK: usize = 8;

@@ -67,7 +67,8 @@ const RISES: Duration = Duration::from_secs(12);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// Sinks report every 50 ms, ports are read every 10 ms.
 const REPORT_LAG_NS: u64 = 120 * NS_PER_MS;
-/// A rate counts as reached when so many bins in a row, taken together, have this share of it.
+/// Share of a rate from which it counts as reached, over [`REACHED_BINS`] bins in a row taken
+/// together.
 const REACHED: f64 = 0.95;
 const REACHED_BINS: u64 = 5;
 /// Share of a link that the allocator hands out (the rest is its notification threshold).

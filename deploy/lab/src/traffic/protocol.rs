@@ -83,9 +83,9 @@ pub struct FlowPlan {
     pub start_ns: u64,
     /// Time of the connect, if it is before that.
     pub connect_ns: Option<u64>,
-    /// Ends after so many bytes, if set.
+    /// Number of bytes after which the flow ends, if set.
     pub bytes: Option<u64>,
-    /// Ends at this time, if set.
+    /// Time at which the flow ends, if set.
     pub stop_ns: Option<u64>,
     /// Special behaviour of its two ends.
     #[serde(default)]

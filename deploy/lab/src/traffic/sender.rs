@@ -15,12 +15,12 @@ use socket2::SockRef;
 use super::pacing_limit;
 use super::protocol::{FlowPlan, HEADER_BYTES, Header, Report, SenderCommand, Writing, say};
 
-/// Bytes per write: what a program that copies a file would use.
+/// Bytes per write, as a program that copies a file would use.
 const WRITE_BYTES: usize = 64 * 1024;
-/// A blocked write looks this often whether the flow was told to stop.
+/// Time-out of a blocked write, after which the sender checks for a stop command.
 const STOP_POLL: Duration = Duration::from_millis(5);
-/// One that ends by its bytes can only be told to abort: hundreds of them must not keep a core
-/// busy.
+/// Time-out for flows that end by bytes, which can only be aborted: hundreds of them must not keep
+/// a core busy.
 const ABORT_POLL: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const STACK_BYTES: usize = 128 * 1024;
@@ -176,7 +176,7 @@ impl Writer<'_> {
                 || self.plan.stop_ns.is_some_and(|at| now_ns() >= at))
     }
 
-    /// Writes until so many bytes were written in all, or until a time.
+    /// Writes until `total` bytes were written in all, or until `until_ns`.
     fn write_until(&mut self, total: u64, until_ns: u64) -> io::Result<()> {
         let limit = self
             .plan
@@ -261,7 +261,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Fails once the flow was told to abort; closing the socket then resets the connection.
+    /// Fails once the flow is aborted; closing the socket then resets the connection.
     fn check_abort(&self) -> io::Result<()> {
         if self.told.abort.load(Ordering::Relaxed) {
             // Linger of zero makes the close a reset (RST) in place of an end of stream.

@@ -16,7 +16,7 @@ use ratewright_cli::clock::now_ns;
 use crate::cancel::Cancel;
 use live::Live;
 
-/// The pipe or terminal that the lab writes to is closed: it ends, and says nothing.
+/// Error for a closed pipe or terminal: the lab ends without a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NobodyListens;
 

@@ -13,7 +13,7 @@ const EVERY_NS: u64 = NS_PER_S;
 /// More flows than this are summed up.
 const MAX_FLOWS_SHOWN: usize = 12;
 
-/// Prints until told to stop.
+/// Prints progress until `stop` is set.
 ///
 /// # Errors
 /// When nobody listens any more.

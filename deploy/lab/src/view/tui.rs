@@ -32,8 +32,8 @@ const COLOURS: [Color; 8] = [
     Color::LightGreen,
 ];
 
-/// Shows the picture until told to stop. The terminal is given back whatever happens: here at the
-/// end, in a panic hook, and by the lab's watchdog should the lab be killed.
+/// Shows the picture until `stop` is set. The terminal is restored in every case: here at the end,
+/// in a panic hook, and by the lab's watchdog should the lab be killed.
 ///
 /// # Errors
 /// When the terminal cannot be set up, or was closed.
