@@ -49,8 +49,8 @@ pub struct AdmissionConfig {
     pub min_turn_ns: u64,
     /// Maximum duration of a turn.
     pub max_turn_ns: u64,
-    /// Maximum time from the beginning of a handshake to its Hello, or [`TURNS_PER_DEADLINE`] turns
-    /// if they are longer.
+    /// Maximum time from the beginning of a handshake to its Hello, or four turns if they are
+    /// longer.
     pub deadline_ns: u64,
     /// Assumed patience of a peer that does not state one.
     pub patience_ns: u64,
