@@ -1,13 +1,14 @@
-//! The hand-over between workers: a barrier out of one sequence counter per worker.
+//! The barrier between workers: one sequence counter per worker.
 //!
 //! A worker arrives by raising its own counter, and goes on once every counter has reached the same
-//! value. Each counter has its own cache line and one writer, so nothing is contended. Who has spun
-//! for long enough sleeps until the last one arrives, who wakes all that sleep; an idle engine's workers all
-//! sleep. Who finds that it has the core of the worker that it waits for sleeps at once: the scheduler puts
-//! two workers together where another process has a core for itself, and each would spin through the other's
-//! time.
+//! value. Each counter has a cache line and a writer of its own, so no line is contended.
 //!
-//! What it synchronises with comes from `super::sync`, so that a model checker can put its own in
+//! A worker spins for a bounded time, then parks; the last to arrive wakes all that sleep. The
+//! workers of an idle engine all sleep. A worker that shares a core with the one it waits for parks
+//! at once. The scheduler puts two workers on one core where another process keeps a core busy, and
+//! each would spin through the other's time.
+//!
+//! Its primitives come from `super::sync`, so that a model checker can substitute its own
 //! (`allocator/tests/barrier_model.rs`).
 
 use std::sync::PoisonError;
@@ -18,17 +19,17 @@ use super::sync::{
 };
 use crossbeam_utils::CachePadded;
 
-/// Rounds of spinning between two looks at the awaited worker's core: about a microsecond.
+/// Spins between two checks of the awaited worker's core: about a microsecond.
 const CORE_CHECK_SPINS: u32 = if SPINS < 64 { 1 } else { 64 };
 
-/// The kernel does not say.
+/// Core of a worker for which the kernel names none.
 const NO_CORE: usize = usize::MAX;
 
 #[derive(Debug, Default)]
 struct Counter {
     arrived: AtomicU64,
     asleep: AtomicBool,
-    /// The core on which it arrived last.
+    /// Core of its last arrival.
     core: AtomicUsize,
     thread: Mutex<Option<Thread>>,
 }
@@ -51,8 +52,8 @@ pub(super) struct Barrier {
 pub(super) struct Closed;
 
 impl Barrier {
-    /// A barrier for workers that may run on so many cores. If there are fewer than workers, whoever spins
-    /// keeps the awaited from running, so nobody does.
+    /// A barrier for workers that may run on `cores` cores. With more workers than cores none
+    /// spins: a spinning worker would keep the awaited one from running.
     pub(super) fn new(workers: usize, cores: usize) -> Self {
         Self {
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -62,12 +63,15 @@ impl Barrier {
         }
     }
 
-    /// Says which thread is the worker, before it passes and whenever that changes.
+    /// Registers the calling thread as the worker's, before its first wait and whenever it changes.
     pub(super) fn enter(&self, worker: usize) {
         *lock(&self.counters[worker].thread) = Some(thread::current());
     }
 
-    /// Arrives for the `phase`-th time (from 1), and waits for all others.
+    /// Arrives at `phase` (from 1), and waits for all other workers.
+    ///
+    /// # Errors
+    /// The barrier was closed before all arrived.
     pub(super) fn wait(&self, worker: usize, phase: u64) -> Result<(), Closed> {
         self.arrive(worker, phase);
         (0..self.counters.len()).try_for_each(|other| self.wait_for(worker, other, phase))
@@ -78,16 +82,18 @@ impl Barrier {
         counter
             .core
             .store(current_core().unwrap_or(NO_CORE), Ordering::Relaxed);
+        // Release publishes everything that this worker wrote in the phase; `wait_for` acquires it.
         counter.arrived.store(phase, Ordering::Release);
-        // Whose fence is the last of all sees every counter; and either a sleeper does, too, or this sees the
-        // sleeper. If every arrival woke them, they would sleep again until the next one.
+        // The worker whose fence is last of all sees every counter. Either a sleeper's own check
+        // sees them too, or this worker sees the sleeper's flag. Waking at every arrival would have
+        // sleepers go back to sleep until the next one.
         fence(Ordering::SeqCst);
         if self.have_arrived(phase) {
             self.wake();
         }
     }
 
-    /// All have.
+    /// True if every worker has arrived.
     fn have_arrived(&self, phase: u64) -> bool {
         let mut counters = self.counters.iter();
         counters.all(|counter| counter.arrived.load(Ordering::Acquire) >= phase)
@@ -109,6 +115,7 @@ impl Barrier {
             if arrived() {
                 return Ok(());
             }
+            // On the awaited worker's core it cannot arrive while this one spins.
             if spin.is_multiple_of(CORE_CHECK_SPINS) && self.shares_core(other) {
                 break;
             }
@@ -116,6 +123,9 @@ impl Barrier {
         }
         let asleep = &self.counters[worker].asleep;
         loop {
+            // The flag goes up before the check (see the fence in `arrive`): an arrival in between
+            // either sees the flag or is seen here. A stale token of `unpark` only costs another
+            // turn.
             asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let there = self.have_arrived(phase);
@@ -127,25 +137,27 @@ impl Barrier {
         }
     }
 
-    /// The awaited was last seen on this core: it cannot run before this worker sleeps.
+    /// True if the awaited worker was last seen on this core: it cannot run before this worker
+    /// parks.
     fn shares_core(&self, other: usize) -> bool {
         current_core() == Some(self.counters[other].core.load(Ordering::Relaxed))
     }
 
-    /// Lets everyone go.
+    /// Closes the barrier: every waiting worker returns [`Closed`] unless its phase is complete.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.wake();
     }
 
-    /// Lets everyone go because a worker panicked.
+    /// Closes the barrier because a worker panicked.
     pub(super) fn close_after_panic(&self, worker: usize) {
+        // The first panic is the cause; later ones may follow from it.
         lock(&self.panic).get_or_insert(worker);
         self.close();
     }
 
-    /// The worker that panicked.
+    /// The first worker that panicked, if one did.
     pub(super) fn panicked(&self) -> Option<usize> {
         *lock(&self.panic)
     }

@@ -1,75 +1,80 @@
-//! A flow as rows hold it: its slots at either end, its cell, and what a cell keeps of it.
+//! A flow as rows hold it: its slots at either end, its cell, and the state of the cell.
 
 use super::lanes::{CellIndex, LANES};
 
 /// No flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
-/// A rate that was never notified: every rate differs from it.
+/// The notified rate of a flow that was notified none: every rate differs from it by more than the
+/// threshold.
 pub(super) const NEVER_NOTIFIED: f32 = -1.0;
-/// The lane of cells that never hold a flow. The row of such a cell is a flow's place among those that wait for one.
+/// The lane that never holds a flow. A cell with this lane is a queued flow's: its row is the
+/// flow's position in the queue.
 const NO_LANE: usize = LANES - 1;
 
-/// The slots of a flow in its link table.
+/// Slots of a flow in its link table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slots {
-    /// Of the host's link, below 48.
+    /// Slot of the host's link, below 48.
     pub(super) host: u8,
-    /// Of the fabric link, below 16.
+    /// Slot of the fabric link, below 16.
     pub(super) fabric: u8,
-    /// The fabric slot stands for no link: nothing is added up for it.
+    /// The fabric slot stands for no link: nothing is added to it.
     pub(super) no_fabric: bool,
-    /// The core link among those of the switch at the fabric slot, below 4, if the flow has one.
+    /// Core link among those of the switch at the fabric slot, below 4, if the flow crosses the
+    /// cores.
     pub(super) plane: Option<u8>,
 }
 
-/// One end of a flow: the table of its rack, and its slots in there.
+/// One end of a flow: the table of its rack, and its slots in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlowEnd {
     pub(super) table: u16,
     pub(super) slots: Slots,
 }
 
-/// The path price below which a log flow has all that it can get: weight over that. Below zero if that is its
-/// demand and not its path's capacity: so it stands in rows, whose walks ask for the sign.
+/// Saturation price: the path price below which a log flow has its largest rate, weight over that
+/// rate. It is negative if the largest rate is the flow's demand and not its path's capacity. The
+/// sign travels with the price through rows, so passes need no further word.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SaturationPrice(pub(super) f32);
 
 impl SaturationPrice {
-    /// Bounds that keep what a walk computes within single precision, whatever weights and capacities are.
+    /// Lower bound, which keeps a pass within single precision whatever weights and capacities are.
     const LEAST: f64 = 1e-18;
-    /// Beyond this, a rate is nothing: of a flow whose path has no capacity, or that wants nothing.
+    /// Upper bound, of a flow with demand 0 or on a path without capacity: its rate is practically
+    /// 0.
     const MOST: f64 = 1e30;
 
-    /// That of a flow of this weight and demand on a path of this capacity.
+    /// Saturation price of a flow of this weight and demand, on a path of this capacity.
     pub(super) fn new(weight: f64, demand: f64, capacity: f64) -> Self {
         let price = (weight / demand.min(capacity)).clamp(Self::LEAST, Self::MOST) as f32;
         Self(if demand < capacity { -price } else { price })
     }
 
-    /// The price.
+    /// The price itself.
     pub(super) fn price(self) -> f32 {
         self.0.abs()
     }
 
-    /// Below this price, the flow has its demand.
+    /// True if the demand bounds the rate, and not the path.
     pub(super) fn is_demand_bound(self) -> bool {
         self.0 < 0.0
     }
 }
 
-/// What a FlowBlock keeps of a flow.
+/// State that a FlowBlock keeps of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CellState {
-    /// The flow's number.
+    /// Number of the flow.
     pub(super) flow: u32,
     /// Weight of its log utility.
     pub(super) weight: f32,
-    /// Demand: the most that it can use, in Gbit/s.
+    /// Demand: the largest rate that the flow can use, in Gbit/s.
     pub(super) demand: f32,
     pub(super) saturation_price: SaturationPrice,
-    /// What the prices suggest, in Gbit/s.
+    /// Rate at the present prices, in Gbit/s, before F-NORM.
     pub(super) rate: f32,
-    /// What was notified, in Gbit/s, or [`NEVER_NOTIFIED`].
+    /// Rate last notified, in Gbit/s, or [`NEVER_NOTIFIED`].
     pub(super) notified: f32,
 }
 
@@ -79,14 +84,14 @@ impl CellState {
     }
 }
 
-/// A flow with both its ends.
+/// A flow with both its ends, inside or outside rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CellFlow {
     pub(super) ends: [FlowEnd; 2],
     pub(super) state: CellState,
 }
 
-/// The cell of a row's lane.
+/// Cell of a row's lane.
 pub(super) fn cell_at(row: u16, lane: usize) -> CellIndex {
     CellIndex::from(row) * LANES as CellIndex + lane as CellIndex
 }
@@ -97,12 +102,12 @@ pub(super) const fn split(cell: CellIndex) -> (usize, usize) {
     (cell as usize / LANES, cell as usize % LANES)
 }
 
-/// The cell of a flow that has none yet, by its place among those that wait.
+/// Cell of a queued flow, by its position in the queue.
 pub(super) fn queued_cell(place: usize) -> CellIndex {
     (place * LANES + NO_LANE) as CellIndex
 }
 
-/// The place of a flow among those that wait, if it has no cell yet.
+/// Position of a flow in the queue, if its cell is that of a queued flow.
 pub(super) fn queued_position(cell: CellIndex) -> Option<usize> {
     let (row, lane) = split(cell);
     (lane == NO_LANE).then_some(row)

@@ -1,5 +1,5 @@
-//! Moving the flows of a FlowBlock together: into rows for both racks, out of rows that have become
-//! too empty, and to neighbours that go to the same racks.
+//! Compaction: moves flows into rack-pair rows, out of underfilled rows, and beside flows with the
+//! same destination.
 
 use super::cell::{FlowEnd, Slots, split};
 use super::flow_block::FlowBlock;
@@ -7,20 +7,20 @@ use super::lanes::{CellIndex, HOST_SLOTS};
 use super::rack_pair_rows::{MIN_FLOWS, fits_pair_row};
 use super::rows::{MAX_ROWS, ROW_FLOWS, RelativePos};
 
-/// Tables of either side that are looked through at once.
+/// Tables of either side that one call compacts at most.
 pub(super) const MAX_TABLES: usize = 4;
-/// No further table is looked through once those that were had so many rows: half a µs each, and up to seven
-/// for one whose flows are moved together.
+/// Rows after which a call compacts no further table. A table costs half a µs per row to examine,
+/// and up to seven to refill.
 const MAX_COMPACTED_ROWS: usize = 64;
 
-/// Flows lie in rows that are on average at most this part of their source's rows from where they are
-/// at home, and one row more; without any order it is a third.
+/// Fraction of their source's rows by which flows may lie from their preferred row on average, plus
+/// one row. Without any order the distance is a third.
 const MEAN_DISTANCE: usize = 6;
-/// Rows that a greedy choice can need beyond those that there were, at most, as a multiple of these: a
-/// flow that fits nowhere meets full rows, rows with its host and rows with its fabric link twice.
+/// Upper bound of a greedy refill's additional rows, as a multiple of the former ones. A flow that
+/// fits nowhere meets full rows, rows with its host, and rows with its fabric link twice.
 const GREEDY: usize = 2;
 
-/// A row that is being put together.
+/// Rack-pair row that is being composed.
 #[derive(Default)]
 struct Draft {
     hosts: [u64; 2],
@@ -50,7 +50,7 @@ impl Draft {
     }
 }
 
-/// Puts flows first whose hosts have the most flows: they are the hardest to find a row for.
+/// Sorts flows so that those of the most frequent hosts come first: they are the hardest to place.
 fn sort_by_host_frequency(flows: &mut [(CellIndex, [FlowEnd; 2])]) {
     let mut met = [[0u8; HOST_SLOTS]; 2];
     let hosts = |ends: &[FlowEnd; 2]| ends.map(|end| usize::from(end.slots.host));
@@ -66,8 +66,8 @@ fn sort_by_host_frequency(flows: &mut [(CellIndex, [FlowEnd; 2])]) {
 }
 
 impl FlowBlock {
-    /// Looks through tables of which many flows have changed; says of each flow that it moves which cell
-    /// it has now. Returns whether there were any.
+    /// Compacts up to `tables` changed tables of either side. Relocates every flow that it moves.
+    /// Returns true if there was a changed table.
     pub(super) fn compact(
         &mut self,
         tables: usize,
@@ -80,13 +80,14 @@ impl FlowBlock {
                 break;
             }
             let first = self.next_table[1];
-            let apart = self.down.changed_table(first);
-            let Some(table) = apart.or_else(|| self.pairs.down.changed_table(first)) else {
+            let in_rack_rows = self.down.changed_table(first);
+            let Some(table) = in_rack_rows.or_else(|| self.pairs.down.changed_table(first)) else {
                 break;
             };
             found = true;
             rows += self.down.rows_of(table).len();
             self.next_table[1] = table + 1;
+            // Flows over the cores have planes, which rack-pair rows do not hold.
             if self.core_blocks.is_none() {
                 self.dissolve_sparse_pairs(table, &mut relocate);
                 self.form_pair_rows(table, &mut relocate);
@@ -94,6 +95,7 @@ impl FlowBlock {
             if self.down.is_underfilled(table) {
                 self.refill_down(table, &mut relocate);
             }
+            // Compaction itself inserts and removes flows; these are no changes.
             self.down.clear_changes(table);
             self.pairs.down.clear_changes(table);
         }
@@ -115,11 +117,11 @@ impl FlowBlock {
         found
     }
 
-    /// Flows of joint rows to a rack that are too empty go back to the rows of their racks.
+    /// Moves the flows of sparse rack-pair rows to a rack back to the rack rows.
     fn dissolve_sparse_pairs(&mut self, table: usize, relocate: &mut impl FnMut(u32, CellIndex)) {
-        for cell in self.pairs.sparse(table) {
+        for cell in self.pairs.sparse_cells(table) {
             let (state, ends) = (self.state(cell), self.ends(cell));
-            // Taken in first, so that the flow stays where it is if there is no room.
+            // Inserted first, so that the flow stays where it is if there is no space.
             if let Some(now) = self.insert_in_rack_rows(ends, state, relocate) {
                 self.remove(cell);
                 relocate(state.flow, now);
@@ -127,16 +129,18 @@ impl FlowBlock {
         }
     }
 
-    /// Flows to a rack that share their source's rack with enough others get a row.
+    /// Moves flows to a rack that share their source rack with enough others into rack-pair rows.
     fn form_pair_rows(&mut self, table: usize, relocate: &mut impl FnMut(u32, CellIndex)) {
         let cells = self.down.cells(table);
         let mut flows: Vec<(CellIndex, [FlowEnd; 2])> = cells
             .map(|cell| (cell, self.ends(cell)))
             .filter(|(_, ends)| fits_pair_row(ends))
             .collect();
+        // `chunk_by` needs the flows of a source side by side.
         flows.sort_by_key(|(_, ends)| ends[0].table);
         for of_pair in flows.chunk_by(|a, b| a.1[0].table == b.1[0].table) {
             let mut left = of_pair.to_vec();
+            // Free lanes of existing rows first: they cost nothing.
             left.retain(|&(cell, ends)| {
                 let Some(row) = self.pairs.row_for(&ends) else {
                     return true;
@@ -167,11 +171,11 @@ impl FlowBlock {
         }
     }
 
-    /// The flows from a rack lie elsewhere than where those with neighbouring destinations lie.
+    /// True if a rack's flows have lost the order of their destinations.
     ///
-    /// The walk in downward order reads and writes upward rows. If those of each source hold its flows by
-    /// destination, a rack's flows come from one or two rows of each source, and stay in the first-level
-    /// cache until the next rack's flows have had the rest of them.
+    /// The pass in downward order reads and writes upward rows. If each source's rows hold its
+    /// flows by destination, the flows to one rack come from one or two rows of each source. These
+    /// stay in the first-level cache until the next rack's flows have used the rest of them.
     pub(super) fn lost_destination_order(&self, table: usize) -> bool {
         let rows = self.up.rows_of(table);
         let (mut flows, mut distance) = (0, 0);
@@ -185,18 +189,20 @@ impl FlowBlock {
         distance > flows * (1 + rows.len() / MEAN_DISTANCE)
     }
 
-    /// Where among the rows of its source the flow in a downward cell is at home.
+    /// Preferred position of a flow among its source's rows, by its destination.
     fn preferred_pos(&self, down: CellIndex) -> RelativePos {
         RelativePos::new(self.down.table_of(down), self.down.tables())
     }
 
-    /// Moves the flows to a rack together.
+    /// Takes the flows to a rack out and inserts them again, into fewer rows.
     fn refill_down(&mut self, table: usize, relocate: &mut impl FnMut(u32, CellIndex)) {
         let limit = MAX_ROWS - self.pairs.len();
+        // Checked before anything moves: halfway, flows would have no cell.
         if self.down.len() + GREEDY * self.down.rows_of(table).len() > limit {
             return;
         }
         let cells: Vec<CellIndex> = self.down.cells(table).collect();
+        // All states are read before any cell is freed, since the new cells reuse the old rows.
         let flows: Vec<_> = cells
             .iter()
             .map(|&cell| (self.state(cell), split(cell), self.down.slots(cell)))
@@ -215,7 +221,7 @@ impl FlowBlock {
         }
     }
 
-    /// Moves the flows from a rack together, by destination.
+    /// Takes the flows from a rack out and inserts them again, by destination.
     fn refill_up(&mut self, table: usize) {
         if self.up.len() + GREEDY * self.up.rows_of(table).len() > MAX_ROWS {
             return;
@@ -226,14 +232,17 @@ impl FlowBlock {
             .map(|&cell| (self.down_cell_of(cell), self.up.slots(cell)))
             .map(|(down, slots)| (self.down.table_of(down), down, slots))
             .collect();
+        // By destination, then by cell: flows of one downward row end up side by side.
         flows.sort_unstable_by_key(|&(destination, down, _)| (destination, down));
         for &cell in &cells {
             self.free_up(cell);
         }
-        // Else the cell that one flow had could be taken for the one that another has now.
+        // Otherwise a stale upward cell could be taken for the one that another flow has now:
+        // `down_cell_of` compares them.
         for &(_, down, _) in &flows {
             self.clear_up_cell(down);
         }
+        // Empty rows first, so that each flow finds its preferred row already there.
         for place in 0..flows.len().div_ceil(ROW_FLOWS as usize) {
             self.up.add_row(table, place, MAX_ROWS);
         }

@@ -1,4 +1,5 @@
-//! The flows by key: numbers that stay, and where each flow is kept.
+//! Flow directory: flow numbers by key, and the location of each flow. Numbers stay while flows
+//! move.
 
 use rustc_hash::FxHashMap;
 
@@ -7,7 +8,7 @@ use super::lanes::CellIndex;
 use super::rows::CELL_BITS;
 use crate::engine::FlowKey;
 
-/// Where a flow is kept.
+/// Location of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     /// In a FlowBlock, at a downward cell.
@@ -17,11 +18,11 @@ pub(super) enum Location {
         /// The cell.
         cell: CellIndex,
     },
-    /// Among a worker's loose flows.
+    /// Among a worker's scalar flows.
     Scalar {
         /// The worker.
         worker: u16,
-        /// Its place there.
+        /// The flow's index there.
         index: u32,
     },
 }
@@ -30,37 +31,38 @@ const SCALAR: u32 = 1 << 31;
 const SCALAR_INDEX_BITS: u32 = 22;
 const FREE: u64 = u64::MAX;
 
-/// Scalar flows of one worker are numbered with this many bits.
+/// Upper bound of a worker's scalar flows, by the bits of a location.
 pub(super) const MAX_SCALAR_PER_WORKER: usize = 1 << SCALAR_INDEX_BITS;
 
 /// No flow.
 const NONE: u32 = u32::MAX;
 
-/// The flows of the same session around a flow.
+/// Neighbours of a flow in the list of its session.
 #[derive(Clone, Copy, Debug)]
 struct Neighbours {
     before: u32,
     after: u32,
 }
 
-/// All flows. A flow is 20 bytes here, and some 5 in the index.
+/// All flows. A flow takes 20 bytes here, and some 5 in the index.
 #[derive(Debug)]
 pub(super) struct FlowDirectory {
     index: KeyIndex,
     keys: Vec<u64>,
     locations: Vec<u32>,
-    /// The flows of each session, in a list of their own: a session ends without a look at other sessions' flows.
+    /// Lists of the flows of each session, so that a session ends without reading other sessions'
+    /// flows.
     neighbours: Vec<Neighbours>,
-    /// The first flow of each session.
+    /// First flow of each session.
     firsts: FxHashMap<u32, u32>,
     free: Vec<u32>,
-    /// Flows that were looked at.
+    /// Keys that were read.
     #[cfg(test)]
     pub(super) looks: std::cell::Cell<usize>,
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, fig. 13): keys
-/// are numbers in sequence, and all bits of a hash are used.
+/// Hash of a key: the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
+/// number generators, fig. 13). Keys are numbers in sequence, and every bit of a hash is used.
 fn hash(key: u64) -> u64 {
     let mixed = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -68,7 +70,7 @@ fn hash(key: u64) -> u64 {
 }
 
 impl FlowDirectory {
-    /// A directory for so many flows.
+    /// Makes a directory for up to `max_flows` flows.
     pub(super) fn new(max_flows: usize) -> Self {
         Self {
             index: KeyIndex::new(max_flows),
@@ -98,6 +100,7 @@ impl FlowDirectory {
     }
 
     pub(super) fn location(&self, flow: u32) -> Location {
+        // A marker bit, then 13 bits of block and 18 of cell, or 9 of worker and 22 of index.
         let location = self.locations[flow as usize];
         if location & SCALAR == 0 {
             Location::Cell {
@@ -121,16 +124,16 @@ impl FlowDirectory {
         };
     }
 
-    /// Tells whether a number is a flow's.
+    /// True if a number is a flow's.
     pub(super) fn is_in_use(&self, flow: u32) -> bool {
         self.keys[flow as usize] != FREE
     }
 
-    /// Takes a key in that is not there yet; returns the flow's number.
+    /// Inserts a new key, and returns its flow's number.
     pub(super) fn insert(&mut self, key: FlowKey) -> u32 {
         let flow = self.free.pop().unwrap_or_else(|| {
             if self.keys.len() == self.keys.capacity() {
-                // A sixteenth at a time: doubling would leave a third of the room unused.
+                // A sixteenth at a time: doubling would leave a third of the memory unused.
                 let more = self.keys.len() / 16 + 64;
                 self.keys.reserve_exact(more);
                 self.locations.reserve_exact(more);
@@ -149,6 +152,7 @@ impl FlowDirectory {
         let keys = &self.keys;
         let hash_of = |flow: u32| hash(keys[flow as usize]);
         self.index.insert(hash(key.0), flow, hash_of);
+        // The new flow becomes the first of its session: no search for the last.
         let after = self.firsts.insert(key.session(), flow).unwrap_or(NONE);
         self.neighbours[flow as usize] = Neighbours {
             before: NONE,
@@ -160,7 +164,7 @@ impl FlowDirectory {
         flow
     }
 
-    /// A flow of a session, if it has any.
+    /// Any flow of a session.
     pub(super) fn first_of(&self, session: u32) -> Option<u32> {
         self.firsts.get(&session).copied()
     }
@@ -172,6 +176,7 @@ impl FlowDirectory {
         }
         if let Some(last) = self.neighbours.get_mut(before as usize) {
             last.after = after;
+        // No neighbour before: the flow was the first of its session.
         } else if after == NONE {
             self.firsts.remove(&session);
         } else {
@@ -180,6 +185,7 @@ impl FlowDirectory {
     }
 
     pub(super) fn remove(&mut self, flow: u32) {
+        // The key names the session, so the lists come before it is freed.
         self.leave_session(flow, self.key(flow).session());
         let key = std::mem::replace(&mut self.keys[flow as usize], FREE);
         self.index.remove(hash(key), flow);
@@ -191,8 +197,8 @@ impl FlowDirectory {
         self.index.flows()
     }
 
-    /// The numbers of flows from `first` on, as far as they are in use, and of so many at most; and the number
-    /// to go on with, if there are more.
+    /// Flows among `most` numbers from `first` on, and the number to continue with, if any are
+    /// left.
     pub(super) fn flows_from(
         &self,
         first: u32,
@@ -204,12 +210,12 @@ impl FlowDirectory {
         ((first..end as u32).filter(used), next)
     }
 
-    /// Bytes that the index takes.
+    /// Bytes of the index.
     pub(super) fn index_bytes(&self) -> usize {
         self.index.bytes()
     }
 
-    /// Bytes that the rest takes.
+    /// Bytes of everything else.
     pub(super) fn bytes(&self) -> usize {
         let of_sessions = self.neighbours.capacity() * size_of::<Neighbours>()
             + self.firsts.capacity() * size_of::<(u32, u32)>();

@@ -1,4 +1,4 @@
-//! The links that events touch, and the step of their prices.
+//! Links that events make dirty, and the correction step of their prices.
 
 use super::kernels::Kernels;
 use super::lanes::{LANES, Lanes};
@@ -6,8 +6,8 @@ use super::price_update::IDLE_SCALE;
 use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 use crate::num::response::power;
 
-/// A link's sum of answers: load, −d(load)/d(price), and what its elastic load is beyond its load, which
-/// is nothing for log flows.
+/// Sum of flows' responses on a link: load, −d(load)/d(price), and elastic load beyond the load,
+/// which is 0 for log flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LinkResponse {
     pub(super) load: f32,
@@ -15,23 +15,24 @@ pub(super) struct LinkResponse {
     pub(super) elastic_excess: f32,
 }
 
-/// Rates that are added to a sum and taken out again leave less than this share of the sum behind.
+/// Share of a sum that rounding may leave behind after rates are added and subtracted again.
 const ROUNDING: f32 = 1.0 / 65_536.0;
 
-/// Sixteen links.
+/// Sixteen links, one per lane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinkVector {
     pub(super) price: Lanes,
-    /// The price before.
+    /// Prices of the last iteration.
     pub(super) base_price: Lanes,
     pub(super) capacity: Lanes,
-    /// The answer of the flows that stay, at the price before.
+    /// Response of the remaining flows at `base_price`.
     pub(super) incumbents: LinkResponses,
-    /// The newcomers' answer in this sweep.
+    /// Response of the new flows in this sweep.
     pub(super) newcomers: LinkResponses,
-    /// The rates that the flows have that are there now: those of the last iteration, and the newcomers'.
+    /// Loads by actual rates: those of the last iteration without the flows that left, and the new
+    /// flows'.
     load: Lanes,
-    /// What rounding may have left out of that.
+    /// Rounding error that `load` may hide.
     rounding: Lanes,
 }
 
@@ -42,12 +43,12 @@ pub(super) struct LinkResponses {
     elastic_excess: Lanes,
 }
 
-/// Links, numbered as they come.
+/// Dirty links, in vectors of sixteen, numbered in the order in which they were marked.
 #[derive(Debug, Default)]
 pub(super) struct DirtyLinks {
     vectors: Vec<LinkVector>,
     links: usize,
-    /// Not all flows are log flows.
+    /// Some flow is no log flow, or is at its demand.
     has_elastic_excess: bool,
 }
 
@@ -82,7 +83,7 @@ impl DirtyLinks {
         self.has_elastic_excess = false;
     }
 
-    /// Another link, with its price, its capacity and its sum in the last iteration.
+    /// Adds a link with its price, its capacity and its response in the last iteration.
     #[inline]
     pub(super) fn push(&mut self, price: f32, capacity: f32, sum: LinkResponse) {
         let lane = self.links % LANES;
@@ -112,15 +113,17 @@ impl DirtyLinks {
         self.vectors[link / LANES].price.0[link % LANES]
     }
 
-    /// Adds a rate to what the flows have, or takes one away.
+    /// Adds a rate to a link's load; a negative rate is subtracted.
     #[inline]
     pub(super) fn add_rate(&mut self, link: u32, rate: f32) {
         self.vectors[link as usize / LANES].load.0[link as usize % LANES] += rate;
     }
 
-    /// The factor by which rates have to be cut for a link to hold them, or could be raised.
+    /// F-NORM scale of a link: capacity over load.
     pub(super) fn norm_scale(&self, link: u32) -> f32 {
         let (vector, lane) = (&self.vectors[link as usize / LANES], link as usize % LANES);
+        // Rounding may leave less than the true load, so its bound is added: scales err to the safe
+        // side.
         let load = vector.load.0[lane].max(0.0) + vector.rounding.0[lane];
         if load > 0.0 {
             (vector.capacity.0[lane] / load).min(IDLE_SCALE)
@@ -129,7 +132,8 @@ impl DirtyLinks {
         }
     }
 
-    /// Takes a flow's answer out of those that stay. What rounding would leave below zero is zero.
+    /// Subtracts a flow's response from that of the remaining flows. Rounding below zero counts as
+    /// zero.
     #[inline]
     pub(super) fn remove_flow(&mut self, link: u32, response: LinkResponse) {
         let (vector, lane) = (link as usize / LANES, link as usize % LANES);
@@ -139,19 +143,20 @@ impl DirtyLinks {
         stays.neg_slope.0[lane] = left(&stays.neg_slope, response.neg_slope);
         if response.elastic_excess != 0.0 || stays.elastic_excess.0[lane] != 0.0 {
             let elastic_excess = stays.elastic_excess.0[lane] - response.elastic_excess;
+            // Elastic load is at least 0, thus its excess at least −load.
             stays.elastic_excess.0[lane] = elastic_excess.max(-stays.load.0[lane]);
             self.has_elastic_excess = true;
         }
     }
 
-    /// Another sweep begins.
+    /// Clears the new flows' responses for the next sweep.
     pub(super) fn clear_newcomers(&mut self) {
         for vector in &mut self.vectors {
             vector.newcomers = LinkResponses::default();
         }
     }
 
-    /// Adds a newcomer's answer.
+    /// Adds a new flow's response.
     #[inline]
     pub(super) fn add_flow(&mut self, link: u32, response: LinkResponse) {
         let (vector, lane) = (link as usize / LANES, link as usize % LANES);
@@ -164,8 +169,8 @@ impl DirtyLinks {
         }
     }
 
-    /// One step of all prices towards those at which the links are exactly full; or only of those of links
-    /// with newcomers: where flows only ended, one step is exact for log flows.
+    /// One step of all prices towards those at which links are exactly full. With `only_newcomers`
+    /// it moves only links with new flows: where flows only left, one step is exact for log flows.
     pub(super) fn step(&mut self, kernels: Kernels, only_newcomers: bool) {
         if self.has_elastic_excess {
             for vector in &mut self.vectors {
@@ -193,13 +198,15 @@ fn smaller(a: f32, b: f32) -> f32 {
 }
 
 impl LinkVector {
-    /// What [`newton_step`] does, for log flows, without branches.
+    /// [`newton_step`] for log flows, without branches.
     #[inline(always)]
     pub(super) fn step_log(&mut self, only_newcomers: bool) {
         for i in 0..LANES {
             let (price, capacity) = (self.price.0[i], self.capacity.0[i]);
             let (load, neg_slope) = (self.incumbents.load.0[i], self.incumbents.neg_slope.0[i]);
             let (new, new_neg_slope) = (self.newcomers.load.0[i], self.newcomers.neg_slope.0[i]);
+            // A log flow with mean price m demands in proportion to 1/m, so the load scales as m /
+            // shifted.
             let reacts = (load > 0.0) & (neg_slope > 0.0);
             let mean = select(reacts, load, 1.0) / select(reacts, neg_slope, 1.0);
             let shifted = larger(
@@ -208,6 +215,7 @@ impl LinkVector {
             );
             let inverse = shifted.recip();
             let stays = load * mean * inverse;
+            // New flows respond on all their links, which move too: the price counts less for them.
             let joins = (new > 0.0) & (new_neg_slope > 0.0);
             let new_mean = select(joins, new, 1.0) / select(joins, new_neg_slope, 1.0);
             let felt = smaller(price + SHIFT as f32 * new_mean, new_mean);
@@ -235,7 +243,7 @@ impl LinkVector {
     }
 }
 
-/// The answer at `price` of the flows that stay, whose answer at `at` is `sum`.
+/// Response at `price` of the remaining flows, whose response at `at` is `sum`.
 fn shifted(sum: LinkResponse, at: f32, price: f32) -> LinkResponse {
     if price == at || !sum.reacts() {
         return sum;
@@ -252,8 +260,9 @@ fn shifted(sum: LinkResponse, at: f32, price: f32) -> LinkResponse {
     }
 }
 
-/// One step towards the price at which the link is exactly full. The flows that stay answer this
-/// link alone; the newcomers' answer is shared with the other links of their paths, which move too.
+/// One step towards the price at which the link is exactly full. The remaining flows respond to
+/// this link alone; the new flows' response is shared with their paths' other links, which move
+/// too.
 fn newton_step(price: f32, at: f32, capacity: f32, stays: LinkResponse, new: LinkResponse) -> f32 {
     let stays = shifted(stays, at, price);
     let mut new_neg_slope = new.neg_slope;
@@ -281,8 +290,8 @@ mod tests {
     use super::super::kernels::Simd;
     use super::*;
 
-    /// Both ways to step are one step for log flows, whatever the instruction set and whatever a link has: no
-    /// flows, some that stay, some that joined, no capacity.
+    /// Both step functions agree for log flows on every instruction set, whatever a link has: no
+    /// flows, remaining ones, new ones, no capacity.
     #[test]
     fn steps_of_log_flows_are_those_of_all_flows() {
         let values = [0.0f32, 0.25, 3.0, 40.0];

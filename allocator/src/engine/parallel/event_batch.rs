@@ -1,11 +1,11 @@
-//! Starts and ends that wait for the next iteration, by FlowBlock.
+//! Starts and ends that are queued for the next iteration, by FlowBlock.
 //!
-//! What an event changes in a FlowBlock's rows is left to the worker that walks over them: it has them in
-//! its cache, where the caller's thread would wait for a dozen of its cache lines, one after the other,
-//! and leave them where the worker has to fetch them back from. And all workers do it at once.
+//! The worker that owns a FlowBlock applies its events: it has the rows in its cache. The caller's
+//! thread would wait for a dozen of their cache lines, one after the other, and leave them where
+//! the worker has to fetch them back. All workers apply their events at once.
 //!
-//! Flows that go leave before others come, whatever the order of the events: cells that are noted here
-//! stay what they are until then. A flow that comes and goes between two iterations never gets a cell.
+//! Removals go before inserts, whatever the order of the events, so queued cells stay valid until
+//! then. A flow that comes and goes between two iterations never gets a cell.
 
 use super::cell::{CellFlow, CellState, FlowEnd, queued_cell, queued_position};
 use super::directory::{Location, MAX_SCALAR_PER_WORKER};
@@ -19,39 +19,39 @@ use crate::engine::LinkPath;
 use crate::num::utility::UtilityKind;
 use crate::num::{RateLimit, path_capacity};
 
-/// Set in the cell of a flow that goes and has been noted as one that left.
+/// Bit in a queued removal whose flow the price correction has noted already.
 const NOTED: CellIndex = 1 << 31;
-/// With so many flows that wait for one FlowBlock, they are not left to wait: the caller's thread does alone, and with
-/// cold caches, what the workers would do at once.
+/// Queued inserts of a FlowBlock at which the queue is applied. The caller's thread does this alone
+/// and with cold caches.
 const MAX_BATCH: usize = 1 << 11;
 
-/// Flows without room in rows for which there is another look in an iteration.
+/// Overflow flows that are tried again in an iteration.
 const OVERFLOW_RETRIES: usize = 32;
 
-/// Entries of a list that is kept while nothing happens.
+/// Entries that lists keep while no event comes.
 const KEPT: usize = 16;
-/// Entries of a list that are kept while events come. Rows that are put in order give all flows of a FlowBlock
-/// new cells at once.
+/// Entries that lists keep while events come. Sorting rows relocates all flows of a FlowBlock at
+/// once.
 const KEPT_BUSY: usize = 1 << 8;
 
-/// What waits for a FlowBlock, and what came of it.
+/// Queued events of a FlowBlock, and their results.
 #[derive(Debug, Default)]
 pub(super) struct EventBatch {
-    /// Cells of the flows that go.
+    /// Cells of the flows to remove; see [`NOTED`].
     removes: Vec<CellIndex>,
     inserts: Vec<CellFlow>,
-    /// Cells, the flows in them and the rates that they get before the next walk.
+    /// First rates to set before the next pass: cell, flow and rate in Gbit/s.
     rates: Vec<(CellIndex, u32, f32)>,
-    /// Flows that have gone.
+    /// Result: flows that were removed, for the price correction.
     removed: Vec<CellFlow>,
-    /// Flows that have another cell now, in the order of their moves.
+    /// Result: flows with new cells, in the order of the moves.
     relocations: Vec<(u32, CellIndex)>,
-    /// Flows that rows have no room for.
+    /// Result: flows that rows have no space for.
     overflow: Vec<CellFlow>,
 }
 
 impl EventBatch {
-    /// Gives the room back that nothing needs while nothing happens.
+    /// Frees memory that no event needs at present.
     pub(super) fn shrink(&mut self) {
         self.shrink_to(KEPT);
     }
@@ -65,7 +65,7 @@ impl EventBatch {
         self.overflow.shrink_to(0);
     }
 
-    /// Bytes that it takes.
+    /// Bytes of all lists.
     pub(super) fn bytes(&self) -> usize {
         let ends = self.inserts.capacity() + self.removed.capacity() + self.overflow.capacity();
         ends * size_of::<CellFlow>()
@@ -74,17 +74,17 @@ impl EventBatch {
             + self.relocations.capacity() * size_of::<(u32, CellIndex)>()
     }
 
-    /// Whether flows wait.
+    /// True if events are queued.
     pub(super) fn has_events(&self) -> bool {
         !self.removes.is_empty() || !self.inserts.is_empty()
     }
 
-    /// The flow that waits for its cell at a place.
+    /// Queued insert at a position.
     pub(super) fn insert_at(&mut self, place: usize) -> &mut CellFlow {
         &mut self.inserts[place]
     }
 
-    /// A flow goes that has been noted as one that left.
+    /// Queues the removal of a flow that the price correction has noted already.
     pub(super) fn queue_noted_remove(&mut self, cell: CellIndex) {
         self.removes.push(cell | NOTED);
     }
@@ -93,62 +93,64 @@ impl EventBatch {
         self.rates.push((cell, flow, rate));
     }
 
-    /// Gives flows the rates that were found for them.
+    /// Sets the queued first rates.
     pub(super) fn apply_first_rates(&mut self, block: &mut FlowBlock) {
         for (cell, flow, rate) in self.rates.drain(..) {
             block.set_rate(cell, flow, rate);
         }
     }
 
-    /// Lets flows go and takes others in.
+    /// Applies the queued removals, then the queued inserts.
     pub(super) fn apply(&mut self, block: &mut FlowBlock) {
         for cell in self.removes.drain(..) {
             if cell & NOTED != 0 {
                 block.remove(cell & !NOTED);
                 continue;
             }
+            // The flow's state is gone once it is removed, and the price correction needs it.
             let (ends, state) = (block.ends(cell), block.state(cell));
             block.remove(cell);
             self.removed.push(CellFlow { ends, state });
         }
-        for coming in self.inserts.drain(..) {
+        for queued in self.inserts.drain(..) {
             let relocations = &mut self.relocations;
             let mut relocate = |flow, cell| relocations.push((flow, cell));
-            match block.insert(coming.ends, coming.state, &mut relocate) {
-                Some(cell) => self.relocations.push((coming.state.flow, cell)),
-                None => self.overflow.push(coming),
+            match block.insert(queued.ends, queued.state, &mut relocate) {
+                Some(cell) => self.relocations.push((queued.state.flow, cell)),
+                None => self.overflow.push(queued),
             }
         }
     }
 
-    /// Moves flows together and puts rows in order, if they need it. Returns whether they did.
+    /// Compacts a FlowBlock and sorts its rows. Returns true if either found something to do.
     pub(super) fn compact(&mut self, block: &mut FlowBlock, tables: usize) -> bool {
         let relocations = &mut self.relocations;
         let mut relocate = |flow, cell| relocations.push((flow, cell));
-        let packed = block.compact(tables, &mut relocate);
+        let refilled = block.compact(tables, &mut relocate);
         let ordered = block.restore_table_order(&mut relocate);
-        packed || ordered
+        refilled || ordered
     }
 }
 
 impl ParallelEngine {
-    /// A flow is to have a cell of a FlowBlock.
+    /// Queues a flow's insert into a FlowBlock.
     pub(super) fn queue_insert(&mut self, index: usize, ends: [FlowEnd; 2], state: CellState) {
         let block = index as u16;
-        let mut pending = lock(&self.shared.batches[index]);
-        let cell = queued_cell(pending.inserts.len());
+        let mut batch = lock(&self.shared.batches[index]);
+        let cell = queued_cell(batch.inserts.len());
         self.directory
             .set_location(state.flow, Location::Cell { block, cell });
-        pending.inserts.push(CellFlow { ends, state });
-        let many = pending.inserts.len() >= MAX_BATCH;
-        drop(pending);
+        batch.inserts.push(CellFlow { ends, state });
+        let many = batch.inserts.len() >= MAX_BATCH;
+        // Unlocked first: `apply_batches` locks every batch.
+        drop(batch);
         self.has_batched_events = true;
         if many {
             self.apply_batches();
         }
     }
 
-    /// A flow ends. Returns whether that was all, and else how it is to be done at once.
+    /// Queues a flow's removal. Returns false if the flow has to be removed at once.
     pub(super) fn queue_remove(&mut self, flow: u32) -> bool {
         let Location::Cell { block, cell } = self.directory.location(flow) else {
             return false;
@@ -156,10 +158,12 @@ impl ParallelEngine {
         if self.applies_at_once {
             return false;
         }
-        let mut pending = lock(&self.shared.batches[usize::from(block)]);
+        let mut batch = lock(&self.shared.batches[usize::from(block)]);
         if let Some(place) = queued_position(cell) {
-            pending.inserts.swap_remove(place);
-            if let Some(moved) = pending.inserts.get(place) {
+            // Not in a row yet: it only leaves the queue, and the last queued flow takes its
+            // position.
+            batch.inserts.swap_remove(place);
+            if let Some(moved) = batch.inserts.get(place) {
                 let cell = queued_cell(place);
                 let location = Location::Cell { block, cell };
                 self.directory.set_location(moved.state.flow, location);
@@ -168,56 +172,59 @@ impl ParallelEngine {
                 correction.cancel_start(flow);
             }
         } else {
+            // A known flow with a changed demand was noted when it changed; noting it again would
+            // subtract it twice.
             let correction = self.correction.as_mut();
             if correction.is_some_and(|correction| correction.forget_known(flow)) {
-                pending.queue_noted_remove(cell);
+                batch.queue_noted_remove(cell);
             } else {
-                pending.removes.push(cell);
+                batch.removes.push(cell);
             }
         }
         self.has_batched_events = true;
         true
     }
 
-    /// Does at once what waits, and lets nothing wait until the next iteration.
+    /// Applies all queued events now, and events until the next iteration at once.
     pub(super) fn apply_batches(&mut self) {
         self.applies_at_once = true;
         if !self.has_batched_events {
             return;
         }
-        for (pending, block) in self.shared.batches.iter().zip(&self.shared.flow_blocks) {
-            lock(pending).apply(&mut lock(block));
+        for (batch, block) in self.shared.batches.iter().zip(&self.shared.flow_blocks) {
+            lock(batch).apply(&mut lock(block));
         }
         self.collect_batches();
     }
 
-    /// Notes where flows are now that the FlowBlocks have done what waited for them.
+    /// Takes the results of applied events: new locations, removed flows, overflow.
     pub(super) fn collect_batches(&mut self) {
         self.has_batched_events = false;
         let mut unplaced = Vec::new();
-        for (index, pending) in self.shared.batches.iter().enumerate() {
-            let mut pending = lock(pending);
+        for (index, batch) in self.shared.batches.iter().enumerate() {
+            let mut batch = lock(batch);
             let block = index as u16;
-            for (flow, cell) in pending.relocations.drain(..) {
+            // In order: a flow may have moved more than once, and the last cell counts.
+            for (flow, cell) in batch.relocations.drain(..) {
                 self.directory
                     .set_location(flow, Location::Cell { block, cell });
             }
             if let Some(correction) = &mut self.correction {
                 let shape = self.shared.layout.flow_block_shape(index);
-                for left in &pending.removed {
-                    correction.note_removed(&self.shared.layout, &shape, left);
+                for removed in &batch.removed {
+                    correction.note_removed(&self.shared.layout, &shape, removed);
                 }
             }
-            pending.removed.clear();
-            unplaced.extend(pending.overflow.drain(..).map(|flow| (index, flow)));
-            pending.shrink_to(KEPT_BUSY);
+            batch.removed.clear();
+            unplaced.extend(batch.overflow.drain(..).map(|flow| (index, flow)));
+            batch.shrink_to(KEPT_BUSY);
         }
         if !unplaced.is_empty() {
             self.add_overflow(&unplaced);
         }
     }
 
-    /// Flows for which rows have no room are worked on one by one.
+    /// Moves flows that rows have no space for to the scalar path.
     fn add_overflow(&mut self, flows: &[(usize, CellFlow)]) {
         let links_of = links_by_slot(&self.shared.layout);
         for (index, CellFlow { ends, state }) in flows {
@@ -243,7 +250,7 @@ impl ParallelEngine {
         }
     }
 
-    /// Tries to find room in rows for a few of the flows that there was none for: others have ended since.
+    /// Tries to insert a few overflow flows into rows: other flows have ended since.
     pub(super) fn retry_overflow(&mut self) {
         for _ in 0..self.overflow.len().min(OVERFLOW_RETRIES) {
             let Some(flow) = self.overflow.pop_front() else {
@@ -260,7 +267,7 @@ impl ParallelEngine {
             let (links, cause) = (of_flow.links.clone(), of_flow.cause);
             let state = of_flow.state(path_capacity(&links, &self.capacities));
             drop(list);
-            // Its number may be another flow's by now.
+            // The number may be another flow's by now, on the scalar path for another reason.
             if cause != Cause::NoRoom {
                 continue;
             }
@@ -286,10 +293,11 @@ impl ParallelEngine {
         }
     }
 
-    /// Takes a flow off the list of a worker.
+    /// Removes a flow from a worker's scalar flows.
     pub(super) fn remove_scalar(&mut self, worker: usize, index: usize) -> ScalarFlow {
         let mut list = lock(&self.shared.scalar_flows[worker]);
         let old = list.flows.swap_remove(index);
+        // `swap_remove` has moved the last flow to this index.
         if let Some(moved) = list.flows.get(index) {
             let location = Location::Scalar {
                 worker: worker as u16,
@@ -302,9 +310,10 @@ impl ParallelEngine {
         old
     }
 
-    /// Takes a flow into the list of a worker; returns whether there was room.
+    /// Adds a flow to a worker's scalar flows. Returns false if the list is full.
     pub(super) fn add_scalar(&mut self, flow: ScalarFlow) -> bool {
         let (number, cause) = (flow.flow, flow.cause);
+        // By number, so that the workers' lists are about equally long.
         let worker = number as usize % self.shared.workers;
         let mut list = lock(&self.shared.scalar_flows[worker]);
         if list.flows.len() >= MAX_SCALAR_PER_WORKER {

@@ -1,9 +1,10 @@
-//! The flows from one block of racks to another (flowtune §4), in two orders.
+//! FlowBlocks: the flows from one block of racks to another (flowtune §4), in two orders.
 //!
-//! A flow has a cell on its upward side, among the flows of its source rack, and one on its downward
-//! side, among those of its destination rack. What is stored per flow is in downward order; `up_cell` says
-//! for each downward cell which upward cell is the same flow, `back` the other way round. Flows that share
-//! both racks with many others have one cell only, in a row for both sides (see `rack_pair_rows`).
+//! A flow has a cell on the upward side, among the flows of its source rack, and one on the
+//! downward side, among those of its destination rack. State is stored in downward order. `up_cell`
+//! maps each downward cell to the upward cell of the same flow, `down_cell_low` maps back. Flows
+//! that share both racks with many others have one cell, in a row for both sides (see
+//! `rack_pair_rows`).
 
 use super::cell::{CellState, FlowEnd, NEVER_NOTIFIED, NO_FLOW, SaturationPrice, split};
 use super::lanes::{CellIndex, Cells, Halves, LANES, Lanes, lanes_of};
@@ -11,17 +12,17 @@ use super::layout::FlowBlockShape;
 use super::rack_pair_rows::{RackPairRows, fit, fits_pair_row};
 use super::rows::{Displacement, FlowRows, MAX_ROWS, RelativePos, reorder};
 
-/// Weights, saturation prices and demands of the flows in rows.
+/// Weights, saturation prices and demands of the flows in rows, by row.
 #[derive(Debug, Default)]
 pub(super) struct RowTerms {
     pub(super) weight: Vec<Lanes>,
-    /// See [`SaturationPrice`].
+    /// Saturation prices with their signs (see [`SaturationPrice`]).
     pub(super) saturation_price: Vec<Lanes>,
-    /// In Gbit/s, infinite for flows without one.
+    /// Demands in Gbit/s, infinite for flows without one.
     pub(super) demand: Vec<Lanes>,
 }
 
-/// Those of the flows of a FlowBlock.
+/// Terms of all flows of a FlowBlock in rows.
 #[derive(Debug, Default)]
 pub(super) struct CellTerms {
     pub(super) down: RowTerms,
@@ -34,25 +35,26 @@ pub(super) struct FlowBlock {
     /// Upward and downward LinkBlock.
     pub(super) up_block: usize,
     pub(super) down_block: usize,
-    /// Those of the second level, if the flows go over the cores.
+    /// LinkBlocks of the second level, if the flows cross the cores.
     pub(super) core_blocks: Option<[usize; 2]>,
     pub(super) up: FlowRows,
     pub(super) down: FlowRows,
-    /// By upward row: the low half of the downward cell (see [`down_cell_of`](Self::down_cell_of)).
+    /// Low half of the downward cell, by upward row (see [`down_cell_of`](Self::down_cell_of)).
     pub(super) down_cell_low: Vec<Halves>,
-    /// By downward row: the upward cell.
+    /// Upward cell, by downward row.
     pub(super) up_cell: Vec<Cells>,
     pub(super) rate: Vec<Lanes>,
     pub(super) notified: Vec<Lanes>,
     pub(super) flow: Vec<[u32; 16]>,
-    /// Weights, saturation prices and demands. While all flows have weight 1, the same saturation price and no demand, they take no room.
+    /// Terms of the flows. Absent while all flows have weight 1, the same saturation price and no
+    /// demand.
     pub(super) terms: Option<CellTerms>,
     pub(super) pairs: RackPairRows,
-    /// The table after the one that was looked through last, on either side.
+    /// Table after the one that was compacted last, on either side.
     pub(super) next_table: [usize; 2],
-    /// The saturation price of most flows.
+    /// Saturation price of flows without terms of their own.
     pub(super) common_saturation_price: f32,
-    /// Flows of another weight than 1, of another saturation price, or with a demand.
+    /// Flows of a weight other than 1, of another saturation price, or with a demand.
     uncommon: usize,
     flows: usize,
 }
@@ -82,7 +84,7 @@ impl FlowBlock {
         block
     }
 
-    /// What it is made of.
+    /// LinkBlocks of the flows.
     pub(super) fn shape(&self) -> FlowBlockShape {
         FlowBlockShape {
             links: [self.up_block, self.down_block],
@@ -90,7 +92,7 @@ impl FlowBlock {
         }
     }
 
-    /// All flows have weight 1, the same saturation price and no demand.
+    /// True if all flows have weight 1, the same saturation price and no demand.
     pub(super) fn is_plain(&self) -> bool {
         self.uncommon == 0
     }
@@ -111,7 +113,7 @@ impl FlowBlock {
         fit(&mut self.flow, down, [NO_FLOW; 16]);
     }
 
-    /// Gives weights and saturation prices their places, if they have none yet.
+    /// Allocates the terms of all rows, if there are none yet.
     fn allocate_terms(&mut self) {
         if self.terms.is_some() {
             return;
@@ -122,6 +124,7 @@ impl FlowBlock {
             (&mut terms.down, &self.down.used),
             (&mut terms.pairs, &self.pairs.down.used),
         ];
+        // So far every flow had the common terms; lanes without flows keep weight 0, thus rate 0.
         for (terms, used) in of_rows {
             for (row, &used) in used.iter().enumerate() {
                 for lane in lanes_of(used) {
@@ -142,8 +145,8 @@ impl FlowBlock {
             || state.demand.is_finite()
     }
 
-    /// Takes a flow in; returns its cell, or nothing if there is no room.
-    /// Says of each other flow that moves for it which cell it has now.
+    /// Inserts a flow and returns its cell, or `None` if rows have no space. Calls `relocate` with
+    /// every other flow that is displaced, and its new cell.
     pub(super) fn insert(
         &mut self,
         ends: [FlowEnd; 2],
@@ -158,8 +161,10 @@ impl FlowBlock {
         self.insert_in_rack_rows(ends, state, relocate)
     }
 
-    /// One more flow.
+    /// Counts a flow that is being inserted.
     fn count(&mut self, state: &CellState) {
+        // The first flow of an empty block sets the common price. A demand's would have a sign,
+        // which plain passes do not read.
         if self.flows == 0 && !state.saturation_price.is_demand_bound() {
             self.common_saturation_price = state.saturation_price.0;
         }
@@ -170,7 +175,7 @@ impl FlowBlock {
         }
     }
 
-    /// Takes a flow into a row for both racks that has room for it.
+    /// Inserts a flow into a rack-pair row that has space for it.
     pub(super) fn insert_in_pair_row(
         &mut self,
         row: u16,
@@ -186,16 +191,18 @@ impl FlowBlock {
         RackPairRows::cell(row, lane)
     }
 
-    /// Takes a flow into the rows of its two racks.
+    /// Inserts a flow into the rows of its two racks.
     pub(super) fn insert_in_rack_rows(
         &mut self,
         [source, destination]: [FlowEnd; 2],
         state: CellState,
         relocate: &mut impl FnMut(u32, CellIndex),
     ) -> Option<CellIndex> {
+        // Flows of a source lie in the order of their destinations, as far as space allows.
         let preferred = RelativePos::new(usize::from(destination.table), self.down.tables());
         let up = self.take_up(source, preferred)?;
         let Some(down) = self.take_down(destination, relocate) else {
+            // The upward cell was taken first, so it has to be given back.
             self.up.remove(up);
             return None;
         };
@@ -205,7 +212,7 @@ impl FlowBlock {
         Some(down)
     }
 
-    /// Takes an upward cell; a row is only opened if moving one other flow does not make room.
+    /// Takes an upward cell. Opens a row only if displacing one other flow makes no space.
     pub(super) fn take_up(&mut self, end: FlowEnd, preferred: RelativePos) -> Option<CellIndex> {
         let (table, slots) = (usize::from(end.table), end.slots);
         let up = match self.up.insert(table, slots, preferred) {
@@ -225,6 +232,7 @@ impl FlowBlock {
 
     fn displace_up(&mut self, displacement: Displacement) {
         let (row, lane) = split(displacement.cell);
+        // The displaced flow's downward cell is found by its old upward cell, so before the move.
         let down = self.down_cell_of(displacement.cell);
         let up = self.up.displace(displacement);
         self.down_cell_low[row].0[lane] = 0;
@@ -233,11 +241,13 @@ impl FlowBlock {
         self.up_cell[row].0[lane] = up;
     }
 
-    /// The downward cell of the flow in an upward one: of those with the right low half the one whose upward cell
-    /// this is. Events ask for it, iterations do not, so it takes half the room.
+    /// Downward cell of the flow in an upward cell. Among the cells with the stored low half, it is
+    /// the one whose upward cell is `up`. Events need this, passes do not: half the memory is
+    /// enough.
     pub(super) fn down_cell_of(&self, up: CellIndex) -> CellIndex {
         let (row, lane) = split(up);
         let low = CellIndex::from(self.down_cell_low[row].0[lane]);
+        // A low half names a row modulo 4,096; full blocks have at most four such rows.
         let step = (1 << u16::BITS) / LANES;
         let (first, lane) = split(low);
         let rows = (first..self.up_cell.len()).step_by(step);
@@ -246,19 +256,20 @@ impl FlowBlock {
         of_flow.next().map_or(0, cell)
     }
 
-    /// Writes down which downward cell the flow of an upward one has.
+    /// Stores the downward cell of the flow in an upward one.
     pub(super) fn set_down_cell(&mut self, up: CellIndex, down: CellIndex) {
         let (row, lane) = split(up);
         self.down_cell_low[row].0[lane] = down as u16;
     }
 
-    /// Lets a downward cell have no upward one.
+    /// Clears the upward cell of a downward one.
     pub(super) fn clear_up_cell(&mut self, down: CellIndex) {
         let (row, lane) = split(down);
         self.up_cell[row].0[lane] = 0;
     }
 
-    /// Takes a downward cell likewise.
+    /// Takes a downward cell, as [`take_up`](Self::take_up) does upward. Relocates the displaced
+    /// flow.
     pub(super) fn take_down(
         &mut self,
         end: FlowEnd,
@@ -275,6 +286,7 @@ impl FlowBlock {
                     self.displace_down(displacement, relocate);
                     self.down.insert(table, slots, RelativePos::FIRST)?
                 } else {
+                    // Rack-pair rows are numbered from the top of the same range of cells.
                     let limit = MAX_ROWS - self.pairs.len();
                     self.down
                         .insert_in_new(table, slots, RelativePos::FIRST, limit)?
@@ -322,6 +334,7 @@ impl FlowBlock {
     }
 
     fn write_nothing(&mut self, down: CellIndex) {
+        // Empty lanes compute rate 0 in every pass: weight 0, and any price above 0.
         let nothing = CellState {
             flow: NO_FLOW,
             weight: 0.0,
@@ -333,7 +346,7 @@ impl FlowBlock {
         self.write_down(down, 0, &nothing);
     }
 
-    /// Changes weight, demand and saturation price of the flow in a cell, where it is.
+    /// Changes the terms of the flow in a cell, in place.
     pub(super) fn set_terms(
         &mut self,
         cell: CellIndex,
@@ -387,7 +400,7 @@ impl FlowBlock {
         }
     }
 
-    /// Says that the flow in a cell was never told a rate.
+    /// Marks the flow in a cell as never notified.
     pub(super) fn forget_notified(&mut self, cell: CellIndex) {
         match self.pairs.find(cell) {
             Some((row, lane)) => self.pairs.notified[row].0[lane] = NEVER_NOTIFIED,
@@ -398,7 +411,7 @@ impl FlowBlock {
         }
     }
 
-    /// Gives the flow in a cell a rate, if it is this one.
+    /// Sets the rate of the flow in a cell, if the cell is still this flow's.
     pub(super) fn set_rate(&mut self, cell: CellIndex, flow: u32, rate: f32) {
         let (of_cell, (row, lane)) = match self.pairs.find(cell) {
             Some(at) => ((&self.pairs.flow, &mut self.pairs.rate), at),
@@ -428,7 +441,7 @@ impl FlowBlock {
         })
     }
 
-    /// Lets a flow go.
+    /// Removes the flow in a cell.
     pub(super) fn remove(&mut self, cell: CellIndex) {
         let old = self.state(cell);
         self.uncommon -= usize::from(self.is_uncommon(&old));
@@ -449,8 +462,8 @@ impl FlowBlock {
         self.free_down(cell);
     }
 
-    /// Puts rows in order if many are not; says of each flow which cell it has now. Returns whether any
-    /// were moved.
+    /// Sorts rows by table if many are out of order, and relocates every flow. Returns true if any
+    /// row moved.
     pub(super) fn restore_table_order(&mut self, mut relocate: impl FnMut(u32, CellIndex)) -> bool {
         let pairs_moved = self.pairs.down.lost_table_order();
         if pairs_moved {
@@ -461,6 +474,8 @@ impl FlowBlock {
         }
         let (up, up_rows) = self.up.sort_by_table();
         let (down, down_rows) = self.down.sort_by_table();
+        // All flows common again: passes over plain rows are cheaper, and the terms' memory is
+        // free.
         if self.uncommon == 0 {
             self.terms = None;
         }
@@ -471,6 +486,7 @@ impl FlowBlock {
         self.rate = reorder(&self.rate, &down, down_rows);
         self.notified = reorder(&self.notified, &down, down_rows);
         self.flow = reorder(&self.flow, &down, down_rows);
+        // Only rows moved: a cell keeps its lane.
         let renumber = |cells: &mut Cells, now: &[u16]| {
             for cell in &mut cells.0 {
                 *cell = CellIndex::from(now[*cell as usize / LANES]) * LANES as CellIndex
@@ -480,6 +496,7 @@ impl FlowBlock {
         self.up_cell
             .iter_mut()
             .for_each(|cells| renumber(cells, &up));
+        // Rebuilt rather than moved: both ends of the map have new numbers.
         self.down_cell_low = vec![Halves::default(); up_rows];
         for (row, &used) in self.down.used.iter().enumerate() {
             for lane in lanes_of(used) {

@@ -1,4 +1,4 @@
-//! Flows that came or went since the last iteration, as the answers to them walk them.
+//! Flows that joined or left since the last iteration, for the price correction.
 
 use arrayvec::ArrayVec;
 use rustc_hash::FxHashMap;
@@ -10,22 +10,22 @@ use crate::num::price_correction::FlowView;
 use crate::num::utility::ClassTable;
 use crate::num::{MAX_PATH_LINKS, RateLimit};
 
-/// How many of the newest flows are searched for one that goes again.
+/// Newest flows that are searched for one that ends again.
 const SEARCH_DEPTH: usize = 256;
 
-/// What a flow wants at a price.
+/// Demand curve of a flow: its rate by path price.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DemandCurve {
-    /// That of a log flow: weight / price, and at prices below the saturation price what it wants there.
+    /// Curve of a log flow: weight over price, constant below the saturation price.
     Log {
         weight: f32,
         saturation_price: SaturationPrice,
     },
-    /// That of the flow of this number among the [`GeneralCurve`]s.
+    /// Curve at this index among the [`GeneralCurve`]s.
     General(u32),
 }
 
-/// A flow of any class.
+/// Demand curve of a flow of any class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GeneralCurve {
     pub(super) class: u8,
@@ -33,30 +33,30 @@ pub(super) struct GeneralCurve {
     pub(super) limit: RateLimit,
 }
 
-/// The links of a flow: their codes, and once [`FlowDelta::resolve_links`] has looked them up, where they are among
-/// those that events touch.
+/// Links of a flow: their codes, and after [`FlowDelta::resolve_links`] their numbers among the
+/// dirty links.
 pub(super) type PathLinks = ArrayVec<u32, MAX_PATH_LINKS>;
 
-/// A flow that was there before and comes back.
+/// A known flow that comes back with other terms.
 #[derive(Clone, Copy, Debug)]
 struct KnownFlow {
-    /// Its place in the lists.
+    /// Its index in the lists.
     place: u32,
-    /// It is told its rate like one that starts.
+    /// It is notified of its rate like a flow that starts.
     notify: bool,
 }
 
-/// A list of flows.
+/// Flows that joined, or flows that left.
 #[derive(Debug, Default)]
 pub(super) struct FlowDelta {
-    /// Numbers, apart, for they are all that a search looks at.
+    /// Flow numbers in a list of their own, since a search reads nothing else.
     flows: Vec<u32>,
     demand: Vec<(PathLinks, DemandCurve)>,
     general: Vec<GeneralCurve>,
-    /// What flows that go had in the last iteration's sums, in Gbit/s; nothing for those that come.
+    /// Rates in the last iteration's sums of flows that left, in Gbit/s; empty for flows that
+    /// joined, until their first rates are computed.
     rates: Vec<f32>,
-    /// Flows that were there before, in another way: with another demand, or on another path. They are found however
-    /// many come after them.
+    /// Known flows with another demand or path, found whatever number of flows follow them.
     known: FxHashMap<u32, KnownFlow>,
 }
 
@@ -65,7 +65,7 @@ impl FlowDelta {
         self.flows.len()
     }
 
-    /// A log flow.
+    /// Adds a log flow.
     pub(super) fn push(
         &mut self,
         flow: u32,
@@ -90,18 +90,18 @@ impl FlowDelta {
         self.general.push(curve);
     }
 
-    /// The last one was there before.
+    /// Marks the flow that was added last as a known one.
     pub(super) fn mark_known(&mut self, flow: u32, notify: bool) {
         let place = self.flows.len() as u32 - 1;
         self.known.insert(flow, KnownFlow { place, notify });
     }
 
-    /// Whether a flow is told its rate before all others.
+    /// True if a flow is notified of its rate before the iteration.
     pub(super) fn is_notified(&self, flow: u32) -> bool {
         self.known.is_empty() || self.known.get(&flow).is_none_or(|known| known.notify)
     }
 
-    /// Takes a flow that was there before off the list; returns whether it was on it.
+    /// Removes a known flow from the list; returns true if it was on it.
     pub(super) fn forget_known(&mut self, flow: u32) -> bool {
         if self.known.is_empty() {
             return false;
@@ -116,6 +116,7 @@ impl FlowDelta {
     fn take(&mut self, place: usize) {
         self.flows.swap_remove(place);
         self.demand.swap_remove(place);
+        // The last flow takes the index, and a known one is found by it.
         if let Some(moved) = self.flows.get(place)
             && let Some(known) = self.known.get_mut(moved)
         {
@@ -123,31 +124,31 @@ impl FlowDelta {
         }
     }
 
-    /// The next flow in order has, or had in the sums, this rate.
+    /// Appends the rate of the next flow in order.
     pub(super) fn push_rate(&mut self, rate: f32) {
         self.rates.push(rate);
     }
 
-    /// Looks up where all links are that flows have codes for. At once, since events that come one by one
-    /// would each wait for the cache lines where that stands.
+    /// Replaces all links' codes by their numbers. At once, since events one by one would each wait
+    /// for the cache lines of the numbering.
     pub(super) fn resolve_links(&mut self, mut place_of: impl FnMut(u32) -> u32) {
         for link in self.demand.iter_mut().flat_map(|(links, _)| links) {
             *link = place_of(*link);
         }
     }
 
-    /// What each flow had.
+    /// Rates of the flows.
     pub(super) fn rates(&self) -> &[f32] {
         &self.rates
     }
 
-    /// The flows' numbers.
+    /// Numbers of the flows.
     pub(super) fn flows(&self) -> &[u32] {
         &self.flows
     }
 
-    /// Takes a flow off the list; returns whether it was there. Where so many came that it is not found,
-    /// its end is taken for an older flow's: the next iteration puts that right.
+    /// Removes a flow from the list; returns true if it was found. A flow with too many successors
+    /// is not found: its end counts as an older flow's, which the next iteration puts right.
     pub(super) fn forget(&mut self, flow: u32) -> bool {
         if self.forget_known(flow) {
             return true;
@@ -168,17 +169,17 @@ impl FlowDelta {
         self.known.clear();
     }
 
-    /// A flow: where its links are, and what it wants.
+    /// Links and demand curve of a flow.
     pub(super) fn at(&self, index: usize) -> &(PathLinks, DemandCurve) {
         &self.demand[index]
     }
 
-    /// Every flow: where its links are, and what it wants.
+    /// Links and demand curves of all flows.
     pub(super) fn iter(&self) -> impl Iterator<Item = &(PathLinks, DemandCurve)> {
         self.demand.iter()
     }
 
-    /// What a flow answers to a path price.
+    /// Response of a flow to a path price.
     #[inline]
     pub(super) fn response(
         &self,
@@ -200,6 +201,7 @@ impl FlowDelta {
                 .recip();
                 let load = weight * inverse;
                 let mut elastic = load;
+                // A flow at its demand hardly responds to prices far below its saturation price.
                 if saturation_price.is_demand_bound() {
                     elastic *= at_demand(price * inverse);
                 }

@@ -1,4 +1,4 @@
-//! Starts, ends, reroutes and capacities: where a flow goes, and what it takes to move it.
+//! Starts, ends, reroutes and capacities: placement of flows in rows or on the scalar path.
 
 use super::cell::{
     CellFlow, CellState, FlowEnd, NEVER_NOTIFIED, SaturationPrice, Slots, queued_position, split,
@@ -16,10 +16,10 @@ use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
 use crate::num::utility::UtilityKind;
 use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
 
-/// Weights beyond these count as these: what walks compute then stays within single precision.
+/// Bounds of a weight, which keep passes within single precision.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-12..=1e12;
 
-/// What is kept of a flow wherever it lives.
+/// Terms of a flow, in rows or on the scalar path.
 pub(super) struct Terms {
     pub(super) class: u8,
     pub(super) weight: f64,
@@ -29,7 +29,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// That of a row, on a path of this capacity.
+    /// State of a cell, on a path of this capacity.
     fn state(&self, flow: u32, capacity: f64) -> CellState {
         CellState {
             flow,
@@ -69,11 +69,14 @@ impl ParallelEngine {
             rate: 0.0,
             notified: f64::from(NEVER_NOTIFIED),
         };
+        // A second start of a known key is one of two things: new terms in place, or another flow
+        // under the same key.
         let flow = match known {
             Some(flow) => {
                 if self.change_demand(flow, &spec.links, &terms) {
                     return Ok(());
                 }
+                // Its cell may still be queued; removing needs a real one.
                 self.apply_batches();
                 self.remove_flow(flow);
                 flow
@@ -84,12 +87,13 @@ impl ParallelEngine {
         self.place_flow(flow, &spec.links, &terms)
     }
 
-    /// Gives a flow another demand where it is, if nothing else about it changes; returns whether that was so.
-    /// A flow whose demand grows, or stays what it is, is told its rate like one that starts.
+    /// Changes the demand of a flow in place, if nothing else about it changes. Returns true if so.
+    /// A flow whose demand grows or stays the same is notified of its rate like one that starts.
     fn change_demand(&mut self, flow: u32, links: &LinkPath, new: &Terms) -> bool {
         match self.directory.location(flow) {
             Location::Cell { block, cell } => {
                 let index = usize::from(block);
+                // A path through another FlowBlock needs another cell.
                 if self.is_log(new.class)
                     && let Some((of_path, ends)) = self.ends(links)
                     && of_path == index
@@ -101,6 +105,8 @@ impl ParallelEngine {
             Location::Scalar { worker, index } => {
                 let mut list = lock(&self.shared.scalar_flows[usize::from(worker)]);
                 let of_flow = &mut list.flows[index as usize];
+                // Rows keep no class, so a log flow that only lacks space may change between log
+                // classes.
                 let of_rows = of_flow.cause == Cause::NoRoom && self.is_log(new.class);
                 let same_class = of_flow.class == new.class || of_rows;
                 if !same_class || of_flow.weight != new.weight || of_flow.links != *links {
@@ -136,17 +142,19 @@ impl ParallelEngine {
     ) -> bool {
         let capacity = path_capacity(links, &self.capacities);
         let next = new.state(flow, capacity);
+        // Compared in single precision, as the cell stores it.
         let same = |old: &CellFlow| old.ends == ends && old.state.weight == next.weight;
+        // Not yet in any sum: the queued start is replaced by one with the new demand.
         if let Some(place) = queued_position(cell) {
-            let mut pending = lock(&self.shared.batches[block]);
-            let coming = pending.insert_at(place);
-            if !same(coming) {
+            let mut batch = lock(&self.shared.batches[block]);
+            let queued = batch.insert_at(place);
+            if !same(queued) {
                 return false;
             }
-            coming.state.demand = next.demand;
-            coming.state.saturation_price = next.saturation_price;
-            coming.state.notified = NEVER_NOTIFIED;
-            drop(pending);
+            queued.state.demand = next.demand;
+            queued.state.saturation_price = next.saturation_price;
+            queued.state.notified = NEVER_NOTIFIED;
+            drop(batch);
             if let Some(correction) = &mut self.correction {
                 correction.cancel_start(flow);
             }
@@ -193,7 +201,7 @@ impl ParallelEngine {
         Ok(())
     }
 
-    /// Ends the flows of a session, and looks at no others.
+    /// Ends the flows of a session. Its cost does not depend on other sessions.
     pub(super) fn drop_session(&mut self, session: u32) {
         while let Some(flow) = self.directory.first_of(session) {
             if !self.queue_remove(flow) {
@@ -216,17 +224,19 @@ impl ParallelEngine {
                 self.remove_flow(flow)
             }
         };
-        // On its new links, no sum has its rate.
+        // The sums of its new links do not contain its rate.
         let terms = Terms { rate: 0.0, ..terms };
         self.note_start(flow, links, &terms, StartKind::Known { notify: true });
         self.place_flow(flow, links, &terms)
     }
 
-    /// Has a flow leave its cell with the next iteration, to come to another one then; returns what is kept of it.
+    /// Queues a flow's removal from its cell and returns its terms, so that it can be inserted
+    /// elsewhere in the same iteration.
     fn queue_move(&mut self, flow: u32) -> Option<Terms> {
         let Location::Cell { block, cell } = self.directory.location(flow) else {
             return None;
         };
+        // Events are applied at once, or the flow has no cell yet: the caller moves it itself.
         if self.applies_at_once || queued_position(cell).is_some() {
             return None;
         }
@@ -244,7 +254,7 @@ impl ParallelEngine {
         Some(self.kept(&leaves.state))
     }
 
-    /// Terms of a flow in a row.
+    /// Terms of a flow in a cell.
     fn kept(&self, state: &CellState) -> Terms {
         Terms {
             class: self.config.classes.log_class(),
@@ -263,6 +273,7 @@ impl ParallelEngine {
         };
         let capacity = in_single(capacity);
         *known = capacity;
+        // Saturation prices below are written into cells, so queued flows need theirs first.
         self.apply_batches();
         let place = self.shared.layout.place(link);
         write(&self.shared.link_blocks[place.link_block as usize])
@@ -298,8 +309,8 @@ impl ParallelEngine {
         Ok(())
     }
 
-    /// The two ends of a path that rows can hold: up its host's link, at most one fabric link and one
-    /// core link of that on either side, down its host's link.
+    /// FlowBlock and ends of a path that rows can hold: up its host's link, at most one fabric link
+    /// and one core link on either side, down its host's link.
     pub(super) fn ends(&self, links: &LinkPath) -> Option<(usize, [FlowEnd; 2])> {
         let layout = &self.shared.layout;
         let blocks = layout.blocks;
@@ -307,6 +318,7 @@ impl ParallelEngine {
         let (source, destination) = (place(0), place(links.len() - 1));
         let hosts = source.role == Role::Host && destination.role == Role::Host;
         let [from, to] = [source, destination].map(|place| u32::from(place.link_block));
+        // The layout numbers upward LinkBlocks below `blocks` and downward ones above.
         if !hosts || from >= blocks || to < blocks {
             return None;
         }
@@ -328,6 +340,7 @@ impl ParallelEngine {
             let of_block = &layout.shapes[host.link_block as usize];
             let slot = match fabric[side] {
                 Some(place) => {
+                    // The fabric link has to be of this rack: a row's flows share one table.
                     let of_rack = place.link_block == host.link_block
                         && layout.rack_of(&place) == layout.rack_of(&host);
                     if place.role != Role::Fabric || !of_rack {
@@ -340,6 +353,8 @@ impl ParallelEngine {
             debug_assert!(usize::from(slot) < FABRIC_SLOTS);
             let plane = match (cores[side], shape.core_links) {
                 (Some(place), Some(core_links)) => {
+                    // In a pod's table the lane is the fabric slot, so the core link has to be of
+                    // the switch that the fabric link leads to.
                     let of_pod = place.link_block as usize == core_links[side]
                         && place.table() == of_block.pod_tables[table] as usize;
                     let of_switch = place.slot() % LANES as u8 == slot;
@@ -375,6 +390,7 @@ impl ParallelEngine {
         if is_log {
             cause = Cause::Path;
         }
+        // Only log flows stand in rows: passes know one utility.
         if is_log && let Some((block, ends)) = self.ends(links) {
             let state = terms.state(flow, capacity);
             if !self.applies_at_once {
@@ -414,7 +430,7 @@ impl ParallelEngine {
         }
     }
 
-    /// Takes a flow out of where it lives, and notes that it is gone; its number stays.
+    /// Removes a flow from its cell or list, and notes that it is gone. Its number stays.
     fn remove_flow(&mut self, flow: u32) -> Terms {
         match self.directory.location(flow) {
             Location::Cell { block, cell } => {
@@ -445,11 +461,13 @@ impl ParallelEngine {
         }
     }
 
-    /// Computes the saturation prices of the flows over a link anew: of those that share its table, if it has any.
+    /// Recomputes the saturation prices of all flows over a link.
     fn update_saturation_prices(&self, place: LinkPlace) {
+        // No row holds flows over scalar links.
         if place.role == Role::Scalar {
             return;
         }
+        // Flows use the link through its own table and through every replica.
         let tables: Vec<usize> = std::iter::once(place.table())
             .chain(self.replica_tables(place))
             .collect();
@@ -472,7 +490,7 @@ impl ParallelEngine {
         }
     }
 
-    /// The smallest capacity on the path of the flow in a downward cell.
+    /// Smallest capacity on the path of the flow in a cell, in Gbit/s.
     fn capacity_of(&self, block: &FlowBlock, cell: CellIndex) -> f32 {
         let link_blocks = [block.up_block, block.down_block];
         let mut least = f32::INFINITY;
@@ -495,7 +513,7 @@ impl ParallelEngine {
         least
     }
 
-    /// The tables of the rack of a fabric link besides the first.
+    /// Further tables of a fabric link's rack, which hold replicas of the link.
     fn replica_tables(&self, place: LinkPlace) -> Vec<usize> {
         let replicas = &self.shared.layout.shapes[place.link_block as usize].replicas;
         replicas_of(replicas, place.index)
@@ -504,7 +522,7 @@ impl ParallelEngine {
     }
 }
 
-/// The cells of the flows of a FlowBlock over a link, which `tables` of its LinkBlock hold.
+/// Cells of a FlowBlock's flows over a link that the given tables of its LinkBlock hold.
 fn cells_over(
     layout: &Layout,
     block: &FlowBlock,
@@ -512,7 +530,7 @@ fn cells_over(
     place: LinkPlace,
     tables: &[usize],
 ) -> Vec<CellIndex> {
-    let (link_block, apart, pairs) = if up {
+    let (link_block, in_rack_rows, pairs) = if up {
         (block.up_block, &block.up, &block.pairs.up)
     } else {
         (block.down_block, &block.down, &block.pairs.down)
@@ -529,7 +547,7 @@ fn cells_over(
         }
     };
     let mut cells = Vec::new();
-    for table in 0..apart.tables() {
+    for table in 0..in_rack_rows.tables() {
         let holder = match place.role {
             Role::Core => layout.shapes[link_block].pod_tables[table] as usize,
             _ => table,
@@ -537,9 +555,9 @@ fn cells_over(
         if !tables.contains(&holder) {
             continue;
         }
-        let over = apart
+        let over = in_rack_rows
             .cells(table)
-            .filter(|&cell| of_link(apart.slots(cell)));
+            .filter(|&cell| of_link(in_rack_rows.slots(cell)));
         cells.extend(over.map(|cell| if up { block.down_cell_of(cell) } else { cell }));
         let over = pairs
             .cells(table)

@@ -107,9 +107,9 @@ impl ParallelEngine {
         };
         let shape = self.shared.layout.flow_block_shape(usize::from(block));
         let (ends, state) = if let Some(place) = queued_position(cell) {
-            let mut pending = lock(&self.shared.batches[usize::from(block)]);
-            let coming = pending.insert_at(place);
-            (coming.ends, coming.state)
+            let mut batch = lock(&self.shared.batches[usize::from(block)]);
+            let queued = batch.insert_at(place);
+            (queued.ends, queued.state)
         } else {
             let block = lock(&self.shared.flow_blocks[usize::from(block)]);
             (block.ends(cell), block.state(cell))

@@ -1,26 +1,27 @@
-//! From a key's hash to a flow's number, in about five bytes per flow.
+//! Index from a key's hash to a flow's number, in about five bytes per flow.
 //!
-//! Many small tables with open addressing, each of which grows by an eighth when it is seven eighths full: a single
-//! table that doubles would be half empty on the worst day, and the flow that fills it would wait for all
-//! others to be moved. Where an entry would like to be is part of it, next to the flow's number, so an entry
-//! that is removed is closed up without a look at any other key, and a search compares few keys.
+//! It has many small tables with open addressing. Each grows by an eighth when it is seven eighths
+//! full. One table that doubles would be half empty at worst, and the flow that fills it would wait
+//! until all others have moved. An entry holds the flow's number and the slot that its hash
+//! prefers. A removal therefore closes the gap without reading any key, and a search compares few
+//! keys.
 
 use hashbrown::HashTable;
 
-/// Flows of a table, on average, where all flows are there that there may be.
+/// Mean flows of a table when the index is full.
 const FLOWS: usize = 2048;
-/// No entry: no flow has this number.
+/// Empty slot: no flow has this number.
 const EMPTY: u32 = u32::MAX;
-/// Slots are added by so many.
+/// Slots are added in multiples of this.
 const STEP: usize = 16;
 
-/// The tables.
+/// Index by key; see the module.
 #[derive(Debug)]
 pub(super) struct KeyIndex {
     tables: Vec<IndexTable>,
-    /// Bits of an entry that are the flow's number. The others are the slot that its hash asks for.
+    /// Bits of an entry for the flow's number. The others are its preferred slot.
     number_bits: u32,
-    /// What tables have no room for.
+    /// Flows that tables have no space for.
     spilled: HashTable<u32>,
 }
 
@@ -31,10 +32,12 @@ struct IndexTable {
 }
 
 impl KeyIndex {
-    /// An index for so many flows.
+    /// Makes an index for up to `max_flows` flows.
     pub(super) fn new(max_flows: usize) -> Self {
         // One number more than there are flows: an entry is never all ones.
         let number_bits = (max_flows + 1).ilog2() + 1;
+        // The preferred slot needs its bits too: with fewer of them tables would be too small to
+        // fill.
         let number_bits = number_bits.min(u32::BITS - STEP.ilog2());
         let most_slots = 1usize << (u32::BITS - number_bits);
         let tables = max_flows / FLOWS.min(most_slots / 2);
@@ -45,13 +48,14 @@ impl KeyIndex {
         }
     }
 
-    /// The table of a hash, and what is left of the hash for a slot of it.
+    /// Table of a hash, and the rest of the hash for a slot of it.
     fn table_of(&self, hash: u64) -> (usize, u32) {
+        // High bits choose the table, low bits the slot, so that both spread independently.
         let table = ((hash >> 32) * self.tables.len() as u64) >> 32;
         (table as usize, hash as u32)
     }
 
-    /// The flow of this hash that is the `same`.
+    /// Finds the flow of this hash for which `same` is true.
     #[inline]
     pub(super) fn find(&self, hash: u64, same: impl Fn(u32) -> bool) -> Option<u32> {
         let (table, hash_of_slot) = self.table_of(hash);
@@ -63,11 +67,13 @@ impl KeyIndex {
         found
     }
 
-    /// Takes in a flow that is not there yet; `hash_of` says the hashes of others.
+    /// Inserts a new flow; `hash_of` gives the hashes of others.
     pub(super) fn insert(&mut self, hash: u64, flow: u32, hash_of: impl Fn(u32) -> u64) {
         let (table, hash_of_slot) = self.table_of(hash);
         let bits = self.number_bits;
         let table = &mut self.tables[table];
+        // A number that does not fit its bits, or a full table: both are rare, and correct in the
+        // spill.
         if flow < (1 << bits) - 1 && table.make_room(bits, |flow| hash_of(flow) as u32) {
             table.put(bits, hash_of_slot, flow);
         } else {
@@ -76,7 +82,7 @@ impl KeyIndex {
         }
     }
 
-    /// Takes a flow out.
+    /// Removes a flow.
     pub(super) fn remove(&mut self, hash: u64, flow: u32) {
         let (table, hash_of_slot) = self.table_of(hash);
         let bits = self.number_bits;
@@ -96,7 +102,7 @@ impl KeyIndex {
         flows.chain(self.spilled.iter().copied())
     }
 
-    /// Bytes that it takes.
+    /// Bytes of all tables.
     pub(super) fn bytes(&self) -> usize {
         let slots = self.tables.iter().map(|table| table.slots.capacity());
         slots.sum::<usize>() * size_of::<u32>()
@@ -110,7 +116,7 @@ impl KeyIndex {
 }
 
 impl IndexTable {
-    /// The slot that a hash asks for.
+    /// Preferred slot of a hash.
     fn preferred(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
     }
@@ -130,13 +136,14 @@ impl IndexTable {
         }
         let preferred = self.preferred(hash);
         let mut slot = preferred;
-        // There is always an empty slot.
+        // Ends at an empty slot, of which `make_room` leaves one at least.
         loop {
             let entry = self.slots[slot];
             if entry == EMPTY {
                 return None;
             }
             let number = entry & ((1 << number_bits) - 1);
+            // Comparing the preferred slot first spares most key reads.
             if (entry >> number_bits) as usize == preferred && same(number) {
                 return Some(slot);
             }
@@ -144,7 +151,8 @@ impl IndexTable {
         }
     }
 
-    /// Returns whether there is room for another flow, if need be after growing.
+    /// Makes space for another flow, growing if need be. Returns false if the table is at its
+    /// bound.
     fn make_room(&mut self, number_bits: u32, hash_of: impl Fn(u32) -> u32) -> bool {
         let (flows, slots) = (self.flows as usize + 1, self.slots.len());
         if flows * 8 <= slots * 7 {
@@ -157,6 +165,7 @@ impl IndexTable {
             now.resize(more, EMPTY);
             let before = std::mem::replace(&mut self.slots, now);
             self.flows = 0;
+            // Preferred slots depend on the length, so every entry is placed again.
             for entry in before.into_iter().filter(|&entry| entry != EMPTY) {
                 let flow = entry & ((1 << number_bits) - 1);
                 self.put(number_bits, hash_of(flow), flow);
@@ -165,7 +174,7 @@ impl IndexTable {
         flows < self.slots.len()
     }
 
-    /// Puts a flow into the first empty slot from its preferred slot on, of which there is one.
+    /// Inserts a flow into the first empty slot from its preferred one on. One exists.
     fn put(&mut self, number_bits: u32, hash: u32, flow: u32) {
         let preferred = self.preferred(hash);
         let mut slot = preferred;
@@ -176,7 +185,7 @@ impl IndexTable {
         self.flows += 1;
     }
 
-    /// Empties a slot, and moves entries behind it that would not be found any more.
+    /// Empties a slot, and moves up entries that would no longer be found.
     fn close_up(&mut self, number_bits: u32, slot: usize) {
         let slots = self.slots.len();
         let (mut hole, mut next) = (slot, self.after(slot));
@@ -186,6 +195,7 @@ impl IndexTable {
                 Some(distance) => distance,
                 None => next + slots - from,
             };
+            // An entry may fill the hole unless its preferred slot lies behind the hole.
             if distance_from(preferred) >= distance_from(hole) {
                 self.slots[hole] = self.slots[next];
                 hole = next;
@@ -205,15 +215,15 @@ mod tests {
 
     use super::*;
 
-    /// Hashes of which many ask for the same few slots of the same few tables.
+    /// Hashes that crowd a few slots of a few tables.
     fn crowded(key: u16) -> u64 {
         let (high, low) = (u64::from(key % 3) << 62, u64::from(key % 7) << 29);
         high | low
     }
 
     proptest! {
-        /// Whatever comes and goes, the index finds what a map by key has, and no more: with room for all, and
-        /// with tables of sixteen slots of which several spill.
+        /// After any inserts and removals, the index finds exactly what a map by key holds: with
+        /// space for all, and with tables of sixteen slots of which several spill.
         #[test]
         fn finds_what_is_there(
             steps in prop::collection::vec((0u16..96, any::<bool>()), 1..400),

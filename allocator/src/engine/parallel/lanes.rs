@@ -21,7 +21,7 @@ pub(super) struct Lanes(pub(super) [f32; LANES]);
 #[repr(C, align(64))]
 pub(super) struct Words(pub(super) [u32; LANES]);
 
-/// A flow's place in a list of rows: that of its row times sixteen, and its lane.
+/// A flow's cell: the number of its row times sixteen, and its lane.
 pub(super) type CellIndex = u32;
 
 /// The low halves of sixteen cells.
@@ -34,7 +34,7 @@ pub(super) struct Halves(pub(super) [u16; LANES]);
 #[repr(C, align(64))]
 pub(super) struct Cells(pub(super) [CellIndex; LANES]);
 
-/// Sixteen (price, room) pairs in two cache lines.
+/// Sixteen pairs in two cache lines: (price, F-NORM scale) or (rate, slopes).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Pairs(pub(super) [[f32; 2]; LANES]);
@@ -48,13 +48,13 @@ pub(super) fn at(lanes: &[Lanes], index: usize) -> f32 {
     lanes[index / LANES].0[index % LANES]
 }
 
-/// The value at a flat index, to be written.
+/// The value at a flat index, for writing.
 #[inline]
 pub(super) fn at_mut(lanes: &mut [Lanes], index: usize) -> &mut f32 {
     &mut lanes[index / LANES].0[index % LANES]
 }
 
-/// The lanes whose bits are set, from the lowest on.
+/// Lanes whose bits are set, from the lowest on.
 pub(super) fn lanes_of(mut set: u16) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lane = (set != 0).then(|| set.trailing_zeros() as usize);

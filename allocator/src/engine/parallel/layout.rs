@@ -1,19 +1,19 @@
-//! Where each link of a topology lives in the engine: its LinkBlock, its table, its slot.
+//! Layout: LinkBlock, table and slot of each link of a topology.
 //!
 //! A LinkBlock is a row of link tables. A table is what a rack's flows look up: up to 48 host links
 //! and up to 16 fabric links (leaf to spine or aggregation). A rack with more hosts has several
-//! tables, each with its own copies of the fabric links, which are summed up and handed out within the
-//! LinkBlock.
+//! tables. Each has replicas of the fabric links, which the LinkBlock sums up and keeps equal.
 //!
-//! Three tiers have a second level of LinkBlocks, whose tables are those of pods: what the flows of all
-//! racks of a pod look up beside their racks' tables, and sum up into beside those. A flow reaches a core
-//! through the aggregation switch that its fabric link leads to, so the core links of a pod are a matrix:
-//! in the pod's table, register `plane` lane `slot` is the `plane`-th core link of the aggregation switch
-//! that every rack of the pod has at fabric slot `slot`. The LinkBlocks of the second level are those
-//! of the blocks if a block is several pods, and those of the pods if a pod is several blocks.
+//! Three tiers have a second level of LinkBlocks, whose tables are those of pods. The flows of all
+//! racks of a pod look a pod's table up beside their rack's, and add to it. A flow reaches a core
+//! through the aggregation switch of its fabric link, so the core links of a pod form a matrix. In
+//! the pod's table, register `plane` lane `slot` is the `plane`-th core link of the aggregation
+//! switch that every rack of the pod has at fabric slot `slot`. The LinkBlocks of the second level
+//! are those of the blocks if a block is several pods, and those of the pods if a pod is several
+//! blocks.
 //!
-//! Links that no table has room for (the 17th fabric link of a rack, the fifth core link of an
-//! aggregation switch) have tables without flows; flows over them are worked on one by one.
+//! Links beyond a table (the 17th fabric link of a rack, the fifth core link of an aggregation
+//! switch) have tables without flows. Flows over them take the scalar path.
 
 use arrayvec::ArrayVec;
 use ratewright_topology::{Direction, Link, LinkId, Node, Partition, PartitionError, Topology};
@@ -22,29 +22,29 @@ use super::cell::{FlowEnd, Slots};
 use super::lanes::{FABRIC_SLOTS, HOST_SLOTS, LANES, TABLE_LANES, TABLE_SLOTS};
 use crate::engine::MAX_PATH_LINKS;
 
-/// Blocks of a layout, at most: a flow's home has 16 bits for its FlowBlock.
+/// Upper bound of the blocks: their 64 · 65 FlowBlocks fit 13 bits of a flow's location.
 pub const MOST_BLOCKS: u32 = 64;
 
-/// What a link is to the flows of a table.
+/// Role of a link in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The link of a host.
+    /// A host's link.
     Host,
     /// A link between the rack and the fabric.
     Fabric,
     /// A link between a pod and the cores.
     Core,
-    /// One that is worked on flow by flow.
+    /// A link of the scalar path.
     Scalar,
 }
 
-/// Where a link lives.
+/// Place of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkPlace {
-    /// Its slot, counted through all tables of the LinkBlock.
+    /// Slot, counted through all tables of the LinkBlock.
     pub(super) index: u32,
-    /// Its LinkBlock: first the upward ones by block, then the downward ones, then likewise those of the
-    /// second level.
+    /// LinkBlock: first the upward ones by block, then the downward ones, then likewise those of
+    /// the second level.
     pub(super) link_block: u16,
     pub(super) role: Role,
 }
@@ -59,11 +59,11 @@ impl LinkPlace {
     }
 }
 
-/// A place for each link, in four bytes: index, LinkBlock, role.
+/// Places of all links in four bytes each: index, LinkBlock, role.
 #[derive(Clone, Debug)]
 struct LinkPlaces {
     packed: Vec<u32>,
-    /// Bits of the index. Those of the LinkBlock and two for the role are above them.
+    /// Bits of the index; the LinkBlock and two bits of the role are above them.
     index_bits: u32,
 }
 
@@ -71,7 +71,7 @@ impl LinkPlaces {
     const NOWHERE: u32 = u32::MAX;
     const ROLES: [Role; 4] = [Role::Host, Role::Fabric, Role::Core, Role::Scalar];
 
-    /// There are at most 4 LinkBlocks for each block.
+    /// Makes a list of unplaced links. There are at most four LinkBlocks per block.
     fn new(links: usize, blocks: u32) -> Self {
         Self {
             packed: vec![Self::NOWHERE; links],
@@ -105,7 +105,7 @@ impl LinkPlaces {
     }
 }
 
-/// The copies of a link, of all (copy, original) in order of the originals.
+/// Replicas of a link, out of all (replica, original) in order of the originals.
 pub(super) fn replicas_of(replicas: &[(u32, u32)], original: u32) -> impl Iterator<Item = u32> {
     let first = replicas.partition_point(|(_, of)| *of < original);
     let of_link = replicas[first..].iter();
@@ -114,25 +114,25 @@ pub(super) fn replicas_of(replicas: &[(u32, u32)], original: u32) -> impl Iterat
         .map(|(replica, _)| *replica)
 }
 
-/// What a LinkBlock is made of.
+/// Shape of a LinkBlock: its tables and their racks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinkBlockShape {
-    /// Tables, those without flows included.
+    /// Number of tables, with those without flows.
     pub(super) tables: usize,
-    /// (copy, original) of fabric links in further tables of a rack, in order of the originals.
+    /// (replica, original) of fabric links in further tables of a rack, in order of the originals.
     pub(super) replicas: Vec<(u32, u32)>,
-    /// The same in order of the copies.
+    /// The replicas in order of the replicas.
     originals: Vec<(u32, u32)>,
-    /// By table: the fabric slot that stands for no link, if there is room for one.
+    /// Fabric slot that stands for no link, by table, if one is free.
     pub(super) empty_slot: Vec<Option<u8>>,
-    /// By table: the table of its rack's pod in the LinkBlock of the second level, if there is one.
+    /// Table of the rack's pod in the second level, by table, if there is one.
     pub(super) pod_tables: Vec<u32>,
-    /// By table: its rack, or [`NO_RACK`].
+    /// Rack by table, or [`NO_RACK`].
     pub(super) racks: Vec<u32>,
 }
 
 impl LinkBlockShape {
-    /// The slot of a link that may be a copy's.
+    /// Slot of the original of a link that may be a replica.
     pub(super) fn original(&self, index: usize) -> usize {
         let of_replica = |&(replica, _): &(u32, u32)| replica as usize;
         match self.originals.binary_search_by_key(&index, of_replica) {
@@ -148,11 +148,11 @@ impl LinkBlockShape {
     }
 }
 
-/// The rack of a table that is no rack's.
+/// Rack of a table that belongs to none.
 pub(super) const NO_RACK: u32 = u32::MAX;
-/// No table.
+/// Table of a rack without one.
 pub(super) const NO_TABLE: u32 = u32::MAX;
-/// Core links of an aggregation switch that a pod's table has room for.
+/// Core links of an aggregation switch that fit a pod's table.
 pub(super) const PLANES: usize = TABLE_LANES;
 
 /// A topology's links, cut into blocks.
@@ -161,16 +161,16 @@ pub struct Layout {
     pub(super) blocks: u32,
     places: LinkPlaces,
     pub(super) shapes: Vec<LinkBlockShape>,
-    /// By block: which LinkBlock of the second level it has on either side. Empty in two tiers.
+    /// LinkBlock of the second level on either side, by block. Empty in two tiers.
     second: Vec<u32>,
 }
 
-/// What the flows of a FlowBlock have in common.
+/// LinkBlocks that all flows of a FlowBlock share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlowBlockShape {
     /// Upward and downward LinkBlock.
     pub(super) links: [usize; 2],
-    /// Those of the second level, if the flows go over the cores.
+    /// LinkBlocks of the second level, if the flows cross the cores.
     pub(super) core_links: Option<[usize; 2]>,
 }
 
@@ -178,7 +178,7 @@ impl Layout {
     /// Cuts a topology into `blocks` = 2^k blocks of whole racks.
     ///
     /// # Errors
-    /// If the topology cannot be cut so.
+    /// The topology cannot be cut into so many blocks.
     pub fn of(topology: &Topology, blocks: u32) -> Result<Self, PartitionError> {
         let partition = topology.partition(blocks)?;
         let mut layout = Self::empty(topology.links().len(), blocks);
@@ -207,8 +207,10 @@ impl Layout {
                 }
             }
         }
+        // Host links first: fabric links go into the tables that these make.
         let fabric = layout.place_fabric(topology);
         layout.place_cores(topology, &partition, &fabric);
+        // Whatever found no slot above is left for the scalar path.
         for (index, link) in topology.links().iter().enumerate() {
             if layout.places.get(index).is_none() {
                 let of = partition.link_block(link.id);
@@ -223,7 +225,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// A layout of links of which nothing is known: every flow is worked on by itself.
+    /// Makes a layout of links without a known topology: every flow takes the scalar path.
     #[must_use]
     pub fn unknown(links: usize) -> Self {
         let mut layout = Self::empty(links, 1);
@@ -231,35 +233,35 @@ impl Layout {
         layout
     }
 
-    /// Blocks.
+    /// Number of blocks.
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Links.
+    /// Number of links.
     #[must_use]
     pub fn links(&self) -> usize {
         self.places.packed.len()
     }
 
-    /// The rack that a host's link or one of the fabric belongs to.
+    /// Rack of a host's link or a fabric link.
     pub(super) fn rack_of(&self, place: &LinkPlace) -> u32 {
         self.shapes[usize::from(place.link_block)].racks[place.table()]
     }
 
-    /// Where a link is.
+    /// Place of a link.
     pub(super) fn place(&self, link: u32) -> LinkPlace {
         let place = self.places.get(link as usize);
         place.expect("every link of a layout has a place")
     }
 
-    /// Where all links are, in order.
+    /// Places of all links, in order of the links.
     pub(super) fn places(&self) -> impl Iterator<Item = LinkPlace> + '_ {
         (0..self.links() as u32).map(|link| self.place(link))
     }
 
-    /// Bytes that the places of links and the shapes of LinkBlocks take.
+    /// Bytes of places and shapes.
     pub(super) fn bytes(&self) -> usize {
         let shapes = self.shapes.iter().map(LinkBlockShape::bytes);
         self.places.packed.capacity() * size_of::<u32>() + shapes.sum::<usize>()
@@ -274,9 +276,9 @@ impl Layout {
         }
     }
 
-    /// FlowBlocks: those of each block's flows to each block and, in three tiers, one more for those
-    /// that go over the cores to another pod of their own block. Either all flows of a FlowBlock go
-    /// over the cores, or none.
+    /// Number of FlowBlocks: from each block to each block and, in three tiers, one more per block
+    /// for flows to another pod of the block. Either all flows of a FlowBlock cross the cores, or
+    /// none does.
     pub(super) fn flow_blocks(&self) -> usize {
         self.blocks as usize * self.flow_blocks_from()
     }
@@ -285,7 +287,7 @@ impl Layout {
         self.blocks as usize + usize::from(!self.second.is_empty())
     }
 
-    /// The FlowBlock of the flows from a block to another.
+    /// FlowBlock of the flows from one block to another.
     pub(super) fn flow_block(&self, from: u32, to: u32, over_cores: bool) -> Option<usize> {
         let first = from as usize * self.flow_blocks_from();
         let within = self.second.get(from as usize) == self.second.get(to as usize);
@@ -298,13 +300,14 @@ impl Layout {
         }
     }
 
-    /// What a FlowBlock is made of.
+    /// LinkBlocks of a FlowBlock's flows.
     pub(super) fn flow_block_shape(&self, index: usize) -> FlowBlockShape {
         let blocks = self.blocks as usize;
         let (from, to) = (
             index / self.flow_blocks_from(),
             index % self.flow_blocks_from(),
         );
+        // The last FlowBlock of a block is that between its own pods.
         let (to, own) = if to == blocks {
             (from, true)
         } else {
@@ -337,7 +340,7 @@ impl Layout {
     /// Places the links between leaves and the tier above in the tables of their racks.
     fn place_fabric(&mut self, topology: &Topology) -> Fabric {
         let racks = topology.racks().len();
-        // Tables and fabric links so far, by side and rack.
+        // Tables, and fabric links so far, by side and rack.
         let mut tables: Vec<Vec<u32>> = vec![Vec::new(); 2 * racks];
         let mut fabric = vec![0usize; 2 * racks];
         let mut slots = vec![SwitchSlot::Unknown; 2 * topology.switches().len()];
@@ -346,6 +349,8 @@ impl Layout {
             let rack = self.rack_of(&place) as usize;
             let list = &mut tables[side * racks + rack];
             let table = place.table() as u32;
+            // The racks' tables stand in the order of their hosts, so a table repeats only in a
+            // row.
             if list.last() != Some(&table) {
                 list.push(table);
             }
@@ -359,6 +364,8 @@ impl Layout {
             };
             let side = usize::from(link.direction == Direction::Down);
             let of_rack = side * racks + rack.index();
+            // The slot of a link is its number among the rack's fabric links, in both directions
+            // alike.
             let number = fabric[of_rack];
             slots[2 * above.index() + side].meet(number);
             let Some(&first) = tables[of_rack].first().filter(|_| number < FABRIC_SLOTS) else {
@@ -384,6 +391,7 @@ impl Layout {
             );
             let shape = &mut self.shapes[link_block as usize];
             for &table in &tables[of_rack] {
+                // A table of further hosts of the rack has a replica in the same slot.
                 if table != first {
                     shape.replicas.push((slot(table), slot(first)));
                 }
@@ -436,6 +444,8 @@ impl Layout {
             let plane = planes[of_switch];
             planes[of_switch] += 1;
             let pod = topology.switches()[switch.index()].pod;
+            // The aggregation switch stands at one slot for all racks of its pod, or rows cannot
+            // address its core links.
             let (SwitchSlot::Same(slot), Some(pod)) = (fabric.slots[of_switch], pod) else {
                 continue;
             };
@@ -444,6 +454,8 @@ impl Layout {
             }
             let link_block = first as u32 + side as u32 * sides + second_of(link.id).0;
             let table = &mut pod_tables[2 * pod as usize + side];
+            // A pod's table has no hosts: all its slots are planes, so none is left to stand for no
+            // link.
             if *table == NO_TABLE {
                 *table = self.add_table(link_block, NO_RACK) / TABLE_SLOTS as u32;
                 self.shapes[link_block as usize].empty_slot[*table as usize] = None;
@@ -469,7 +481,7 @@ impl Layout {
         }
     }
 
-    /// Appends a link to the tables without flows of a LinkBlock.
+    /// Appends a link to the LinkBlock's tables without flows.
     fn place_scalar(&mut self, link: usize, link_block: u32) {
         let last = (0..link)
             .rev()
@@ -497,19 +509,19 @@ impl Layout {
     }
 }
 
-/// What placing the fabric's links found out.
+/// Result of placing the fabric links.
 struct Fabric {
     /// Tables by side and rack.
     tables: Vec<Vec<u32>>,
-    /// By switch and side.
+    /// Fabric slot by switch and side.
     slots: Vec<SwitchSlot>,
 }
 
-/// The fabric slot at which racks have a switch of the tier above.
+/// Fabric slot at which racks have a switch of the tier above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SwitchSlot {
     Unknown,
-    /// All racks that were met have it here.
+    /// All racks so far have it at this slot.
     Same(usize),
     Different,
 }
@@ -532,13 +544,13 @@ fn lower_and_upper(link: &Link) -> (Node, Node) {
     }
 }
 
-/// Where in its pod's LinkBlock the core link of a flow of a table is.
+/// Index of a flow's core link in its pod's LinkBlock, if the flow crosses the cores.
 pub(super) fn pod_index(shape: &LinkBlockShape, table: usize, slots: Slots) -> Option<usize> {
     let slot = usize::from(slots.plane?) * LANES + usize::from(slots.fabric);
     Some(shape.pod_tables[table] as usize * TABLE_SLOTS + slot)
 }
 
-/// Where the links on the path of a FlowBlock's flow are, in the order in which it crosses them.
+/// LinkBlocks and slots of a path's links, in the order in which the flow crosses them.
 pub(super) fn slots_of(
     layout: &Layout,
     shape: &FlowBlockShape,
@@ -562,6 +574,7 @@ pub(super) fn slots_of(
             path.extend(fabric);
             path.extend(core);
         } else {
+            // Downward, a flow meets its core link first and its host's last.
             path.extend(core);
             path.extend(fabric);
             path.push(host);
@@ -570,7 +583,7 @@ pub(super) fn slots_of(
     path
 }
 
-/// Links by LinkBlock and slot.
+/// Link numbers by LinkBlock and slot, replicas included.
 pub(super) fn links_by_slot(layout: &Layout) -> Vec<Vec<u32>> {
     let mut links: Vec<Vec<u32>> = layout
         .shapes

@@ -1,4 +1,5 @@
-//! LinkBlocks: prices of the links that go up from a block of racks, or down to one.
+//! LinkBlocks: prices, sums and F-NORM scales of the links up from a block of racks, or down to one
+//! (flowtune §4).
 
 use super::lanes::{LANES, Lanes, LinkTable, TABLE_LANES, at, at_mut};
 use super::layout::{LinkBlockShape, replicas_of};
@@ -7,22 +8,23 @@ use super::price_update::{
     safeguarded_ned_step, smaller,
 };
 
-/// The largest reaction or load that one flow adds: sums of a million stay finite.
+/// Largest load or slope that one flow adds: sums of a million stay finite.
 const MOST_ADDED: f32 = 1e30;
 
-/// The LinkBlock's sums over the flows of one worker.
+/// A worker's private copy of a LinkBlock's sums, over this worker's flows.
 #[derive(Clone, Debug)]
 pub(super) struct LinkBlockCopy {
-    /// Σ x.
+    /// Σ x: load in Gbit/s.
     pub(super) load: Vec<LinkTable>,
-    /// Σ −∂x/∂p.
+    /// Σ −∂x/∂p: −H of the paper.
     pub(super) neg_slope: Vec<LinkTable>,
-    /// Σ e x, with e the elasticity of x in its price: what of the load reacts to prices. For log flows below their
-    /// demand it is the load, so this takes no room until some flow has another one.
+    /// Σ e x, with e the elasticity of x in its price: the part of the load that responds to
+    /// prices. For log flows below their demand it is the load, so it takes no memory until some
+    /// flow has another one.
     pub(super) elastic: Vec<LinkTable>,
     /// Nothing was added since the last [`begin`](Self::begin).
     pub(super) empty: bool,
-    /// What is there is the last iteration's.
+    /// The sums are still the last iteration's.
     stale: bool,
     /// `elastic` is in use.
     pub(super) has_elastic: bool,
@@ -41,14 +43,14 @@ impl LinkBlockCopy {
         }
     }
 
-    /// A new iteration. Who adds first either overwrites every table, or has the sums cleared.
+    /// Begins an iteration. The first to add either overwrites every table or has the sums cleared.
     pub(super) fn begin(&mut self) {
         self.stale |= !self.empty;
         self.empty = true;
         self.has_elastic = false;
     }
 
-    /// From now on, elastic loads are added apart. Those of what was added so far are its loads.
+    /// Adds elastic loads apart from here on. The elastic part of the flows so far is their load.
     pub(super) fn split_elastic(&mut self) {
         if std::mem::replace(&mut self.has_elastic, true) {
             return;
@@ -65,13 +67,13 @@ impl LinkBlockCopy {
         }
     }
 
-    /// Something is about to be added. Returns whether every table has to be overwritten.
+    /// Announces an addition. Returns true if every table has to be overwritten.
     pub(super) fn overwrite(&mut self) -> bool {
         self.empty = false;
         std::mem::take(&mut self.stale)
     }
 
-    /// Makes the sums 0, if they are the last iteration's.
+    /// Zeroes the sums if they are the last iteration's.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.load.fill([Lanes::default(); TABLE_LANES]);
@@ -82,13 +84,13 @@ impl LinkBlockCopy {
         }
     }
 
-    /// Bytes that they take.
+    /// Bytes of the sums.
     pub(super) fn bytes(&self) -> usize {
         let tables = self.load.capacity() + self.neg_slope.capacity() + self.elastic.capacity();
         tables * size_of::<LinkTable>()
     }
 
-    /// Load, reaction and elastic load of one slot.
+    /// Load, slope and elastic load of one slot.
     #[inline]
     pub(super) fn at(&self, index: usize) -> [f32; 3] {
         let of = |list: &[LinkTable]| at(list.as_flattened(), index);
@@ -101,7 +103,7 @@ impl LinkBlockCopy {
         [load, of(&self.neg_slope), elastic]
     }
 
-    /// The elastic loads, where they are the loads themselves, too.
+    /// Elastic loads; the loads themselves where no flow differs.
     #[inline]
     pub(super) fn elastic_loads(&self) -> &[LinkTable] {
         if self.has_elastic {
@@ -111,9 +113,10 @@ impl LinkBlockCopy {
         }
     }
 
-    /// Adds one flow on one link.
+    /// Adds one flow on one link. Values that are not a number count as 0.
     pub(super) fn add(&mut self, index: usize, load: f32, neg_slope: f32, elastic: f32) {
         debug_assert!(!self.stale);
+        // A flow whose elastic load differs from its load needs the third sum from now on.
         if elastic != load {
             self.split_elastic();
         }
@@ -128,18 +131,19 @@ impl LinkBlockCopy {
     }
 }
 
-/// A LinkBlock.
+/// A LinkBlock: the state of its links between iterations.
 #[derive(Debug)]
 pub(super) struct LinkBlock {
     pub(super) prices: Vec<LinkTable>,
-    /// Capacity over load.
+    /// F-NORM scales, capacity over load.
     pub(super) norm_scales: Vec<LinkTable>,
     capacities: Vec<Lanes>,
-    /// By register: whether it has a link.
+    /// Registers that have a link.
     linked: Vec<bool>,
     step: Vec<Lanes>,
     excess: Vec<Lanes>,
-    /// Sums over the workers. Take no room while those can be added up on the way.
+    /// Sums over the workers, empty unless the block has replicas: without them the sums are added
+    /// on the way.
     load: Vec<Lanes>,
     neg_slope: Vec<Lanes>,
     elastic: Vec<Lanes>,
@@ -164,7 +168,7 @@ impl LinkBlock {
         }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of all lists.
     pub(super) fn bytes(&self) -> usize {
         let tables = self.prices.capacity() + self.norm_scales.capacity();
         let lists = [
@@ -179,7 +183,7 @@ impl LinkBlock {
         tables * size_of::<LinkTable>() + lanes * size_of::<Lanes>() + self.linked.capacity()
     }
 
-    /// Makes the slot of a table that stands for no link cost nothing.
+    /// Sets the price of a slot that stands for no link to 0.
     pub(super) fn empty_slot(&mut self, index: usize) {
         *at_mut(self.prices.as_flattened_mut(), index) = 0.0;
     }
@@ -189,7 +193,8 @@ impl LinkBlock {
         at(&self.capacities, index)
     }
 
-    /// Sets the capacity of a link, in Gbit/s. Does not touch rooms: the next update does.
+    /// Sets the capacity of a link in Gbit/s, with its replicas. F-NORM scales follow with the next
+    /// update.
     pub(super) fn set_capacity(&mut self, index: usize, capacity: f32) {
         let of_link = replicas_of(&self.replicas, index as u32);
         for at in std::iter::once(index).chain(of_link.map(|replica| replica as usize)) {
@@ -203,7 +208,7 @@ impl LinkBlock {
         at(self.prices.as_flattened(), index)
     }
 
-    /// Sets the price of a link, and of its copies.
+    /// Sets the price of a link and of its replicas.
     #[inline]
     pub(super) fn set_price(&mut self, index: usize, price: f32) {
         let of_link = replicas_of(&self.replicas, index as u32);
@@ -212,7 +217,7 @@ impl LinkBlock {
         }
     }
 
-    /// Sets the room of a link, and of its copies.
+    /// Sets the F-NORM scale of a link and of its replicas.
     #[inline]
     pub(super) fn set_norm_scale(&mut self, index: usize, norm_scale: f32) {
         let of_link = replicas_of(&self.replicas, index as u32);
@@ -225,12 +230,13 @@ impl LinkBlock {
         at(self.norm_scales.as_flattened(), index)
     }
 
-    /// The price update, and the rooms for F-NORM, from the sums of every worker.
+    /// Updates prices and F-NORM scales from the sums of every worker.
     pub(super) fn update(&mut self, rule: UpdateRule, copies: &[&LinkBlockCopy]) -> UpdateReport {
         self.update_by(rule, copies, safeguarded_ned_step)
     }
 
-    /// The lists of links, if their sums are those of the workers, added up: most LinkBlocks need no more.
+    /// Lists of links, if their sums are the workers' sums alone. Only LinkBlocks with replicas
+    /// need more.
     pub(super) fn direct(&mut self) -> Option<LinkLanes<'_>> {
         self.replicas.is_empty().then(|| LinkLanes {
             capacities: &self.capacities,
@@ -242,7 +248,7 @@ impl LinkBlock {
         })
     }
 
-    /// Adds up the sums of all workers, and those of links and their copies.
+    /// Adds up the sums of all workers, and those of links and their replicas.
     fn add_up(&mut self, copies: &[&LinkBlockCopy]) {
         let lanes = self.capacities.len();
         for list in [&mut self.load, &mut self.neg_slope, &mut self.elastic] {
@@ -256,13 +262,15 @@ impl LinkBlock {
         }
         for &(replica, original) in &self.replicas {
             for list in [&mut self.load, &mut self.neg_slope, &mut self.elastic] {
+                // Taken out of the replica, so that its next update adds nothing twice.
                 let part = std::mem::take(at_mut(list, replica as usize));
                 *at_mut(list, original as usize) += part;
             }
         }
     }
 
-    /// The same, with the guarded step by `step`.
+    /// As [`update`](Self::update), with the safeguarded step by `step`. The vector kernels pass
+    /// their own.
     #[inline(always)]
     pub(super) fn update_by(
         &mut self,
@@ -276,7 +284,8 @@ impl LinkBlock {
             None => return UpdateReport::default(),
         };
         let has_elastic = copies.iter().any(|sums| sums.has_elastic);
-        // Most LinkBlocks need no more than the sums themselves, added up on the way.
+        // Without replicas, sums are added register by register on the way, which saves a pass over
+        // them.
         let direct = self.replicas.is_empty();
         if !direct {
             self.add_up(copies);
@@ -329,6 +338,7 @@ impl LinkBlock {
                 );
             }
         }
+        // Passes look up replicas, so these need the new values of the original.
         for &(replica, original) in &self.replicas {
             *at_mut(prices, replica as usize) = at(prices, original as usize);
             *at_mut(norm_scales, replica as usize) = at(norm_scales, original as usize);

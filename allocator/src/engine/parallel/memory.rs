@@ -1,4 +1,4 @@
-//! What the engine keeps in memory, by part.
+//! Memory of the engine, by part.
 
 use super::ParallelEngine;
 use super::flow_block::FlowBlock;
@@ -8,55 +8,54 @@ use super::rows::FlowRows;
 use super::scalar_flows::ScalarFlow;
 use super::sync::{lock, read};
 
-/// Bytes that an engine takes, by what they are for, and the rows that it has for its flows.
+/// Bytes of an engine by purpose, and the numbers of its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineBytes {
-    /// From a key to its flow's number.
+    /// The index from keys to flow numbers.
     pub index: usize,
-    /// The keys and homes of flows, by number.
+    /// Keys and locations, by flow number.
     pub directory: usize,
     /// Look-up words.
     pub words: usize,
-    /// What rows have room for, and which rows there are.
+    /// Occupancy of rows, and their lists by table.
     pub row_state: usize,
-    /// Which downward cell belongs to an upward one, and the other way round.
+    /// Maps between upward and downward cells.
     pub cell_maps: usize,
-    /// Rates, computed and notified.
+    /// Rates, computed and last notified.
     pub rates: usize,
-    /// The numbers of the flows in cells.
+    /// Flow numbers by cell.
     pub flow_numbers: usize,
-    /// Weights and saturation prices that differ.
+    /// Weights, saturation prices and demands, of FlowBlocks where they differ.
     pub terms: usize,
-    /// What waits for rows.
+    /// Queued events.
     pub event_batches: usize,
-    /// Flows that are worked on one by one.
+    /// Flows of the scalar path.
     pub scalar_flows: usize,
-    /// Prices, rooms, capacities and the steps of links.
+    /// Prices, F-NORM scales, capacities and step lengths of links.
     pub prices: usize,
-    /// The workers' sums.
+    /// The workers' private LinkBlock copies.
     pub link_block_copies: usize,
-    /// Where each link is.
+    /// LinkBlock, table and slot of each link.
     pub link_places: usize,
-    /// What lets prices answer events.
+    /// Index of dirty links, for the price correction.
     pub price_correction: usize,
     /// Rows on the upward side.
     pub upward_rows: usize,
     /// Rows on the downward side.
     pub downward_rows: usize,
-    /// Rows for both sides.
+    /// Rack-pair rows.
     pub rack_pair_rows: usize,
 }
 
 impl EngineBytes {
-    /// Those that flows take: cells, look-up words and the index.
+    /// Bytes that grow with flows: cells, look-up words, index, queues.
     #[must_use]
     pub fn of_flows(&self) -> usize {
         let rows = self.words + self.row_state + self.cell_maps + self.rates + self.flow_numbers;
         self.index + self.directory + rows + self.terms + self.event_batches + self.scalar_flows
     }
 
-    /// All that is kept of links: prices, sums and the rest of what iterations keep, and where each link is
-    /// and what it has, which events look up.
+    /// Bytes that grow with links: prices, sums, places and the index of dirty links.
     #[must_use]
     pub fn of_links(&self) -> usize {
         self.prices + self.link_block_copies + self.link_places + self.price_correction
@@ -72,6 +71,7 @@ impl EngineBytes {
         self.add_rows(&pairs.down);
         self.rates += (pairs.rate.capacity() + pairs.notified.capacity()) * size_of::<Lanes>();
         self.flow_numbers += pairs.flow.capacity() * size_of::<[u32; 16]>();
+        // Row 0 belongs to no table, so it does not count.
         self.rack_pair_rows += pairs.len() - 1;
     }
 
@@ -90,7 +90,7 @@ impl EngineBytes {
 }
 
 impl ParallelEngine {
-    /// Counts the bytes that it takes.
+    /// Counts the engine's bytes. Locks every part once.
     #[must_use]
     pub fn bytes(&self) -> EngineBytes {
         let shared = &self.shared;
@@ -107,8 +107,8 @@ impl ParallelEngine {
         for block in &shared.flow_blocks {
             bytes.add_flow_block(&lock(block));
         }
-        for pending in &shared.batches {
-            bytes.event_batches += lock(pending).bytes();
+        for batch in &shared.batches {
+            bytes.event_batches += lock(batch).bytes();
         }
         for list in &shared.scalar_flows {
             bytes.scalar_flows += lock(list).flows.capacity() * size_of::<ScalarFlow>();

@@ -1,31 +1,31 @@
 //! The engine for many flows and cores: FlowBlocks, LinkBlocks and workers (flowtune §4).
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `mod.rs` | [`ParallelEngine`]: events in, iterations, rates out |
-//! | `flows` | starts, ends, reroutes, capacities: where a flow goes, and what it takes to move it |
-//! | `correction`, `noted`, `touched` | prices that answer events, before the iteration |
-//! | `sizing` | how many blocks and workers suit a topology and a machine |
-//! | `layout` | which LinkBlock, table and slot each link of a topology is |
-//! | `rows` | one side of a FlowBlock, so laid out that links need no gathers and sums no scatters |
-//! | `flow_block` | the flows from one block of racks to another, in upward and in downward order |
-//! | `pairs`, FlowBlock::compact | rows of flows that share both racks, and what moves flows there |
-//! | `link_block` | prices, sums and the price update of a block's links |
-//! | `loose` | flows that fit no row, one by one |
-//! | `lanes` | sixteen values side by side |
+//! | `sizing`, `layout` | how many blocks and workers; LinkBlock, table and slot of each link |
+//! | `flows`, `event_batch` | starts, ends, reroutes, capacities; events queued by FlowBlock |
+//! | `price_correction`, `flow_delta`, `dirty_links` | prices corrected for events, before the iteration |
+//! | `flow_block`, `rows`, `rack_pair_rows` | a FlowBlock's flows in vector rows: no gathers, no scatters |
+//! | `cell`, `lanes` | a flow's place in a row; sixteen values side by side |
+//! | `compact` | compaction: fuller rows, flows in the order of their destinations |
+//! | `kernels` | passes over a FlowBlock by instruction set: rate update, F-NORM, notification |
+//! | `link_block`, `price_update` | aggregation; price update and F-NORM scale of a block's links |
+//! | `scalar_flows` | flows that no row holds, one by one in f64 |
+//! | `worker`, `barrier`, `sync` | each worker's part of an iteration, and the barriers between |
 //! | `directory`, `key_index` | flows by key |
-//! | `pending` | starts and ends that wait for the worker that has their rows |
-//! | `kernels` | the walks over a FlowBlock, by instruction set |
-//! | `worker`, `barrier`, `sync` | what each worker does in an iteration, and how they hand over |
-//! | `view`, `memory` | what the engine says about itself: loads, optimality; bytes by part |
+//! | `introspect`, `memory`, `phases` | loads and optimality; bytes by part; times by phase |
 //!
-//! An iteration is one walk over the flows: it normalises the rates of the iteration before (F-NORM)
-//! and tells those that moved, and computes new rates from the new prices. Before an iteration that
-//! follows an event, prices answer the event; then it computes rates and prices once more, and normalises
-//! its own rates at once, so that what is told fits the flows and capacities that there are now, and a new
-//! flow has its rate in the iteration after its start. Where the iteration before followed events as well,
-//! one walk has to do: newcomers get their rates along with the prices' answers, and touched links the loads
-//! that go with them.
+//! Without events, an iteration is one pass over the flows: it normalises the last iteration's
+//! rates (F-NORM), notifies those that moved, and computes new rates from the new prices.
+//!
+//! After events, prices are corrected first. A pass then updates rates and prices without
+//! notifying. The iteration proper updates both once more and normalises its own rates at once, in
+//! a second pass. Notified rates therefore fit the present flows and capacities, and a new flow has
+//! its rate in the iteration after its start.
+//!
+//! Where events precede every iteration, one pass has to do. New flows take their rates from the
+//! price correction, and dirty links their loads.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -99,35 +99,35 @@ use super::{
 };
 use crate::num::RATE_UNIT_BPS;
 
-/// The engine rests after this many iterations in which no rate passed the threshold.
+/// Iterations without any rate past the threshold after which the engine rests.
 const MAX_QUIET_ITERATIONS: u32 = 1000;
-/// Updates of a worker that there is always room for.
+/// Updates of a worker for which memory is always kept.
 const KEPT_UPDATES: usize = 1 << 13;
-/// While every iteration follows events, a table of rows is looked through once in walks over so many flows: for
-/// 49,152 flows in every eleventh iteration, for a million in each. To move a flow costs as much as to walk over two
-/// hundred, and those that come find room in the rows that there are: in every iteration, it makes iterations
-/// under heavy churn longer by a sixth to a half, and rows no fuller.
+/// Flows passed over per compacted table while every iteration follows events: a table in every
+/// eleventh iteration with 49,152 flows, in each with a million. Moving a flow costs as much as two
+/// hundred rate updates, and new flows fill the rows that exist. Compacting in every iteration
+/// makes iterations under heavy churn longer by a sixth to a half, and rows no fuller.
 const FLOWS_PER_COMPACTION: usize = 1 << 19;
-/// Capacities above this, in Gbit/s, count as this.
+/// Upper bound of a capacity, in Gbit/s; a larger one counts as this.
 const MOST_CAPACITY: f64 = 1e12;
-/// Most workers: a home of a loose flow has 9 bits for its worker.
+/// Upper bound of the workers: the location of a scalar flow has 9 bits for its worker.
 pub const MOST_WORKERS: usize = 256;
 
-/// How a [`ParallelEngine`] uses the machine.
+/// Use of the machine by a [`ParallelEngine`].
 #[derive(Clone, Debug)]
 pub struct ParallelOptions {
     /// Threads that iterate, the caller's included; at most the square of the blocks.
     pub workers: usize,
     /// Blocks to cut a topology into; if not given, as many as suit it and the workers.
     pub blocks: Option<u32>,
-    /// Cores to pin the workers to: the second worker to the second. The first one runs on its caller's
-    /// thread, which is the caller's to pin (see [`pin_current_thread`]), to the first.
+    /// Cores to pin the workers to, the second worker to the second core. The first worker runs on
+    /// its caller's thread, which the caller pins to the first (see [`pin_current_thread`]).
     pub cores: Vec<usize>,
-    /// The instruction set; what the machine does not have is lowered to what it has.
+    /// The instruction set; lowered to the best that the machine has.
     pub simd: Simd,
-    /// An iteration walks over the flows once at most: for a caller that has something to look at between two walks.
-    /// First rates after events are those that the prices' answers give, also where the iteration before followed
-    /// none, and rates that stand still are normalised in an iteration of its own.
+    /// At most one pass per iteration, for a caller that polls between two passes. First rates
+    /// after events are always those of the price correction. Converged rates are normalised in an
+    /// iteration of their own.
     pub single_pass: bool,
 }
 
@@ -147,7 +147,7 @@ impl Default for ParallelOptions {
 pub struct ParallelEngine {
     config: EngineConfig,
     options: ParallelOptions,
-    /// Derated, in Gbit/s, by link.
+    /// Derated capacities in Gbit/s, by link.
     capacities: Vec<f32>,
     directory: FlowDirectory,
     shared: Arc<ParallelState>,
@@ -159,44 +159,44 @@ pub struct ParallelEngine {
     followed_events: bool,
     /// The last iteration's rates wait for their normalisation.
     awaits_normalization: bool,
-    /// An iteration that was brief and left the normalisation of its rates to the next one.
+    /// Report of a single-pass iteration that left its normalisation to the next one.
     deferred_report: Option<UpdateReport>,
     quiet_iterations: u32,
     /// Updates that wait in the outboxes.
     updates_waiting: usize,
-    /// Those that were there when an event came, which may give a flow's number to another one.
+    /// Updates taken out of the outboxes when an event came: the event may give a flow's number to
+    /// another flow.
     saved_updates: Vec<RateUpdate>,
     phases: PhaseNanos,
     /// Starts and ends wait for the next iteration.
     has_batched_events: bool,
-    /// Starts and ends do not wait: something since the last iteration needs flows to be in their cells.
+    /// Starts and ends are applied at once: an event since the last iteration needs flows in their
+    /// cells.
     applies_at_once: bool,
-    /// Times in a row that no worker found rows to put in order.
+    /// Compactions in a row that found nothing to do.
     idle_compactions: usize,
-    /// Flows walked over, iteration by iteration, since a table was looked through while events came.
+    /// Flows passed over since a table was compacted while events came.
     flows_since_compaction: usize,
-    /// [`FLOWS_PER_COMPACTION`], or what a test says.
+    /// [`FLOWS_PER_COMPACTION`], or a test's value.
     flows_per_compaction: usize,
-    /// What the prices have to answer, under the guarded rule.
+    /// Events that prices are corrected for, under the safeguarded rule.
     correction: Option<PriceCorrection>,
-    /// What they have answered since the last iteration.
+    /// Corrections made since the last iteration.
     corrected: Option<Corrected>,
-    /// Flows that rows had no room for, in the order in which they are tried again; some have gone since.
+    /// Flows for which rows had no space, in the order of their next attempts; some have ended
+    /// since.
     overflow: VecDeque<u32>,
-    /// A buffer.
+    /// Buffer of [`first_rates`](RateEngine::first_rates).
     first_rate_buffer: Vec<(u32, f32)>,
     /// Flows that no row holds, by [`Cause`](scalar_flows::Cause).
     scalar_by_cause: [usize; CAUSES],
-    /// Prices that were no number and started anew.
+    /// Prices that were not a number, and restarted.
     price_resets: u64,
 }
 
 impl ParallelEngine {
-    /// An engine for a topology, cut as the options say and as far as it allows, without flows. Workers
-    /// that the blocks have no use for are not started.
-    ///
-    /// # Errors
-    /// A setting or a capacity out of range.
+    /// Makes an engine without flows for a topology, cut as the options say and as far as the
+    /// topology allows. Workers beyond the square of the blocks are not started.
     pub fn for_topology(
         config: EngineConfig,
         options: ParallelOptions,
@@ -221,15 +221,12 @@ impl ParallelEngine {
             layout,
             capacities_bps,
         )?;
-        // Another topology may have use for them.
+        // A reset may bring a topology that has use for them.
         engine.options.workers = wanted;
         Ok(engine)
     }
 
-    /// An engine for the links of a layout, without flows.
-    ///
-    /// # Errors
-    /// A setting or a capacity out of range.
+    /// Makes an engine without flows for the links of a layout.
     pub fn new(
         config: EngineConfig,
         options: ParallelOptions,
@@ -342,15 +339,19 @@ impl ParallelEngine {
         Ok(())
     }
 
-    /// Whether the answers to events give the rates that an iteration tells, and not a walk of its own.
+    /// True if the iteration notifies the first rates of the price correction, and makes no pass of
+    /// its own for them.
     fn is_single_pass(&self) -> bool {
         self.followed_events || self.options.single_pass
     }
 
     fn run(&mut self, pass: Pass) -> UpdateReport {
+        // Relaxed is enough: the barrier orders the store before the workers' loads.
         self.shared.pass.store(pass as u8, Ordering::Relaxed);
         self.shared.barrier.enter(0);
         if self.worker.iterate(&self.shared).is_err() {
+            // A worker that panicked closed the barrier, and its FlowBlocks are in an unknown
+            // state.
             let worker = self.shared.barrier.panicked();
             panic!("worker {worker:?} of the engine panicked");
         }
@@ -359,7 +360,9 @@ impl ParallelEngine {
         for (index, outbox) in self.shared.outboxes.iter().enumerate() {
             let mut outbox = lock(outbox);
             report.merge(outbox.report);
+            // One worker that found something is enough to go on compacting.
             self.idle_compactions *= usize::from(!std::mem::take(&mut outbox.compacted));
+            // Phase times are the first worker's: the sums of all would count waits several times.
             if index == 0 && pass == Pass::PricesOnly {
                 self.phases.add_extra_pass(&outbox.times);
             } else if index == 0 {
@@ -377,10 +380,12 @@ impl ParallelEngine {
         report.change <= tolerance && report.residual <= tolerance
     }
 
-    /// What an iteration says of itself.
+    /// The iteration's report.
     fn report(&self, report: &UpdateReport) -> IterationReport {
         let converged =
             self.has_converged(report) && self.updates_waiting == 0 && !self.awaits_normalization;
+        // Prices may oscillate below the threshold for ever; no endpoint would notice, so the
+        // engine rests.
         let given_up =
             self.quiet_iterations >= MAX_QUIET_ITERATIONS && self.deferred_report.is_none();
         IterationReport {
@@ -393,7 +398,7 @@ impl ParallelEngine {
         }
     }
 
-    /// Takes what the last iteration tells out of the outboxes.
+    /// Drains the updates of the last iteration from the outboxes.
     fn take_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
         if std::mem::take(&mut self.updates_waiting) == 0 {
             return;
@@ -408,18 +413,19 @@ impl ParallelEngine {
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
                 });
             }
-            // After a start of all flows at once there is room for one for each.
+            // After a start of all flows at once, each outbox has capacity for an update per flow.
             updates.shrink_to(enough);
         }
     }
 
-    /// Takes fewer rates than wait.
+    /// Drains `most` updates, of which more are waiting.
     fn take_some_updates(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) {
         let mut left = most;
         for outbox in &self.shared.outboxes {
             let updates = &mut lock(outbox).updates;
             let rest = updates.len() - left.min(updates.len());
             left -= updates.len() - rest;
+            // From the end, so that nothing has to move within the outbox.
             for Notification { flow, rate } in updates.drain(rest..) {
                 sink(RateUpdate {
                     key: self.directory.key(flow),
@@ -430,7 +436,7 @@ impl ParallelEngine {
         self.updates_waiting -= most - left;
     }
 
-    /// Lets flows that start or end into rows and out of them.
+    /// Applies the queued starts and ends.
     fn update_rows(&mut self) {
         self.idle_compactions = 0;
         self.run(Pass::ApplyEvents);
@@ -438,7 +444,8 @@ impl ParallelEngine {
         self.applies_at_once = false;
     }
 
-    /// The same, and puts rows in order, as far as they need it and, where `busy`, it is time for it.
+    /// Applies the queued starts and ends, and compacts rows as far as they need it. While `busy`,
+    /// it compacts only when [`FLOWS_PER_COMPACTION`] flows have been passed over.
     fn compact_rows(&mut self, busy: bool) {
         if busy && self.flows_since_compaction < self.flows_per_compaction {
             if self.has_batched_events {
@@ -448,7 +455,7 @@ impl ParallelEngine {
             return;
         }
         self.flows_since_compaction = 0;
-        // As often as the worker with the most FlowBlocks needs to look at each.
+        // One turn of the worker with the most FlowBlocks: then every FlowBlock has been examined.
         let enough = self.shared.flow_blocks.len().div_ceil(self.shared.workers);
         if self.idle_compactions < enough {
             self.idle_compactions += 1;
@@ -458,9 +465,10 @@ impl ParallelEngine {
                 Pass::CompactMore
             });
             self.collect_batches();
+            // A whole turn found nothing: the queues stay empty for a while.
             if self.idle_compactions == enough {
-                for pending in &self.shared.batches {
-                    lock(pending).shrink();
+                for batch in &self.shared.batches {
+                    lock(batch).shrink();
                 }
             }
         }
@@ -472,7 +480,7 @@ impl Drop for ParallelEngine {
     fn drop(&mut self) {
         self.shared.barrier.close();
         for thread in self.threads.drain(..) {
-            // A worker that panicked has said so.
+            // A panic was reported on the worker's thread already.
             let _ = thread.join();
         }
     }
@@ -482,6 +490,7 @@ impl RateEngine for ParallelEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
         self.quiet_iterations = 0;
         self.has_new_events = true;
+        // An end frees its flow's number for the next start, so updates need their keys now.
         if self.updates_waiting > 0 {
             let mut updates = std::mem::take(&mut self.saved_updates);
             self.take_updates(&mut |update| updates.push(update));
@@ -504,9 +513,11 @@ impl RateEngine for ParallelEngine {
     }
 
     fn iterate(&mut self) -> IterationReport {
+        // The caller has had its chance to drain them (see `RateEngine::drain_some`).
         self.saved_updates.clear();
         self.saved_updates.shrink_to(KEPT_UPDATES);
         self.take_updates(&mut |_| ());
+        // The rates of the deferred iteration are still the newest: no event came in between.
         if let Some(report) = self.deferred_report.take().filter(|_| !self.has_new_events) {
             self.run(Pass::NormalizeOnly);
             self.awaits_normalization = false;
@@ -516,6 +527,7 @@ impl RateEngine for ParallelEngine {
             return self.report(&report);
         }
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
+        // `first_rates` has applied the events already, and compaction would delay the rates.
         let rows_are_current = self.corrected.is_some();
         if !rows_are_current {
             if self.has_new_events {
@@ -528,6 +540,8 @@ impl RateEngine for ParallelEngine {
         self.retry_overflow();
         self.phases.compaction += clock.lap();
         let follows_events = std::mem::take(&mut self.has_new_events);
+        // With single-pass iterations the correction also gives rates and exact loads, so that the
+        // pipelined pass below can normalise at once.
         let corrected = self.correct_prices(follows_events && self.is_single_pass(), None);
         let corrected = corrected.and(self.corrected.take());
         self.phases.price_correction += clock.lap();
@@ -536,7 +550,7 @@ impl RateEngine for ParallelEngine {
             .flows_since_compaction
             .saturating_add(self.directory.len());
         if corrected == Corrected::Prices {
-            // The links next to those that events touched answer before rates are notified.
+            // The links next to the dirty ones respond before any rate is notified.
             self.run(Pass::PricesOnly);
         }
         let follows_events = follows_events && corrected != Corrected::Rates;
@@ -546,6 +560,8 @@ impl RateEngine for ParallelEngine {
             Pass::Pipelined
         });
         self.awaits_normalization = !follows_events;
+        // Rates of a pipelined pass are normalised by the next pass. If no next pass is due,
+        // because prices stand still, they are normalised now or in an iteration of their own.
         if self.awaits_normalization
             && self.updates_waiting == 0
             && (self.has_converged(&report) || self.quiet_iterations + 1 >= MAX_QUIET_ITERATIONS)
@@ -563,7 +579,7 @@ impl RateEngine for ParallelEngine {
             0
         };
         if rows_are_current && followed_events {
-            // Else the next iteration does it, or the one after: nobody waits for it.
+            // Otherwise the next iteration compacts, or the one after: no flow waits for it.
             self.compact_rows(true);
         }
         self.report(&report)
@@ -573,10 +589,13 @@ impl RateEngine for ParallelEngine {
         if !self.has_new_events {
             return;
         }
+        // Taken out, since the closure below borrows the engine's other fields.
         let mut notified = std::mem::take(&mut self.first_rate_buffer);
         self.update_rows();
         let mut notify = |flow, rate| notified.push((flow, rate));
         let corrected = self.correct_prices(self.is_single_pass(), Some(&mut notify));
+        // The correction may run twice between two iterations: `iterate` has to know the weaker
+        // result.
         self.corrected = Some(corrected.and(self.corrected.take()));
         for (flow, rate) in notified.drain(..) {
             sink(RateUpdate {
@@ -639,7 +658,8 @@ impl RateEngine for ParallelEngine {
     }
 }
 
-/// The share of a link that is handed out.
+/// Share of a link that is allocated: the threshold and the mice's reserve are kept back (flowtune
+/// §5.3.2, §6).
 fn derating(config: &EngineConfig) -> f64 {
     (1.0 - config.threshold) * (1.0 - config.mice_reserve)
 }
@@ -652,7 +672,7 @@ fn derated(capacity_bps: f64, derating: f64) -> Result<f64, EngineError> {
     }
 }
 
-/// A capacity that is no larger than what sums in single precision hold.
+/// A capacity in single precision, bounded so that sums stay finite.
 fn in_single(capacity: f64) -> f32 {
     capacity.min(MOST_CAPACITY) as f32
 }
@@ -669,6 +689,7 @@ fn share(
         .iter()
         .map(|shape| LinkBlock::new(shape, gamma))
         .collect();
+    // The slot that stands for no link costs nothing, so flows within a rack need no branch.
     for (block, shape) in links.iter_mut().zip(&layout.shapes) {
         for (table, slot) in shape.empty_slot.iter().enumerate() {
             if let Some(slot) = slot {
@@ -723,8 +744,8 @@ fn share(
     }
 }
 
-/// Cores that the workers may run on. Those that they are pinned to count whatever the caller's thread is
-/// restricted to, if the machine has them: a worker that cannot be pinned shares the others'.
+/// Number of cores that the workers may run on. Pinned cores count whatever the caller's thread is
+/// restricted to, if the machine has them. A worker that cannot be pinned shares the others' cores.
 fn cores_of(options: &ParallelOptions) -> usize {
     let installed = installed_cores().unwrap_or(usize::MAX);
     let wanted = options.cores.iter().take(options.workers);
@@ -736,6 +757,7 @@ fn cores_of(options: &ParallelOptions) -> usize {
 fn start_worker(shared: &Arc<ParallelState>, index: usize, core: Option<usize>) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     std::thread::spawn(move || {
+        // Without this the other workers, and the caller, would wait at the barrier for ever.
         struct Guard<'a>(&'a Barrier, usize);
         impl Drop for Guard<'_> {
             fn drop(&mut self) {

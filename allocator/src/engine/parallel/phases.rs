@@ -1,28 +1,27 @@
-//! Durations of the parts of an iteration.
+//! Durations of an iteration's parts.
 
 use crate::engine::clock::now;
 
-/// How long the first worker spent in the parts of its iterations, summed up, in ns.
+/// Time that the first worker spent in each part of its iterations, summed up, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseNanos {
-    /// Rates of the last iteration normalised and notified, new rates, their sums.
+    /// The pass over the flows: F-NORM of the last rates, notification, new rates and their sums.
     pub rate_update: u64,
-    /// Waiting for the sums of the others.
+    /// Wait at the second barrier, for the other workers' sums.
     pub aggregation_wait: u64,
-    /// Adding the sums of all workers up, and updating prices.
+    /// Aggregation of all workers' sums, and the price update.
     pub price_update: u64,
-    /// Waiting for the prices of the others.
+    /// Wait at the third barrier, for the other workers' prices.
     pub distribution_wait: u64,
-    /// The second walk of iterations that follow an event.
+    /// The second pass of iterations that follow events.
     pub normalization: u64,
-    /// Taking flows out of rows and into others, moving them together and putting rows in order, before the
-    /// iteration.
+    /// Row updates and compaction before the iteration, the waits included.
     pub compaction: u64,
-    /// What of that flows that start and end take.
+    /// The part of `compaction` that inserts and removes flows.
     pub row_updates: u64,
-    /// Prices that answer events, before the iteration.
+    /// Price correction for events, before the iteration.
     pub price_correction: u64,
-    /// The pass of the optimiser between those and the iteration, all its parts.
+    /// The optimiser's pass between correction and iteration, all its parts.
     pub extra_pass: u64,
 }
 
@@ -36,7 +35,7 @@ impl PhaseNanos {
         self.row_updates += times.row_updates_ns;
     }
 
-    /// What was added since it was `before`.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, before: Self) -> Self {
         Self {
@@ -52,7 +51,7 @@ impl PhaseNanos {
         }
     }
 
-    /// Times of a pass whose rates nobody is told.
+    /// Adds the times of a pass that notifies no rate.
     pub(super) fn add_extra_pass(&mut self, times: &PhaseTimes) {
         self.extra_pass += times.rates_ns
             + times.aggregation_wait_ns
@@ -73,7 +72,7 @@ pub(super) struct PhaseTimes {
     pub(super) row_updates_ns: u64,
 }
 
-/// Laps, if anybody wants to know.
+/// Stopwatch that reads no clock unless `timed`.
 pub(super) struct PhaseClock(Option<std::time::Instant>);
 
 impl PhaseClock {

@@ -1,10 +1,11 @@
-//! Prices that answer events before the iteration, as those of
-//! [`SafeguardedNed`](crate::num::SafeguardedNed) do; see [`price_correction`](crate::num::price_correction) for what is solved.
+//! Price correction: moves prices for events before the iteration, as those of
+//! [`SafeguardedNed`](crate::num::SafeguardedNed) do.
+//! [`num::price_correction`](crate::num::price_correction) states the equation.
 //!
-//! Prices and sums do not change between two iterations, so an event only notes its flow and its links.
-//! What the links have is fetched before the iteration, from all of them at once: the cores then wait for
-//! many of these cache lines at a time. Each link that an event names is an entry of short lists, in
-//! single precision like all of the engine, which the sweeps over newcomers and links walk.
+//! Prices and sums do not change between two iterations, so an event only notes its flow and links.
+//! Before the iteration, the sums of all dirty links are fetched at once: the cores then wait for
+//! many of these cache lines at a time. Dirty links stand in short lists, in single precision like
+//! the rest of the engine. Sweeps over new flows and links run over these lists.
 
 use std::sync::RwLockReadGuard;
 
@@ -26,38 +27,39 @@ use crate::num::price_correction::SWEEPS;
 use crate::num::utility::{ClassTable, UtilityKind};
 use crate::num::{RateLimit, path_capacity};
 
-/// Beyond this many starts between two iterations the prices start far from where they belong
-/// anyway, and the iterations find them faster than the starts' answers to each other do.
+/// Starts between two iterations beyond which nothing is corrected. Prices then begin far from
+/// their optimum, and iterations find it faster than corrections do.
 const MOST_NEWCOMERS: usize = 1 << 14;
-/// So many ends are worked into the sums at once, so that the list of them stays short.
+/// Ends after which they are subtracted from the sums, so that their list stays short.
 const MOST_LEAVERS: usize = 1 << 12;
 const NONE: u32 = u32::MAX;
 
-/// Which flow starts.
+/// Kind of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartKind {
-    /// One that was not there before.
+    /// A flow that was not there before.
     Newcomer,
-    /// One that was, with another demand or on another path; if `notify`, it is told its rate like a newcomer.
+    /// A known flow with another demand or path.
     Known {
-        /// See above.
+        /// It is notified of its rate like a new flow.
         notify: bool,
     },
 }
 
-/// What answered the events.
+/// Extent of a correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Corrected {
-    /// Nothing did, or there were none.
+    /// Nothing was corrected, or there were no events.
     Nothing,
-    /// The prices.
+    /// Prices were corrected.
     Prices,
-    /// Prices, the newcomers' rates, and how far all rates of touched links have to be cut to fit.
+    /// Prices were corrected, new flows have rates, and dirty links have the F-NORM scales of all
+    /// rates over them.
     Rates,
 }
 
 impl Corrected {
-    /// What has answered after this did, and `before` did.
+    /// Extent of this correction together with an earlier one.
     pub(super) fn and(self, before: Option<Self>) -> Self {
         match (self, before.unwrap_or(Self::Nothing)) {
             (one, Self::Nothing) | (Self::Nothing, one) => one,
@@ -67,15 +69,15 @@ impl Corrected {
     }
 }
 
-/// The links that events touch.
+/// Numbering of the links that events make dirty.
 struct DirtyLinkIndex {
-    /// By LinkBlock: where its slots begin among those of all.
+    /// First slot of each LinkBlock among the slots of all.
     firsts: Vec<u32>,
-    /// A link's code is its LinkBlock, and its slot in so many bits.
+    /// Bits of a link's code for its slot; the LinkBlock is above them.
     slot_bits: u32,
-    /// By slot, through all LinkBlocks: where its link is in `codes`, or [`NONE`].
+    /// Number of a slot's link in `codes`, or [`NONE`], by slot of all LinkBlocks.
     places: Vec<u32>,
-    /// In the order in which they were touched.
+    /// Codes of the dirty links, by number.
     codes: Vec<u32>,
 }
 
@@ -98,7 +100,7 @@ impl DirtyLinkIndex {
         }
     }
 
-    /// The code of the link at a slot of a LinkBlock.
+    /// Code of the link at a slot of a LinkBlock.
     #[inline]
     fn code(&self, link_block: usize, slot: usize) -> u32 {
         (link_block as u32) << self.slot_bits | slot as u32
@@ -109,14 +111,14 @@ impl DirtyLinkIndex {
         self.code(usize::from(place.link_block), place.index as usize)
     }
 
-    /// LinkBlock and slot.
+    /// LinkBlock and slot of a code.
     #[inline]
     fn split(&self, code: u32) -> (usize, usize) {
         let slot = code & ((1 << self.slot_bits) - 1);
         ((code >> self.slot_bits) as usize, slot as usize)
     }
 
-    /// Where a link is among those that events touch, which it is from now on.
+    /// Marks a link as dirty, and returns its number.
     #[inline]
     fn mark(&mut self, code: u32) -> u32 {
         let (link_block, slot) = self.split(code);
@@ -129,6 +131,7 @@ impl DirtyLinkIndex {
     }
 
     fn clear(&mut self) {
+        // Only the dirty slots are reset: a network has hundreds of thousands.
         for &code in &self.codes {
             let (link_block, slot) = self.split(code);
             self.places[self.firsts[link_block] as usize + slot] = NONE;
@@ -137,14 +140,14 @@ impl DirtyLinkIndex {
     }
 }
 
-/// The events since the last iteration.
+/// Events since the last iteration, and the links that they make dirty.
 pub(super) struct PriceCorrection {
     links: DirtyLinkIndex,
-    /// What they have, as far as it was fetched.
+    /// Prices and sums of the dirty links, as far as they were fetched.
     dirty: DirtyLinks,
     newcomers: FlowDelta,
     leavers: FlowDelta,
-    /// There were too many events.
+    /// There were too many events to correct for.
     overrun: bool,
 }
 
@@ -159,12 +162,12 @@ impl PriceCorrection {
         }
     }
 
-    /// Bytes of the lists by slot and LinkBlock.
+    /// Bytes of the lists by slot and LinkBlock, which do not shrink.
     pub(super) fn bytes(&self) -> usize {
         (self.links.places.capacity() + self.links.firsts.capacity()) * size_of::<u32>()
     }
 
-    /// A flow is about to leave its cell.
+    /// Notes a flow that is about to leave its cell.
     pub(super) fn note_cell_leaving(
         &mut self,
         layout: &Layout,
@@ -177,19 +180,20 @@ impl PriceCorrection {
         }
     }
 
-    /// A flow has left its cell that was there in the last iteration.
+    /// Notes a flow that has left its cell and was part of the last iteration's sums.
     pub(super) fn note_removed(
         &mut self,
         layout: &Layout,
         shape: &FlowBlockShape,
-        left: &CellFlow,
+        removed: &CellFlow,
     ) {
         if self.overrun {
             return;
         }
-        let CellFlow { ends, state } = left;
+        let CellFlow { ends, state } = removed;
         let mut places = PathLinks::new();
         for (link_block, index) in slots_of(layout, shape, ends) {
+            // Sums are by the original link, not by its replicas.
             let index = layout.shapes[link_block].original(index);
             places.push(self.links.code(link_block, index));
         }
@@ -198,7 +202,7 @@ impl PriceCorrection {
         self.leavers.push_rate(state.rate);
     }
 
-    /// A flow that no row holds is about to leave its path.
+    /// Notes a scalar flow that is about to leave its path.
     pub(super) fn note_scalar_leaving(&mut self, layout: &Layout, flow: &ScalarFlow) {
         if self.overrun || self.was_new(flow.flow, flow.notified == f64::from(NEVER_NOTIFIED)) {
             return;
@@ -215,18 +219,19 @@ impl PriceCorrection {
         self.leavers.push_rate(flow.rate as f32);
     }
 
-    /// A flow that was about to start has ended.
+    /// Forgets the start of a flow that ended before the iteration.
     pub(super) fn cancel_start(&mut self, flow: u32) {
         self.newcomers.forget(flow);
     }
 
-    /// Forgets a flow that was there before and came back in another way since the last iteration: it has been noted
-    /// as one that left. Returns whether there was one.
+    /// Forgets a known flow that came back with other terms since the last iteration; it was noted
+    /// as one that left. Returns true if there was one.
     pub(super) fn forget_known(&mut self, flow: u32) -> bool {
         self.newcomers.forget_known(flow)
     }
 
-    /// Forgets a flow that came since the last iteration: it was in no sum.
+    /// Forgets a flow that came since the last iteration, and so is in no sum. Returns true if it
+    /// did.
     fn was_new(&mut self, flow: u32, untold: bool) -> bool {
         if untold {
             self.newcomers.forget(flow)
@@ -246,7 +251,7 @@ impl PriceCorrection {
         self.links.codes.is_empty() && self.newcomers.len() == 0 && self.leavers.len() == 0
     }
 
-    /// Gives the room of the lists of events back, after so many that it is not needed again soon.
+    /// Frees the lists of events after a flood of them.
     fn shrink(&mut self) {
         self.links.codes = Vec::new();
         self.dirty = DirtyLinks::default();
@@ -254,10 +259,11 @@ impl PriceCorrection {
         self.leavers = FlowDelta::default();
     }
 
-    /// Fetches what the links have that were touched since the last time.
+    /// Fetches prices, capacities and sums of the links that became dirty since the last call.
     fn fetch(&mut self, shared: &ParallelState) {
         let link_blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
         let copies: Vec<_> = shared.copies.iter().map(read).collect();
+        // Links are numbered in the order of the codes, so the list goes on where it ended.
         for &code in &self.links.codes[self.dirty.len()..] {
             let (link_block, slot) = self.links.split(code);
             let links = &link_blocks[link_block];
@@ -267,22 +273,25 @@ impl PriceCorrection {
         }
     }
 
-    /// Takes the flows that left out of the sums.
+    /// Subtracts the responses of flows that left from the sums.
     fn subtract_leavers(&mut self, shared: &ParallelState, classes: &ClassTable) {
         self.leavers.resolve_links(|code| self.links.mark(code));
         self.fetch(shared);
         for ((links, wants), &rate) in self.leavers.iter().zip(self.leavers.rates()) {
             let price = links.iter().map(|&link| self.dirty.price(link)).sum();
+            // Stands for what the flow added to the sums, at prices that are one update older.
             let response = self.leavers.response(wants, classes, price);
             for &link in links {
                 self.dirty.remove_flow(link, response);
+                // Its actual rate may differ: the load behind F-NORM is that of rates, not of
+                // responses.
                 self.dirty.add_rate(link, -rate);
             }
         }
         self.leavers.clear();
     }
 
-    /// Finds the rates that the prices suggest for newcomers, and adds these to the links' loads.
+    /// Computes new flows' rates at the corrected prices, and adds them to the links' loads.
     fn compute_first_rates(&mut self, classes: &ClassTable) {
         for index in 0..self.newcomers.len() {
             let (links, wants) = self.newcomers.at(index);
@@ -295,11 +304,11 @@ impl PriceCorrection {
         }
     }
 
-    /// Gives newcomers their rates.
+    /// Stores new flows' rates with their rows or lists.
     fn deliver_first_rates(&self, shared: &ParallelState, directory: &FlowDirectory) {
         let newcomers = self.newcomers.flows().iter().zip(self.newcomers.rates());
         for (&flow, &rate) in newcomers {
-            // Where the flow has gone again unnoticed, its place may be another one's.
+            // A flow that has ended meanwhile may have left its place to another flow.
             match directory.location(flow) {
                 Location::Cell { block, cell } => {
                     lock(&shared.batches[usize::from(block)]).queue_first_rate(cell, flow, rate);
@@ -315,23 +324,26 @@ impl PriceCorrection {
         }
     }
 
-    /// Newcomers with their rates, cut to what the links have room for once all flows answer the prices.
+    /// New flows with their rates, scaled to what the links hold once all flows respond to the
+    /// prices.
     fn normalized_first_rates(&self) -> impl Iterator<Item = (u32, f32)> + '_ {
         let flows = self.newcomers.flows().iter().zip(self.newcomers.rates());
         flows
             .zip(self.newcomers.iter())
             .filter(|((flow, _), _)| self.newcomers.is_notified(**flow))
             .map(|((&flow, &rate), (links, _))| {
+                // At most 1: first rates are never raised to fill a link.
                 let norm_scales = links.iter().map(|&link| self.dirty.norm_scale(link));
                 (flow, rate * norm_scales.fold(1.0, f32::min))
             })
     }
 
-    /// Moves the prices of the touched links.
+    /// Moves the prices of the dirty links.
     fn sweep(&mut self, shared: &ParallelState, classes: &ClassTable) {
         self.newcomers.resolve_links(|code| self.links.mark(code));
         self.fetch(shared);
         for sweep in 0..SWEEPS {
+            // Where flows only left, one step is exact for log flows.
             if sweep > 0 && self.newcomers.len() == 0 {
                 break;
             }
@@ -348,7 +360,7 @@ impl PriceCorrection {
     }
 }
 
-/// A link's answer in the last iteration, over all workers.
+/// Response of a link's flows in the last iteration, over all workers.
 fn link_response(
     shared: &ParallelState,
     copies: &[RwLockReadGuard<'_, Vec<LinkBlockCopy>>],
@@ -365,6 +377,7 @@ fn link_response(
         }
     };
     add(slot);
+    // Flows of further tables of the rack add to the link's replicas.
     let replicas = &shared.layout.shapes[link_block].replicas;
     if !replicas.is_empty() {
         replicas_of(replicas, slot as u32).for_each(|replica| add(replica as usize));
@@ -373,7 +386,7 @@ fn link_response(
 }
 
 impl ParallelEngine {
-    /// A flow is about to start, or to come back in another way.
+    /// Notes a flow that starts, or comes back with other terms.
     pub(super) fn note_start(
         &mut self,
         flow: u32,
@@ -392,6 +405,7 @@ impl ParallelEngine {
             correction.subtract_leavers(&self.shared, &self.config.classes);
         }
         if correction.newcomers.len() >= MOST_NEWCOMERS {
+            // Too many for a correction: iterations alone take over from here.
             correction.forget();
             correction.shrink();
             correction.overrun = true;
@@ -423,7 +437,7 @@ impl ParallelEngine {
         }
     }
 
-    /// A link has another capacity.
+    /// Notes a link's new capacity.
     pub(super) fn note_capacity(&mut self, link: u32) {
         if let Some(correction) = self
             .correction
@@ -432,6 +446,8 @@ impl ParallelEngine {
         {
             let code = correction.links.code_at(self.shared.layout.place(link));
             let place = correction.links.mark(code) as usize;
+            // Already fetched with the former capacity. A link that is not gets the new one with
+            // the rest.
             if place < correction.dirty.len() {
                 let capacity = self.capacities[link as usize];
                 correction.dirty.set_capacity(place, capacity);
@@ -439,9 +455,9 @@ impl ParallelEngine {
         }
     }
 
-    /// Moves the prices of the links that events touched. With `rates`, newcomers also get the rates that
-    /// these prices suggest, and touched links the rooms that go with the rates that there are then. Calls
-    /// `notify`, if there is one, with each newcomer and its rate in Gbit/s, normalised.
+    /// Moves the prices of the dirty links. With `rates`, new flows also take the rates at these
+    /// prices, and dirty links the F-NORM scales of the resulting loads. Calls `notify`, if given,
+    /// with each new flow and its normalised rate in Gbit/s.
     pub(super) fn correct_prices(
         &mut self,
         rates: bool,
@@ -457,11 +473,13 @@ impl ParallelEngine {
             return Corrected::Nothing;
         }
         let classes = &self.config.classes;
+        // Ends first: new flows compete for what they left.
         correction.subtract_leavers(&self.shared, classes);
         correction.sweep(&self.shared, classes);
         if rates || notify.is_some() {
             correction.compute_first_rates(classes);
         }
+        // Before the prices go to the LinkBlocks: `notify` reads the scales from the dirty links.
         if let Some(notify) = notify {
             for (flow, rate) in correction.normalized_first_rates() {
                 notify(flow, rate);
@@ -475,7 +493,7 @@ impl ParallelEngine {
             let (link_block, slot) = correction.links.split(code);
             let block = &mut blocks[link_block];
             let price = correction.dirty.price(number);
-            // Else it stays what it is.
+            // A price outside its bounds, or none at all, is not taken over.
             if (0.0..=MOST_PRICE).contains(&price) {
                 block.set_price(slot, price);
             }

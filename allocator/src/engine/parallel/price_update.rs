@@ -1,15 +1,16 @@
-//! The price update of sixteen links at a time, and the F-NORM scale that goes with it.
+//! Price update of sixteen links at a time, and the F-NORM scale that belongs to it.
 
 use super::lanes::{LANES, Lanes};
 
-/// The room of a link that carries nothing.
+/// F-NORM scale of a link without load.
 pub(super) const IDLE_SCALE: f32 = 1e30;
-/// The largest price: what a walk computes from the prices of a path stays within single precision.
+/// Largest price: path prices and their products stay within single precision.
 pub(super) const MOST_PRICE: f32 = 1e30;
-/// Where prices start (flowtune §2), and where one starts anew that is no number.
+/// First price of a link (flowtune §2), and the price of one that is reset.
 pub(super) const FIRST_PRICE: f32 = 1.0;
 
-/// What [`SafeguardedNed`](crate::num::SafeguardedNed) has, with its explanations; the tests hold both together.
+/// Constants of [`SafeguardedNed`](crate::num::SafeguardedNed), which explains them. The tests hold
+/// both together.
 pub(super) mod safeguard {
     pub(in crate::engine::parallel) const SHIFT: f32 = 0.25;
     pub(in crate::engine::parallel) const FIRST_STEP: f32 = 2.5;
@@ -24,33 +25,33 @@ pub(super) mod safeguard {
     pub(in crate::engine::parallel) const UNFELT_FALL: f32 = 0.25;
 }
 
-/// Which price update.
+/// Kind of the price update.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UpdateRule {
-    /// γ: the step, or the shortest one.
+    /// γ: the step of NED, or the shortest step of the safeguarded rule.
     pub(super) gamma: f32,
-    /// The guarded rule; else the paper's.
+    /// The safeguarded rule; otherwise NED.
     pub(super) safeguarded: bool,
 }
 
-/// What a price update met, by lane; see [`UpdateReport::NOTHING`].
+/// Report of a price update by lane; see [`UpdateReport::NOTHING`].
 pub(super) type LaneReports = [Lanes; 4];
 
-/// What a price update met.
+/// Report of a price update.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UpdateReport {
-    /// Largest relative excess, or room on a link that charges for it.
+    /// Largest relative excess of a link, or spare capacity on a link with a price.
     pub(super) residual: f32,
     /// Largest load over capacity.
     pub(super) overload: f32,
-    /// Largest change that the new prices and rooms mean for a rate, relative to it, by link.
+    /// Largest relative change of a rate that the new prices and scales cause, by link.
     pub(super) change: f32,
-    /// Links whose price was no number, and starts anew.
+    /// Links whose price was not a number, and was reset.
     pub(super) resets: u32,
 }
 
 impl UpdateReport {
-    /// What to begin with: largest residual, excess and change by lane, and how many prices were reset.
+    /// Initial values: largest residual, excess and change by lane, and the number of resets.
     pub(super) const NOTHING: LaneReports = [
         Lanes([0.0; LANES]),
         Lanes([-1.0; LANES]),
@@ -58,7 +59,7 @@ impl UpdateReport {
         Lanes([0.0; LANES]),
     ];
 
-    /// The largest of all lanes.
+    /// Combines all lanes.
     pub(super) fn of([residuals, excesses, changes, resets]: &LaneReports) -> Self {
         let largest = |lanes: &Lanes| lanes.0.iter().copied().fold(-1.0, f32::max);
         Self {
@@ -77,10 +78,10 @@ impl UpdateReport {
     }
 }
 
-/// What a price update reads and writes, by register of links.
+/// Operands of a price update, by register of links.
 pub(super) struct LinkLanes<'a> {
     pub(super) capacities: &'a [Lanes],
-    /// Registers without a link stay what they are.
+    /// Registers that have a link; others stay unchanged.
     pub(super) linked: &'a [bool],
     pub(super) prices: &'a mut [Lanes],
     pub(super) norm_scales: &'a mut [Lanes],
@@ -93,19 +94,19 @@ fn select(condition: bool, yes: f32, no: f32) -> f32 {
     if condition { yes } else { no }
 }
 
-/// The larger one; unlike [`f32::max`], one instruction, since no number is NaN here.
+/// The larger value. Unlike [`f32::max`] it is one instruction, since no operand is NaN here.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     select(a > b, a, b)
 }
 
-/// The smaller one.
+/// The smaller value, likewise.
 #[inline(always)]
 pub(super) fn smaller(a: f32, b: f32) -> f32 {
     select(a < b, a, b)
 }
 
-/// A price within bounds; and 1 if it was no number, and starts anew.
+/// A price within its bounds, and 1 if it was not a number and is reset.
 #[inline(always)]
 fn sound(price: f32) -> (f32, f32) {
     let bounded = smaller(price, MOST_PRICE);
@@ -116,7 +117,8 @@ fn sound(price: f32) -> (f32, f32) {
     )
 }
 
-/// The guarded step of [`SafeguardedNed`](crate::num::SafeguardedNed) on sixteen links, without branches.
+/// Safeguarded step of [`SafeguardedNed`](crate::num::SafeguardedNed) on sixteen links, without
+/// branches.
 #[inline(always)]
 pub(super) fn safeguarded_ned_step(
     gamma: f32,
@@ -131,7 +133,7 @@ pub(super) fn safeguarded_ned_step(
         let (load, capacity, neg_slope) = (loads.0[i], capacities.0[i], neg_slopes.0[i]);
         let elastic = elastics.0[i];
         let price = prices.0[i];
-        // A load that is no number leaves no room.
+        // A load that is not a number makes the scale 0.
         let busy = (load > 0.0) | load.is_nan();
         let active = busy & (capacity > 0.0);
         let reacts = (elastic > 0.0) & (neg_slope > 0.0);
@@ -139,23 +141,30 @@ pub(super) fn safeguarded_ned_step(
         let excess = load - capacity;
         let idle = (price == 0.0) & (excess <= 0.0);
         let last = excesses.0[i];
+        // The excess kept its sign: the step may grow. It changed its sign: the step overshot and
+        // shrinks.
         let sign_turn = excess * last;
         let length = steps.0[i];
         let length = select(sign_turn < 0.0, larger(steps.0[i] * shrink, gamma), length);
         let length = select(sign_turn > 0.0, smaller(steps.0[i] * grow, longest), length);
         let calm = last.abs() < safeguard::CALM * capacity;
+        // A link that was near its optimum and is suddenly far from it met events: it starts
+        // afresh.
         let disturbed = calm & (excess.abs() > safeguard::DISTURBED * last.abs());
         let length = select(disturbed, safeguard::FIRST_STEP * gamma, length);
         let length = select(idle, longest, length);
         steps.0[i] = select(steps_on, length, steps.0[i]);
         excesses.0[i] = select(steps_on, excess, last);
         let inverse_capacity = select(capacity > 0.0, capacity, 1.0).recip();
-        // Two more divisions for all quotients of a link: they are what this costs.
+        // Two more divisions serve all quotients of a link; divisions dominate the cost of this
+        // step.
         let shared = select(steps_on, elastic * neg_slope, 1.0).recip();
-        // In this order, no square is met that a product of both would not be.
+        // In this order, no square can overflow that the product of both would not.
         let mean = select(steps_on, elastic * (elastic * shared), 1.0);
         let inverse_mean = select(steps_on, neg_slope * (neg_slope * shared), 1.0);
         let relative = select(active, excess * inverse_capacity, 0.0);
+        // The residual of a link with spare capacity counts only as far as its price matters to its
+        // flows.
         let felt = smaller(price * inverse_mean, 1.0);
         let off = larger(relative, -relative * felt);
         // (y / c)^(g y / E), to second order.
@@ -164,8 +173,10 @@ pub(super) fn safeguarded_ned_step(
         let half = select(steps_on, length * load * excess, 0.0);
         let half = smaller(larger(half, -bound), bound);
         let divisor = select(busy, load, 1.0);
+        // One division for the price's factor and for the scale: both share the denominator.
         let shared = ((whole - half) * divisor).recip();
         let factor = (whole + half) * divisor * shared;
+        // Capacity over load: the first factor of the denominator cancels.
         let scale = capacity * (whole - half) * shared;
         let shift = safeguard::SHIFT * mean;
         let next = larger(
@@ -196,7 +207,7 @@ pub(super) fn safeguarded_ned_step(
     }
 }
 
-/// The step of [`Ned`](crate::num::Ned) on sixteen links.
+/// Step of [`Ned`](crate::num::Ned) on sixteen links.
 #[inline(always)]
 pub(super) fn ned_step(
     gamma: f32,
@@ -213,6 +224,8 @@ pub(super) fn ned_step(
         let excess = load - capacity;
         let reacts = neg_slope > 0.0;
         let step = gamma * excess / select(reacts, neg_slope, capacity * capacity);
+        // No flow responds: the price falls while the link has spare capacity, and otherwise takes
+        // a step by its capacity.
         let falls = !reacts & (excess <= 0.0);
         let next = select(
             falls,

@@ -1,25 +1,25 @@
-//! Rows whose flows share both racks.
+//! Rows of flows that share both racks.
 //!
-//! Where two racks have several flows from the one to the other, these make a row for both sides at once:
-//! its lanes are the flows, in upward order as in downward order, and nothing has to be moved between
-//! the two. Such a row looks two tables up and adds to two tables. It costs as much as seven to nine
-//! flows apart, so there are only rows for at least [`MIN_FLOWS`]; the other flows are in rows by one
-//! rack each (see `rows`), from where [`FlowBlock::compact`](super::flow_block::FlowBlock::compact) fetches
-//! them once there are enough.
+//! Where several flows lead from one rack to another, they form a row for both sides at once. Its
+//! lanes hold the flows in upward and in downward order, so no pass moves values between the two
+//! orders. Such a row looks up two tables and adds to two. It costs as much as seven to nine flows
+//! in rack rows, so only [`MIN_FLOWS`] flows justify one. All other flows are in rows by one rack
+//! each (see `rows`); [`FlowBlock::compact`](super::flow_block::FlowBlock::compact) moves them here
+//! once there are enough.
 //!
-//! The two sides are [`FlowRows`]s that number rows and lanes alike. A flow has the same fabric slot on
-//! both: what is added up over fabric links is the same for both, too.
+//! The two sides are [`FlowRows`]s that number rows and lanes alike. A flow has the same fabric
+//! slot on both sides, so one inverse map serves the fabric links of both.
 
 use super::cell::{CellState, FlowEnd, NO_FLOW, split};
 use super::lanes::{CellIndex, LANES, Lanes};
 use super::rows::{FlowRows, MAX_ROWS, ROW_FLOWS, growth, reorder};
 
-/// Flows that are worth a row.
+/// Flows that justify a row.
 pub(super) const MIN_FLOWS: usize = 10;
-/// With fewer, a row is given up.
+/// Flows below which a row is dissolved.
 const KEPT_FLOWS: u32 = 7;
 
-/// The flows of a FlowBlock in rows by pairs of racks.
+/// Flows of a FlowBlock in rows by pairs of racks.
 #[derive(Debug)]
 pub(super) struct RackPairRows {
     pub(super) up: FlowRows,
@@ -29,7 +29,7 @@ pub(super) struct RackPairRows {
     pub(super) flow: Vec<[u32; 16]>,
 }
 
-/// Whether one row can hold a flow for both sides.
+/// True if a rack-pair row can hold the flow: the same fabric slot on both sides, and no core link.
 pub(super) fn fits_pair_row([up, down]: &[FlowEnd; 2]) -> bool {
     let (up, down) = (&up.slots, &down.slots);
     up.fabric == down.fabric && up.no_fabric == down.no_fabric && up.plane.or(down.plane).is_none()
@@ -46,24 +46,24 @@ impl RackPairRows {
         }
     }
 
-    /// Rows that exist, row 0 included, which holds no flow.
+    /// Number of rows, with row 0, which holds no flow.
     pub(super) fn len(&self) -> usize {
         self.down.len()
     }
 
-    /// The cell of a lane: these are numbered from the top, other cells from the bottom.
+    /// Cell of a lane. Rack-pair rows are numbered from the top, rack rows from the bottom.
     pub(super) fn cell(row: usize, lane: usize) -> CellIndex {
         ((MAX_ROWS - 1 - row) * LANES + lane) as CellIndex
     }
 
-    /// Row and lane of a cell, if it is one of these.
+    /// Row and lane of a cell, if it is in a rack-pair row.
     pub(super) fn find(&self, cell: CellIndex) -> Option<(usize, usize)> {
         let (row, lane) = split(cell);
         let row = MAX_ROWS - 1 - row;
         (row < self.len()).then_some((row, lane))
     }
 
-    /// A row for a flow's racks with room for it.
+    /// Finds a row of the flow's racks that has space for it.
     pub(super) fn row_for(&self, [up, down]: &[FlowEnd; 2]) -> Option<u16> {
         let of_pair = |row: u16| self.source(row) == usize::from(up.table);
         let fits = |row: &u16| {
@@ -73,16 +73,18 @@ impl RackPairRows {
         rows.iter().copied().find(fits)
     }
 
-    /// The upward table of a row.
+    /// Upward table of a row.
     pub(super) fn source(&self, row: u16) -> usize {
         self.up.table_of(CellIndex::from(row) * LANES as CellIndex)
     }
 
-    /// Opens a row for a pair of racks, beside the other rows of this pair; none if the FlowBlock is full.
+    /// Opens a row for a pair of racks beside this pair's other rows. Returns `None` if the
+    /// FlowBlock is full; `others` counts its rack rows.
     pub(super) fn open(&mut self, [up, down]: &[FlowEnd; 2], others: usize) -> Option<u16> {
         let limit = MAX_ROWS - others;
         let (source, destination) = (usize::from(up.table), usize::from(down.table));
         let rows = self.down.rows_of(destination);
+        // By source: the sums of a source stay in registers while its rows follow one another.
         let place = rows.partition_point(|&row| self.source(row) < source);
         let row = self.down.add_row(destination, place, limit)?;
         let same = self.up.add_row(source, 0, limit);
@@ -91,7 +93,7 @@ impl RackPairRows {
         Some(row)
     }
 
-    /// Puts a flow into a row that fits; returns its row and lane.
+    /// Inserts a flow into a row with space for it; returns its row and lane.
     pub(super) fn put(
         &mut self,
         row: u16,
@@ -108,7 +110,7 @@ impl RackPairRows {
         (row, lane)
     }
 
-    /// Lets a flow go.
+    /// Removes a flow.
     pub(super) fn remove(&mut self, row: usize, lane: usize) {
         self.rate[row].0[lane] = 0.0;
         self.notified[row].0[lane] = 0.0;
@@ -118,7 +120,7 @@ impl RackPairRows {
         self.down.remove(cell);
     }
 
-    /// Puts the rows in the order of their tables; see [`FlowRows::sort_by_table`].
+    /// Sorts rows by table; see [`FlowRows::sort_by_table`].
     pub(super) fn sort_by_table(&mut self) -> (Vec<u16>, usize) {
         let (now, rows) = self.down.sort_by_table();
         self.up.renumber(&now, rows);
@@ -128,8 +130,8 @@ impl RackPairRows {
         (now, rows)
     }
 
-    /// The cells of the rows to a rack that have become too empty.
-    pub(super) fn sparse(&self, table: usize) -> Vec<CellIndex> {
+    /// Cells of the rows to a rack that hold too few flows.
+    pub(super) fn sparse_cells(&self, table: usize) -> Vec<CellIndex> {
         let rows = self.down.rows_of(table).iter().map(|&row| usize::from(row));
         rows.filter(|&row| self.down.used[row].count_ones() < KEPT_FLOWS)
             .flat_map(|row| {
@@ -149,7 +151,7 @@ impl RackPairRows {
     }
 }
 
-/// Lengthens a list of rows.
+/// Extends a list to `rows` entries.
 pub(super) fn fit<T: Copy>(list: &mut Vec<T>, rows: usize, empty: T) {
     if rows > list.capacity() {
         list.reserve_exact(growth(list.len()).max(rows - list.len()));

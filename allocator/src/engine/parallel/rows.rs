@@ -1,19 +1,19 @@
-//! One side of a FlowBlock: its flows in rows of up to fifteen, laid out so that neither looking up
-//! their links nor adding up their rates needs a gather or a scatter.
+//! Rows of one side of a FlowBlock: up to fifteen flows each, laid out so that neither looking up
+//! their links nor summing their rates needs a gather or a scatter.
 //!
 //! All flows of a row share one link table (a rack's 48 host links and 16 fabric links, four vector
 //! registers). No host occurs twice in a row, and no fabric link more than twice. So
 //!
-//! - looking up is permuting the table by the flows' slots;
-//! - adding up is permuting the rates by the inverse of that: for each of the table's registers,
-//!   which lane of the row carries this slot's flow, and once more for fabric links that occur twice.
+//! - a look-up permutes the table by the flows' slots;
+//! - a sum permutes the rates by the inverse: for each register of the table, the lane whose flow
+//!   has this slot, and once more for fabric links that occur twice.
 //!
 //! Flows over the cores have a second table, their pod's: a register for each core link of an
-//! aggregation switch, its plane, and in it a lane for each fabric slot (see `layout`). What is in which
-//! lane of those registers follows from the fabric slots and planes of the flows, so it takes two more
-//! bits per flow and no further maps.
+//! aggregation switch, its plane, and in it a lane for each fabric slot (see `layout`). The lanes
+//! of those registers follow from the flows' fabric slots and planes, so they take two more bits
+//! per flow and no further maps.
 //!
-//! Both directions stand in one 32-bit word per lane:
+//! One 32-bit word per lane holds both directions:
 //!
 //! ```text
 //! bits  0..4   fabric slot of the flow in this lane
@@ -33,24 +33,24 @@ use super::lanes::{CellIndex, HOST_SLOTS, LANES, Words, lanes_of};
 pub(super) const ROW_FLOWS: u32 = 15;
 /// Rows of one side of a FlowBlock.
 pub(super) const MAX_ROWS: usize = 1 << (CELL_BITS - LANES.ilog2());
-/// A flow's location has so many bits for its cell.
+/// Bits of a flow's location for its cell.
 pub(super) const CELL_BITS: u32 = 18;
-/// A new row takes its neighbours along, so that the rows of a table lie together.
+/// Rows that are added at once, so that the rows of a table lie together.
 const RUN: usize = 2;
 
-/// Changes of a table's flows after which it is looked through: so many, and this part of its flows.
+/// Changes after which a table is compacted: a fixed number, plus this fraction of its flows.
 const MIN_CHANGES: usize = 12;
 const CHANGES_SHARE: usize = 8;
-/// Rows that are looked at for a flow to move aside: a table of hundreds, of which many have a lane free
-/// that nobody can take, would be looked through that often for every start.
+/// Rows probed for a flow to displace. Many rows of a large table have a free lane that no flow
+/// fits; every start would probe hundreds.
 const MAX_DISPLACE_PROBES: usize = 128;
-/// Rows that are looked at for one with room. Next to none of the first tens is without where the table has any that
-/// has some, but for a host that has very many flows.
+/// Rows probed for space. If a table has a row with space, one of its first tens has, but for a
+/// host with very many flows.
 const MAX_INSERT_PROBES: usize = 128;
-/// While more than half of all rows are taken, no row is opened for a host of a table that has so many flows: rows are
-/// kept for the others' flows.
+/// Flows of a host from which on it gets no further row while more than half of all rows are in
+/// use: the rest is kept for other hosts.
 const FLOWS_OF_HOST: usize = 64;
-/// Fewer rows than this are not worth being put in order.
+/// Rows below which sorting is not worth its cost.
 const MIN_DISORDER: usize = 64;
 const NO_LANE: u32 = 15;
 const FIRST_INVERSE: u32 = 4;
@@ -60,7 +60,7 @@ const HOST_SHIFT: u32 = 26;
 const EMPTY: Words = Words([0x00ff_fff0; LANES]);
 const EVERY_LANE: u16 = (1 << ROW_FLOWS) - 1;
 
-/// A flow's cell, and the row that it could move to.
+/// A flow's cell, and the row that it can move to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Displacement {
     pub(super) cell: CellIndex,
@@ -69,7 +69,7 @@ pub(super) struct Displacement {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Occupancy {
-    /// A bit for each host slot.
+    /// A bit per host slot.
     hosts: [u16; HOST_SLOTS / LANES],
     fabric: [u16; 2],
     table: u16,
@@ -88,9 +88,9 @@ impl Occupancy {
 /// Rows by link table.
 #[derive(Debug)]
 pub(super) struct FlowRows {
-    /// The rows by table, in the order in which they are worked on.
+    /// Rows by table, in the order of passes.
     order: Vec<u16>,
-    /// By table, and once more at the end: where in `order` its rows begin.
+    /// Begin of each table's rows in `order`, and the end of the last.
     starts: Vec<u16>,
     /// Look-up words by row.
     pub(super) words: Vec<Words>,
@@ -98,38 +98,38 @@ pub(super) struct FlowRows {
     pub(super) used: Vec<u16>,
     occupancy: Vec<Occupancy>,
     free: Vec<u16>,
-    /// All flows go over the cores; else none does.
+    /// True if all flows cross the cores; otherwise none does.
     over_cores: bool,
-    /// Rows taken since the rows were last put in order.
-    taken: usize,
-    /// By table and host slot: flows.
+    /// Rows opened since the rows were last sorted.
+    rows_opened: usize,
+    /// Flows by table and host slot.
     of_hosts: Vec<u16>,
-    /// By table: flows that came or went since it was last looked through.
+    /// Flows that came or went since a table's last compaction, by table.
     changes: Vec<u16>,
-    /// Something changed since no table was found that is worth looking through.
+    /// A table may have changed enough for compaction.
     changed: bool,
 }
 
-/// How far along in a list, in 65,536ths.
+/// Relative position in a list, in 65,536ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RelativePos(u16);
 
 impl RelativePos {
-    /// The beginning.
+    /// Begin of the list.
     pub(super) const FIRST: Self = Self(0);
 
-    /// That of an item of a list.
+    /// Position of an item in a list of `length`.
     pub(super) fn new(index: usize, length: usize) -> Self {
         Self(((index << 16) / length) as u16)
     }
 
-    /// The item of a list that is as far along; 0 if it is empty.
+    /// Item at this position in a list of `length`; 0 if the list is empty.
     pub(super) fn of(self, length: usize) -> usize {
         (usize::from(self.0) * length) >> 16
     }
 }
 
-/// The places of a list from `preferred` outward.
+/// Positions of a list from `preferred` outward, alternating.
 fn outward(preferred: usize, length: usize) -> impl Iterator<Item = usize> {
     (0..2 * length).filter_map(move |step| {
         let distance = step.div_ceil(2);
@@ -143,7 +143,8 @@ fn outward(preferred: usize, length: usize) -> impl Iterator<Item = usize> {
 }
 
 impl FlowRows {
-    /// No flows over `tables` link tables. Row 0 belongs to no table: empty cells point into it.
+    /// Makes an empty set over `tables` link tables. Row 0 belongs to no table: empty cells point
+    /// into it.
     pub(super) fn new(tables: usize, over_cores: bool) -> Self {
         Self {
             order: Vec::new(),
@@ -153,7 +154,7 @@ impl FlowRows {
             occupancy: vec![Occupancy::default()],
             free: Vec::new(),
             over_cores,
-            taken: 0,
+            rows_opened: 0,
             of_hosts: vec![0; tables * HOST_SLOTS],
             changes: vec![0; tables],
             changed: false,
@@ -177,8 +178,7 @@ impl FlowRows {
         &self.order[usize::from(first)..usize::from(end)]
     }
 
-    /// Takes a cell for a flow, in the table's row that lies nearest to `preferred` and has room; none if no row
-    /// has.
+    /// Takes a cell for a flow in the row nearest to `preferred` that has space, if one has.
     pub(super) fn insert(
         &mut self,
         table: usize,
@@ -186,7 +186,7 @@ impl FlowRows {
         preferred: RelativePos,
     ) -> Option<CellIndex> {
         let rows = self.rows_of(table);
-        // Its host is in every row.
+        // Its host is in every row already, and no host occurs twice in a row.
         if usize::from(self.of_hosts[table * HOST_SLOTS + usize::from(slots.host)]) >= rows.len() {
             return None;
         }
@@ -197,7 +197,7 @@ impl FlowRows {
         Some(self.take(table, row, slots))
     }
 
-    /// Takes a cell for a flow in a new row; none if the side would have more than `limit` rows.
+    /// Takes a cell for a flow in a new row, unless the side would have more than `limit` rows.
     pub(super) fn insert_in_new(
         &mut self,
         table: usize,
@@ -205,10 +205,10 @@ impl FlowRows {
         preferred: RelativePos,
         limit: usize,
     ) -> Option<CellIndex> {
-        // Each further flow of a host that is in all rows takes a row of its own.
+        // Each further flow of a host that is in all rows would take a row of its own.
         let of_host = self.of_hosts[table * HOST_SLOTS + usize::from(slots.host)];
-        let taken = self.len() - self.free.len();
-        if usize::from(of_host) >= FLOWS_OF_HOST && taken > limit / 2 {
+        let in_use = self.len() - self.free.len();
+        if usize::from(of_host) >= FLOWS_OF_HOST && in_use > limit / 2 {
             return None;
         }
         let preferred = preferred.of(self.rows_of(table).len());
@@ -223,8 +223,8 @@ impl FlowRows {
         cell_at(row, lane)
     }
 
-    /// A flow to move aside so that a row gets room for another flow that no row of the table has room
-    /// for; the rows nearest to `preferred` first.
+    /// Finds a flow to displace, so that a row of the table gains space for another flow. Probes
+    /// the rows nearest to `preferred` first.
     pub(super) fn find_displacement(
         &self,
         table: usize,
@@ -241,7 +241,7 @@ impl FlowRows {
                 if looks == 0 {
                     return None;
                 }
-                // A row's last flow would take the row along.
+                // A row that loses its last flow would close.
                 if row == to || self.used[usize::from(row)].count_ones() < 2 {
                     continue;
                 }
@@ -258,17 +258,18 @@ impl FlowRows {
         None
     }
 
-    /// The lanes of a row without room for a flow any one of which would make room for it.
+    /// Lanes of a row without space, any one of which would free space for a flow.
     fn blocking_lanes(&self, row: u16, slots: Slots) -> u16 {
         let index = usize::from(row);
-        let (taken, words) = (&self.occupancy[index], &self.words[index].0);
+        let (occupancy, words) = (&self.occupancy[index], &self.words[index].0);
         let mut lanes = EVERY_LANE & self.used[index];
-        if taken.has(slots.host) {
+        if occupancy.has(slots.host) {
             let word = words[usize::from(slots.host) % LANES];
             lanes &= 1 << (word >> host_shift(slots.host) & 0xf);
         }
-        if taken.fabric[0] & taken.fabric[1] & fabric_bit(slots) != 0 {
+        if occupancy.fabric[0] & occupancy.fabric[1] & fabric_bit(slots) != 0 {
             let word = words[usize::from(slots.fabric)];
+            // Both maps of the fabric slot are in use; either flow frees one.
             lanes &= FABRIC_INVERSE
                 .map(|shift| 1 << (word >> shift & 0xf))
                 .iter()
@@ -277,35 +278,37 @@ impl FlowRows {
         lanes
     }
 
-    /// Moves a flow to a row of its table that has room for it; returns its cell there. Its old row keeps
-    /// other flows.
+    /// Moves a flow to a row of its table that has space for it, and returns its cell there. Its
+    /// old row keeps other flows.
     pub(super) fn displace(&mut self, Displacement { cell, to }: Displacement) -> CellIndex {
         let slots = self.slots(cell);
         self.vacate(cell, slots);
         cell_at(to, self.put(to, slots))
     }
 
-    /// Whether a row has room for a flow.
+    /// True if a row has space for a flow.
     pub(super) fn fits(&self, row: u16, slots: Slots) -> bool {
-        let taken = &self.occupancy[usize::from(row)];
+        let occupancy = &self.occupancy[usize::from(row)];
         self.used[usize::from(row)] != EVERY_LANE
-            && !taken.has(slots.host)
-            && taken.fabric[0] & taken.fabric[1] & fabric_bit(slots) == 0
+            && !occupancy.has(slots.host)
+            && occupancy.fabric[0] & occupancy.fabric[1] & fabric_bit(slots) == 0
     }
 
-    /// Takes a lane for a flow in a row that has room for it.
+    /// Takes a lane for a flow in a row that has space for it.
     pub(super) fn put(&mut self, row: u16, slots: Slots) -> usize {
         debug_assert_eq!(slots.plane.is_some(), self.over_cores);
         debug_assert!(self.fits(row, slots));
         let index = usize::from(row);
+        // Lane 15 stays empty, so the lowest free lane is below 15 where the row has space.
         let lane = (!self.used[index]).trailing_zeros();
         self.used[index] |= 1 << lane;
-        let taken = &mut self.occupancy[index];
-        taken.flip(slots.host);
-        let of_table = usize::from(taken.table) * HOST_SLOTS;
+        let occupancy = &mut self.occupancy[index];
+        occupancy.flip(slots.host);
+        let of_table = usize::from(occupancy.table) * HOST_SLOTS;
         self.of_hosts[of_table + usize::from(slots.host)] += 1;
         let words = &mut self.words[index].0;
         let word = &mut words[lane as usize];
+        // The inverse maps of other slots share these words, so only the flow's own bits change.
         *word = *word & !(0x3f << HOST_SHIFT | 3 << PLANE_SHIFT | 0xf)
             | u32::from(slots.host) << HOST_SHIFT
             | u32::from(slots.plane.unwrap_or(0)) << PLANE_SHIFT
@@ -318,8 +321,9 @@ impl FlowRows {
         );
         let fabric = fabric_bit(slots);
         if fabric != 0 {
-            let which = usize::from(taken.fabric[0] & fabric != 0);
-            taken.fabric[which] |= fabric;
+            // The first map is in use by another flow over this link: this is the second.
+            let which = usize::from(occupancy.fabric[0] & fabric != 0);
+            occupancy.fabric[which] |= fabric;
             set_lane(
                 words,
                 usize::from(slots.fabric),
@@ -330,7 +334,7 @@ impl FlowRows {
         lane as usize
     }
 
-    /// Gives a cell back.
+    /// Frees a cell, and its row with the last flow.
     pub(super) fn remove(&mut self, cell: CellIndex) {
         let (row, _) = split(cell);
         let table = self.table_of(cell);
@@ -345,11 +349,12 @@ impl FlowRows {
     fn vacate(&mut self, cell: CellIndex, slots: Slots) {
         let (row, lane) = split(cell);
         self.used[row] &= !(1 << lane);
-        let taken = &mut self.occupancy[row];
-        taken.flip(slots.host);
-        let of_table = usize::from(taken.table) * HOST_SLOTS;
+        let occupancy = &mut self.occupancy[row];
+        occupancy.flip(slots.host);
+        let of_table = usize::from(occupancy.table) * HOST_SLOTS;
         self.of_hosts[of_table + usize::from(slots.host)] -= 1;
         let words = &mut self.words[row].0;
+        // A slot that no flow has points at lane 15, whose rate is always 0.
         set_lane(
             words,
             usize::from(slots.host) % LANES,
@@ -360,15 +365,15 @@ impl FlowRows {
         for (which, shift) in FABRIC_INVERSE.into_iter().enumerate() {
             if words[fabric] >> shift & 0xf == lane as u32 {
                 set_lane(words, fabric, shift, NO_LANE);
-                taken.fabric[which] &= !(1 << fabric);
+                occupancy.fabric[which] &= !(1 << fabric);
             }
         }
     }
 
-    /// Gives a row back.
+    /// Frees a row.
     fn close_row(&mut self, table: usize, row: u16) {
         let first = usize::from(self.starts[table]);
-        // A rack has a few dozen rows; at most, it is as many as the list of them that moves.
+        // A rack has a few dozen rows. The search moves at most as much as the list does below.
         if let Some(place) = self.rows_of(table).iter().position(|&r| r == row) {
             self.order.remove(first + place);
             self.starts[table + 1..].iter_mut().for_each(|s| *s -= 1);
@@ -376,7 +381,7 @@ impl FlowRows {
         self.free.push(row);
     }
 
-    /// Gives the rows of a table back that hold no flow.
+    /// Frees the rows of a table that hold no flow.
     pub(super) fn close_empty(&mut self, table: usize) {
         let empty = |row: &u16| self.used[usize::from(*row)] == 0;
         let rows: Vec<u16> = self.rows_of(table).iter().copied().filter(empty).collect();
@@ -385,12 +390,13 @@ impl FlowRows {
         }
     }
 
-    /// The slots of the flow in a cell.
+    /// Slots of the flow in a cell.
     pub(super) fn slots(&self, cell: CellIndex) -> Slots {
         let (row, lane) = split(cell);
         let words = &self.words[row].0;
         let word = words[lane];
         let fabric = (word & 0xf) as usize;
+        // A flow without a fabric link is in no inverse map.
         let adds = |shift: &u32| words[fabric] >> shift & 0xf == lane as u32;
         Slots {
             host: (word >> HOST_SHIFT) as u8,
@@ -400,12 +406,12 @@ impl FlowRows {
         }
     }
 
-    /// The table of the flow in a cell.
+    /// Table of the flow in a cell.
     pub(super) fn table_of(&self, cell: CellIndex) -> usize {
         usize::from(self.occupancy[split(cell).0].table)
     }
 
-    /// A table of which enough flows have changed for it to be worth looking through, from `first` on.
+    /// Finds a table with enough changes for compaction, from `first` on, and clears its changes.
     pub(super) fn changed_table(&mut self, first: usize) -> Option<usize> {
         if !self.changed {
             return None;
@@ -423,32 +429,32 @@ impl FlowRows {
         found
     }
 
-    /// Nothing counts as changed in a table.
+    /// Clears the changes of a table.
     pub(super) fn clear_changes(&mut self, table: usize) {
         self.changes[table] = 0;
     }
 
-    /// Fewer rows would hold the flows of a table: a fifth or more of its rows could be spared, and one more.
+    /// True if a fifth or more of a table's rows could be spared, and one row more.
     pub(super) fn is_underfilled(&self, table: usize) -> bool {
         let rows = self.rows_of(table);
         let spares = |needed: u32| (rows.len().saturating_sub(1) as u32) * 8 > needed * 10;
         let used = rows.iter().map(|&row| self.used[usize::from(row)]);
         let by_lanes = used.map(u16::count_ones).sum::<u32>().div_ceil(ROW_FLOWS);
-        // Counted by slot only where it may be so.
+        // The count by slot is costly, and can only raise the need.
         spares(by_lanes) && spares(self.rows_by_slots(table))
     }
 
-    /// Rows that the flows of a table need at least, since no host occurs twice in a row and no fabric link
-    /// more than twice.
+    /// Lower bound of the rows that a table's flows need: no host occurs twice in a row, no fabric
+    /// link more than twice.
     fn rows_by_slots(&self, table: usize) -> u32 {
         let mut hosts = [0u32; HOST_SLOTS];
         let mut fabric = [0u32; LANES];
         for &row in self.rows_of(table) {
-            let taken = &self.occupancy[usize::from(row)];
-            for (of_register, counts) in taken.hosts.iter().zip(hosts.chunks_exact_mut(LANES)) {
+            let occupancy = &self.occupancy[usize::from(row)];
+            for (of_register, counts) in occupancy.hosts.iter().zip(hosts.chunks_exact_mut(LANES)) {
                 lanes_of(*of_register).for_each(|slot| counts[slot] += 1);
             }
-            for once in taken.fabric {
+            for once in occupancy.fabric {
                 lanes_of(once).for_each(|slot| fabric[slot] += 1);
             }
         }
@@ -457,28 +463,29 @@ impl FlowRows {
         by_hosts.max(by_fabric)
     }
 
-    /// The cells of the flows of a table.
+    /// Cells of a table's flows.
     pub(super) fn cells(&self, table: usize) -> impl Iterator<Item = CellIndex> + '_ {
         self.rows_of(table)
             .iter()
             .flat_map(|&row| self.cells_of(row))
     }
 
-    /// The cells of the flows of a row.
+    /// Cells of a row's flows.
     pub(super) fn cells_of(&self, row: u16) -> impl Iterator<Item = CellIndex> + use<> {
         let used = self.used[usize::from(row)];
         lanes_of(used).map(move |lane| cell_at(row, lane))
     }
 
-    /// Many rows lie elsewhere than their table's others, which costs cache misses.
+    /// True if many rows lie apart from their table's others, which costs cache misses.
     pub(super) fn lost_table_order(&self) -> bool {
-        self.taken > MIN_DISORDER && self.taken * 4 > self.len()
+        self.rows_opened > MIN_DISORDER && self.rows_opened * 4 > self.len()
     }
 
-    /// Puts the rows in the order of their tables and gives free ones back. Returns where each row
-    /// of before is now: by old row, the new one; and how many there are.
+    /// Sorts rows by table and drops free ones. Returns the new number of each old row, and the
+    /// number of rows.
     pub(super) fn sort_by_table(&mut self) -> (Vec<u16>, usize) {
         let mut now = vec![0; self.len()];
+        // Row 0 stays row 0: empty cells point into it.
         let mut next = 1u16;
         for &row in &self.order {
             now[usize::from(row)] = next;
@@ -488,22 +495,23 @@ impl FlowRows {
         (now, usize::from(next))
     }
 
-    /// Moves the rows to where `now` says.
+    /// Renumbers the rows as `now` says, by old row.
     pub(super) fn renumber(&mut self, now: &[u16], rows: usize) {
         self.order.shrink_to_fit();
         for row in &mut self.order {
             *row = now[usize::from(*row)];
         }
         self.words = reorder(&self.words, now, rows);
+        // `reorder` fills with row 0's value; its own entries start empty again.
         self.words[0] = EMPTY;
         self.used = reorder(&self.used, now, rows);
         self.used[0] = 0;
         self.occupancy = reorder(&self.occupancy, now, rows);
         self.free = Vec::new();
-        self.taken = 0;
+        self.rows_opened = 0;
     }
 
-    /// Bytes that it takes besides the look-up words.
+    /// Bytes of everything but the look-up words.
     pub(super) fn state_bytes(&self) -> usize {
         (self.order.capacity() + self.starts.capacity()) * 2
             + self.used.capacity() * 2
@@ -512,8 +520,8 @@ impl FlowRows {
             + (self.changes.capacity() + self.of_hosts.capacity()) * 2
     }
 
-    /// Opens a row for a table, as the `place`-th of its rows; none if there would be more than `limit`
-    /// rows.
+    /// Opens a row for a table as the `place`-th of its rows, unless there would be more than
+    /// `limit` rows.
     pub(super) fn add_row(&mut self, table: usize, place: usize, limit: usize) -> Option<u16> {
         if self.free.is_empty() {
             let first = self.len();
@@ -529,7 +537,7 @@ impl FlowRows {
             self.free.extend((first..last).rev().map(|row| row as u16));
         }
         let row = self.free.pop()?;
-        self.taken += 1;
+        self.rows_opened += 1;
         self.words[usize::from(row)] = EMPTY;
         self.occupancy[usize::from(row)] = Occupancy {
             table: table as u16,
@@ -538,8 +546,8 @@ impl FlowRows {
         if self.order.len() == self.order.capacity() {
             self.order.reserve_exact(growth(self.order.len()));
         }
-        // Moves a few KiB, once for some fifteen flows: the lists of all tables in one are what lets an
-        // iteration find them without a miss for each.
+        // Moves a few KiB, once for some fifteen flows. One list for all tables lets a pass find
+        // rows without a miss per table.
         self.order
             .insert(usize::from(self.starts[table]) + place, row);
         self.starts[table + 1..].iter_mut().for_each(|s| *s += 1);
@@ -547,13 +555,13 @@ impl FlowRows {
     }
 }
 
-/// Rows to make room for at once: a sixteenth of those that there are, where doubling would leave much
-/// of a large table unused.
+/// Rows to allocate at once: a sixteenth of the present ones. Doubling would leave much of a large
+/// table unused.
 pub(super) fn growth(rows: usize) -> usize {
     rows / 16 + 2 * RUN
 }
 
-/// Moves what belongs to rows to where `now` says that they are.
+/// Moves entries by row to their rows' new numbers.
 pub(super) fn reorder<T: Copy>(list: &[T], now: &[u16], rows: usize) -> Vec<T> {
     let mut moved = vec![list[0]; rows];
     for (value, &row) in list.iter().zip(now) {
@@ -564,7 +572,7 @@ pub(super) fn reorder<T: Copy>(list: &[T], now: &[u16], rows: usize) -> Vec<T> {
     moved
 }
 
-/// The bit of the flow's fabric slot, if something is added up for it.
+/// Bit of the flow's fabric slot, or 0 if nothing is added to it.
 fn fabric_bit(slots: Slots) -> u16 {
     if slots.no_fabric {
         0

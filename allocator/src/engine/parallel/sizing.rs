@@ -1,4 +1,4 @@
-//! How many blocks and workers suit a topology and a machine, where nobody says so.
+//! Default numbers of blocks and workers for a topology and a machine.
 
 use std::thread;
 
@@ -7,30 +7,32 @@ use ratewright_topology::{PartitionError, Topology};
 use super::Layout;
 use super::layout::MOST_BLOCKS;
 
-/// Flows that a host has at once, in the largest networks of the paper's table (flowtune §7,
-/// 49,152 flows of 4,608 hosts).
+/// Flows of a host at once in the largest network of the paper's table (flowtune §7: 49,152 flows
+/// of 4,608 hosts).
 const FLOWS_PER_HOST: f64 = 49_152.0 / 4_608.0;
-/// Flows up to which a network is not cut: they stay in a core's second-level cache as one FlowBlock.
+/// Flows up to which a network stays one block: one FlowBlock of them fits a core's second-level
+/// cache.
 const FLOWS_UNCUT: f64 = 20_000.0;
-/// Flows of a FlowBlock in larger networks: a third of what one has room for. Smaller ones would stay in
-/// that cache, but a rack has so few flows in each of them that its rows are hollow, which costs more.
+/// Flows of a FlowBlock in larger networks: a third of its capacity. Smaller FlowBlocks would fit
+/// that cache, but each rack's rows would be emptier, which costs more.
 const FLOWS_PER_FLOW_BLOCK: f64 = 70_000.0;
-/// Hosts below which a second worker costs more in hand-overs than it computes.
+/// Hosts below which a second worker costs more in barriers than it computes.
 const HOSTS_PER_WORKER: usize = 192;
 
-/// The number of blocks that suits this many hosts: a power of two.
+/// Default number of blocks for `hosts` hosts: a power of two.
 #[must_use]
 pub fn default_blocks(hosts: usize) -> u32 {
     let flows = hosts as f64 * FLOWS_PER_HOST;
     if flows <= FLOWS_UNCUT {
         return 1;
     }
+    // A network of b blocks has b² FlowBlocks, hence the root.
     let blocks = (flows / FLOWS_PER_FLOW_BLOCK).sqrt().ceil().max(2.0) as u32;
     blocks.next_power_of_two().min(MOST_BLOCKS)
 }
 
-/// The number of workers that suits this machine and this many hosts: one core is left to the
-/// threads that talk with the hosts.
+/// Default number of workers for this machine and `hosts` hosts. One core is left to the threads
+/// that talk with the hosts.
 #[must_use]
 pub fn default_workers(hosts: usize) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -43,10 +45,7 @@ fn workers_for(cores: usize, hosts: usize) -> usize {
 }
 
 impl Layout {
-    /// Cuts a topology into as many blocks as suit it and its `workers`, or into `blocks` if that is given.
-    ///
-    /// # Errors
-    /// If the topology cannot be cut into the given number of blocks.
+    /// Cuts a topology into `blocks` blocks, or into the default number for it and its `workers`.
     pub fn fitting(
         topology: &Topology,
         blocks: Option<u32>,
@@ -55,13 +54,15 @@ impl Layout {
         if let Some(blocks) = blocks {
             return Self::of(topology, blocks);
         }
+        // b blocks have b² FlowBlocks, and a worker needs at least one.
         let of_workers = (workers as f64).sqrt().ceil() as u32;
         let mut blocks = default_blocks(topology.hosts().len())
             .max(of_workers.next_power_of_two())
             .min(MOST_BLOCKS);
         loop {
             match Self::of(topology, blocks) {
-                // Few racks, or pods that cannot be cut alike.
+                // Few racks, or pods that do not divide alike: fewer blocks may do. One block
+                // always does.
                 Err(_) if blocks > 1 => blocks /= 2,
                 cut => return cut,
             }

@@ -1,4 +1,5 @@
-//! What the gate synchronises with: the standard library's, outside its model.
+//! Primitives of the barrier and locks of the shared state. The barrier's model substitutes its own
+//! (`tests/barrier_model.rs`).
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 pub(super) use std::sync::{Mutex, MutexGuard};
@@ -7,7 +8,7 @@ pub(super) use std::thread::{self, Thread};
 
 pub(super) use crate::engine::affinity::current_core;
 
-/// Rounds of looking before a worker sleeps.
+/// Spins before a worker parks.
 pub(super) const SPINS: u32 = 20_000;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

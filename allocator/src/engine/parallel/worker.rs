@@ -1,8 +1,8 @@
-//! What the workers share, and what each does in an iteration.
+//! The state that the workers share, and each worker's part of an iteration.
 //!
-//! Every piece of shared state has a lock of its own that is free whenever the [`Barrier`] says that the
-//! piece may be taken: locks state the protocol, the barrier enforces it, and a mistake would be a wait
-//! and not a race.
+//! Every piece of shared state has a lock of its own. The lock is free whenever the [`Barrier`]
+//! lets a worker take the piece: locks state the protocol, the barrier enforces it. A mistake would
+//! be a wait and not a data race.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
@@ -20,51 +20,51 @@ use super::scalar_flows::ScalarFlows;
 use super::sync::{lock, read, write};
 use crate::num::utility::ClassTable;
 
-/// Rounds of the barrier in an iteration: start, sums are complete, prices are complete, done.
+/// Barriers of an iteration: start, sums are complete, prices are complete, done.
 const PHASES: u64 = 4;
 
-/// From so many flows of a worker on, some 12 MB, fetching ahead pays: they have left the caches by
-/// the time they are walked over again. With fewer, it costs 6 % and gains nothing.
+/// Flows of a worker from which on prefetching pays: some 12 MB, which have left the caches before
+/// the next pass. With fewer flows it costs 6 % and gains nothing.
 pub(super) const FLOWS_BEYOND_CACHE: usize = 400_000;
-/// If more than one in so many rates passed the threshold in the last walk, as many are expected to do so in
-/// the next one: a third of the rows has such a flow then.
+/// Rates per update from which on a pass expects many updates. One update in 32 rates is one in
+/// every third row.
 const UPDATE_RATIO: usize = 32;
-/// And in as many after that one: rates go on to move once they have begun to, but those that were told at once
-/// are not told again by the walk after that.
+/// Passes for which many updates are expected after one that had many. Rates that have begun to
+/// move go on moving, but a pass right after events notifies few of them again.
 const MANY_UPDATES_PASSES: u32 = 4;
 
-/// What the workers do in the coming iteration.
+/// Kind of pass that the workers make in the coming iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Pass {
-    /// Rates of the last iteration are normalised along with the computation of the next.
+    /// Normalises the last iteration's rates along with the computation of the next ones.
     Pipelined = 0,
-    /// The problem changed: new rates first, then they are normalised at once.
+    /// Computes new rates and prices, then normalises these rates in a second pass.
     UpdateThenNormalize = 1,
-    /// Only normalise what is there.
+    /// Normalises the present rates and computes no others.
     NormalizeOnly = 2,
-    /// New rates and prices, and no rate notified: another pass of the optimiser follows.
+    /// Computes rates and prices without notifying any: another pass follows.
     PricesOnly = 3,
-    /// Flows go into rows and out of them; no walk.
+    /// Inserts and removes flows; no pass over the rows.
     ApplyEvents = 4,
-    /// The same, and rows are put in order.
+    /// As [`ApplyEvents`](Self::ApplyEvents), and compacts one table of one FlowBlock.
     Compact = 5,
-    /// The same, with time for looking through more tables.
+    /// As [`Compact`](Self::Compact), for up to [`MAX_TABLES`] tables.
     CompactMore = 6,
 }
 
-/// What a worker leaves for the engine.
+/// Results that a worker leaves for the engine's caller.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// Rates that passed the threshold.
     pub(super) updates: Vec<Notification>,
     pub(super) report: UpdateReport,
-    /// Rows were put in order.
+    /// Compaction found something to do.
     pub(super) compacted: bool,
     pub(super) times: PhaseTimes,
 }
 
-/// What the workers share.
+/// State that the workers share.
 #[derive(Debug)]
 pub(super) struct ParallelState {
     pub(super) workers: usize,
@@ -72,16 +72,16 @@ pub(super) struct ParallelState {
     pub(super) classes: ClassTable,
     pub(super) rule: UpdateRule,
     pub(super) threshold: f32,
-    /// [`FLOWS_BEYOND_CACHE`], or what a test says.
+    /// [`FLOWS_BEYOND_CACHE`], or a test's value.
     pub(super) flows_beyond_cache: usize,
     pub(super) kernels: Kernels,
-    /// As the layout numbers them.
+    /// FlowBlocks in the layout's order.
     pub(super) flow_blocks: Vec<Mutex<FlowBlock>>,
-    /// Upward, then downward, then likewise those of the second level.
+    /// LinkBlocks: upward, downward, then likewise those of the second level.
     pub(super) link_blocks: Vec<RwLock<LinkBlock>>,
-    /// By worker and LinkBlock.
+    /// Private LinkBlock copies, by worker and LinkBlock (flowtune §4).
     pub(super) copies: Vec<RwLock<Vec<LinkBlockCopy>>>,
-    /// By FlowBlock.
+    /// Queued events, by FlowBlock.
     pub(super) batches: Vec<Mutex<EventBatch>>,
     pub(super) scalar_flows: Vec<Mutex<ScalarFlows>>,
     pub(super) outboxes: Vec<Mutex<Outbox>>,
@@ -97,13 +97,13 @@ pub(super) struct Worker {
     pub(super) index: usize,
     pub(super) iteration: u64,
     scratch: Scratch,
-    /// Flows met on the last walk.
+    /// Flows of the last pass.
     flows_met: usize,
-    /// On so many walks to come, many rates are expected to pass the threshold.
+    /// Coming passes that expect many updates.
     many_updates_left: u32,
-    /// The last walk began at the last FlowBlock.
+    /// The last pass began at the last FlowBlock.
     backwards: bool,
-    /// The FlowBlock that was put in order last, among the worker's.
+    /// FlowBlock that was compacted last, counted from the worker's first.
     next_to_compact: usize,
 }
 
@@ -120,11 +120,17 @@ impl Worker {
         }
     }
 
-    /// One iteration, as the barrier allows.
+    /// Runs one iteration between its barriers.
+    ///
+    /// # Errors
+    /// The barrier was closed.
     pub(super) fn iterate(&mut self, shared: &ParallelState) -> Result<(), Closed> {
+        // Every worker counts iterations alike, so phases need no reset; they wrap after 2⁶²
+        // iterations.
         let first = self.iteration * PHASES;
         self.iteration += 1;
         shared.barrier.wait(self.index, first + 1)?;
+        // The engine stored the pass before it arrived at this barrier, which orders the two.
         let pass = match shared.pass.load(Ordering::Relaxed) {
             0 => Pass::Pipelined,
             1 => Pass::UpdateThenNormalize,
@@ -134,6 +140,7 @@ impl Worker {
             5 => Pass::Compact,
             _ => Pass::CompactMore,
         };
+        // Held from barrier to barrier: the engine locks outboxes only after the last one.
         let mut outbox = lock(&shared.outboxes[self.index]);
         outbox.report = UpdateReport::default();
         outbox.times = PhaseTimes::default();
@@ -149,7 +156,8 @@ impl Worker {
         if let Some(tables) = tables {
             (outbox.compacted, outbox.times.row_updates_ns) = self.update_rows(shared, tables);
             drop(outbox);
-            // Nobody waits in between, so nobody has to arrive there.
+            // No worker waits for phases 2 and 3 of such an iteration, so none has to arrive there:
+            // the counters only have to reach the last phase.
             return shared.barrier.wait(self.index, first + PHASES);
         }
         let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
@@ -162,6 +170,7 @@ impl Worker {
             self.aggregate_and_update_prices(shared, &mut outbox.report);
             times.prices_ns = clock.lap();
         } else {
+            // No sum changes, but every worker has to arrive at this phase.
             shared.barrier.wait(self.index, first + 2)?;
         }
         shared.barrier.wait(self.index, first + 3)?;
@@ -179,9 +188,10 @@ impl Worker {
         shared.barrier.wait(self.index, first + 4)
     }
 
-    /// What waits for the worker's FlowBlocks; and, if so many tables may be looked through, one of them is
-    /// put in order, another one each time.
-    /// Returns whether that moved anything, and how long what waited took, in ns.
+    /// Applies the events of the worker's FlowBlocks. With `tables` above 0 it also compacts the
+    /// next FlowBlock in turn, in at most that many tables.
+    ///
+    /// Returns whether compaction found something, and the time that events took, in ns.
     fn update_rows(&mut self, shared: &ParallelState, tables: usize) -> (bool, u64) {
         let owned = shared.owned(self.index);
         if owned.is_empty() {
@@ -189,27 +199,30 @@ impl Worker {
         }
         let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
         let mut row_updates_ns = 0;
+        // Round robin, so that every FlowBlock is compacted within one turn of all.
         let in_turn = (tables > 0).then(|| {
             self.next_to_compact = (self.next_to_compact + 1) % owned.len();
             owned.start + self.next_to_compact
         });
         let mut compacted = false;
         for index in owned {
-            let mut pending = lock(&shared.batches[index]);
-            if in_turn == Some(index) || pending.has_events() {
+            let mut batch = lock(&shared.batches[index]);
+            if in_turn == Some(index) || batch.has_events() {
                 let mut block = lock(&shared.flow_blocks[index]);
+                // Not counted as row updates: the lap only restarts the clock after the locks.
                 clock.lap();
-                pending.apply(&mut block);
+                batch.apply(&mut block);
                 row_updates_ns += clock.lap();
                 if in_turn == Some(index) {
-                    compacted = pending.compact(&mut block, tables);
+                    compacted = batch.compact(&mut block, tables);
                 }
             }
         }
         (compacted, row_updates_ns)
     }
 
-    /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
+    /// Passes over the worker's flows: normalises the present rates (F-NORM), computes new ones, or
+    /// both.
     fn pass_over_flows(
         &mut self,
         shared: &ParallelState,
@@ -230,7 +243,7 @@ impl Worker {
         if rates {
             copies.iter_mut().for_each(LinkBlockCopy::begin);
         }
-        // There and back: what the last walk left in the caches is met first.
+        // Alternating directions: the FlowBlocks that the last pass left in the caches come first.
         let owned = shared.owned(self.index);
         self.backwards = !self.backwards;
         for step in 0..owned.len() {
@@ -244,6 +257,7 @@ impl Worker {
                 continue;
             }
             self.flows_met += block.flows();
+            // Only a pass that normalises publishes rates, so first rates wait for one.
             if normalize {
                 lock(&shared.batches[index]).apply_first_rates(&mut block);
             }
@@ -254,6 +268,7 @@ impl Worker {
             let core_links =
                 cores.map(|indices| indices.map(|index| read(&shared.link_blocks[index])));
             let first_level = 2 * layout.blocks as usize;
+            // Upward LinkBlocks come before downward ones at either level, as `two` needs it.
             let (first, second) = copies.split_at_mut(first_level);
             let [up_copy, down_copy] = two(first, links);
             let mut side = [
@@ -293,8 +308,9 @@ impl Worker {
                 false => self.many_updates_left.saturating_sub(1),
             };
         }
-        // Those that no FlowBlock of this worker adds to.
+        // Copies that no FlowBlock of this worker adds to still hold the last iteration's sums.
         copies.iter_mut().for_each(LinkBlockCopy::clear);
+        // Scalar flows come last: they add single values, which needs cleared sums.
         if shared.scalar_count.load(Ordering::Relaxed) > 0 {
             let mut scalar = lock(&shared.scalar_flows[self.index]);
             let blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
@@ -308,7 +324,8 @@ impl Worker {
         }
     }
 
-    /// The price updates of the worker's LinkBlocks, from the sums of all workers.
+    /// Adds up all workers' copies of the LinkBlocks that this worker owns, and updates their
+    /// prices (flowtune fig. 5, one step for its log₂ B).
     fn aggregate_and_update_prices(&self, shared: &ParallelState, report: &mut UpdateReport) {
         let copies: Vec<_> = shared.copies.iter().map(read).collect();
         for index in (self.index..shared.link_blocks.len()).step_by(shared.workers) {
@@ -318,6 +335,8 @@ impl Worker {
                 .map(|of_worker| &of_worker[index])
                 .filter(|copy| !copy.empty)
                 .collect();
+            // Without any sum the update still sets the scales of idle links: an empty copy holds
+            // zeros.
             if list.is_empty() {
                 list.push(&copies[0][index]);
             }
@@ -326,14 +345,14 @@ impl Worker {
     }
 }
 
-/// Two sums at once, the first one's index below the second one's.
+/// Two copies at once; the first index is below the second.
 fn two(copies: &mut [LinkBlockCopy], [first, second]: [usize; 2]) -> [&mut LinkBlockCopy; 2] {
     let (low, high) = copies.split_at_mut(second);
     [&mut low[first], &mut high[0]]
 }
 
 impl ParallelState {
-    /// The FlowBlocks of a worker: consecutive ones, so that few workers share a LinkBlock.
+    /// FlowBlocks of a worker: consecutive ones, so that few workers share a LinkBlock.
     fn owned(&self, worker: usize) -> std::ops::Range<usize> {
         let blocks = self.flow_blocks.len();
         worker * blocks / self.workers..(worker + 1) * blocks / self.workers
