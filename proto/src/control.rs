@@ -62,6 +62,8 @@ impl ControlMessage {
             .map_err(|error| SessionError::Decode(error.to_string()))?;
         message
             .body
+            // protobuf drops unknown fields, so a message of a later version arrives without a
+            // body.
             .ok_or_else(|| SessionError::Decode("empty, or of an unknown kind".to_owned()))?
             .try_into()
     }

@@ -104,6 +104,7 @@ impl Counters {
             DatagramError::Length { .. }
             | DatagramError::Malformed
             | DatagramError::SlotOutOfRange { .. }
+            // One counter for all of these: an honest peer causes none of them.
             | DatagramError::AckOfUnsent => &mut self.dropped_malformed,
         };
         *counter += 1;

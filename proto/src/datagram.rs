@@ -156,6 +156,8 @@ impl<'a> Datagram<'a> {
             + starts * StartRecord::BYTES
             + ends * EndRecord::BYTES
             + rates * RateRecord::BYTES;
+        // The last part takes exactly the rest, so a datagram with bytes to spare is refused as
+        // well.
         let split = || {
             let (starts, rest) = <[StartRecord]>::ref_from_prefix_with_elems(rest, starts).ok()?;
             let (ends, rest) = <[EndRecord]>::ref_from_prefix_with_elems(rest, ends).ok()?;

@@ -27,6 +27,7 @@ fn check(head: &[u8]) -> [u8; 2] {
 /// Makes a connection ID that carries the client's time-out, to 10 ms and up to 655 s.
 pub fn connection_id(random: [u8; RANDOM_BYTES], timeout_ns: u64) -> [u8; CONNECTION_ID_BYTES] {
     let mut id = [0; CONNECTION_ID_BYTES];
+    // Rounded down: a server that believes the value stops too early rather than too late.
     let units = u16::try_from(timeout_ns / UNIT_NS).unwrap_or(u16::MAX);
     id[..RANDOM_BYTES].copy_from_slice(&random);
     id[RANDOM_BYTES..RANDOM_BYTES + 2].copy_from_slice(&units.to_be_bytes());
@@ -39,6 +40,7 @@ pub fn connection_id(random: [u8; RANDOM_BYTES], timeout_ns: u64) -> [u8; CONNEC
 /// seems to carry one.
 pub fn of_connection_id(id: &[u8]) -> Option<u64> {
     let (head, last) = id.split_at_checked(RANDOM_BYTES + 2)?;
+    // Other clients choose random IDs, which must not be read as a time-out.
     if last != check(head) {
         return None;
     }

@@ -217,6 +217,7 @@ impl PacketSpace {
         self.unacked = 0;
         self.ack_deadline = None;
         let set = |on: bool, flag: u8| if on { flag } else { 0 };
+        // Built last, so that it acknowledges everything received up to now.
         let header = Header {
             version: VERSION,
             flags: set(contents.eliciting, flags::ACK_ELICITING)

@@ -132,6 +132,7 @@ impl PathSelector {
             ..
         } = self.phase
         {
+            // Counted from the oldest unanswered datagram: an upper bound of the answer time.
             let took_ns = now_ns.saturating_sub(since_ns);
             self.answer_ns = took_ns.max(self.answer_ns - self.answer_ns / 8);
         }
@@ -161,6 +162,7 @@ impl PathSelector {
         else {
             return false;
         };
+        // The extension leaves a quarter of the time-out to read what has arrived.
         let quarter_ns = self.answer_timeout_ns() / 4;
         if let PathPhase::Up {
             unanswered_ns,
@@ -182,6 +184,7 @@ impl PathSelector {
         };
         self.phase = PathPhase::Probing {
             next_ns: now_ns.saturating_add(wait_ns),
+            // Back-off: a path that a firewall blocks costs one probe per `max_probe_ns`.
             wait_ns: wait_ns.saturating_mul(2).min(self.config.max_probe_ns),
         };
         true

@@ -28,6 +28,7 @@ impl ControlQueue {
     /// Encodes and queues `message`.
     pub(crate) fn push(&mut self, message: &ControlMessage) -> Result<(), SessionError> {
         let frame = message.to_frame()?;
+        // A peer that does not read its stream must not take this end's memory.
         if self.bytes + frame.len() > self.max_bytes {
             return Err(SessionError::Backlog {
                 bytes: self.bytes,

@@ -40,6 +40,7 @@ impl FlowId {
     /// The id of the next flowlet on the same slot.
     #[must_use]
     pub const fn next_generation(self) -> Self {
+        // The overflow of the generation falls off the top, so the slot stays as it is.
         Self(self.0.wrapping_add(1 << SLOT_BITS))
     }
 }
@@ -107,6 +108,7 @@ impl StartRecord {
     /// Sets the flow class (the low 7 bits of `class`).
     #[must_use]
     pub fn with_class(mut self, class: u8) -> Self {
+        // The top bit belongs to the path, whatever the caller passes.
         self.class = (self.class & EXPLICIT_PATH) | (class & !EXPLICIT_PATH);
         self
     }

@@ -30,9 +30,11 @@ impl RttEstimate {
         match self.srtt_ns {
             None => {
                 self.srtt_ns = Some(rtt_ns);
+                // RFC 6298 §2.2.
                 self.rttvar_ns = rtt_ns / 2;
             }
             Some(srtt) => {
+                // RFC 6298 §2.3 with α = 1/8 and β = 1/4; the variation uses the old smoothed time.
                 let error = srtt.abs_diff(rtt_ns);
                 self.rttvar_ns = self.rttvar_ns - self.rttvar_ns / 4 + error / 4;
                 self.srtt_ns = Some(srtt - srtt / 8 + rtt_ns / 8);
@@ -236,6 +238,7 @@ impl SentPackets {
                 continue;
             };
             entry.state = PacketState::Resolved;
+            // Resolved once: the state guards against a second count.
             self.in_flight -= 1;
             for &slot in self.slots.range(slots) {
                 resolve(entry.seq, slot, outcome);
@@ -288,6 +291,7 @@ impl SentPackets {
             if front.state == PacketState::InFlight {
                 break;
             }
+            // Slots leave with their datagram, so both queues stay aligned.
             self.slots.drain(..front.slots as usize);
             self.sent.pop_front();
         }

@@ -104,9 +104,11 @@ impl Bundler {
     ) -> Result<Option<Vec<u8>>, DatagramTooLarge> {
         let bytes = datagram.len();
         let entry = length_of(channel) + length_of(bytes as u32) + bytes;
+        // The parser refuses an empty entry, and a length of more than two bytes.
         if bytes == 0 || bytes > MAX_ENTRY_DATAGRAM_BYTES || entry > max_bytes {
             return Err(DatagramTooLarge { bytes, max_bytes });
         }
+        // Never splits a datagram: a lost bundle loses whole datagrams only.
         let full = if self.bytes.len() + entry > max_bytes {
             self.take()
         } else {
@@ -163,6 +165,7 @@ impl<'a> Bundle<'a> {
     pub fn entries(self) -> impl Iterator<Item = (u32, &'a [u8])> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
+            // `parse` has checked every entry, so this ends only at the last byte.
             let (channel, datagram, after) = entry(rest).ok()?;
             rest = after;
             Some((channel, datagram))
@@ -189,6 +192,7 @@ fn entry(bytes: &[u8]) -> Result<(u32, &[u8], &[u8]), BundleError> {
 
 /// Bytes of a number: seven bits in each.
 fn length_of(value: u32) -> usize {
+    // Zero takes one byte as well.
     (32 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
@@ -260,6 +264,8 @@ impl Attach {
             field,
             problem: problem.to_owned(),
         };
+        // The allocator authenticates the host by this certificate: without it the stream has no
+        // owner.
         if message.certificate.is_empty() {
             return Err(invalid("RelayAttach.certificate", "is missing"));
         }

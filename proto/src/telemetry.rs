@@ -112,6 +112,8 @@ impl Telemetry {
         for count in &self.receivers {
             check_count("ReceiverCount.senders", count.senders.len())?;
             check(
+                // Look-ahead senders are part of the active set (DART, section III), and so are the
+                // named ones.
                 count.lookahead_senders <= count.active_senders
                     && count.senders.len() <= count.active_senders as usize,
                 "ReceiverCount.active_senders",

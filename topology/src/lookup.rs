@@ -33,6 +33,7 @@ impl PrefixTable {
             IpNet::V6(_) => &mut self.v6,
         };
         let length = prefix.prefix_len();
+        // Kept in falling order of the length, which `get` relies on.
         let at = family.partition_point(|(l, _)| *l > length);
         if family.get(at).is_none_or(|(l, _)| *l != length) {
             family.insert(at, (length, IndexMap::new()));

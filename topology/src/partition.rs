@@ -145,10 +145,12 @@ impl Topology {
                 hosts: racks[w[0] as usize].hosts.start..racks[w[1] as usize - 1].hosts.end,
             })
             .collect();
+        // Blocks are consecutive runs of racks, so the table is filled run by run.
         let mut rack_block = Vec::with_capacity(racks.len());
         for (index, block) in (0..).zip(&list) {
             rack_block.resize(rack_block.len() + block.racks.len(), index);
         }
+        // 0 if a block is several pods; its core links then belong to that block alone.
         let blocks_per_pod = (blocks / self.shape.pods).max(1);
         let link_block = self
             .links()

@@ -35,6 +35,7 @@ impl Shape {
     }
 
     pub(crate) fn leaf(&self, rack: u32) -> SwitchId {
+        // All racks of a big switch share switch 0.
         SwitchId(if self.big_switch { 0 } else { rack })
     }
 

@@ -84,8 +84,10 @@ impl Topology {
         self.usable = self
             .links
             .iter()
+            // A failed switch takes its links along, but keeps their own state for its repair.
             .map(|l| l.up && end_up(l.from) && end_up(l.to))
             .collect();
+        // Counted here, so that `is_whole` is free on the path of every flow.
         self.unusable = self.usable.iter().filter(|u| !**u).count();
     }
 
@@ -285,6 +287,7 @@ impl Topology {
 
     fn changed(&mut self, changed: bool) -> bool {
         if changed {
+            // Only real changes get here: a repeated failure must not look like news to clients.
             self.epoch = self.epoch.wrapping_add(1);
             self.refresh_usable();
         }

@@ -42,6 +42,7 @@ pub fn ask_for_slices(slice_ns: u64) -> io::Result<()> {
         return Ok(());
     }
     attributes.size = size;
+    // For SCHED_OTHER, the runtime is the requested slice (Linux 6.12).
     attributes.sched_runtime = slice_ns;
     // SAFETY: as above; the kernel only reads.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };

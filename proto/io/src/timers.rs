@@ -53,6 +53,7 @@ impl<K> Wheel<K> {
     /// Adds an entry to the slot of a time, in this wheel's unit.
     fn put(&mut self, time: u64, entry: TimerEntry<K>) {
         let slot = (time % SLOTS) as usize;
+        // The bitmap lets `next` skip empty slots 64 at a time.
         self.used[slot / 64] |= 1 << (slot % 64);
         self.slots[slot].push(entry);
     }
@@ -203,6 +204,7 @@ impl<K: Copy> Timers<K> {
             let mut entries = mem::take(&mut self.spare);
             self.far.swap(turn, &mut entries);
             for entry in entries.drain(..) {
+                // An entry of this tick would come a tick late if inserted: its slot was emptied above.
                 if entry.0.div_ceil(TICK_NS) <= tick {
                     self.due.push(entry);
                 } else {
@@ -211,6 +213,7 @@ impl<K: Copy> Timers<K> {
             }
             self.spare = entries;
         }
+        // `pop_due` takes from the back; reversed, that is the order of insertion.
         self.due.reverse();
     }
 }

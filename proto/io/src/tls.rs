@@ -60,6 +60,7 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Tl
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|source| error(source.to_string()))?;
+    // An empty chain would only fail in the first handshake.
     if certificates.is_empty() {
         return Err(error("the file has no CERTIFICATE section".to_owned()));
     }
@@ -125,6 +126,7 @@ pub fn client(
 ) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
+        // QUIC requires TLS 1.3 (RFC 9001 §4.2).
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)?;

@@ -216,6 +216,7 @@ impl<P: PacketPort> SealedPort<P> {
             remote,
             scheduled_ns: None,
         };
+        // A session number is new within an epoch; after a restart it replaces the old epoch's.
         let client = self.clients.entry(session).insert_entry(client).into_mut();
         schedule(&mut self.timers, now_ns, session, client);
     }
@@ -258,6 +259,7 @@ impl<P: PacketPort> SealedPort<P> {
                 schedule(&mut self.timers, now_ns, session, client);
                 SendOutcome::Sealed
             }
+            // The key is used up, or the datagram is too large: QUIC carries it.
             Err(_) => SendOutcome::UseQuic,
         }
     }
@@ -302,6 +304,8 @@ impl<P: PacketPort> SealedPort<P> {
             if !text.is_empty() {
                 take(header.session, text);
             }
+            // Only the newest datagram's source is believed: a late copy may come from an old
+            // station.
             if newest {
                 self.socket.authentic(index);
             }
@@ -414,6 +418,7 @@ fn schedule(timers: &mut Timers<u32>, now_ns: u64, session: u32, client: &mut Se
 
 fn flush<P: PacketPort>(socket: &mut P, batch: &mut SendBatch, counters: &mut SealedCounters) {
     socket.send_sealed(batch, counters);
+    // The socket is full. Keeping them would delay newer state behind older.
     counters.unsent += batch.clear() as u64;
 }
 

@@ -58,6 +58,7 @@ pub trait PacketPort {
         });
         counters.sealed += sent.datagrams as u64;
         counters.sealed_bytes += sent.bytes;
+        // Neither sent nor left in the batch: given up by the port.
         counters.unsent += (all - batch.len() - sent.datagrams) as u64;
     }
 
@@ -356,6 +357,8 @@ impl BatchSocket {
                 Err(_) => {
                     let error = io::Error::last_os_error();
                     match error.raw_os_error() {
+                        // The queue of the socket or of the device is full; the caller decides
+                        // about the rest.
                         Some(libc::EAGAIN | libc::ENOBUFS) => return Ok(sent),
                         Some(libc::EINTR) => {}
                         // Unreachable, filtered or too large for the path: a fault of the first

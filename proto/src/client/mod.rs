@@ -273,6 +273,7 @@ impl ClientSession {
     /// Adds the known hosts to a topology that omits them, or remembers the hosts that it contains.
     fn complete(&mut self, topology: &mut TopologySnapshot) -> Result<(), SessionError> {
         if !topology.known {
+            // Without a digest no later message could name these hosts.
             if let Some(digest) = topology.digest {
                 self.known = Some(KnownHosts {
                     digest,
@@ -646,6 +647,7 @@ impl ClientSession {
         let keep_alive = established
             .keep_alive_ns(self.slots.active())
             .is_some_and(|due_ns| due_ns <= now_ns);
+        // Bare acknowledgements are not acknowledged: else two idle ends would answer for ever.
         contents.eliciting = records > 0 || keep_alive;
         // A start waits for its rate and a keep-alive for the lease. Nothing waits for an end's
         // acknowledgement.
@@ -704,6 +706,7 @@ impl ClientSession {
 
     /// Handles timers that are due at `now_ns`.
     pub fn on_timeout(&mut self, now_ns: u64) {
+        // One reason at most: each phase has its own time-out.
         let lost = match &mut self.phase {
             ClientPhase::Disconnected | ClientPhase::Refused => return,
             ClientPhase::Connecting { deadline_ns } => {
@@ -716,6 +719,8 @@ impl ClientSession {
                     .sent
                     .on_timeout(now_ns, |seq, slot| slots.lost(seq, slot));
                 if lost > 0 {
+                    // A loss is the first sign of trouble: an answer to a keep-alive says whether
+                    // the server lives.
                     established.probe = true;
                     self.counters.timeouts += 1;
                     self.counters.datagrams_lost += lost;

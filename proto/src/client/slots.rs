@@ -123,6 +123,7 @@ impl ClientSlots {
                 start_seq: 0,
                 rate_seq: 0,
             };
+            // The table grows with the slots in use; `max_flows` bounds it.
             self.slots.resize(index + 1, empty);
         }
         let slot = &mut self.slots[index];
@@ -140,6 +141,7 @@ impl ClientSlots {
             self.active += u32::from(!slot.has(ACTIVE));
             slot.start_seq = 0;
             slot.set(ACTIVE, true);
+            // The rate was the previous flowlet's.
             slot.set(HAS_RATE, false);
         }
         slot.record = record;
@@ -166,6 +168,7 @@ impl ClientSlots {
         let slot = &mut self.slots[index as usize];
         slot.set(NEEDED, true);
         if index < self.limit && !slot.has(QUEUED) {
+            // At most one entry per slot bounds the queue by the table.
             slot.set(QUEUED, true);
             self.send_queue.push_back(index);
         }

@@ -159,9 +159,11 @@ impl TryFrom<wire::Welcome> for Welcome {
                 format!("{}; this side speaks {VERSION}", welcome.version),
             ));
         }
+        // A lease of zero would expire every rate at once, a liveness time of zero every session.
         if welcome.lease_ns == 0 || welcome.liveness_ns == 0 {
             return Err(invalid("Welcome.lease_ns, liveness_ns", "zero"));
         }
+        // Written so that NaN fails the check as well.
         if !(welcome.threshold >= 0.0 && welcome.threshold < 1.0) {
             return Err(invalid(
                 "Welcome.threshold",
@@ -176,6 +178,7 @@ impl TryFrom<wire::Welcome> for Welcome {
             .classes
             .into_iter()
             .map(|class| {
+                // Start records have 7 bits for the class: the eighth marks an explicit path.
                 let id = u8::try_from(class.id).ok().filter(|&id| id < 128);
                 Ok(ClassInfo {
                     id: id.ok_or_else(|| {
@@ -259,6 +262,7 @@ impl TryFrom<wire::Topology> for TopologySnapshot {
     type Error = SessionError;
 
     fn try_from(topology: wire::Topology) -> Result<Self, SessionError> {
+        // A message with both could not say which hosts hold.
         if topology.hosts_known && !topology.hosts.is_empty() {
             return Err(invalid("Topology.hosts_known", "there are hosts beside it"));
         }
@@ -322,6 +326,7 @@ fn prefix_from_wire(prefix: &wire::Prefix) -> Result<IpNet, SessionError> {
     };
     u8::try_from(prefix.length)
         .ok()
+        // The family's maximum length is checked with the address, which tells the family.
         .and_then(|length| IpNet::new(address, length).ok())
         .ok_or_else(|| {
             invalid(
@@ -345,6 +350,7 @@ impl From<wire::Refused> for Refusal {
     fn from(refused: wire::Refused) -> Self {
         let mut reason = refused.reason;
         if reason.len() > MAX_TEXT_BYTES {
+            // A reason is only for people: cut it at a character instead of refusing the refusal.
             let end = (0..=MAX_TEXT_BYTES)
                 .rev()
                 .find(|&end| reason.is_char_boundary(end));
@@ -381,6 +387,7 @@ impl From<i32> for RefusalCode {
             Ok(Wire::Superseded) => Self::Superseded,
             Ok(Wire::ProtocolError) => Self::ProtocolError,
             Ok(Wire::NotAllowed) => Self::NotAllowed,
+            // A refusal with an unknown code is still a refusal; its `retry` decides what follows.
             Ok(Wire::Unspecified) | Err(_) => Self::Unknown(code),
         }
     }

@@ -92,6 +92,7 @@ impl FrameDecoder {
         let waiting = &self.buffer[self.consumed..];
         let mut length = 0usize;
         for (index, &byte) in waiting.iter().take(MAX_PREFIX_BYTES).enumerate() {
+            // protobuf varints have the lowest seven bits first.
             length |= usize::from(byte & 0x7f) << (7 * index);
             if byte & 0x80 != 0 {
                 continue;

@@ -43,6 +43,7 @@ impl From<&TopologySnapshot> for EncodedTopology {
         let mut digest = [0; HOSTS_DIGEST_BYTES];
         digest.copy_from_slice(hash.as_ref());
         whole.hosts_digest = digest.to_vec();
+        // Made before the hosts return to `whole`, so the clone copies none of them.
         let brief = wire::Topology {
             hosts_known: true,
             ..whole.clone()
@@ -139,6 +140,7 @@ impl EncodedTopology {
         encode_varint(body as u64, &mut head);
         put_header(&mut head, WELCOME, inner);
         welcome.encode_raw(&mut head);
+        // The topology's own bytes follow as the frame's second piece.
         put_header(&mut head, WELCOME_TOPOLOGY, bytes);
         Ok(head.into())
     }

@@ -31,6 +31,7 @@ proptest! {
     #[test]
     fn what_was_bundled_comes_out_in_order_and_no_bundle_is_too_large(
         sent in datagrams(),
+        // At least the longest datagram of the strategy with its overhead.
         max_bytes in 410..1_500usize,
     ) {
         let bundles = bundles(max_bytes, &sent);
@@ -70,6 +71,7 @@ proptest! {
 #[test]
 fn the_bytes_are_these() {
     let sent = [(0, vec![7]), (300, vec![1, 2]), (1, vec![9; 130])];
+    // Channel 300 and length 130 take two bytes each, lowest seven bits first.
     let mut expected = vec![0, 1, 7, 0xac, 0x02, 2, 1, 2, 1, 0x82, 0x01];
     expected.extend([9; 130]);
     assert_eq!(bundles(1_000, &sent), [expected]);
@@ -82,8 +84,10 @@ fn malformed_bundles_say_what_is_wrong() {
         (&[0, 2, 1], BundleError::Truncated),
         (&[0x80, 0x80], BundleError::Truncated),
         (&[0, 0], BundleError::Empty),
+        // Zero in two bytes is not the shortest form, neither as a channel nor as a length.
         (&[0x80, 0, 1, 1], BundleError::Number),
         (&[0, 0x81, 0, 1], BundleError::Number),
+        // 2^33 − 1, which five bytes can hold and a u32 cannot; then a sixth byte.
         (&[0xff, 0xff, 0xff, 0xff, 0x1f, 1, 1], BundleError::Number),
         (&[0x80, 0x80, 0x80, 0x80, 0x80, 1, 1], BundleError::Number),
         (&[0, 0x80, 0x80, 1, 1], BundleError::Number),

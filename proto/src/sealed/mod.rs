@@ -88,7 +88,7 @@ pub enum OpenError {
     /// The tag does not fit: not sealed by the peer, or changed on the way.
     #[error("the tag does not fit")]
     Forged,
-    /// So many datagrams of the session failed to open that its keys reached the integrity limit.
+    /// The session's keys reached their integrity limit: too many datagrams failed to open.
     #[error("too many datagrams did not open under this session's keys")]
     Spent,
 }
@@ -134,9 +134,12 @@ impl SealedHeader {
         if bytes.len() > MAX_SEALED_BYTES {
             return Err(OpenError::Oversized);
         }
+        // The 48-bit number is split around the session's: its high part before, its low part
+        // behind it.
         let &[magic, flags, h0, h1, s0, s1, s2, s3, l0, l1, l2, l3, ..] = bytes else {
             return Err(OpenError::Truncated);
         };
+        // Unknown flags belong to a later version, whose layout this one cannot know.
         if magic != MAGIC || flags & !(FLAG_PHASE | FLAG_SEEN) != 0 {
             return Err(OpenError::Malformed);
         }
@@ -153,6 +156,7 @@ impl SealedHeader {
     fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let flag = |on: bool, flag: u8| if on { flag } else { 0 };
         let mut bytes = [0; HEADER_BYTES];
+        // The whole header is associated data, so no bit of it can be changed on the way.
         bytes[0] = MAGIC;
         bytes[1] = flag(self.phase, FLAG_PHASE) | flag(self.seen, FLAG_SEEN);
         bytes[2..4].copy_from_slice(&((self.seq >> 32) as u16).to_le_bytes());

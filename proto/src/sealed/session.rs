@@ -107,6 +107,7 @@ impl SealedSession {
         };
         let sealing = secret.of(own);
         let opening = secret.of(peer);
+        // The next incoming key is ready before the peer begins to use it.
         let next_secret = opening.next();
         Self {
             session,
@@ -291,6 +292,7 @@ impl SealedSession {
             // lower.
             incoming.first_seq = incoming.first_seq.min(header.seq);
             incoming.opened += 1;
+            // Reordered datagrams of the old key have arrived by now or are lost.
             if incoming.opened > OLD_KEY_DATAGRAMS {
                 incoming.before = None;
             }
@@ -345,6 +347,7 @@ impl Outgoing {
             return;
         }
         self.seen_seq = Some(header.seq);
+        // At most one update is unacknowledged, so the parity names the generation.
         if header.seen == (self.generation & 1 == 1) {
             self.seen_by_peer = self.generation;
         }
@@ -353,6 +356,7 @@ impl Outgoing {
 
 impl Incoming {
     fn update(&mut self, cipher: Cipher, first_seq: u64) {
+        // The key moves up by one: next becomes current, current becomes previous.
         let secret = self.next_secret.next();
         let next = std::mem::replace(&mut self.next, secret.key(cipher));
         self.before = Some(std::mem::replace(&mut self.key, next));

@@ -91,12 +91,14 @@ fn the_text_is_not_in_the_clear_and_no_two_datagrams_are_alike() {
             .windows(8)
             .any(|window| text.windows(8).any(|part| part == window))
     );
+    // Another number is another nonce, so equal texts give different cipher texts.
     assert_ne!(first[HEADER_BYTES..], second[HEADER_BYTES..]);
 }
 
 #[test]
 fn a_datagram_of_ones_own_does_not_open() {
     let (mut client, _) = pair();
+    // The directions have different keys, so a reflected datagram is a forgery.
     let own = seal(&mut client, b"reflected");
     assert_eq!(open(&mut client, &own), Err(OpenError::Forged));
 }
@@ -178,6 +180,7 @@ fn what_opens_and_what_changes_keys_is_counted() {
             .expect("a datagram of this size is sealed");
         datagrams.push((text, out));
     }
+    // The middle one arrives first, so the first is opened without being the newest.
     datagrams.swap(0, 1);
     let mut newest = Vec::new();
     for (text, sealed) in &mut datagrams {

@@ -39,6 +39,7 @@ impl ReplayWindow {
             return true;
         }
         let (word, bit) = place(seq);
+        // Outside of the window, the ring's bits may belong to newer numbers.
         seq + REPLAY_WINDOW >= self.next && self.bits[word] & bit == 0
     }
 

@@ -350,11 +350,13 @@ impl ServerSession {
             ),
             retry: false,
         };
+        // Not bounded: a session says Hello once.
         self.events.push_back(ServerEvent::Refused(refusal.clone()));
         self.refuse(refusal);
     }
 
     fn bounded_event(&mut self, event: ServerEvent) {
+        // A client could send telemetry faster than the service takes it.
         if self.events.len() < self.config.max_events {
             self.events.push_back(event);
         } else {
@@ -447,6 +449,7 @@ impl ServerSession {
     /// Turns the kill switch on or off for this client. The state goes at once into every
     /// datagram's header, and onto the stream.
     pub fn set_released(&mut self, released: bool) {
+        // Before that, the Welcome carries the state.
         if self.released != released && self.is_established() {
             self.released = released;
             self.release_pending = true;
@@ -518,9 +521,11 @@ impl ServerSession {
             out.extend_from_slice(record.as_bytes());
             rates += 1;
             let (slot, first) = self.slots.sent_rate(seq);
+            // The first rate of a flow is what its start waits for: its loss must show soon.
             prompt |= first;
             packets.sent.push_slot(slot);
         }
+        // Only obsolete entries were queued: nothing is to be said.
         if rates == 0 && !packets.ack_due(now_ns) && !self.announce_release {
             return false;
         }
@@ -539,6 +544,8 @@ impl ServerSession {
         };
         packets.seal(out, contents);
         if contents.eliciting {
+            // An urgent datagram restarts the interval as well, since it took the later rates
+            // along.
             self.updates_ns = now_ns.saturating_add(self.config.update_interval_ns);
             packets.sent.push(seq, now_ns, u32::from(rates), prompt);
         } else {
@@ -598,6 +605,7 @@ impl ServerSession {
                 let lost = packets
                     .sent
                     .on_timeout(now_ns, |seq, slot| slots.lost(seq, slot));
+                // One timeout, however many datagrams it declared lost.
                 self.counters.timeouts += u64::from(lost > 0);
                 self.counters.datagrams_lost += lost;
                 self.liveness
@@ -615,6 +623,7 @@ impl ServerSession {
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.events
             .pop_front()
+            // Flow events of a closed session are withheld: all its flows end with it.
             .or_else(|| self.slots.pop_event().filter(|_| self.is_established()))
     }
 

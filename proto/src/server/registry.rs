@@ -93,6 +93,7 @@ impl Registry {
             // A late word of a replaced session must not keep its successor alive.
             && holder.session == session
         {
+            // A report may carry an earlier time than the one before it.
             holder.heard_ns = holder.heard_ns.max(now_ns);
         }
     }

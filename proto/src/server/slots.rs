@@ -124,6 +124,7 @@ impl ServerSlots {
                 seen_seq: 0,
                 sent_seq: 0,
             };
+            // The table grows with the slots that the client uses; `limit` bounds it.
             self.slots.resize(index + 1, empty);
         }
         let slot = &mut self.slots[index];
@@ -138,6 +139,7 @@ impl ServerSlots {
             Some(before) if before == record => return RecordOutcome::Applied,
             Some(before) if before.flow() == flow => slot.set(UPDATED, true),
             _ => {
+                // A start without the end before it, which was lost, replaces the slot's flow.
                 self.active += u32::from(before.is_none());
                 slot.set(ACTIVE, true);
                 // The generation wraps, so a new flowlet can have the id that the service still
@@ -202,6 +204,7 @@ impl ServerSlots {
             let active = slot.has(ACTIVE);
             let flow = slot.record.flow();
             if slot.has(ANNOUNCED) && (!active || slot.has(RESTARTED) || slot.announced != flow) {
+                // The end of the announced flow goes first: the service holds one flow per slot.
                 slot.set(ANNOUNCED | RESTARTED, false);
                 // The slot stays in front: a start may follow.
                 return Some(ServerEvent::End(slot.announced));
@@ -243,6 +246,7 @@ impl ServerSlots {
             slot.sent == rate && !slot.has(NEEDED)
         };
         slot.set(NEEDED, !held);
+        // A sent NONE is no rate that the client could pace by.
         let none_sent = slot.sent_seq == 0 || slot.sent == RateCode::NONE;
         let first = none_sent && slot.acked == RateCode::NONE;
         if !held {

@@ -151,6 +151,7 @@ impl ClientHost {
     pub(crate) fn revive(&mut self, now_ns: u64) -> Result<(), String> {
         self.up = true;
         for slot in 0..SLOTS {
+            // A new generation for each: the new process does not know the old ids.
             if self.flows.contains_key(&slot) {
                 self.start(now_ns, slot)?;
             }

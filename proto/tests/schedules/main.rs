@@ -55,13 +55,17 @@ fn schedules_over(
 ) -> Coverage {
     let config = Config {
         cases: SCHEDULES_PER_TEST,
+        // The seeds are in the source, so no file of failures is needed.
         failure_persistence: None,
+        // A schedule has hundreds of operations, each of which shrinking tries to leave out.
         max_shrink_iters: 4_000,
         ..Config::default()
     };
+    // A fixed seed: a failure is the same schedule in every run, and so is its shrinking.
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let strategy = (proptest::num::u64::ANY, vec(operation(kinds), 1..longest));
+    // A cell, since the runner takes a closure that may not mutate.
     let coverage = Cell::new(Coverage::default());
     let outcome = runner.run(&strategy, |(seed, operations)| {
         let mut world = SessionWorld::new(seed, seals);
@@ -90,6 +94,7 @@ const FLOWS: [(u32, ScheduleOpKind); 5] = [
 ];
 
 fn flows_and(more: &[(u32, ScheduleOpKind)]) -> Vec<(u32, ScheduleOpKind)> {
+    // Flowlets and rates in every schedule: the other operations matter only for their sake.
     [&FLOWS, more].concat()
 }
 
@@ -97,6 +102,7 @@ fn flows_and(more: &[(u32, ScheduleOpKind)]) -> Vec<(u32, ScheduleOpKind)> {
 fn a_calm_network_delivers_everything() {
     let coverage = schedules(1, &FLOWS, 200);
     assert!(coverage.rates_surfaced > 5_000, "{coverage:?}");
+    // Nothing is late in a calm network: an expired datagram would be an error of the lease.
     assert_eq!(coverage.expired, 0, "{coverage:?}");
 }
 

@@ -111,6 +111,7 @@ impl FaultyNetwork {
         if self.chance(conditions.straggler_percent) {
             us += conditions.straggler_us;
         }
+        // Nanoseconds at random break ties that real networks never have.
         u64::from(us) * 1_000 + self.rng.random_range(0..1_000)
     }
 
@@ -125,11 +126,13 @@ impl FaultyNetwork {
             NetworkEvent::SealedToClient(..) | NetworkEvent::SealedToServer(..)
         );
         if now_ns < self.cut_until_ns[usize::from(to_server)]
+            // As a firewall that drops the sealed port but lets QUIC pass.
             || sealed && now_ns < self.blocked_until_ns
         {
             self.cut += 1;
             return;
         }
+        // Each copy has its own loss and delay, so copies arrive in either order.
         let copies = 1 + u32::from(self.chance(self.conditions.duplicate_percent));
         for _ in 0..copies {
             if !self.chance(self.conditions.loss_percent) {

@@ -92,6 +92,7 @@ impl Oracle {
         let Some(&version) = versions.iter().find(|&version| version >= newest) else {
             return fail("a rate older than one surfaced before");
         };
+        // From here on, an older decision for this flowlet is stale.
         *newest = version;
         if surfaced.now_ns >= surfaced.expires_ns {
             return fail("surfaced after its expiry");

@@ -21,6 +21,7 @@ fn config() -> SealedConfig {
 /// Secret that only the two ends of a transport connection share.
 fn secret(epoch: Epoch, session: u32) -> Secret {
     let mut bytes = [0x5a; Secret::BYTES];
+    // Different per session, as an exporter's secret: foreign datagrams must not open.
     bytes[..8].copy_from_slice(&epoch.to_le_bytes());
     bytes[8..12].copy_from_slice(&session.to_le_bytes());
     Secret::new(bytes)
@@ -122,6 +123,7 @@ impl ServerEnd {
 
     pub(crate) fn open(&mut self, mut bytes: Vec<u8>) -> Option<ServerInput> {
         let text = open(&mut self.sealed, &mut self.counters, &mut bytes)?;
+        // An empty text is a probe: the server answers it sealed, below the session.
         if text.is_empty() {
             return self.seal(&[]).map(ServerInput::Answer);
         }

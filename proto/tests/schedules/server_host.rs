@@ -95,6 +95,7 @@ impl ServerHost {
         self.epoch += 1;
         self.config = config(self.epoch, self.config.max_in_flight);
         self.next_session = 1;
+        // A new incarnation begins without the kill switch, and the Welcome must say so.
         self.release(now_ns, false);
     }
 

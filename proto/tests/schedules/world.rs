@@ -38,6 +38,7 @@ pub(crate) struct SessionWorld {
 impl SessionWorld {
     pub(crate) fn new(seed: u64, seals: bool) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        // Clocks of two machines share neither origin nor rate: the protocol must not compare them.
         let mut clock = || Clock {
             offset_ns: rng.random_range(1..1_000_000 * MS),
             skew_ppm: rng.random_range(-100..=100),
@@ -47,6 +48,7 @@ impl SessionWorld {
         let (client_clock, server_clock) = (clock(), clock());
         // Close to the wrap of the 12 bits, so that schedules pass it.
         let generation = rng.random_range(4090..4096);
+        // Few, so that schedules reach the bound.
         let max_in_flight = rng.random_range(1..=8);
         let mut world = Self {
             now_ns: 1,
@@ -83,6 +85,7 @@ impl SessionWorld {
         self.compare()?;
         let before = self.sent_records();
         self.advance(1_000 * MS)?;
+        // Both ends agree, so a record now would be a retransmission without cause.
         if self.sent_records() != before {
             return Err("records are sent although nothing changes".to_owned());
         }
@@ -161,6 +164,7 @@ impl SessionWorld {
             ScheduleOp::ClientRestart { down_ms } => {
                 if let Some(connection) = self.client.connection {
                     self.broken.insert(connection);
+                    // The server learns of a dead daemon late: its transport has to time out.
                     let notice_ms = self.network.rng.random_range(0..2_000);
                     self.later(notice_ms, NetworkEvent::ServerNotices(connection));
                 }
@@ -290,6 +294,8 @@ impl SessionWorld {
                 Ok(())
             }
             NetworkEvent::ToServer(connection, bytes) => {
+                // A datagram of a broken connection goes to the newest session, which must reject
+                // it.
                 let own = self
                     .server
                     .sessions
@@ -375,6 +381,7 @@ impl SessionWorld {
             *newest = sent_ns.max(*newest);
             self.kill_switch(sent_ns)?;
             let stood_ns = self.client.clock.stood_ns(sent_ns);
+            // In global time, from the server's sending: the strictest reading of the lease.
             if self.now_ns > sent_ns + LEASE_NS + LEASE_TOLERANCE_NS + stood_ns {
                 return Err("accepted a datagram beyond its lease".to_owned());
             }
@@ -448,6 +455,7 @@ impl SessionWorld {
         self.server.incoming(self.now_ns, connection);
         self.client.connection = Some(connection);
         self.client_frames = FrameDecoder::new();
+        // A new session begins without messages; the Welcome brings the state.
         self.client.newest_message_ns = 0;
         let now = self.client.clock.read(self.now_ns);
         self.client.session.connected(now);
@@ -457,6 +465,7 @@ impl SessionWorld {
     fn pump(&mut self) -> Result<(), String> {
         let mut out = Vec::new();
         let (client_now, server_now) = self.clocks();
+        // Events first: they decide which datagrams there are.
         while self.client_event()? {}
         if let Some(connection) = self.client.connection {
             while let Some(frame) = self.client.session.poll_control() {
@@ -476,6 +485,7 @@ impl SessionWorld {
                 self.network.datagram(self.now_ns, &event);
             }
         }
+        // Collected first, since events may add and remove sessions.
         let connections: Vec<_> = self.server.sessions.keys().copied().collect();
         for connection in connections {
             self.server
@@ -534,6 +544,7 @@ impl SessionWorld {
                 self.client
                     .session
                     .confirm_release(self.client.applied.len() as u32)
+                    // The session may have ended between the event and its confirmation.
                     .or_else(|error| match self.client.session.is_established() {
                         true => Err(error.to_string()),
                         false => Ok(()),
@@ -658,6 +669,7 @@ impl SessionWorld {
             .iter()
             .map(|(&flow, code)| (flow, code.decode()))
             .collect();
+        // Under the kill switch the daemon paces nothing, whatever the session holds.
         let applied_right = client.released || client.applied == server_rates;
         if server_rates != service_rates || client_rates != server_rates || !applied_right {
             return Err(format!(

@@ -51,6 +51,7 @@ fn a_flood_of_starts_beyond_the_servers_table_loses_nothing_within_it() {
         small.server.on_datagram(small.now_ns, &bytes).unwrap();
         seen += 1;
     }
+    // The flood spans many datagrams, each of which the server must survive.
     assert!(seen > 10);
     assert_eq!(small.server.counters().starts_refused, 992);
     assert_eq!(small.server_events(), [ServerEvent::Start(start(3, 0))]);

@@ -33,6 +33,7 @@ fn a_client_of_another_version_is_told_both_versions() {
     let Ok(ControlMessage::Hello(mut hello)) = ControlMessage::decode(body) else {
         panic!("no Hello");
     };
+    // Any version but ours.
     hello.version = 9;
     let frame = ControlMessage::Hello(hello).to_frame().unwrap();
     let body = &bodies(std::iter::once(frame))[0];

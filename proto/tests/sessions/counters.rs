@@ -75,6 +75,7 @@ fn every_datagram_is_counted_with_its_bytes_and_every_loss_once() {
             .set_rate(pair.now_ns, FlowId::new(slot, 0), rate_bps);
         assert_eq!(queued, Ok(true));
         let datagram = pair.server_datagram().expect("a first rate");
+        // The first is lost: three later ones that arrive prove it (REORDER_THRESHOLD).
         if slot > 0 {
             pair.client.on_datagram(pair.now_ns, &datagram).unwrap();
         }

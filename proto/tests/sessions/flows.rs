@@ -161,6 +161,7 @@ fn later_rates_wait_for_acknowledgements_where_many_are_out_and_only_the_newest_
     let before = pair.server.counters().rates_sent;
     pair.settle();
     assert_eq!(pair.server.counters().rates_sent, before + 1);
+    // The client sees the rounded rate.
     let code = RateCode::encode(5_000_000).decode();
     assert_eq!(pair.rates().last(), Some(&(flow, code)));
 }

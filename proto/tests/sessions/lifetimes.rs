@@ -17,6 +17,7 @@ fn a_datagram_delayed_beyond_the_lease_is_neither_applied_nor_acknowledged() {
     let delayed = pair.server_datagram().unwrap();
     pair.client_events();
     for (late_ns, result) in [
+        // The late ones first: they must change nothing, or the one in time would be a duplicate.
         (LEASE_NS, Err(DatagramError::Expired)),
         (2 * LEASE_NS, Err(DatagramError::Expired)),
         (LEASE_NS - 1, Ok(())),

@@ -108,6 +108,7 @@ fn acknowledging_what_was_never_sent_is_refused() {
     let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let mut bytes = pair.client_datagram().unwrap();
+    // Bytes 20 to 24 of the header hold the acknowledged number.
     bytes[20..24].copy_from_slice(&1_000u32.to_le_bytes());
     let result = pair.server.on_datagram(pair.now_ns, &bytes);
     assert_eq!(result, Err(DatagramError::AckOfUnsent));

@@ -181,6 +181,7 @@ pub(super) fn assemble(
 ) -> Result<Topology, BuildError> {
     let shape = plan.shape()?;
     let largest = shape.rack_sizes.iter().copied().max().unwrap_or(0);
+    // One slice size for all racks, by the largest, so that addresses follow from the numbers.
     let slice_bits = plan.addressing.check(shape.rack_sizes.len(), largest)?;
     let mut hosts = Vec::with_capacity(shape.hosts as usize);
     let mut racks = Vec::with_capacity(shape.rack_sizes.len());
@@ -285,6 +286,7 @@ fn links(shape: &Shape, hosts: &[Host], levels: &[LevelLinks]) -> Vec<Link> {
             }
         }
     };
+    // Edge links exist in every kind; the other levels only where there are switches for them.
     let edge: Vec<_> = hosts
         .iter()
         .map(|h| (Node::Host(h.id), Node::Switch(shape.leaf(h.rack.0))))

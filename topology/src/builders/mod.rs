@@ -109,6 +109,7 @@ impl FatTree {
                 max: u64::from(MAX_HOSTS),
             });
         }
+        // Without a name: a fat tree's parameters are `capacity` and `delay` at all levels.
         let links = LevelLinks::new("", self.capacity_bps, self.delay_ns);
         assemble(
             &FabricPlan {

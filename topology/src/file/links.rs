@@ -133,6 +133,7 @@ pub(super) fn apply_failed(
                 }
             }
             entry => {
+                // The first key of the entry is the best position for the message.
                 let first = [&entry.switch, &entry.from, &entry.to]
                     .into_iter()
                     .flatten()

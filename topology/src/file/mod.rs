@@ -104,6 +104,7 @@ impl Source<'_> {
             .as_bytes()
             .get(..offset)
             .unwrap_or(self.text.as_bytes());
+        // Lines count from 1, as editors do. An offset beyond the text counts as its end.
         1 + before.iter().filter(|b| **b == b'\n').count()
     }
 
@@ -201,6 +202,7 @@ fn read_kind<P: DeserializeOwned + parameters::ParameterTable>(
     };
     // Errors of a missing key point at the table's header.
     let place = |key: &str| {
+        // Errors point at the key's value if it is there.
         let at_key = match value.get_ref() {
             DeValue::Table(table) => find(table, key).map(|(_, v)| v.span()),
             _ => None,

@@ -176,6 +176,7 @@ fn hosts_per_rack(value: Option<u32>, rack_sizes: Option<&[u32]>) -> Result<u32,
             key: "hosts_per_rack",
             message: "`hosts_per_rack` and `rack_sizes` are both given; keep one of them".into(),
         }),
+        // The builder keeps the maximum beside a list, so equal networks compare equal.
         (None, Some(sizes)) => Ok(sizes.iter().copied().max().unwrap_or(0)),
         (value, _) => count(value, "hosts_per_rack"),
     }

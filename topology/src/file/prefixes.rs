@@ -32,6 +32,7 @@ pub(super) fn overlap(hosts: &[Host], nested: bool) -> Option<(PrefixEntry, Pref
         {
             covering.pop();
         }
+        // With `nested`, an outer prefix of another host may be covered lawfully.
         let clash = covering
             .iter()
             .find(|outer| !nested || outer.0 == entry.0 || outer.1 == entry.1);

@@ -145,6 +145,7 @@ fn read_net<N: Net>(text: &str) -> Result<N, String> {
     let net: N = text
         .parse()
         .map_err(|_| format!("{text:?} is not {}", N::EXAMPLE))?;
+    // Probably a host's address with its network's length; guessing would hide the mistake.
     if net != net.truncated() {
         return Err(format!(
             "{text:?} has bits set beyond the prefix length; write \"{}\"",

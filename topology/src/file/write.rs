@@ -21,6 +21,7 @@ impl Topology {
 
     fn write(&self, out: &mut String) -> fmt::Result {
         writeln!(out, "kind = \"{}\"", self.kind())?;
+        // The reader refuses nested prefixes without this key.
         if overlap(self.hosts(), false).is_some() {
             writeln!(out, "nested_prefixes = true")?;
         }

@@ -47,6 +47,7 @@ fn write(net: &Topology, out: &mut String) -> fmt::Result {
         }
         writeln!(out, "  }}")?;
     }
+    // A big switch is the only leaf without a rack, so tier 1 is not left out.
     for tier in 1..=3 {
         let above: Vec<&Switch> = net
             .switches()

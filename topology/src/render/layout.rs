@@ -219,6 +219,7 @@ impl Layout {
     fn place_racks(&mut self, net: &Topology, three: bool) -> Vec<(u32, f64, f64)> {
         let pods = net.pods() as usize;
         let per_pod = net.racks().len() / pods;
+        // With pods, half of the racks of each: several pods share the width.
         let racks_shown = ends(per_pod, if three { MAX_RACKS / 2 } else { MAX_RACKS });
         let pods_shown = ends(pods, (MAX_RACKS / per_pod.min(MAX_RACKS)).max(2));
         let cell = self.cell_width(net);

@@ -120,6 +120,7 @@ fn oversubscription(net: &Topology) -> Option<String> {
         .filter(|(_, up)| *up > 0)
         .map(|(hosts, up)| *hosts as f64 / *up as f64)
         .fold(0.0, f64::max);
+    // A big switch has no uplinks, and thus no ratio.
     (ratio > 0.0).then(|| {
         let verdict = if ratio > 1.0 {
             "the leaf's uplinks can be the bottleneck"
@@ -139,6 +140,7 @@ fn addresses(net: &Topology) -> Vec<String> {
             .filter(move |p| p.addr().is_ipv4() == v4)
     };
     let text = |p: &ipnet::IpNet| {
+        // A single address reads better without /32 or /128.
         if p.prefix_len() == p.max_prefix_len() {
             p.addr().to_string()
         } else {

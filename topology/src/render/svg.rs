@@ -258,6 +258,7 @@ impl Drawing<'_> {
             let hosts = &self.net.racks()[id.index()].hosts;
             let rows = hosts.len().min(MAX_DOTS).div_ceil(self.layout.dots_per_row) as f64;
             let top = r.bottom() - 40.0 - (rows - 1.0) * DOT_PITCH;
+            // Dots have no cables of their own: one line stands for all.
             self.trunk(*id, r, top - 8.0)?;
             for (i, host) in hosts.clone().take(MAX_DOTS).enumerate() {
                 let in_row = (hosts.len().min(MAX_DOTS)).min(self.layout.dots_per_row) as f64;

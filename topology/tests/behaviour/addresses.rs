@@ -121,6 +121,7 @@ proptest! {
         }
         let net = Topology::from_toml_str(&text, "scan.toml").unwrap();
         for probe in probes {
+            // The probes share the first byte with the prefixes, so that many of them match.
             let [x, y] = probe.to_be_bytes();
             let address = IpAddr::from([192, x, y, 1]);
             let best = net

@@ -13,6 +13,7 @@ fabric_capacity = "40Gbit/s"
 # end
 "#;
 
+// Only errors of the file name a line; any other kind is a failure of the test.
 fn error(text: &str) -> String {
     match Topology::from_toml_str(text, "t.toml") {
         Err(TopologyError::File(e)) => e.to_string(),

@@ -109,6 +109,7 @@ fn a_hundred_thousand_hosts_in_three_tiers() {
     let clos = ThreeTierClos {
         pods: 32,
         racks_per_pod: 66,
+        // 2112 racks of 47 hosts are 736 short of 100,000.
         rack_sizes: (0..2112).map(|rack| 47 + u32::from(rack < 736)).collect(),
         aggs_per_pod: 16,
         cores: 64,
@@ -120,6 +121,7 @@ fn a_hundred_thousand_hosts_in_three_tiers() {
         (links_at(&net, 1), links_at(&net, 2), links_at(&net, 3)),
         (100_000, 2112 * 16, 32 * 64)
     );
+    // Ids around 2^16 would show a truncation.
     for index in [0, 65_535, 65_536, 99_999] {
         let host = &net.hosts()[index];
         assert_eq!(host.id.index(), index);
@@ -189,6 +191,7 @@ fn parameters_that_describe_no_network_are_refused() {
         ),
         (
             FatTree {
+                // The largest even k: the product of hosts must saturate, not wrap.
                 k: u32::MAX - 1,
                 ..FatTree::default()
             }
@@ -207,6 +210,7 @@ fn parameters_that_describe_no_network_are_refused() {
         ),
         (
             ThreeTierClos {
+                // A multiple of `aggs_per_pod`, so that the bound on links is what refuses it.
                 cores: 2_000_000_000,
                 ..three
             }

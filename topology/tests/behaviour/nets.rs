@@ -13,6 +13,7 @@ pub(crate) fn ecmp() -> impl Strategy<Value = EcmpConfig> {
 fn addressing() -> impl Strategy<Value = Addressing> {
     let defaults = Addressing::default();
     prop_oneof![
+        // Mostly both families, sometimes only one.
         4 => Just(defaults),
         1 => Just(Addressing { ipv4_base: None, ..defaults }),
         1 => Just(Addressing { ipv6_base: None, ..defaults }),
@@ -77,6 +78,7 @@ pub(crate) fn parameters() -> impl Strategy<Value = Parameters> {
     let tree = (1u32..4, capacity(), addressing(), ecmp()).prop_map(
         |(half, capacity_bps, addressing, ecmp)| {
             Parameters::FatTree(FatTree {
+                // A fat tree's k is even.
                 k: 2 * half,
                 capacity_bps,
                 delay_ns: 0,
@@ -104,6 +106,7 @@ pub(crate) fn parameters() -> impl Strategy<Value = Parameters> {
                         hosts_per_rack: hosts,
                         rack_sizes,
                         aggs_per_pod: aggs,
+                        // Every aggregation switch of a pod needs an equal share of the cores.
                         cores: aggs * cores,
                         core_capacity_bps,
                         addressing,
@@ -120,7 +123,7 @@ pub(crate) fn whole() -> impl Strategy<Value = Topology> {
     parameters().prop_map(|p| p.build().expect("the strategy makes valid parameters"))
 }
 
-/// With some links and switches down and some capacities changed.
+/// Networks with some links and switches down and some capacities changed.
 pub(crate) fn damaged() -> impl Strategy<Value = Topology> {
     let index = any::<prop::sample::Index>;
     (
@@ -131,6 +134,7 @@ pub(crate) fn damaged() -> impl Strategy<Value = Topology> {
     )
         .prop_map(|(mut net, links, switches, capacities)| {
             for i in links {
+                // An index relative to the length: shrinking the network keeps it valid.
                 net.set_link_up(LinkId(i.index(net.links().len()) as u32), false);
             }
             for i in switches {

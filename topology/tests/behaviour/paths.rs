@@ -23,6 +23,7 @@ fn check(net: &Topology, src: HostId, dst: HostId, path: &Path) {
             "the path goes up, then down"
         );
     }
+    // Paths are symmetric: as many links up as down, one per level.
     let top = links.len() / 2;
     assert!(links[..top].iter().all(|l| l.direction == Direction::Up));
     assert!((1..).zip(&links[..top]).all(|(level, l)| l.level == level));
@@ -147,6 +148,7 @@ proptest! {
         let mut net = net;
         let before: Vec<_> = pairs(&net).map(|(a, b)| net.path(a, b, PathChoice::Hash(hash))).collect();
         let links = net.links().len().min(damage.links().len()) as u32;
+        // The other network is only a random set of link numbers.
         for link in (0..links).map(LinkId).filter(|l| !damage.is_usable(*l)) {
             prop_assert!(net.set_link_up(link, false));
             prop_assert_eq!(net.effective_capacity_bps(link), 0);
@@ -276,6 +278,7 @@ fn every_change_and_only_a_change_raises_the_epoch() {
     assert!(net.set_link_up(link, false));
     assert!(!net.set_link_up(link, false), "already down");
     assert_eq!(net.epoch(), 2);
+    // The link is down: its capacity changes, but takes effect with the repair.
     assert!(net.set_capacity_bps(link, 1_000));
     assert!(
         !net.set_capacity_bps(link, 0),

@@ -38,6 +38,7 @@ proptest! {
         elements(&svg);
         prop_assert!(!svg.contains("NaN") && !svg.contains("inf"));
         let dot = to_dot(&net);
+        // One edge per cable, which is two links.
         prop_assert_eq!(dot.matches(" -- ").count(), net.links().len() / 2);
         prop_assert_eq!(dot.matches('{').count(), dot.matches('}').count());
         let text = summary(&net);
@@ -82,6 +83,7 @@ fn failures_show_red_and_dashed() {
         .unwrap()[1];
     net.set_link_up(one_way, false);
     let svg = to_svg(&net);
+    // The group of the failed cables, by its dash pattern.
     let failed = svg
         .split("stroke-dasharray=\"6 4\">")
         .nth(1)

@@ -5,6 +5,7 @@ use ratewright_topology::{Node, Topology};
 #[test]
 fn the_example_of_the_reference_page_parses() {
     let page = include_str!("../../../docs/topology-file.md");
+    // The page's first block of TOML is the complete example.
     let (_, rest) = page.split_once("```toml\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
     let topology = Topology::from_toml_str(example, "docs/topology-file.md").expect("valid");

@@ -26,6 +26,7 @@ proptest! {
         let text = net.to_toml_string();
         let read = Topology::from_toml_str(&text, "round-trip.toml").map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
         assert_same(&net, &read);
+        // The epoch counts changes since the start of a process and is not part of the file.
         prop_assert_eq!(read.epoch(), 1);
         prop_assert_eq!(read.to_toml_string(), text);
     }
@@ -160,6 +161,7 @@ fn a_full_file_means_what_it_says() {
     let host = |name| net.host_by_name(name).unwrap();
     assert!(
         net.path(host("alpha"), host("gamma"), PathChoice::Hash(0))
+            // spine1 is down and spine2 has lost its link down: no route is left.
             .is_err()
     );
     assert!(net.ecmp().symmetric && net.ecmp().seed == 7);
@@ -176,6 +178,7 @@ fn a_file_is_loaded_from_disk() {
         std::env::temp_dir().join(format!("ratewright-topology-{}.toml", std::process::id()));
     std::fs::write(&path, net.to_toml_string()).unwrap();
     let read = Topology::load(&path);
+    // Removed before the assertions, so that a failure leaves no file behind.
     std::fs::remove_file(&path).unwrap();
     assert_same(&net, &read.unwrap());
     let missing = Topology::load(&path).unwrap_err().to_string();

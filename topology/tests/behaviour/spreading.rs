@@ -15,6 +15,7 @@ fn address(net: &Topology, host: HostId, v6: bool) -> IpAddr {
     let prefixes = &net.hosts()[host.index()].prefixes;
     prefixes
         .iter()
+        // Some random networks have addresses of one family only.
         .find(of_family)
         .or(prefixes.first())
         .expect("hosts have an address")
@@ -34,6 +35,7 @@ fn chi_square(counts: &[u64]) -> f64 {
 fn flows(net: &Topology, v6: bool) -> impl Iterator<Item = (HostId, HostId, FiveTuple)> {
     let (last, count) = (net.hosts().len() as u32 - 1, 4_096u32);
     (0..count).map(move |i| {
+        // Four sources and four destinations, so that most of the entropy is in the port.
         let (src, dst) = (HostId(i % 4), HostId(last - (i / 4) % 4));
         let tuple = FiveTuple {
             src: address(net, src, v6),
@@ -155,6 +157,8 @@ proptest! {
                 let hash = |t: &FiveTuple| PathChoice::Hash(flow_hash(net.ecmp().seed, true, t));
                 let forth = net.path(a.id, b.id, hash(&tuple));
                 let back = net.path(b.id, a.id, hash(&tuple.reversed()));
+                // A cut-off host fails in both directions or in one; only two paths can be
+                // compared.
                 if let (Ok(forth), Ok(back)) = (forth, back) {
                     let mirrored: Vec<_> = back.iter().rev().map(|l| net.reverse_link(*l)).collect();
                     prop_assert_eq!(forth.as_slice(), mirrored.as_slice());

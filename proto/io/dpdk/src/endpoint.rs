@@ -71,6 +71,7 @@ impl Endpoint {
                 reply: vec![0; ETHERNET_BYTES + config.mtu_bytes].into_boxed_slice(),
                 stack: UdpStack::new(StackConfig {
                     udp_port,
+                    // The own port may be among them: the stack checks for that first.
                     siblings: ports.clone(),
                     ..config.clone()
                 }),
@@ -131,6 +132,8 @@ impl Endpoint {
             queue.receive(|queue, frame| match take(stack, reply, queue, frame) {
                 Some(Ok(datagram)) => held.push(datagram),
                 Some(Err((port, frame))) => {
+                    // `Received::Sibling` names only ports of `siblings`, and there is one outbox
+                    // for each.
                     let at = usize::from(port - stack.config().siblings.start);
                     match outboxes[at].try_send(frame) {
                         Ok(()) => counters.handed_over += 1,

@@ -102,6 +102,7 @@ impl Neighbours {
 
     fn insert(&mut self, address: Ipv4Addr, entry: NeighbourEntry) {
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&address) {
+            // In turn rather than at random: deterministic, and no entry is spared for ever.
             let victim = self.next_victim % self.entries.len();
             self.entries.swap_remove_index(victim);
             self.next_victim = victim + 1;

@@ -87,6 +87,7 @@ impl PacketPort for DpdkPort {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        // Names under which the counters are reported.
         let (stack, queue, handed) = self.endpoint.counters();
         for (name, value) in [
             ("frames_in", queue.frames_in),

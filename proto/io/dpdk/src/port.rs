@@ -361,6 +361,7 @@ impl QueuePair {
             });
             sent += taken;
             tries += 1;
+            // The ring drains at the line's rate, which takes longer than one call.
             if taken == 0 {
                 std::hint::spin_loop();
             }

@@ -182,6 +182,7 @@ impl UdpStack {
     fn classify<'a>(&mut self, frame: &'a [u8], reply: &mut [u8]) -> Result<Received<'a>, Ignored> {
         let ethernet = EthernetFrame::new_checked(frame)?;
         let to = ethernet.dst_addr();
+        // In promiscuous mode, a driver delivers other stations' frames too.
         if to.0 != self.config.mac && !to.is_broadcast() {
             return Err(Ignored::NotOurs);
         }
@@ -218,6 +219,8 @@ impl UdpStack {
         if target_protocol_addr != self.config.address {
             return Err(Ignored::NotOurs);
         }
+        // A group address cannot be a station, and our own address from elsewhere is a conflict or
+        // a forgery.
         if !source_hardware_addr.is_unicast() || source_protocol_addr == self.config.address {
             return Err(Ignored::Malformed);
         }
@@ -290,6 +293,7 @@ impl UdpStack {
                         Err(Ignored::NotOurs)
                     };
                 }
+                // No route back means no answer, so the datagram is of no use.
                 let Some(next_hop) = self.next_hop(source) else {
                     return Err(Ignored::NotOurs);
                 };
@@ -374,6 +378,7 @@ impl UdpStack {
         udp.set_src_port(source_port);
         udp.set_dst_port(to.port());
         udp.set_len(udp_bytes as u16);
+        // Zero means "no checksum" over IPv4 (RFC 768).
         udp.set_checksum(0);
         udp.payload_mut().copy_from_slice(payload);
         // The padding of a short frame must not leak bytes of an earlier one.

@@ -23,6 +23,7 @@ const UDP_PORT: u16 = 7601;
 
 fn options(device: &str) -> Vec<String> {
     [
+        // No hugepages, no shared files, no PCI: the tests need nothing of the machine but root.
         "--no-huge",
         "-m",
         "64",
@@ -87,6 +88,7 @@ fn a_ring_port_receives_what_it_transmits() {
     assert!(port.driver.contains("ring"), "{}", port.driver);
     let mut queue = port.queues.pop().expect("one queue");
     for round in 0..3000u32 {
+        // Lengths from the shortest frame to nearly the MTU.
         let frame = vec![round as u8; 60 + (round as usize * 7) % 1400];
         assert!(queue.transmit(|room| {
             room[..frame.len()].copy_from_slice(&frame);
@@ -177,6 +179,7 @@ fn talks_to_the_kernel(device: &str) {
         .expect("timeout");
     thread::scope(|scope| {
         let client = scope.spawn(|| {
+            // A closure collects the first error, so that `stop` is set in every case.
             let echoed = (|| {
                 for round in 0..500u32 {
                     let payload = vec![round as u8; 16 + (round as usize * 13) % 1400];

@@ -35,6 +35,7 @@ impl AdminAddress {
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) | Self::WritableTcp(address) => {
+                // ::ffff:127.0.0.1 is the loopback interface as well.
                 address.ip().to_canonical().is_loopback()
             }
             Self::Unix(_) => true,
@@ -56,6 +57,8 @@ impl FromStr for AdminAddress {
 
     fn from_str(text: &str) -> Result<Self, AdminAddressError> {
         match text.strip_prefix("unix:") {
+            // Checked here, so that the message names the bound, which the error of `bind(2)` does
+            // not.
             Some(path) if path.is_empty() || path.len() > 107 => Err(AdminAddressError::Length),
             Some(path) => Ok(Self::Unix(PathBuf::from(path))),
             None => {

@@ -48,6 +48,7 @@ impl AccessRules {
         };
         Self {
             hosts,
+            // Read once per listener: a host that is renamed serves its old name until the restart.
             own_name: std::fs::read_to_string("/proc/sys/kernel/hostname")
                 .ok()
                 .map(|name| name.trim().to_owned()),
@@ -65,6 +66,7 @@ impl AccessRules {
             return true;
         }
         let address: Option<std::net::IpAddr> = name
+            // `Authority::host` keeps the brackets of an IPv6 address.
             .trim_start_matches('[')
             .trim_end_matches(']')
             .parse()
@@ -87,6 +89,7 @@ impl AccessRules {
         if method.is_safe() {
             return None;
         }
+        // Any origin at all: programs send none, and "null" is a page as well.
         if headers.contains_key(header::ORIGIN) {
             return Some("requests of web pages (with an Origin header) change nothing here\n");
         }

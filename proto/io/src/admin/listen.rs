@@ -51,6 +51,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        // A successor may have bound the path since; its file must stay.
         if self.identity.is_some() && identity(&self.path) == self.identity {
             // The file may be gone already, and a drop cannot return an error.
             let _ = std::fs::remove_file(&self.path);
@@ -68,6 +69,7 @@ fn bind_unix(path: &Path) -> io::Result<(StdUnixListener, SocketFile)> {
         if StdUnixStream::connect(path).is_ok() {
             return Err(io::Error::other("another process listens on it"));
         }
+        // Refused connections mean that its process is gone: the file is a left-over.
         std::fs::remove_file(path)?;
     }
     // For owner and group only, from the first moment on. The file takes the socket's mode less the

@@ -45,6 +45,7 @@ async fn first_datagram(local: SocketAddr, to: SocketAddr, dscp: Dscp) -> (u8, O
     if local.is_ipv6()
         && let IpAddr::V4(ip) = to.ip()
     {
+        // A dual-stack socket reaches IPv4 by mapped addresses.
         to.set_ip(ip.to_ipv6_mapped().into());
     }
 
@@ -60,6 +61,7 @@ async fn first_datagram(local: SocketAddr, to: SocketAddr, dscp: Dscp) -> (u8, O
         .connect_with(quinn::ClientConfig::new(Arc::new(quic)), to, "nobody")
         .expect("a good address");
     let attempt = tokio::spawn(connecting.into_future());
+    // On a thread of its own: the runtime has one, and quinn must send meanwhile.
     let received = tokio::task::spawn_blocking(move || {
         let mut bytes = [0; 2_048];
         let mut parts = [IoSliceMut::new(&mut bytes)];

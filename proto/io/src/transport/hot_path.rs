@@ -120,6 +120,7 @@ impl<P: PacketPort> DatagramTransport for HotPath<P> {
         self.sealed
             .as_mut()
             .is_some_and(|port| DatagramTransport::send(port, now_ns, session, datagram))
+            // QUIC only if the sealed port declines, so no datagram leaves twice.
             || self.quic.send(now_ns, session, datagram)
     }
 

@@ -85,6 +85,8 @@ impl DatagramTransport for QuicDatagrams {
         let Some(connection) = self.connections.get(&session) else {
             return false;
         };
+        // quinn refuses datagrams that are too large or unsupported by the peer, and those of lost
+        // connections.
         let taken = connection
             .send_datagram(Bytes::copy_from_slice(datagram))
             .is_ok();

@@ -164,6 +164,7 @@ fn what_does_not_open_moves_one_counter_and_nothing_else() {
     let mut sealed = Vec::new();
     fixture.server.seal(b"rate", &mut sealed).expect("small");
     let mut forged = sealed.clone();
+    // Byte 14 lies in the cipher text, byte 4 in the session's number.
     forged[14] ^= 4;
     let mut stranger = sealed.clone();
     stranger[4] ^= 1;

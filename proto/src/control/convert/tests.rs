@@ -211,6 +211,7 @@ fn impossible_values_are_refused_by_field() {
 #[test]
 fn a_refusals_reason_is_cut_at_the_bound_between_characters() {
     let wire = wire::Refused {
+        // Two bytes per character: the text is twice the bound.
         reason: "é".repeat(MAX_TEXT_BYTES),
         ..wire::Refused::default()
     };
@@ -221,6 +222,7 @@ fn a_refusals_reason_is_cut_at_the_bound_between_characters() {
 
 #[test]
 fn bytes_that_are_no_message_are_refused() {
+    // Nothing, no varint, a field cut short, and an unknown field alone.
     for body in [[].as_slice(), &[0xff; 40], &[0x0a, 0x05, 1], &[0x7a, 0]] {
         assert!(matches!(
             ControlMessage::decode(body),
@@ -247,6 +249,7 @@ fn an_offer_of_an_address_that_no_server_has_is_none() {
         vec![],
         vec![10, 1, 2],
         vec![10, 1, 2, 3, 4],
+        // The unspecified, the broadcast and a multicast address are no server's.
         vec![0, 0, 0, 0],
         vec![255, 255, 255, 255],
         vec![224, 0, 0, 1],

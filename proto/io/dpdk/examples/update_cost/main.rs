@@ -247,6 +247,7 @@ fn main() -> Result<()> {
             measurement.hosts(now_ns + ROUND_NS / 4)?;
             parts.receive = measurement.take(now_ns + ROUND_NS / 2)?;
             let delivered = measurement.delivered - before;
+            // The first tenth warms caches and branch predictors up.
             if round > ROUNDS / 10 {
                 if delivered < updates {
                     return Err(anyhow!("{delivered} of {updates} updates came"));
@@ -254,6 +255,7 @@ fn main() -> Result<()> {
                 rounds.push((parts, updates));
             }
         }
+        // Least and median: other processes only ever add time.
         rounds.sort_by_key(|(parts, _)| parts.total());
         let ((least, updates), (median, _)) = (rounds[0], rounds[rounds.len() / 2]);
         let each = |ns: u64| ns as f64 / updates as f64;

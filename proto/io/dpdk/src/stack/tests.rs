@@ -50,6 +50,7 @@ fn an_authentic_datagram_moves_its_senders_station_and_a_mere_one_does_not() {
     let bytes = a
         .send(1, SocketAddrV4::new(B, 7601), b"hello", &mut frame)
         .expect("B is known");
+    // Bytes 6 to 12 of an Ethernet frame are the source address.
     frame[6..12].copy_from_slice(&elsewhere);
     let Received::Datagram { from, station, .. } = b.receive(&frame[..bytes], &mut reply) else {
         panic!("a datagram");
@@ -134,6 +135,7 @@ fn headers_are_where_the_rfcs_put_them() {
     assert_eq!(frame[34..36], 7601u16.to_be_bytes());
     assert_eq!(frame[36..38], 9u16.to_be_bytes());
     assert_eq!(frame[38..40], 108u16.to_be_bytes());
+    // No UDP checksum (RFC 768): the seal authenticates the payload.
     assert_eq!(frame[40..42], [0, 0]);
 }
 
@@ -176,6 +178,7 @@ fn what_does_not_fit_the_mtu_is_refused() {
     let (mut a, _) = introduced();
     let mut frame = [0; 4096];
     let to = SocketAddrV4::new(B, 9);
+    // 1500 less 20 of IPv4 and 8 of UDP.
     assert!(a.send(1, to, &[0; 1472], &mut frame).is_ok());
     assert_eq!(
         a.send(1, to, &[0; 1473], &mut frame),
@@ -234,12 +237,14 @@ fn wrong_checksums_fragments_and_strangers_move_one_counter_each() {
     let mut expect = b.counters();
 
     let mut bad = good.clone();
+    // Bytes 24 and 25: the checksum of the IPv4 header.
     bad[24] ^= 1;
     assert_eq!(b.receive(&bad, &mut reply), Received::Nothing);
     expect.bad_checksum += 1;
     assert_eq!(b.counters(), expect);
 
     let mut fragment = good.clone();
+    // "More fragments" is bit 5 of the flags at byte 20 (RFC 791).
     fragment[20] |= 0x20;
     let mut ip = Ipv4Packet::new_unchecked(&mut fragment[14..34]);
     ip.fill_checksum();
@@ -248,12 +253,14 @@ fn wrong_checksums_fragments_and_strangers_move_one_counter_each() {
     assert_eq!(b.counters(), expect);
 
     let mut other_port = good.clone();
+    // Bytes 36 and 37: the UDP destination port.
     other_port[37] ^= 1;
     assert_eq!(b.receive(&other_port, &mut reply), Received::Nothing);
     expect.not_ours += 1;
     assert_eq!(b.counters(), expect);
 
     let mut other_station = good.clone();
+    // Bytes 0 to 6: the destination station.
     other_station[5] ^= 1;
     assert_eq!(b.receive(&other_station, &mut reply), Received::Nothing);
     expect.not_ours += 1;
@@ -281,6 +288,7 @@ proptest! {
         kind in 0u8..4,
     ) {
         let mut b = stack(B_MAC, B);
+        // Random bytes alone would nearly never pass the checks of address and type.
         if ours && frame.len() > 34 {
             frame[0..6].copy_from_slice(&B_MAC);
             frame[6] = 2;
