@@ -1,4 +1,4 @@
-//! Which core the calling thread runs on, and pinning it to one.
+//! Cores: the calling thread's, the machine's, and pinning.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,7 +9,7 @@ use nix::unistd::{SysconfVar, sysconf};
 /// Pins the calling thread to one core.
 ///
 /// # Errors
-/// What the kernel says: no such core, or none of this process's.
+/// The kernel refuses: the core does not exist, or this process may not use it.
 pub fn pin_current_thread(core: usize) -> io::Result<()> {
     if core >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -29,13 +29,14 @@ pub fn pin_current_thread(core: usize) -> io::Result<()> {
     }
 }
 
-/// The core that the calling thread runs on at the moment; none if the kernel does not say.
+/// Core that the calling thread runs on at the moment, if the kernel names it.
 pub(super) fn current_core() -> Option<usize> {
     // SAFETY: takes nothing and returns a number, or -1.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// Cores of this machine, whichever of them this process may use; none if the kernel does not say.
+/// Number of this machine's cores, whether or not this process may use them, if the kernel names
+/// it.
 pub(super) fn installed_cores() -> Option<usize> {
     let cores = sysconf(SysconfVar::_NPROCESSORS_CONF).ok().flatten()?;
     usize::try_from(cores).ok()

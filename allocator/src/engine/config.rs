@@ -1,39 +1,40 @@
-//! How the engine allocates, and which settings make sense.
+//! Settings of the allocation, and their bounds.
 
 use super::EngineError;
 use crate::num::utility::ClassTable;
 #[cfg(doc)]
 use crate::num::{Ned, SafeguardedNed};
 
-/// Which price update the engine runs.
+/// Price update of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepRule {
-    /// [`SafeguardedNed`]: converges where the plain rule does not, and answers starts and ends at once.
+    /// [`SafeguardedNed`]: converges where NED does not, and corrects prices for starts and ends at
+    /// once.
     #[default]
     Guarded,
     /// [`Ned`]: Algorithm 1 of the paper to the letter, for comparison.
     Paper,
 }
 
-/// How the engine allocates.
+/// Settings of the allocation.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// NED's step γ (flowtune §2, (4)). With the guarded rule, the shortest step of a link.
     pub gamma: f64,
     /// The price update.
     pub step_rule: StepRule,
-    /// A rate is told again when it has moved by more than this share (flowtune §5.3.2). All
-    /// capacities are derated by the same share, so that rates not yet told never overfill a link.
+    /// Relative change above which a rate is notified again (flowtune §5.3.2). Capacities are
+    /// derated by the same share, so that rates within the threshold never over-use a link.
     pub threshold: f64,
-    /// The share of every link that is kept for flowlets that never ask (flowtune §6).
+    /// Share of every link that is kept for flowlets that never ask (flowtune §6).
     pub mice_reserve: f64,
-    /// The bound of the flow table.
+    /// Upper bound of the flows.
     pub max_flows: usize,
-    /// What rates are worth.
+    /// Utilities and weights by class.
     pub classes: ClassTable,
-    /// The engine has settled when an iteration moves no rate by more than this share, no link is
-    /// over- or under-used by more than this share of its capacity without reason, and every rate
-    /// that passed the threshold is told.
+    /// Tolerance at which the engine has settled. Then no rate moves by more than this share, and
+    /// no link is over-used, or under-used despite a price, by more than this share of its
+    /// capacity. Every rate past the threshold is notified, too.
     pub settle_tolerance: f64,
 }
 
@@ -64,6 +65,7 @@ impl EngineConfig {
                 })
             }
         };
+        // NED's step diverges from 2 on: a step of γ corrects γ times a link's excess.
         within(
             "gamma",
             self.gamma,
@@ -90,6 +92,7 @@ impl EngineConfig {
             tolerance > 0.0 && tolerance < 0.1,
             "above 0 and below 0.1",
         )?;
+        // Numbers of flows have 30 bits in the directory.
         let bound = self.max_flows;
         within(
             "max_flows",

@@ -1,10 +1,10 @@
-//! What an event can be refused for.
+//! Errors of the engine: reasons for which an event or setting is refused.
 
 use thiserror::Error;
 
 use super::FlowKey;
 
-/// An event that the engine refused. The engine is as it was before.
+/// Refusal of an event or a setting. The engine is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum EngineError {
     /// The flow table is at its bound.
@@ -13,7 +13,7 @@ pub enum EngineError {
         /// The bound.
         max_flows: usize,
     },
-    /// No such flow: it never started, or it has ended already.
+    /// The flow never started, or has ended already.
     #[error("flow {0} is not known")]
     UnknownFlow(FlowKey),
     /// A link index beyond the topology.
@@ -21,13 +21,13 @@ pub enum EngineError {
     UnknownLink {
         /// The index.
         link: u32,
-        /// How many there are.
+        /// Number of links.
         links: usize,
     },
     /// A path without links, or one that crosses a link twice.
     #[error("flow {0}: a path has 1 to 6 distinct links")]
     BadPath(FlowKey),
-    /// A class that the table does not have.
+    /// A class that is not in the table.
     #[error("class {class} is not defined")]
     UnknownClass {
         /// The class.
@@ -47,9 +47,9 @@ pub enum EngineError {
     BadSetting {
         /// The setting.
         name: &'static str,
-        /// What was given.
+        /// The value given.
         value: f64,
-        /// What would be right.
+        /// The values allowed.
         expected: &'static str,
     },
 }

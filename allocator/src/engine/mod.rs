@@ -1,21 +1,20 @@
-//! The engine: what turns flowlet starts and ends into rates.
+//! The engine: turns flowlet starts and ends into rates.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `mod.rs` | the vocabulary: events in, rate updates out, the [`RateEngine`] trait |
-//! | `config` | how the engine allocates, and which settings make sense |
-//! | `error` | what an event can be refused for |
-//! | `reference` | [`ReferenceEngine`]: f64 NED + F-NORM + threshold filter, single-threaded |
-//! | `flows` | its flow table: dense arrays, O(1) start and end |
+//! | `config` | settings of the allocation, and their bounds |
+//! | `error` | reasons for which an event is refused |
+//! | `reference`, `reference_flows` | [`ReferenceEngine`]: f64 NED, F-NORM and threshold filter on one thread; its flows |
 //! | `parallel` | the engine for many flows and cores: single precision, vector kernels, workers |
-//! | `thread` | the engine on its own OS thread, fed and drained by rings |
-//! | `stats` | what that thread publishes about itself |
-//! | `scan` | a look at all flows, a few at a time |
-//! | `affinity`, `clock` | pinning a thread; reading the monotonic clock |
+//! | `thread` | the engine on an OS thread of its own, fed and drained by rings |
+//! | `stats` | figures that this thread publishes |
+//! | `scan` | an incremental scan of all flows |
+//! | `affinity`, `clock` | pinning of threads; the monotonic clock |
 //!
-//! An engine is driven by [`RateEngine::apply`] (cheap, O(1) per event) and [`RateEngine::iterate`]
-//! (one step of the optimiser over everything). Rates leave through [`RateEngine::drain_updates`],
-//! and only those that moved by more than the threshold since they last left (flowtune §5.3.2).
+//! A driver calls [`RateEngine::apply`] per event (O(1)) and [`RateEngine::iterate`] (one step of
+//! the optimiser over all flows). Rates leave through [`RateEngine::drain_updates`], and only those
+//! that moved by more than the threshold since they were last notified (flowtune §5.3.2).
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,33 +45,33 @@ pub use stats::{EngineStats, Exceptions, LinkLoad};
 
 pub use crate::num::optimality::Optimality;
 
-/// The longest path an engine takes: three links up and three down (three-tier Clos).
+/// Links of the longest path: three up and three down (three-tier Clos).
 pub const MAX_PATH_LINKS: usize = crate::num::MAX_PATH_LINKS;
 
-/// The directed links of a flow, as indices into the engine's capacity vector.
+/// Directed links of a flow, as indices into the engine's capacities.
 pub type LinkPath = ArrayVec<u32, MAX_PATH_LINKS>;
 
-/// Names one flowlet in the whole allocator: `(session << 32) | flow id`.
+/// Name of a flowlet in the whole allocator: `(session << 32) | flow id`.
 ///
-/// The flow id carries a generation in its high bits, so a key is not reused soon after its
-/// flowlet ended, and an update that is still on its way for an ended flowlet finds no taker.
+/// The flow id carries a generation in its high bits, so a key is not reused soon after its flowlet
+/// ended. An update on its way for an ended flowlet then matches no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey(pub u64);
 
 impl FlowKey {
-    /// The key of flow `flow_id` of session `session`.
+    /// Key of flow `flow_id` of session `session`.
     #[must_use]
     pub const fn new(session: u32, flow_id: u32) -> Self {
         Self(((session as u64) << 32) | flow_id as u64)
     }
 
-    /// The session that owns the flow.
+    /// Session that owns the flow.
     #[must_use]
     pub const fn session(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// The flow's id within its session.
+    /// Flow id within the session.
     #[must_use]
     pub const fn flow_id(self) -> u32 {
         self.0 as u32
@@ -85,29 +84,29 @@ impl fmt::Display for FlowKey {
     }
 }
 
-/// Everything the engine has to know about a flow.
+/// Description of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSpec {
-    /// Its name.
+    /// Name of the flow.
     pub key: FlowKey,
-    /// The links it crosses, source to destination; at least one.
+    /// Links from source to destination; at least one.
     pub links: LinkPath,
     /// Index into the engine's class table.
     pub class: u8,
-    /// Multiplies the class's weight; finite and above zero.
+    /// Factor on the class's weight; finite and above zero.
     pub weight: f64,
-    /// The most the flow can use; `f64::INFINITY` if it takes whatever it gets.
+    /// Largest rate that the flow can use; `f64::INFINITY` if there is none.
     pub demand_bps: f64,
 }
 
 /// A change of the problem. Events are applied in the order in which they are given.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EngineEvent {
-    /// A flowlet begins. If its key is already known, the new description replaces the old one.
+    /// A flowlet begins. A known key takes the new description.
     Start(FlowSpec),
     /// A flowlet is over.
     End(FlowKey),
-    /// A flowlet takes another way from now on.
+    /// A flowlet takes another route.
     Reroute {
         /// The flowlet.
         key: FlowKey,
@@ -118,35 +117,36 @@ pub enum EngineEvent {
     Capacity {
         /// The link.
         link: u32,
-        /// Its capacity from now on.
+        /// The new capacity.
         capacity_bps: f64,
     },
     /// A session is gone: all of its flows end.
     DropSession(u32),
-    /// A new topology: every flow is forgotten (its links mean nothing any more) and prices start anew.
+    /// A new topology: the engine forgets every flow, whose links mean nothing any more, and resets
+    /// prices.
     Reset {
-        /// The capacity of every link, by link index.
+        /// Capacities by link index.
         capacities: Vec<f64>,
-        /// What the links are of, if it is known: the parallel engine cuts its blocks by it. Without,
-        /// it keeps its blocks if there are as many links as before, and works on every flow by
-        /// itself, which is slow, if not.
+        /// Topology of the links, if known: the parallel engine cuts its blocks by it. Without one
+        /// it keeps its blocks if the number of links is unchanged. Otherwise every flow takes the
+        /// scalar path, which is slow.
         topology: Option<Arc<Topology>>,
     },
 }
 
-/// A rate that an endpoint has to hear about.
+/// A rate to notify an endpoint of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateUpdate {
     /// The flow.
     pub key: FlowKey,
-    /// Its rate from now on. 0 means that no usable path is left.
+    /// Its new rate. 0 means that no usable path is left.
     pub rate_bps: f64,
 }
 
-/// What one iteration did.
+/// Report of an iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct IterationReport {
-    /// Flows that were given a rate.
+    /// Flows that have a rate.
     pub flows: usize,
     /// Rates that passed the threshold and wait to be drained.
     pub updates: usize,
@@ -154,61 +154,64 @@ pub struct IterationReport {
     pub max_relative_rate_change: f64,
     /// Largest load over capacity before normalisation: how far the optimiser overshot.
     pub max_overload: f64,
-    /// The optimiser's own distance from the optimum: the largest relative excess of a link, or room
-    /// left on a link that charges for it.
+    /// Distance from the optimum in the optimiser's own terms: the largest relative excess of a
+    /// link, or spare capacity on a link with a price.
     pub residual: f64,
-    /// Nothing is to be gained from another iteration until the next event.
+    /// Another iteration changes nothing until the next event.
     pub settled: bool,
 }
 
-/// An optimiser of rates with its flow table: what the engine thread drives.
+/// An optimiser of rates with its flow table, as a driver sees it.
 pub trait RateEngine: Send {
-    /// Changes the problem.
+    /// Applies an event.
     ///
     /// # Errors
-    /// A refused event has changed nothing.
+    /// The event is refused, and has changed nothing.
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError>;
 
-    /// One step of the optimiser over all flows, normalised, so that no link is over-allocated.
+    /// Makes one step of the optimiser over all flows, and normalises the rates so that no link is
+    /// over-allocated.
     fn iterate(&mut self) -> IterationReport;
 
-    /// Between events and the iteration that follows them: hands over first rates of flows that have started,
-    /// as far as they can be told without looking at the other flows. They fit the links once all flows
-    /// answer the prices of now, as they do in that iteration, which tells every flow's rate as if this had
-    /// not been called. Who does not call this misses nothing but time.
+    /// Hands over first rates of new flows between events and the next iteration, as far as they
+    /// follow without a pass over the other flows. They fit the links once all flows respond to the
+    /// present prices, which they do in that iteration. It notifies every flow's rate as if this
+    /// had not been called, so calling it only saves time.
     fn first_rates(&mut self, _sink: &mut dyn FnMut(RateUpdate)) {}
 
-    /// Hands over every rate that has to be told, each flow at most once, and forgets them.
+    /// Hands over every rate that has to be notified, each flow at most once, and forgets them.
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate));
 
-    /// Hands over so many of them at most; true if there are more. The next iteration forgets those.
+    /// Hands over at most `most` of them; returns true if there are more. The next iteration
+    /// forgets those.
     fn drain_some(&mut self, _most: usize, sink: &mut dyn FnMut(RateUpdate)) -> bool {
         self.drain_updates(sink);
         false
     }
 
-    /// The allocated load of every link after the last iteration, in bit/s, by link index.
+    /// Writes the allocated load of every link after the last iteration, in bit/s, by link index.
     fn link_loads(&self, loads_bps: &mut Vec<f64>);
 
-    /// What may be handed out on every link (after derating), in bit/s, by link index.
+    /// Writes the derated capacity of every link, in bit/s, by link index.
     fn link_capacities(&self, capacities_bps: &mut Vec<f64>);
 
-    /// How far the last iteration's rates are from the optimum. Costs about one iteration.
+    /// Measures the distance of the last iteration's rates from the optimum. Costs about one
+    /// iteration.
     fn optimality(&self) -> Optimality;
 
-    /// Goes on with a survey by about so many flows, or begins one. True once all were looked at, and the survey
-    /// says what was found. What flows and links are is what they are when they are looked at: a survey
-    /// that events or iterations come between is as inexact as they are large.
+    /// Scans about `flows` further flows, or begins a scan. Returns true once all were scanned; the
+    /// results then stand in `scan`. Flows and links count as they are when they are read, so a
+    /// scan across events or iterations is as inexact as these are large.
     fn scan(&self, scan: &mut Scan, _flows: usize) -> bool {
         self.link_loads(&mut scan.loads_bps);
         scan.optimality = self.optimality();
         true
     }
 
-    /// Flows in the table.
+    /// Number of flows in the table.
     fn flow_count(&self) -> usize;
 
-    /// Flows that cost more than others, and prices that had to start anew.
+    /// Counts of flows on the scalar path, by reason, and of price resets.
     fn exceptions(&self) -> Exceptions {
         Exceptions::default()
     }

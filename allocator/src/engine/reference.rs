@@ -11,14 +11,14 @@ use crate::num::{
     optimality, path_capacity,
 };
 
-/// The engine rests after this many iterations in which no rate passed the threshold, converged or
-/// not: whatever still moves, no endpoint would hear of it.
+/// Iterations without any rate past the threshold after which the engine rests, converged or not:
+/// no endpoint would notice what still moves.
 const MAX_QUIET_ITERATIONS: u32 = 1000;
 
 /// NED, F-NORM and the threshold filter over one flow table.
 pub struct ReferenceEngine {
     config: EngineConfig,
-    /// Derated, in internal units.
+    /// Derated capacities, in internal units.
     capacities: Vec<f64>,
     flows: ReferenceFlows,
     optimizer: Box<dyn Optimizer>,
@@ -33,10 +33,7 @@ pub struct ReferenceEngine {
 }
 
 impl ReferenceEngine {
-    /// An engine for links of these capacities, without flows.
-    ///
-    /// # Errors
-    /// A setting or a capacity out of range.
+    /// Makes an engine without flows for links of these capacities.
     pub fn new(config: EngineConfig, capacities_bps: &[f64]) -> Result<Self, EngineError> {
         config.check()?;
         let mut engine = Self {
@@ -57,13 +54,13 @@ impl ReferenceEngine {
         Ok(engine)
     }
 
-    /// The share of a link that is handed out.
+    /// Share of a link that is allocated.
     #[must_use]
     pub fn derating(&self) -> f64 {
         (1.0 - self.config.threshold) * (1.0 - self.config.mice_reserve)
     }
 
-    /// The rate of a flow after the last iteration, whether it was notified or not.
+    /// Rate of a flow after the last iteration, notified or not.
     #[must_use]
     pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
         self.flows
@@ -71,7 +68,7 @@ impl ReferenceEngine {
             .map(|slot| self.flows.normalized[slot] * RATE_UNIT_BPS)
     }
 
-    /// The prices by link, in utility per Gbit/s.
+    /// Prices by link, in utility per Gbit/s.
     #[must_use]
     pub fn prices(&self) -> &[f64] {
         self.optimizer.prices()
@@ -135,6 +132,7 @@ impl ReferenceEngine {
         let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
         let path_capacity = path_capacity(&spec.links, &self.capacities);
         let limit = RateLimit::new(&class.utility, weight, demand, path_capacity);
+        // A restart replaces the flow, so its former part leaves the sums first.
         if let Some(slot) = self.flows.find(spec.key) {
             let old = view(&self.flows, &self.config.classes, slot);
             self.optimizer.flow_ended(&old);
@@ -167,6 +165,7 @@ impl ReferenceEngine {
             .zip(&flows.normalized)
             .zip(&mut flows.notified)
         {
+            // A flow never notified passes whatever its rate.
             if *notified == NEVER_NOTIFIED || (rate - *notified).abs() > threshold * *notified {
                 *notified = rate;
                 self.moved.push(RateUpdate {
@@ -186,7 +185,7 @@ impl ReferenceEngine {
     }
 }
 
-/// The flow at `slot`, for the optimiser.
+/// View of the flow at `slot`, for the optimiser.
 fn view<'a>(flows: &'a ReferenceFlows, classes: &'a ClassTable, slot: usize) -> FlowView<'a> {
     FlowView {
         path: &flows.paths[slot],
@@ -226,6 +225,7 @@ impl RateEngine for ReferenceEngine {
                     .capacities
                     .get_mut(link as usize)
                     .ok_or(EngineError::UnknownLink { link, links })? = capacity;
+                // Limits depend on capacities; one pass over the flows serves many events.
                 self.limits_stale = true;
                 Ok(())
             }
@@ -244,6 +244,7 @@ impl RateEngine for ReferenceEngine {
         if std::mem::take(&mut self.limits_stale) {
             (0..self.flows.len()).for_each(|slot| self.update_limit(slot));
         }
+        // Taken out, since the problem borrows the flows' other arrays.
         let mut rates = std::mem::take(&mut self.flows.rates);
         let mut normalized = std::mem::take(&mut self.flows.normalized);
         self.previous.clone_from(&normalized);

@@ -1,14 +1,15 @@
-//! The flow table: dense arrays, so that an iteration walks memory in order, and an index by key.
+//! Flows of the reference engine: dense arrays, which an iteration walks in the order of memory,
+//! and an index by key.
 //!
-//! Ending a flow moves the last one into its place. Handles are never given out: the key is the
-//! handle, and it carries a generation of its own (see [`FlowKey`]).
+//! Ending a flow moves the last one into its slot. Slots are never handed out: the key names a
+//! flow, and it carries a generation of its own (see [`FlowKey`]).
 
 use rustc_hash::FxHashMap;
 
 use super::{FlowKey, FlowSpec, LinkPath};
 use crate::num::{FlowArrays, RateLimit};
 
-/// A rate that was never told to anyone.
+/// Notified rate of a flow that was notified none.
 pub(super) const NEVER_NOTIFIED: f64 = -1.0;
 
 /// All flows, as a structure of arrays in internal units.
@@ -23,11 +24,11 @@ pub(super) struct ReferenceFlows {
     pub(super) demands: Vec<f64>,
     /// `demands` or the path's smallest capacity, whichever is smaller.
     pub(super) limits: Vec<RateLimit>,
-    /// What the prices suggest.
+    /// Rates at the present prices.
     pub(super) rates: Vec<f64>,
-    /// What fits.
+    /// Normalised rates.
     pub(super) normalized: Vec<f64>,
-    /// What was last told to the endpoint, or [`NEVER_NOTIFIED`].
+    /// Rates last notified, or [`NEVER_NOTIFIED`].
     pub(super) notified: Vec<f64>,
 }
 
@@ -40,7 +41,7 @@ impl ReferenceFlows {
         self.index.get(&key).map(|&slot| slot as usize)
     }
 
-    /// Adds a flow, or replaces the one of the same key; its rate counts as untold either way.
+    /// Adds a flow, or replaces the one of the same key. Either way it counts as never notified.
     /// Returns its slot.
     pub(super) fn put(
         &mut self,
@@ -89,8 +90,8 @@ impl ReferenceFlows {
         }
     }
 
-    /// Removes every flow of a session: walks the table, which a lost session is rare enough for.
-    /// `ends` sees each flow's slot before.
+    /// Removes every flow of a session; returns their number. Scans the table, which is acceptable
+    /// for lost sessions. Calls `ends` with each flow's slot before its removal.
     pub(super) fn remove_session(
         &mut self,
         session: u32,
@@ -101,6 +102,7 @@ impl ReferenceFlows {
         while slot < self.len() {
             if self.keys[slot].session() == session {
                 ends(self, slot);
+                // The flow that has moved into this slot is examined next.
                 self.remove(slot);
             } else {
                 slot += 1;

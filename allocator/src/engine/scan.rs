@@ -1,18 +1,18 @@
-//! Looks at all flows, a few at a time.
+//! Incremental scan of all flows.
 
 use super::Optimality;
 use crate::num::optimality::Tally;
 
-/// A walk over all flows of an engine, for figures that cost milliseconds where there are tens of thousands of
-/// flows: whoever drives the engine does other things in between ([`RateEngine::scan`](super::RateEngine::survey)).
+/// A scan of all flows, for figures that cost milliseconds with tens of thousands of flows. Its
+/// driver does other work between two steps ([`RateEngine::scan`](super::RateEngine::scan)).
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
-    /// What was found: the allocated load of every link, in bit/s, by link index.
+    /// Result: the allocated load of every link, in bit/s, by link index.
     pub loads_bps: Vec<f64>,
-    /// What was found: how far rates are from the optimum.
+    /// Result: the distance of the rates from the optimum.
     pub optimality: Optimality,
     pub(super) tally: Tally,
-    /// Where the walk goes on.
+    /// Flow number at which the scan continues.
     pub(super) next: u32,
     /// Links by block and slot, in an engine that has blocks.
     pub(super) links_by_slot: Vec<Vec<u32>>,
@@ -20,7 +20,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Begins with the first flow again.
+    /// Restarts the scan at the first flow.
     pub fn restart(&mut self) {
         self.under_way = false;
     }

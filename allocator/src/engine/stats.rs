@@ -1,15 +1,15 @@
-//! What the engine thread publishes about itself.
+//! Figures that an engine's driver publishes.
 
 use super::{IterationReport, Optimality};
 
-/// One link's use after the last iteration.
+/// Load of a link after the last iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct LinkLoad {
     /// The link.
     pub link: u32,
-    /// The sum of the rates over it, in bit/s.
+    /// Sum of the rates over it, in bit/s.
     pub load_bps: f64,
-    /// What may be handed out on it, in bit/s.
+    /// Derated capacity, in bit/s.
     pub capacity_bps: f64,
 }
 
@@ -25,16 +25,17 @@ impl LinkLoad {
     }
 }
 
-/// What is not as an engine would have it.
+/// Exceptions from the engine's fast path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exceptions {
-    /// Flows that are worked on one by one because their utility is another one than log.
+    /// Flows on the scalar path because their utility is not log.
     pub flows_of_other_utilities: usize,
-    /// The same because of their paths: over links that tables have no room for.
+    /// Flows on the scalar path because their paths have links that fit no table.
     pub flows_on_other_paths: usize,
-    /// The same because rows had no room for them: as their hosts have very many flows, or all rows are taken.
+    /// Flows on the scalar path because rows have no space: their hosts have very many flows, or
+    /// all rows are in use.
     pub flows_without_room: usize,
-    /// Prices that were no number, and started anew, since the engine began.
+    /// Prices that were not a number and were reset, since the engine began.
     pub price_resets: u64,
 }
 
@@ -55,7 +56,7 @@ pub struct EngineStats {
     pub updates_sent: u64,
     /// Rate updates that a newer one of the same flow replaced while the ring was full.
     pub updates_superseded: u64,
-    /// Flows whose newest rate waits for room in the ring.
+    /// Flows whose newest rate waits for space in the ring.
     pub updates_waiting: usize,
     /// Duration of the last iteration, events included.
     pub last_iteration_ns: u64,
@@ -63,16 +64,16 @@ pub struct EngineStats {
     pub p50_iteration_ns: u64,
     /// 99th percentile of the duration of recent iterations.
     pub p99_iteration_ns: u64,
-    /// What the last iteration reported.
+    /// Report of the last iteration.
     pub last_report: IterationReport,
     /// Flows in the table.
     pub flows: usize,
-    /// Flows that cost more than others, and prices that had to start anew.
+    /// Flows on the scalar path by reason, and price resets.
     pub exceptions: Exceptions,
     /// Distance from the optimum, measured at most once a second and when the engine settles.
     pub optimality: Optimality,
     /// The most loaded links by utilisation, fullest first.
     pub top_links: Vec<LinkLoad>,
-    /// Nothing moves and the thread sleeps until the next event.
+    /// No rate moves, and the thread sleeps until the next event.
     pub settled: bool,
 }

@@ -1,8 +1,10 @@
-//! The engine on its own OS thread: events in through one ring, rate updates out through another.
+//! The engine on an OS thread of its own: events in through one ring, rate updates out through
+//! another.
 //!
-//! The thread iterates while rates move (on a timer, or back to back) and parks when they have
-//! settled and no event waits, so an idle allocator costs nothing. It never blocks on its consumer:
-//! while the update ring is full it keeps the newest rate of each flow and offers it again later.
+//! The thread iterates while rates move (on a timer, or back to back). It parks when they have
+//! settled and no event is queued, so an idle allocator costs nothing. It never blocks on its
+//! consumer: while the update ring is full, it keeps the newest rate of each flow and offers it
+//! again later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -19,12 +21,12 @@ mod worker;
 
 pub use driver::{EngineDriver, RATES_AT_ONCE, Snapshot};
 
-/// Work that a driver has its engine take up before it iterates, and before anything else is looked at, in parts of
-/// a start's cost.
+/// Cost of the events that a driver applies before an iteration, in starts (see [`cost_of`]).
+/// Without the bound, other work would wait for a flood of events.
 pub const EVENTS_AT_ONCE: usize = 1 << 13;
 
-/// Cost of an event to an engine, in starts: a flow that takes another path is taken out of its row and put into
-/// another; before a link gets another capacity, all that waits to come into rows does, and the link's flows are looked at.
+/// Cost of an event to an engine, in starts. A reroute takes the flow out of its row and inserts it
+/// into another. A capacity applies all queued events first, then visits the link's flows.
 #[must_use]
 pub fn cost_of(event: &EngineEvent) -> usize {
     match event {
@@ -36,7 +38,7 @@ pub fn cost_of(event: &EngineEvent) -> usize {
     }
 }
 
-/// When the engine iterates while rates move.
+/// Pace of the iterations while rates move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interval {
     /// Once per this many nanoseconds. An event that finds the engine at rest is served at once.
@@ -45,16 +47,16 @@ pub enum Interval {
     BackToBack,
 }
 
-/// How the engine thread runs.
+/// Settings of the engine thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineThreadConfig {
-    /// When to iterate.
+    /// Pace of the iterations.
     pub interval: Interval,
     /// The core to pin the thread to.
     pub pin_core: Option<usize>,
-    /// Events that can wait, at least 1.
+    /// Capacity of the event ring, at least 1.
     pub event_ring: usize,
-    /// Rate updates that can wait, at least 1.
+    /// Capacity of the update ring, at least 1.
     pub update_ring: usize,
 }
 
@@ -69,16 +71,14 @@ impl Default for EngineThreadConfig {
     }
 }
 
-/// What both sides see.
+/// Flags that the thread and its handle share.
 struct ThreadFlags {
-    /// The thread is about to park, or parked: it wants to be woken by the next event.
+    /// The thread is about to park, or parked: the next event has to wake it.
     idle: AtomicBool,
     stop: AtomicBool,
 }
 
-/// The engine thread's one producer of events and one consumer of updates.
-///
-/// Dropping it stops the thread, as [`EngineHandle::shutdown`] does.
+/// Handle of the engine thread: its one producer of events and one consumer of updates.
 pub struct EngineHandle {
     events: Producer<EngineEvent>,
     updates: Consumer<RateUpdate>,
@@ -87,11 +87,8 @@ pub struct EngineHandle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts the engine on a thread of its own. `wake` is called on that thread after updates were
-/// pushed; it must not block.
-///
-/// # Panics
-/// If the operating system cannot start a thread.
+/// Starts the engine on a thread of its own. The thread calls `wake` after it has pushed updates;
+/// `wake` must not block.
 pub fn spawn(
     engine: Box<dyn RateEngine>,
     cfg: EngineThreadConfig,
@@ -123,7 +120,7 @@ impl EngineHandle {
     /// Hands an event to the engine and wakes it if it rests.
     ///
     /// # Errors
-    /// The ring is full: the event comes back, to be offered again once the engine has caught up.
+    /// The ring is full. The event is returned, to be offered again once the engine has caught up.
     pub fn push(&mut self, event: EngineEvent) -> Result<(), EngineEvent> {
         self.events
             .push(event)
@@ -142,7 +139,7 @@ impl EngineHandle {
         self.updates.pop().ok()
     }
 
-    /// The newest snapshot of the thread's figures.
+    /// Newest snapshot of the thread's figures.
     #[must_use]
     pub fn stats(&self) -> Arc<EngineStats> {
         self.snapshot.load_full()
@@ -176,5 +173,5 @@ impl Drop for EngineHandle {
     }
 }
 
-/// The thread of an engine at rest waits this long at most where it has something left to do later.
+/// Longest pause of the thread of a settled engine that has work left for later.
 const LONG_PARK: Duration = Duration::from_secs(3600);

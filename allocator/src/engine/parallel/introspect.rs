@@ -1,4 +1,4 @@
-//! What the engine says about itself.
+//! Introspection: rates, prices, loads and the distance from the optimum.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::num::optimality::FlowSample;
 use crate::num::utility::UtilityKind;
 use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
 
-/// What a flow is, in terms of links.
+/// A flow in terms of links.
 pub(super) struct FlowInfo {
     pub(super) path: LinkPath,
     pub(super) class: u8,
@@ -21,7 +21,7 @@ pub(super) struct FlowInfo {
     pub(super) limit: RateLimit,
     /// Normalised, in Gbit/s.
     rate: f64,
-    /// The sum of the prices of its links.
+    /// Sum of the prices of its links.
     path_price: f64,
 }
 
@@ -35,19 +35,19 @@ impl FlowInfo {
 }
 
 impl ParallelEngine {
-    /// Measures the parts of iterations from now on, or no longer. Starts the sums anew.
+    /// Times the parts of iterations from now on, or no longer. Resets the sums.
     pub fn time_phases(&mut self, timed: bool) {
         self.shared.timed.store(timed, Ordering::Relaxed);
         self.phases = PhaseNanos::default();
     }
 
-    /// The sums since [`time_phases`](Self::time_phases).
+    /// Times since [`time_phases`](Self::time_phases).
     #[must_use]
     pub fn phases(&self) -> PhaseNanos {
         self.phases
     }
 
-    /// The normalised rates of all flows after the last iteration.
+    /// Normalised rates of all flows after the last iteration.
     #[must_use]
     pub fn rates_bps(&self) -> Vec<(FlowKey, f64)> {
         let links_of = links_by_slot(&self.shared.layout);
@@ -60,7 +60,7 @@ impl ParallelEngine {
             .collect()
     }
 
-    /// The normalised rate of a flow after the last iteration, whether it was notified or not.
+    /// Normalised rate of a flow after the last iteration, notified or not.
     #[must_use]
     pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
         let flow = self.directory.find(key)?;
@@ -68,7 +68,7 @@ impl ParallelEngine {
         Some(self.flow_info(flow, &links_of).rate * RATE_UNIT_BPS)
     }
 
-    /// The prices by link, in utility per Gbit/s.
+    /// Prices by link, in utility per Gbit/s.
     #[must_use]
     pub fn prices(&self) -> Vec<f64> {
         let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
@@ -78,7 +78,7 @@ impl ParallelEngine {
         self.shared.layout.places().map(price).collect()
     }
 
-    /// Flows that rows hold; the others are worked on one by one.
+    /// Number of flows in rows; the others are on the scalar path.
     #[must_use]
     pub fn flows_in_rows(&self) -> usize {
         self.directory.len() - self.shared.scalar_count.load(Ordering::Relaxed) as usize
@@ -106,6 +106,7 @@ impl ParallelEngine {
             }
         };
         let shape = self.shared.layout.flow_block_shape(usize::from(block));
+        // A queued flow has no cell yet; its batch holds its state.
         let (ends, state) = if let Some(place) = queued_position(cell) {
             let mut batch = lock(&self.shared.batches[usize::from(block)]);
             let queued = batch.insert_at(place);
@@ -115,6 +116,7 @@ impl ParallelEngine {
             (block.ends(cell), block.state(cell))
         };
         let mut path = LinkPath::new();
+        // As the passes compute it: the least scale of the path, then the demand.
         let (mut norm_scale, mut path_price) = (f32::INFINITY, 0.0);
         for (link_block, index) in slots_of(&self.shared.layout, &shape, &ends) {
             let block = read(&self.shared.link_blocks[link_block]);
@@ -143,10 +145,10 @@ impl ParallelEngine {
         }
     }
 
-    /// Looks at so many flows more; true if those were the last.
+    /// Scans `flows` further flows. Returns true if those were the last.
     pub(super) fn resume_scan(&self, scan: &mut Scan, flows: usize) -> bool {
         let links = self.capacities.len();
-        // Another topology has come meanwhile.
+        // A reset to another topology makes what was scanned worthless.
         let other = scan.loads_bps.len() != links;
         if !std::mem::replace(&mut scan.under_way, true) || other {
             scan.next = 0;

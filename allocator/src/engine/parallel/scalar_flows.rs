@@ -1,4 +1,5 @@
-//! Flows that no row holds (see [`Cause`]). They are worked on one by one, in f64, like the reference's.
+//! Scalar path: flows that no row holds (see [`Cause`]), computed one by one in f64 like the
+//! reference's.
 
 use super::cell::{CellState, NO_FLOW, SaturationPrice};
 use super::kernels::{Notification, at_demand};
@@ -8,21 +9,21 @@ use crate::engine::LinkPath;
 use crate::num::RateLimit;
 use crate::num::utility::{ClassTable, Utility};
 
-/// Why no row holds a flow.
+/// Reason why no row holds a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Its utility is another one than log.
+    /// Its utility is not log.
     Utility,
-    /// Its path has links that no table has a slot for.
+    /// Its path has links that fit no table.
     Path,
-    /// There was no room for it in the rows of its FlowBlock.
+    /// The rows of its FlowBlock had no space.
     NoRoom,
 }
 
-/// How many causes there are.
+/// Number of causes.
 pub(super) const CAUSES: usize = 3;
 
-/// One flow.
+/// A flow of the scalar path.
 #[derive(Clone, Debug)]
 pub(super) struct ScalarFlow {
     pub(super) flow: u32,
@@ -36,16 +37,16 @@ pub(super) struct ScalarFlow {
     pub(super) cause: Cause,
 }
 
-/// The flows of one worker.
+/// Scalar flows of one worker.
 #[derive(Debug, Default)]
 pub(super) struct ScalarFlows {
     pub(super) flows: Vec<ScalarFlow>,
-    /// (flow, its rate in Gbit/s) that passed the threshold.
+    /// Rates that passed the threshold, in Gbit/s.
     pub(super) updates: Vec<Notification>,
 }
 
 impl ScalarFlow {
-    /// That of a row, for a log flow on a path of this capacity.
+    /// State of a cell, for a log flow on a path of this capacity.
     pub(super) fn state(&self, capacity: f64) -> CellState {
         CellState {
             flow: self.flow,
@@ -57,7 +58,7 @@ impl ScalarFlow {
         }
     }
 
-    /// Computes cap and saturation price anew after a change of the path or a capacity.
+    /// Recomputes cap and saturation price after a change of the path or a capacity.
     pub(super) fn set_limit(&mut self, classes: &ClassTable, capacity: f64) {
         self.limit = RateLimit::new(
             classes.utility(self.class),
@@ -75,7 +76,7 @@ impl ScalarFlow {
         self.links.iter().map(price).sum()
     }
 
-    /// Rate, reaction and elastic load at a path price.
+    /// Rate, slope and elastic load at a path price.
     fn respond(&self, classes: &ClassTable, price: f64) -> (f64, f64, f64) {
         let limit = &self.limit;
         if limit.cap <= 0.0 {
@@ -86,6 +87,7 @@ impl ScalarFlow {
             let scaled = price / self.weight;
             let rate = utility.rate_at(scaled).min(limit.cap);
             let neg_slope = -utility.rate_slope_at(scaled) / self.weight;
+            // A utility may be flat or infinitely steep at its ends; such a flow adds load only.
             return if neg_slope.is_finite() {
                 (rate, neg_slope, neg_slope * price)
             } else {
@@ -93,6 +95,8 @@ impl ScalarFlow {
             };
         }
         let elastic = limit.neg_slope * limit.saturation_price;
+        // Bounded by its path and not by its demand: it responds as it does at the saturation
+        // price.
         if !limit.by_demand {
             return (limit.cap, limit.neg_slope, elastic);
         }
@@ -103,7 +107,7 @@ impl ScalarFlow {
 }
 
 impl ScalarFlows {
-    /// New rates, and their sums.
+    /// Computes new rates, and adds them to the sums.
     pub(super) fn rates(
         &mut self,
         layout: &Layout,
@@ -126,7 +130,7 @@ impl ScalarFlows {
         }
     }
 
-    /// F-NORM, cap and threshold.
+    /// Normalises the rates (F-NORM) and collects those that passed the threshold.
     pub(super) fn normalize(
         &mut self,
         layout: &Layout,
@@ -150,7 +154,7 @@ impl ScalarFlows {
 }
 
 impl ScalarFlow {
-    /// The rate that F-NORM leaves.
+    /// Normalised rate: the rate times the least F-NORM scale of its path, at most its cap.
     pub(super) fn normalized_rate(
         &self,
         layout: &Layout,

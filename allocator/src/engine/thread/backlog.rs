@@ -1,7 +1,7 @@
-//! Rates that found no room, the newest of each flow, in the order in which flows began to wait.
+//! Rates that found no space: the newest of each flow, in the order in which flows began to wait.
 //!
-//! Everything takes constant time, whatever waits: what is forgotten stays in the order until its turn comes, and is
-//! passed over then.
+//! Every operation takes amortised constant time. A forgotten rate stays in the order until its
+//! turn, and is skipped then.
 
 use std::collections::VecDeque;
 
@@ -12,20 +12,20 @@ use crate::engine::{FlowKey, RateUpdate};
 #[cfg(test)]
 mod tests;
 
-/// A rate, and when its flow began to wait.
+/// A waiting rate, and the moment at which its flow began to wait.
 #[derive(Clone, Copy, Debug)]
 struct WaitingRate {
     rate_bps: f64,
     since: u64,
 }
 
-/// See the [module](self).
+/// Backlog of rates; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct RateBacklog {
     rates: FxHashMap<FlowKey, WaitingRate>,
     order: VecDeque<(FlowKey, u64)>,
     now: u64,
-    /// Sessions that are gone: what waits of them since before this is forgotten.
+    /// Dropped sessions: their rates from before this moment are forgotten.
     gone: FxHashMap<u32, u64>,
 }
 
@@ -35,7 +35,7 @@ impl RateBacklog {
         self.rates.is_empty()
     }
 
-    /// Rates that wait, with those of sessions that have gone, until their turn comes.
+    /// Number of waiting rates, with those of dropped sessions until their turn.
     pub(super) fn len(&self) -> usize {
         self.rates.len()
     }
@@ -45,12 +45,13 @@ impl RateBacklog {
         gone.is_none_or(|&gone| since >= gone)
     }
 
-    /// Lets a rate wait. True if it takes the place of an older one of its flow.
+    /// Adds a rate. Returns true if it replaces an older one of its flow.
     pub(super) fn put(&mut self, update: RateUpdate) -> bool {
         let RateUpdate { key, rate_bps } = update;
         if let Some(&WaitingRate { since, .. }) = self.rates.get(&key)
             && self.lives(key, since)
         {
+            // Keeps the flow's turn: a rate that changes often must not wait for ever.
             self.rates.insert(key, WaitingRate { rate_bps, since });
             return true;
         }
@@ -61,9 +62,10 @@ impl RateBacklog {
         false
     }
 
-    /// The rate that has waited for longest.
+    /// Rate that has waited for longest.
     pub(super) fn first(&mut self) -> Option<RateUpdate> {
         while let Some(&(key, since)) = self.order.front() {
+            // An entry of the order counts only if the flow still waits since that moment.
             if let Some(&entry) = self.rates.get(&key)
                 && entry.since == since
             {
@@ -81,22 +83,23 @@ impl RateBacklog {
         None
     }
 
-    /// A flow's rate does not wait any more.
+    /// Forgets a flow's rate.
     pub(super) fn forget(&mut self, key: FlowKey) {
         self.rates.remove(&key);
+        // With nothing left, the order holds forgotten entries only.
         if self.rates.is_empty() {
             self.clear();
         }
     }
 
-    /// Nothing that waits of a session does any more.
+    /// Forgets all rates of a session.
     pub(super) fn forget_session(&mut self, session: u32) {
         if !self.rates.is_empty() {
             self.gone.insert(session, self.now);
         }
     }
 
-    /// Nothing waits any more.
+    /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.rates.clear();
         self.order.clear();

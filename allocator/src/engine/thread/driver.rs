@@ -1,4 +1,5 @@
-//! An engine with what whoever drives it needs: rates that wait for room, figures, snapshots.
+//! Driver of an engine: applies events, iterates, keeps rates that found no space, publishes
+//! figures.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,57 +15,57 @@ use crate::engine::{
 
 /// Links in a snapshot.
 const TOP_LINKS: usize = 16;
-/// Snapshots are at least this far apart, so that a busy engine does not spend itself on them.
+/// Least time between two snapshots, so that a busy engine does not spend itself on them.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
-/// Links' loads and the distance from the optimum are found by a look at every flow. While flows come and
-/// go it gets one part of the time in so many.
+/// Parts of time of which one goes into scans while flows come and go. A scan of every flow finds
+/// links' loads and the distance from the optimum.
 const SCAN_SHARE: u32 = 1_000;
-/// Flows that are looked at in one go, since a start that comes meanwhile waits: ten microseconds or so.
+/// Flows per step of a scan: some ten microseconds, since a start that comes meanwhile waits.
 const FLOWS_PER_SCAN_STEP: usize = 32;
-/// Iteration times are looked at over one to two of these.
+/// Iteration times count for one to two of these.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Iterations longer than this count as this long.
+/// Upper bound of a recorded iteration.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// Rates that are handed over in one go, since leases wait meanwhile: a millisecond or so.
+/// Rates that are handed over at once: a millisecond or so, since leases wait meanwhile.
 pub const RATES_AT_ONCE: usize = 1 << 12;
-/// Rates that found no room are offered again after this long by an engine that has settled.
+/// Interval at which a settled engine offers rates again that found no space.
 const RETRY_EVERY: Duration = Duration::from_millis(1);
 
-/// Where others read an engine's figures.
+/// Published figures of an engine, for readers on other threads.
 pub type Snapshot = Arc<ArcSwap<EngineStats>>;
 
-/// An engine, driven by whichever thread has this: a thread of its own ([`spawn`](super::spawn)), or one that
-/// does other things besides.
+/// An engine and its driver's state. Any thread drives it: one of its own
+/// ([`spawn`](super::spawn)), or one that does other work besides.
 ///
-/// Call [`apply`](Self::apply) with events and [`iterate`](Self::iterate) until
-/// [`is_settled`](Self::is_settled); after each iteration [`hand_over`](Self::hand_over); and
-/// [`chores`](Self::chores) now and then.
+/// Call [`apply`](Self::apply) with events, and [`iterate`](Self::iterate) until
+/// [`is_settled`](Self::is_settled). Call [`drain_into`](Self::drain_into) after each iteration,
+/// and [`maintain`](Self::maintain) when it asks for it.
 pub struct EngineDriver {
     engine: Box<dyn RateEngine>,
     snapshot: Snapshot,
-    /// Newest rates that found no room, oldest first.
+    /// Newest rates that found no space, oldest first.
     backlog: RateBacklog,
-    /// The engine has told a part of its rates only.
+    /// The engine has handed over a part of its rates only.
     undrained: bool,
     stats: EngineStats,
     times: IterationTimes,
     published: Instant,
-    /// The look at every flow, and whether it is under way.
+    /// Scan of all flows, and whether it is under way.
     scan: Scan,
     scans: bool,
-    /// When one was last begun, and how long it has taken so far.
+    /// Begin of the last scan, and its duration so far.
     scan_began: Instant,
     scan_time: Duration,
     iterated: Instant,
-    /// The snapshot that others see is older than the figures here.
+    /// The published snapshot is older than `stats`.
     stale: bool,
-    /// Iterations ran since the distance from the optimum was measured.
+    /// Iterations have run since the distance from the optimum was measured.
     unmeasured: bool,
     capacities_bps: Vec<f64>,
 }
 
 impl EngineDriver {
-    /// An engine at rest.
+    /// Makes a driver of a settled engine.
     #[must_use]
     pub fn new(engine: Box<dyn RateEngine>) -> Self {
         let now = clock::now();
@@ -90,20 +91,21 @@ impl EngineDriver {
         }
     }
 
-    /// Where its figures will be.
+    /// Its published figures.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Arc::clone(&self.snapshot)
     }
 
-    /// Nothing is to be gained from another iteration until the next event.
+    /// True if another iteration changes nothing until the next event.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.stats.settled
     }
 
-    /// Changes the problem. What the engine refuses is counted.
+    /// Applies an event, and counts refusals.
     pub fn apply(&mut self, event: EngineEvent) {
+        // Rates of these flows that still wait are obsolete, or would name another flow.
         match &event {
             EngineEvent::Start(spec) => {
                 self.backlog.forget(spec.key);
@@ -117,7 +119,7 @@ impl EngineDriver {
             EngineEvent::Reset { .. } => {
                 self.backlog.clear();
                 self.undrained = false;
-                // Of other links.
+                // The scan so far was of other links.
                 self.scan.restart();
             }
             EngineEvent::Reroute { .. } | EngineEvent::Capacity { .. } => {}
@@ -134,15 +136,15 @@ impl EngineDriver {
         }
     }
 
-    /// After events and before the iteration that follows them: what can be told of flows that have started.
+    /// Hands over first rates of new flows, after events and before the iteration.
     pub fn first_rates(&mut self, mut take: impl FnMut(RateUpdate)) {
         self.engine.first_rates(&mut take);
     }
 
-    /// One iteration. It counts from `began` on, when the events before it were begun with.
+    /// Iterates once. Its duration counts from `began`, when the events before it were begun with.
     pub fn iterate(&mut self, began: Instant) {
         if std::mem::take(&mut self.undrained) {
-            // Only a caller that did not wait for them pays for all of them at once.
+            // Only a caller that did not drain in parts pays for all of them at once.
             let (backlog, stats) = (&mut self.backlog, &mut self.stats);
             let mut keep = |update| stats.updates_superseded += u64::from(backlog.put(update));
             self.engine.drain_updates(&mut keep);
@@ -159,9 +161,9 @@ impl EngineDriver {
         self.iterated = began;
     }
 
-    /// Offers the rates that waited and those that moved to `take`, which says whether it has room. What it
-    /// does not take waits, the newest rate of each flow. Returns how many were taken. At most
-    /// [`RATES_AT_ONCE`] are looked at: while [`has_undrained`](Self::has_left), this is to be called again before the engine
+    /// Offers waiting and new rates to `take`, which returns true if it has space. A refused rate
+    /// waits, the newest of each flow. Offers at most [`RATES_AT_ONCE`] and returns the number
+    /// taken. While [`has_undrained`](Self::has_undrained), call it again before the engine
     /// iterates.
     pub fn drain_into(&mut self, mut take: impl FnMut(RateUpdate) -> bool) -> usize {
         let (backlog, stats) = (&mut self.backlog, &mut self.stats);
@@ -177,6 +179,8 @@ impl EngineDriver {
                 }
             });
         } else {
+            // Waiting rates go first: they are the oldest, and a newer one of the same flow replaces
+            // them.
             self.undrained = self.engine.drain_some(RATES_AT_ONCE, &mut |update| {
                 stats.updates_superseded += u64::from(backlog.put(update));
             });
@@ -197,20 +201,20 @@ impl EngineDriver {
         sent
     }
 
-    /// Whether rates wait that found no room.
+    /// True if rates wait that found no space.
     #[must_use]
     pub fn has_backlog(&self) -> bool {
         self.undrained || !self.backlog.is_empty()
     }
 
-    /// True while the engine has rates to tell before it may iterate.
+    /// True while the engine has to hand over rates before it may iterate.
     #[must_use]
     pub fn has_undrained(&self) -> bool {
         self.undrained
     }
 
-    /// Publishes figures if it is time, after looking at every flow if it is time for that; at a few of them each
-    /// time. Returns when to call this again if the engine rests until then.
+    /// Publishes figures when due, after a scan of all flows when due, a step per call. Returns the
+    /// pause after which to call it again if the engine rests meanwhile.
     pub fn maintain(&mut self, now: Instant) -> Duration {
         if self.scans {
             if !self.scan() {
@@ -221,6 +225,8 @@ impl EngineDriver {
         let since = now.duration_since(self.published);
         let quiet = now.duration_since(self.iterated) >= PUBLISH_EVERY;
         if self.stale && since >= PUBLISH_EVERY {
+            // A scan in proportion to its own duration; one that follows the last iteration comes
+            // at once.
             let pause = if self.unmeasured && quiet {
                 Duration::ZERO
             } else {
@@ -239,14 +245,14 @@ impl EngineDriver {
         }
         match (!self.has_backlog(), self.stale) {
             (false, _) => RETRY_EVERY,
-            // Not yet: it comes back when the time is over.
+            // Due later: it is called again then.
             (true, true) if since < PUBLISH_EVERY => PUBLISH_EVERY - since,
             (true, true) => PUBLISH_EVERY,
             (true, false) => LONG_PARK,
         }
     }
 
-    /// Goes on looking at flows; true if all were looked at.
+    /// Makes a step of the scan; returns true if it is complete.
     fn scan(&mut self) -> bool {
         let began = clock::now();
         let done = self.engine.scan(&mut self.scan, FLOWS_PER_SCAN_STEP);
@@ -266,7 +272,7 @@ impl EngineDriver {
         self.stats.p99_iteration_ns = self.times.quantile(0.99);
         self.snapshot.store(Arc::new(self.stats.clone()));
         self.published = now;
-        // It comes back for the survey.
+        // Still stale if a scan is due: its results have to be published, too.
         self.stale = self.unmeasured;
     }
 
@@ -286,6 +292,7 @@ impl EngineDriver {
                 .total_cmp(&a.utilization())
                 .then(a.link.cmp(&b.link))
         };
+        // Selection before sorting: a network has many more links than the snapshot.
         if links.len() > TOP_LINKS {
             links.select_nth_unstable_by(TOP_LINKS - 1, fullest);
             links.truncate(TOP_LINKS);

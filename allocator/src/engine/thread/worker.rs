@@ -1,4 +1,4 @@
-//! The loop of the engine thread.
+//! Loop of the engine thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -11,8 +11,9 @@ use rtrb::{Consumer, Producer};
 use super::{EVENTS_AT_ONCE, EngineDriver, EngineThreadConfig, Interval, ThreadFlags, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, affinity, clock};
 
-/// Shorter than others' slices, so that a start wakes the engine at once even on a busy core, and longer than
-/// those of the threads that carry its rates away, so that they need not wait for it to come to rest.
+/// Time slice of the thread. Shorter than others', so that a start wakes the engine at once even on
+/// a busy core. Longer than those of the threads that carry its rates away, so that these need not
+/// wait for it to rest.
 const SLICE_NS: u64 = 5 * sched::HOT_SLICE_NS;
 
 /// The engine between its rings.
@@ -67,6 +68,8 @@ impl<W: Fn() + Send + 'static> Worker<W> {
                 }
             }
             self.step(now);
+            // A timer is measured from the begin of a step, so its duration does not add to the
+            // interval.
             if let Interval::Timer(ns) = self.config.interval {
                 next_tick = now + Duration::from_nanos(ns);
             }
@@ -77,7 +80,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         self.shared.stop.load(Ordering::SeqCst)
     }
 
-    /// Applies what waits, iterates once, sends what moved.
+    /// Applies queued events, iterates once, sends the updates.
     fn step(&mut self, now: Instant) {
         // A bounded batch: neither a flood of events nor a link's failure keeps the iteration from happening.
         let mut cost = 0;
@@ -94,7 +97,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         }
     }
 
-    /// Sends what waited and what moved, as far as the ring has room.
+    /// Sends waiting and new rates as far as the ring has space.
     fn send(&mut self) {
         let updates = &mut self.updates;
         let mut sent = 0;
@@ -106,14 +109,17 @@ impl<W: Fn() + Send + 'static> Worker<W> {
                 break;
             }
         }
+        // Once for all updates: `wake` may cost a system call.
         if sent > 0 {
             (self.wake)();
         }
     }
 
-    /// Sleeps until an event comes, for `pause` at most.
+    /// Parks until an event comes, for `pause` at most.
     fn park(&self, pause: Duration) {
         self.shared.idle.store(true, Ordering::Relaxed);
+        // The flag goes up before the ring is checked; `EngineHandle::push` fences likewise. Either
+        // this sees the event, or the producer sees the flag and unparks.
         fence(Ordering::SeqCst);
         if self.events.is_empty() && !self.stopping() {
             thread::park_timeout(pause);
@@ -121,7 +127,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         self.shared.idle.store(false, Ordering::Relaxed);
     }
 
-    /// Nothing moves and nothing waits: does what was put off, or sleeps until an event comes.
+    /// Does deferred work of a settled engine, then parks until an event comes.
     fn rest(&mut self, now: Instant) {
         if self.driver.has_backlog() {
             self.send();

@@ -25,8 +25,8 @@ pub(super) fn update(
     rule: UpdateRule,
     copies: &[&LinkBlockCopy],
 ) -> UpdateReport {
-    // The closure has this function's instructions; the step passed as a function would be called through
-    // one that has not.
+    // The closure inherits this function's instruction set. A function passed as the step would be
+    // called through one without it.
     links.update_by(rule, copies, |gamma, capacities, sums, state, reports| {
         safeguarded_ned_step(gamma, capacities, sums, state, reports);
     })

@@ -1,9 +1,19 @@
-//! The kernels for AVX-512.
+//! Kernels for AVX-512.
 //!
-//! A FlowBlock's share of an iteration is three walks: prices and rooms of the upward halves of the
-//! paths, in upward order; the rest, in downward order, which fetches those pairs flow by flow and
-//! leaves the rates flow by flow at their upward places; and the sums of those, in upward order. Apart from
-//! the two transports, everything is arithmetic on whole registers (see `rows`).
+//! A pass over a FlowBlock has three parts. The first computes prices and F-NORM scales of the
+//! upward halves of the paths, in upward order. The second does the rest in downward order: it
+//! fetches those pairs flow by flow, and delivers rates flow by flow to their upward cells. The
+//! third sums these rates, in upward order. Apart from the two exchanges, everything is arithmetic
+//! on whole registers (see `rows`).
+//!
+//! | file | contents |
+//! |---|---|
+//! | `rate_update` | the three parts: prices and scales; rates, F-NORM, threshold; sums |
+//! | `rack_pair_rows` | the pass over rack-pair rows |
+//! | `registers`, `response`, `totals` | look-ups; rates at prices; sums of a table |
+//! | `exchange`, `prefetch` | moves between the two orders; requests for cache lines |
+//! | `notify` | notifications |
+//! | `price_update`, `dirty_links` | price update of a LinkBlock; price correction |
 #![allow(unsafe_code)]
 
 mod dirty_links;
@@ -32,7 +42,7 @@ use crate::engine::parallel::rows::ROW_FLOWS;
 const ALL_LANES: __mmask16 = !0;
 /// Lanes that may hold a flow.
 const FLOW_LANES: __mmask16 = (1 << ROW_FLOWS) - 1;
-/// Bitwise: of the first where the third is set, else of the second.
+/// Truth table of a bitwise select: the first operand where the third is set, the second elsewhere.
 const SELECT: i32 = 0xe4;
 
 pub(super) fn detected() -> bool {
@@ -59,7 +69,8 @@ pub(super) fn run(
     }
 }
 
-/// `EXCEEDS_CACHE` if the worker's flows are beyond its caches, so that fetching ahead pays.
+/// Compiled for each size of a worker's flows: `EXCEEDS_CACHE` if they exceed its caches, so that
+/// prefetching pays.
 #[target_feature(enable = "avx512f")]
 fn run_at<const EXCEEDS_CACHE: bool>(
     pass: PassSettings,
@@ -91,9 +102,9 @@ fn run_at<const EXCEEDS_CACHE: bool>(
     }
 }
 
-/// The walks over a FlowBlock; `PLAIN` if all flows have weight 1, the same saturation price and no demand, and no sum has elastic
-/// loads apart from loads; `CORE` if they go over the cores; `DOT` if elastic loads are added by [`add_elastic`]'s dot
-/// product.
+/// The pass over a FlowBlock. `PLAIN`: all flows have weight 1, the same saturation price and no
+/// demand, and no sum has elastic loads apart from loads. `CORE`: the flows cross the cores. `DOT`:
+/// [`add_elastic`](totals::add_elastic) uses its dot product.
 #[target_feature(enable = "avx512f")]
 fn pass_over_block<
     const PLAIN: bool,
@@ -106,6 +117,7 @@ fn pass_over_block<
     [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
+    // The sums are taken over before anything adds to them.
     let mut keep = [ALL_LANES; 2];
     if pass.rates {
         keep = [keep_first(&mut up), keep_first(&mut down)];
@@ -131,15 +143,17 @@ fn pass_over_block<
     if pass.rates {
         up_rates::<PLAIN, CORE, EXCEEDS_CACHE, DOT>(pass, block, &mut up, keep[0], scratch);
     }
+    // Rows over the cores have no rack-pair rows, so those kernels exist for one case only.
     if !CORE {
         rack_pair_rows::pass_over_pairs::<PLAIN, DOT>(pass, block, [&mut up, &mut down], scratch);
     }
 }
 
-/// The lanes of a side's sums that are added to: all, or none if they are the last iteration's.
+/// Mask for the first addition to a side's sums: all lanes, or none if the sums are the last
+/// iteration's.
 fn keep_first(side: &mut Side<'_>) -> __mmask16 {
     if let Some(core) = &mut side.core {
-        // Racks of a pod share its table, so nobody is the first.
+        // Racks of a pod share its table, so no table of a rack is the first to add to it.
         core.copy.clear();
         core.copy.overwrite();
     }

@@ -1,4 +1,4 @@
-//! One FlowBlock's share of an iteration, for the instruction set at hand.
+//! Kernels: passes over one FlowBlock and price updates of one LinkBlock, by instruction set.
 
 use super::dirty_links::LinkVector;
 use super::flow_block::FlowBlock;
@@ -19,7 +19,7 @@ use self::notify::Rows;
 /// An instruction set that the engine has kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Simd {
-    /// Plain Rust, compiled for what every machine of the architecture has: on aarch64, NEON.
+    /// Plain Rust, compiled for the architecture's baseline: on aarch64, NEON.
     Scalar,
     /// Plain Rust, compiled for AVX2 and FMA.
     Avx2,
@@ -28,7 +28,7 @@ pub enum Simd {
 }
 
 impl Simd {
-    /// Those that this machine has, the best last.
+    /// Instruction sets of this machine, the best last.
     #[must_use]
     pub fn available() -> Vec<Self> {
         let mut list = vec![Self::Scalar];
@@ -44,13 +44,13 @@ impl Simd {
         list
     }
 
-    /// The best of this machine.
+    /// Best instruction set of this machine.
     #[must_use]
     pub fn best() -> Self {
         Self::available().last().copied().unwrap_or(Self::Scalar)
     }
 
-    /// Its name.
+    /// Name of the instruction set.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,41 +61,41 @@ impl Simd {
     }
 }
 
-/// What to do with each flow.
+/// Settings of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PassSettings {
-    /// F-NORM of the rates as they are, with the rooms as they are, and the threshold.
+    /// Normalise the present rates by the present scales (F-NORM), and apply the threshold.
     pub(super) normalize: bool,
-    /// New rates from the prices, and their sums.
+    /// Compute new rates from the prices, and their sums.
     pub(super) rates: bool,
-    /// A rate is told when it moved by more than this share.
+    /// Relative change above which a rate is notified (flowtune §5.3.2).
     pub(super) threshold: f32,
-    /// The worker's flows take more room than its caches have.
+    /// The worker's flows exceed its caches.
     pub(super) exceeds_cache: bool,
-    /// Other workers write prices and read sums, so that their cache lines have to be fetched from there.
+    /// Other workers write prices and read sums, so that their cache lines have to be fetched.
     pub(super) shared_links: bool,
-    /// Many rates pass the threshold, as far as anybody knows.
+    /// Many rates are expected to pass the threshold.
     pub(super) many_updates: bool,
 }
 
-/// What one side of a FlowBlock looks up, and sums up.
+/// Links that one side of a FlowBlock looks up, and sums that it adds to.
 pub(super) struct Side<'a> {
     pub(super) links: &'a LinkBlock,
     pub(super) copy: &'a mut LinkBlockCopy,
-    /// The second level, if the flows go over the cores.
+    /// The second level, if the flows cross the cores.
     pub(super) core: Option<CoreSide<'a>>,
 }
 
-/// The same of the second level.
+/// Links and sums of the second level.
 pub(super) struct CoreSide<'a> {
     pub(super) links: &'a LinkBlock,
     pub(super) copy: &'a mut LinkBlockCopy,
-    /// By the FlowBlock's table: the table of its pod.
+    /// Table of the pod, by the FlowBlock's table.
     pub(super) tables: &'a [u32],
 }
 
 impl Side<'_> {
-    /// Elastic loads are apart from loads in one of its sums.
+    /// True if one of its sums has elastic loads apart from loads.
     fn has_elastic(&self) -> bool {
         let of_core = self.core.as_ref().is_some_and(|core| core.copy.has_elastic);
         self.copy.has_elastic || of_core
@@ -109,9 +109,10 @@ impl Side<'_> {
     }
 }
 
-/// Share of its elasticity that a flow at its demand has at a price that is the share `nearness` of its saturation price: all just
-/// below it, and next to nothing far inside its demand. Not nothing: a link on which all flows are that far
-/// inside, and are still too many, finds the price at which they react from the saturation prices that its sums then have.
+/// Share of its elasticity that a flow at its demand has, at a price that is `nearness` times its
+/// saturation price. It is all just below that price and next to nothing far inside the demand. It
+/// is never 0: a link with too many flows that are all far inside their demands finds the price at
+/// which they respond, from the saturation prices in its sums.
 #[inline(always)]
 pub(super) fn at_demand(nearness: f32) -> f32 {
     let squared = nearness * nearness;
@@ -123,31 +124,34 @@ pub(super) fn at_demand(nearness: f32) -> f32 {
     }
 }
 
-/// See [`at_demand`].
+/// Least share that [`at_demand`] returns.
 pub(super) const LEAST_ELASTIC: f32 = 1.0 / 8192.0;
 
-/// A worker's buffers, by row.
+/// Buffers of a worker, by row.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// By upward row: price and room of the upward half of the path. With AVX-512 and flows beyond the caches, a
-    /// rate takes the place of the price that it was computed from. Where flows have weights or demands, so do
-    /// reactions and elastic rates.
+    /// Price and F-NORM scale of the upward half of each path, by upward row. AVX-512 overwrites
+    /// them: a rate takes its price's place if the flows exceed the caches, and rate and slopes
+    /// take both places if flows have terms.
     pub(super) pairs: Vec<Pairs>,
-    /// By upward row: rates.
+    /// Rates, by upward row.
     pub(super) rates: Vec<Lanes>,
-    /// By downward row: lanes whose rate passed the threshold.
+    /// Lanes whose rate passed the threshold, by downward row.
     pub(super) notify: Vec<u16>,
-    /// The same by joint row.
+    /// Lanes whose rate passed the threshold, by rack-pair row.
     pub(super) pair_notify: Vec<u16>,
-    /// By place among the joint rows of a table: reactions and elastic rates of the flows, two in a word.
+    /// Slopes and elastic rates of the flows, two in a word, by position among a table's rack-pair
+    /// rows.
     pub(super) slopes: Vec<Words>,
-    /// By place among the downward rows of a table: the same with their rates, flow by flow. They wait here until they
-    /// are moved, since what was just written in one piece cannot be read in smaller ones without waiting.
+    /// Rates and slopes flow by flow, by position among a table's downward rows. They wait here
+    /// until the exchange: a line that was just written whole cannot be read in smaller parts
+    /// without a stall.
     pub(super) responses: Vec<Pairs>,
 }
 
 impl Scratch {
     fn fit(&mut self, block: &FlowBlock) {
+        // Buffers only grow: FlowBlocks of a worker differ in size, and are passed over in turn.
         let (up, down) = (block.up.len(), block.down.len());
         if self.pairs.len() < up {
             self.pairs.resize(up, Pairs::default());
@@ -169,12 +173,12 @@ impl Scratch {
     }
 }
 
-/// Kernels for an instruction set that has been found on this machine.
+/// Kernels of an instruction set that this machine has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernels(Simd);
 
 impl Kernels {
-    /// The kernels for `simd`, or the best that this machine has below it.
+    /// Kernels of `simd`, or of the best set below it that this machine has.
     pub(super) fn new(simd: Simd) -> Self {
         Self(simd.min(Simd::best()))
     }
@@ -183,7 +187,7 @@ impl Kernels {
         self.0
     }
 
-    /// Works on every flow of a FlowBlock, and adds what it sums up to the sums of its LinkBlocks.
+    /// Passes over every flow of a FlowBlock, and adds to the sums of its LinkBlocks.
     #[allow(unsafe_code)]
     pub(super) fn run(
         self,
@@ -193,11 +197,12 @@ impl Kernels {
         scratch: &mut Scratch,
     ) {
         scratch.fit(block);
-        // Where elastic loads are added apart, all flows add theirs.
+        // Once elastic loads are apart in a sum, every flow has to add its own.
         let plain = block.is_plain() && !(pass.rates && sides.iter().any(Side::has_elastic));
         if pass.rates && !plain {
             sides.iter_mut().for_each(Side::split_elastic);
         }
+        // The AVX-512 kernels overwrite stale sums table by table; the others only add.
         if pass.rates && self.0 != Simd::Avx512 {
             for side in &mut sides {
                 side.copy.clear();
@@ -221,7 +226,7 @@ impl Kernels {
         }
     }
 
-    /// Appends the flows whose rate passed the threshold in the last run over this FlowBlock.
+    /// Appends the notifications of the last pass over this FlowBlock.
     pub(super) fn collect(self, block: &FlowBlock, scratch: &Scratch, out: &mut Vec<Notification>) {
         let pairs = &block.pairs;
         let lists = [
@@ -253,7 +258,7 @@ impl Kernels {
         }
     }
 
-    /// One step of the prices of links that events touch, on which all flows are log flows.
+    /// One step of dirty links' prices, where all flows are log flows.
     #[allow(unsafe_code)]
     pub(super) fn step_dirty_links(self, vectors: &mut [LinkVector], only_newcomers: bool) {
         match self.0 {

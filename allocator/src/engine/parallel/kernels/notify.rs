@@ -1,21 +1,21 @@
-//! Collects the flows whose rate passed the threshold.
+//! Notification: collects the flows whose rate passed the threshold.
 
 use super::super::lanes::{Lanes, lanes_of};
 
-/// Rows that are passed over at once if none of their flows has moved.
+/// Rows that are skipped at once if none of their flows is notified.
 pub(super) const QUIET_ROWS: usize = 64;
 
-/// A flow that is told a rate.
+/// A flow that is notified of a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub(in crate::engine::parallel) struct Notification {
-    /// Its number.
+    /// Number of the flow.
     pub(in crate::engine::parallel) flow: u32,
-    /// Its rate in Gbit/s.
+    /// Normalised rate in Gbit/s.
     pub(in crate::engine::parallel) rate: f32,
 }
 
-/// What rows have of their flows, by row.
+/// Lists by row, of which notifications are collected.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     /// Lanes whose rate passed the threshold. The list may be longer than the others.
@@ -27,9 +27,10 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Those with flows that moved, [`QUIET_ROWS`] at a time: in most iterations, almost none has.
+    /// Parts of [`QUIET_ROWS`] rows that have a flow to notify. In most iterations almost no part
+    /// has.
     pub(super) fn busy(self) -> impl Iterator<Item = Self> {
-        // Before the first joint flow there are no lists but a row that holds none.
+        // Before the first rack-pair flow there are no lists, but a row that holds no flow.
         let rows = self.used.len().min(self.flow.len());
         let firsts = (0..rows).step_by(QUIET_ROWS);
         let chunks = firsts.map(move |first| {
@@ -45,7 +46,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// In plain Rust.
+/// Collects notifications in plain Rust.
 pub(super) fn collect(rows: Rows<'_>, out: &mut Vec<Notification>) {
     for rows in rows.busy() {
         for (row, (&notify, &used)) in rows.notify.iter().zip(rows.used).enumerate() {
@@ -65,8 +66,8 @@ mod tests {
     use super::super::{Kernels, Simd};
     use super::*;
 
-    /// Every flow that moved and is there, in order of rows and lanes, with its rate, whatever the
-    /// instruction set, how many moved, and how long the list of masks is.
+    /// Collects every flow to notify that is there, in order of rows and lanes, with its rate: on
+    /// every instruction set, for any number of updates and any length of the list of masks.
     #[test]
     fn what_moved_is_collected_once_and_in_order() {
         let mut random = Pcg64Mcg::seed_from_u64(9);

@@ -1,5 +1,5 @@
-//! The kernels in plain Rust: what the vector kernels are tested against, and what runs where there
-//! are none.
+//! Kernels in plain Rust: reference of the vector kernels, and their substitute on machines without
+//! any.
 
 use super::{PassSettings, Scratch, Side, at_demand};
 use crate::engine::parallel::cell::{SaturationPrice, split};
@@ -12,7 +12,7 @@ use crate::engine::parallel::link_block::LinkBlockCopy;
 use crate::engine::parallel::rack_pair_rows::RackPairRows;
 use crate::engine::parallel::rows::FlowRows;
 
-/// Slots of a flow: of its host, of its fabric link, and of its core link in the table of its pod.
+/// Slots of a flow: host, fabric link, and core link in the pod's table.
 #[derive(Clone, Copy)]
 struct FlowSlots {
     table: [usize; 2],
@@ -38,7 +38,7 @@ fn get(table: &LinkTable, slot: usize) -> f32 {
     table[slot / LANES].0[slot % LANES]
 }
 
-/// Price and room of one half of a path.
+/// Price and F-NORM scale of one half of a path.
 #[inline(always)]
 fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
     let (prices, norm_scales) = (&side.links.prices[table], &side.links.norm_scales[table]);
@@ -58,7 +58,7 @@ fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
     }
 }
 
-/// What a flow answers to its path price: its rate, how much of that is elastic, and its reaction.
+/// Response of a flow to its path price: its rate, the elastic part of it, and its slope.
 #[derive(Clone, Copy)]
 struct FlowResponse {
     rate: f32,
@@ -118,13 +118,13 @@ fn response(
     }
 }
 
-/// The rate that F-NORM leaves.
+/// Normalised rate: at most the demand (F-NORM).
 #[inline(always)]
 fn normalized(terms: FlowTerms, rate: f32, norm_scale: f32) -> f32 {
     (rate * norm_scale).min(terms.demand)
 }
 
-/// Works on the rows for both racks.
+/// Passes over the rack-pair rows.
 #[inline(always)]
 fn rack_pair_rows<const CORES: bool>(
     pass: PassSettings,
@@ -147,6 +147,8 @@ fn rack_pair_rows<const CORES: bool>(
                 let [up_price, up_scale] = half(up, source, ends[0]);
                 let [down_price, down_scale] = half(down, table, ends[1]);
                 let rate = &mut pairs.rate[row].0[lane];
+                // The scale is read before the rate is replaced: it belongs to the last iteration's
+                // rate.
                 if pass.normalize {
                     let norm_scale = up_scale.min(down_scale);
                     let normalized_rate = normalized(terms(row, lane), *rate, norm_scale);
@@ -168,7 +170,7 @@ fn rack_pair_rows<const CORES: bool>(
     }
 }
 
-/// Adds a flow to the sums of one half of its path.
+/// Adds a flow's response to the sums of one half of its path.
 #[inline(always)]
 fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, response: FlowResponse) {
     let add = |copy: &mut LinkBlockCopy, index: usize| {
@@ -202,7 +204,7 @@ pub(in crate::engine::parallel) fn run(
     sides: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
-    // All flows of a block go over cores, or none does: it is asked here once, not for each flow.
+    // Either all flows of a block cross the cores or none does: decided once, not per flow.
     if sides[0].core.is_some() {
         run_over::<true>(pass, block, sides, scratch);
     } else {
@@ -217,6 +219,7 @@ fn run_over<const CORES: bool>(
     [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
+    // Upward order first: the half path's price and scale wait for the flow's downward cell.
     for table in 0..block.up.tables() {
         for &row in block.up.rows_of(table) {
             let row = usize::from(row);
@@ -248,7 +251,7 @@ fn run_over<const CORES: bool>(
                 if pass.rates {
                     let response = response(of_flow, price + down_price);
                     *rate = response.rate;
-                    // In the place of price and room, which nobody else looks at.
+                    // Takes the place of price and scale, which no other flow reads.
                     scratch.pairs[up_row].0[up_lane] = [response.neg_slope, response.elastic];
                     scratch.rates[up_row].0[up_lane] = response.rate;
                     add(&mut down, table, slots, response);
@@ -264,6 +267,7 @@ fn run_over<const CORES: bool>(
     if !pass.rates {
         return;
     }
+    // Back in upward order: the responses were left at their upward cells above.
     for table in 0..block.up.tables() {
         for &row in block.up.rows_of(table) {
             let row = usize::from(row);

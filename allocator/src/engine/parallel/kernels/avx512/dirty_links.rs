@@ -1,4 +1,4 @@
-//! The step of the links that events touch, for AVX-512.
+//! Correction step of dirty links.
 
 use std::arch::x86_64::*;
 
@@ -47,6 +47,7 @@ pub(in crate::engine::parallel::kernels) fn step(vectors: &mut [LinkVector], onl
             _mm512_fmadd_ps(mean, grown, price),
             _mm512_mul_ps(price, fall),
         );
+        // Instead of branches: a lane without a response or capacity keeps its price.
         let moves = solvable & (every | above_zero(new));
         store(&mut vector.price, _mm512_mask_mov_ps(price, moves, next));
     }

@@ -1,4 +1,4 @@
-//! Moves between the upward and the downward order, flow by flow.
+//! Exchange of values between the upward and the downward order, flow by flow.
 
 use std::arch::x86_64::*;
 
@@ -7,10 +7,7 @@ use crate::engine::parallel::rows::ROW_FLOWS;
 
 const LOW_CELL: u64 = CellIndex::MAX as u64;
 
-/// The pairs at sixteen cells, as two registers of eight.
-///
-/// # Safety
-/// Every cell must be one of `pairs`.
+/// Fetches the pairs at sixteen cells, as two registers of eight.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512) {
@@ -39,12 +36,13 @@ pub(super) unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512)
     (eight!(0), eight!(8))
 }
 
-/// Leaves the rates of a row at their upward cells. As integers: the processor stores two of those
-/// in a cycle, but one floating-point number.
+/// Delivers the rates of a row to their upward cells. As integers: the processor stores two of
+/// those in a cycle, but one floating-point number.
 ///
-/// With `EXCEEDS_CACHE` in the place of the price that was fetched from there. A worker with so many flows has FlowBlocks of
-/// so many sources that one line of each fills the first-level cache: lines for rates alone would throw those
-/// with prices out. `up_rates` needs a permutation more per row, which would cost 1 % where both fit.
+/// With `EXCEEDS_CACHE` a rate takes the place of the price that was fetched from its cell. A
+/// worker with so many flows has FlowBlocks of so many sources that one line of each fills the
+/// first-level cache; lines for rates alone would evict those with prices. `up_rates` then needs a
+/// permutation more per row, which would cost 1 % where both fit.
 #[inline(always)]
 pub(super) fn deliver<const EXCEEDS_CACHE: bool>(
     rates: &Lanes,
@@ -74,8 +72,8 @@ pub(super) fn deliver<const EXCEEDS_CACHE: bool>(
     }
 }
 
-/// Rates and their slopes, flow by flow: within each four lanes, the first two pairs are in the first register, the
-/// others in the second.
+/// Stores rates and slopes flow by flow. Of each four lanes, the first two pairs are in the first
+/// register, the others in the second.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn store_pairs(pairs: &mut Pairs, rates: __m512, slopes: __m512i) {
@@ -88,7 +86,7 @@ pub(super) fn store_pairs(pairs: &mut Pairs, rates: __m512, slopes: __m512i) {
     }
 }
 
-/// The slopes among such pairs.
+/// Slopes among pairs of `store_pairs`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn slopes_in(pairs: &Pairs) -> __m512i {
@@ -98,7 +96,7 @@ pub(super) fn slopes_in(pairs: &Pairs) -> __m512i {
     _mm512_castps_si512(_mm512_shuffle_ps::<0b11_01_11_01>(first, second))
 }
 
-/// Delivers such pairs as `deliver` does, in the places of those that were fetched from there.
+/// Delivers pairs as [`deliver`] does rates, in the places of the pairs that were fetched.
 #[inline(always)]
 pub(super) fn deliver_pairs(from: &Pairs, up_cells: &Cells, pairs: &mut [Pairs]) {
     let from = from.0.as_ptr().cast::<u64>();
@@ -116,8 +114,8 @@ pub(super) fn deliver_pairs(from: &Pairs, up_cells: &Cells, pairs: &mut [Pairs])
     }
 }
 
-/// Two cells in one register: fewer loads, of which a row has many others. A volatile read, since the
-/// compiler makes two loads of any other.
+/// Two cells in one register: fewer loads, of which a row has many others. A volatile read, since
+/// the compiler makes two loads of any other.
 #[inline(always)]
 pub(super) fn two_cells(cells: &Cells, two: usize) -> u64 {
     debug_assert!(two < LANES / 2);

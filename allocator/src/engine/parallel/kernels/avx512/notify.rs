@@ -1,5 +1,5 @@
-//! Collects the flows whose rate passed the threshold, without a branch for each: which ones these are
-//! is anyone's guess, and a wrong guess costs as much as a whole row.
+//! Notification without a branch per flow: which flows are notified is unpredictable, and a
+//! misprediction costs as much as a whole row.
 
 use std::arch::x86_64::*;
 
@@ -17,7 +17,7 @@ pub(in crate::engine::parallel::kernels) fn collect(rows: Rows<'_>, out: &mut Ve
         let count: u32 = lanes
             .map(|(notify, used)| (notify & used).count_ones())
             .sum();
-        // Every row writes sixteen, of which only those count that moved.
+        // Every row writes sixteen entries, of which only those of notified flows count.
         out.reserve(count as usize + LANES);
         let mut len = out.len();
         for row in 0..rows.used.len() {

@@ -1,18 +1,18 @@
-//! Requests for cache lines ahead of their use.
+//! Prefetching: requests for cache lines ahead of their use.
 
 use std::arch::x86_64::*;
 
 use super::Side;
 use crate::engine::parallel::lanes::{Lanes, LinkTable, TABLE_LANES};
 
-/// Tables by which requests for other workers' cache lines run ahead.
+/// Tables by which requests for other workers' lines run ahead.
 pub(super) const AHEAD: usize = 2;
-/// Rows ahead of the one that is worked on, when they are fetched from beyond the second-level cache.
+/// Rows by which prefetching from beyond the second-level cache runs ahead.
 pub(super) const ROWS_AHEAD: usize = 32;
-/// Link tables likewise.
+/// Link tables by which it runs ahead.
 pub(super) const TABLES_AHEAD: usize = 4;
 
-/// Asks for a cache line that another worker had last, to be read or written.
+/// Requests a cache line that another worker had last, to be read or written.
 #[inline(always)]
 pub(super) fn request_line(lanes: &Lanes, to_write: bool) {
     let line = lanes.0.as_ptr();
@@ -26,7 +26,7 @@ pub(super) fn request_line(lanes: &Lanes, to_write: bool) {
     }
 }
 
-/// Asks for what a table's rows will look up and add to. The other worker has had half of it.
+/// Requests prices and scales of a table. The other worker has had half of these lines.
 #[inline(always)]
 pub(super) fn request_table(side: &Side<'_>, table: usize) {
     if table < side.links.prices.len() {
@@ -39,7 +39,7 @@ pub(super) fn request_table(side: &Side<'_>, table: usize) {
     }
 }
 
-/// The same for what will be added to.
+/// Requests the sums of a table, for writing.
 #[inline(always)]
 pub(super) fn request_sums(side: &Side<'_>, table: usize) {
     if table < side.copy.load.len() {
@@ -52,9 +52,9 @@ pub(super) fn request_sums(side: &Side<'_>, table: usize) {
     }
 }
 
-/// Has the processor fetch what belongs to a row to come. Its own look-ahead ends with each page. Not past the
-/// caches (`prefetchnta`), although it is not met again before the next walk: an Intel processor would not leave
-/// it in the third-level cache then.
+/// Prefetches an entry of a row to come. The processor's own prefetching ends with each page. Not
+/// past the caches (`prefetchnta`), although the line is not used again before the next pass: an
+/// Intel processor would then not leave it in the third-level cache.
 #[inline(always)]
 pub(super) fn fetch_ahead<T>(list: &[T], row: usize) {
     let there = list.as_ptr().wrapping_add(row).cast::<i8>();
@@ -62,7 +62,7 @@ pub(super) fn fetch_ahead<T>(list: &[T], row: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(there) }
 }
 
-/// The same for a link table to come.
+/// Prefetches a link table to come.
 #[inline(always)]
 pub(super) fn fetch_table_ahead(tables: &[LinkTable], table: usize) {
     let lanes = tables.as_flattened();

@@ -1,4 +1,4 @@
-//! The price update for AVX-512.
+//! Price update.
 
 use std::arch::x86_64::*;
 
@@ -11,11 +11,11 @@ use crate::engine::parallel::price_update::{
     safeguard,
 };
 
-/// Registers of links by which requests for other workers' cache lines run ahead.
+/// Registers of links by which requests for other workers' lines run ahead.
 const AHEAD: usize = 12;
 
-/// The guarded step of `link_block` on sixteen links, line by line; returns the next price, room, step
-/// and excess. A macro, since all that goes in and out has to stay in registers.
+/// Safeguarded step of `price_update` on sixteen links, line by line. Returns the next price,
+/// scale, step and excess. A macro, since all operands and results have to stay in registers.
 macro_rules! safeguarded_step {
     ($rules:expr, $capacity:expr, [$load:expr, $elastic:expr, $neg_slope:expr], $state:expr, $reports:expr) => {{
         let set = |value: f32| _mm512_set1_ps(value);
@@ -25,7 +25,7 @@ macro_rules! safeguarded_step {
         let (rules, load_, elastic, neg_slope) = ($rules, $load, $elastic, $neg_slope);
         let capacity = $capacity;
         let [price, scale_before, length, last] = $state;
-        // A load that is no number leaves no room.
+        // A load that is not a number makes the scale 0.
         let busy = _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(load_, zero);
         let active = busy & above(capacity, zero);
         let steps_on = active & above(elastic, zero) & above(neg_slope, zero);
@@ -46,7 +46,7 @@ macro_rules! safeguarded_step {
         let next_length = _mm512_mask_mov_ps(next_length, disturbed, rules.first);
         let next_length = _mm512_mask_mov_ps(next_length, idle, rules.longest);
         let shared = reciprocal(_mm512_mask_mul_ps(one, steps_on, elastic, neg_slope));
-        // In this order, no square is met that a product of both would not be.
+        // In this order, no square can overflow that the product of both would not.
         let mean = _mm512_mask_mul_ps(one, steps_on, _mm512_mul_ps(elastic, shared), elastic);
         let slope = _mm512_mul_ps(neg_slope, shared);
         let inverse_mean = _mm512_mask_mul_ps(one, steps_on, slope, neg_slope);
@@ -116,8 +116,8 @@ pub(in crate::engine::parallel::kernels) fn update(
     })
 }
 
-/// The guarded step of every link of a LinkBlock whose sums are those of the workers; with `ELASTIC` if elastic
-/// loads may be others than loads.
+/// Safeguarded step of every link of a LinkBlock without replicas. `ELASTIC` if elastic loads may
+/// differ from loads.
 #[target_feature(enable = "avx512f")]
 fn direct<const ELASTIC: bool>(
     gamma: f32,
@@ -141,7 +141,7 @@ fn direct<const ELASTIC: bool>(
             request_line(of(loads, i + AHEAD), false);
             request_line(of(neg_slopes, i + AHEAD), false);
         }
-        // A rack of 16 hosts has links in two registers of four.
+        // A rack of 16 hosts has links in two of its four registers.
         if !*of(lanes.linked, i) {
             continue;
         }
@@ -198,7 +198,7 @@ pub(super) fn reciprocal(x: __m512) -> __m512 {
     _mm512_mul_ps(guess, _mm512_fnmadd_ps(x, guess, _mm512_set1_ps(2.0)))
 }
 
-/// The constants of the guarded step.
+/// Constants of the safeguarded step.
 #[derive(Clone, Copy)]
 struct StepRegisters {
     gamma: __m512,
@@ -218,7 +218,7 @@ impl StepRegisters {
     }
 }
 
-/// The guarded step on sixteen links.
+/// Safeguarded step on sixteen links.
 #[target_feature(enable = "avx512f")]
 fn safeguarded_ned_step(
     gamma: f32,

@@ -1,7 +1,7 @@
-//! The walk over rows for both racks.
+//! Pass over rack-pair rows.
 //!
-//! Nothing moves between orders here. The downward table of a row stays in registers, the upward one is
-//! looked up, and added to, where it lies in memory.
+//! No value moves between orders here. A row's downward table stays in registers; its upward table
+//! is read, and added to, where it lies in memory.
 
 use std::arch::x86_64::*;
 
@@ -15,7 +15,7 @@ use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::link_block::LinkBlockCopy;
 use crate::engine::parallel::rack_pair_rows::RackPairRows;
 
-/// Works on every joint row of a FlowBlock.
+/// Passes over every rack-pair row of a FlowBlock.
 #[target_feature(enable = "avx512f")]
 pub(super) fn pass_over_pairs<const PLAIN: bool, const DOT: bool>(
     pass: PassSettings,
@@ -53,7 +53,7 @@ pub(super) fn pass_over_pairs<const PLAIN: bool, const DOT: bool>(
     }
 }
 
-/// F-NORM, threshold and new rates of the flows to a rack. `MANY_UPDATES` as for the other rows.
+/// Normalises and updates the rates of the flows to a rack. `MANY_UPDATES` as for the other rows.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY_UPDATES: bool>(
@@ -109,7 +109,7 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY
     }
 }
 
-/// Adds up what comes to a rack, and to what goes from each. Rows from the same rack follow one another:
+/// Sums the rates to a rack, and those from each source. Rows of a source follow one another, so
 /// their sums stay in registers.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
@@ -136,6 +136,7 @@ fn sums<const PLAIN: bool, const DOT: bool>(
             let down_words = load_words(of(&pairs.down.words, row));
             let rates = load(of(&pairs.rate, row));
             let mut slopes = _mm512_setzero_si512();
+            // Terms are by position in the table, which both loops count alike.
             if !PLAIN && let Some(of_row) = places.next() {
                 slopes = load_words(of_row);
             }
@@ -163,10 +164,11 @@ fn sums<const PLAIN: bool, const DOT: bool>(
             add!(of_source, 0, up_words, 4);
             add!(of_source, 1, up_words, 8);
             add!(of_source, 2, up_words, 12);
-            // Both sides have the same fabric slots.
+            // Both sides have the same fabric slots, so one map serves both tables.
             add!(of_source, 3, down_words, 16);
             add!(of_source, 3, down_words, 20);
         }
+        // The fabric links carry the flows of all sources.
         for which in 0..3 {
             let sum = _mm512_add_ps(totals.0[3][which], of_source.0[3][which]);
             totals.0[3][which] = sum;
@@ -176,7 +178,7 @@ fn sums<const PLAIN: bool, const DOT: bool>(
     totals.leave::<PLAIN>(down.copy, table);
 }
 
-/// Loads, reactions and, without `PLAIN`, elastic loads of a table's registers.
+/// Loads, slopes and, without `PLAIN`, elastic loads of a table's registers.
 struct PairTotals([[__m512; 3]; 4]);
 
 impl PairTotals {

@@ -1,4 +1,4 @@
-//! The passes over the rows by one rack each: rate update, F-NORM and threshold.
+//! Pass over the rows by one rack each: rate update, F-NORM, threshold and sums.
 
 use std::arch::x86_64::*;
 
@@ -15,7 +15,7 @@ use super::{ALL_LANES, FLOW_LANES, PassSettings, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::lanes::{LANES, LinkTable, Pairs};
 
-/// Prices and rooms of the upward halves of the paths.
+/// Computes prices and F-NORM scales of the upward halves of the paths.
 #[target_feature(enable = "avx512f")]
 pub(super) fn up_pairs<const CORE: bool, const EXCEEDS_CACHE: bool>(
     pass: PassSettings,
@@ -51,6 +51,7 @@ pub(super) fn up_pairs<const CORE: bool, const EXCEEDS_CACHE: bool>(
             let out = of_mut(pairs, row).0.as_flattened_mut().as_mut_ptr();
             // SAFETY: `Pairs` is 128 writable bytes, aligned to 64.
             unsafe {
+                // Interleaved, so that the exchange fetches a flow's pair with one load.
                 _mm512_store_ps(out, _mm512_permutex2var_ps(price, low, norm_scale));
                 _mm512_store_ps(
                     out.add(LANES),
@@ -61,7 +62,8 @@ pub(super) fn up_pairs<const CORE: bool, const EXCEEDS_CACHE: bool>(
     }
 }
 
-/// F-NORM, threshold, new rates and their sums, table by table.
+/// Passes over the rows in downward order: F-NORM, threshold, new rates and their sums, table by
+/// table.
 #[target_feature(enable = "avx512f")]
 pub(super) fn down_rows<
     const NORMALIZE: bool,
@@ -88,6 +90,7 @@ pub(super) fn down_rows<
             leave_nothing(side, keep, table);
             continue;
         }
+        // Two variants of the table's pass, chosen once: the branch would stand in every row.
         if NORMALIZE && pass.many_updates {
             down_table::<NORMALIZE, RATES, PLAIN, CORE, EXCEEDS_CACHE, true>(
                 pass, block, side, table, scratch,
@@ -103,6 +106,8 @@ pub(super) fn down_rows<
             } else {
                 scratch.rates.as_mut_ptr().cast::<u32>()
             };
+            // A loop of its own, over rows that the cache holds by now: totals alone take up to 21
+            // registers.
             let mut totals = TableTotals::<CORE>::new();
             for (place, &row) in block.down.rows_of(table).iter().enumerate() {
                 let row = usize::from(row);
@@ -123,9 +128,9 @@ pub(super) fn down_rows<
     }
 }
 
-/// `MANY_UPDATES` if many rates are expected to pass the threshold. Where about half of the rows have one that does, the
-/// branch around the store is guessed wrong and costs more than a store for every row, which costs more where
-/// next to none has.
+/// Normalises and updates the rates of one table. `MANY_UPDATES` if many rates are expected to pass
+/// the threshold. Where about half of the rows have an update, the branch around the store is
+/// mispredicted and costs more than a store per row. Where almost none has, the store costs more.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 pub(super) fn down_table<
@@ -186,11 +191,13 @@ pub(super) fn down_table<
             let distance = _mm512_abs_ps(_mm512_sub_ps(normalized_rates, last));
             let far = _mm512_mul_ps(threshold, last);
             let notify = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
+            // Only lanes with an update are written; the others keep the rate last notified.
             if MANY_UPDATES || notify != 0 {
                 store(notified, _mm512_mask_mov_ps(last, notify, normalized_rates));
             }
             *of_mut(&mut scratch.notify, row) = notify;
         } else {
+            // A mask of a former pass must not notify again.
             *of_mut(&mut scratch.notify, row) = 0;
         }
         if RATES {
@@ -205,7 +212,7 @@ pub(super) fn down_table<
     }
 }
 
-/// Sums of the rates in upward order.
+/// Sums the rates in upward order.
 #[target_feature(enable = "avx512f")]
 pub(super) fn up_rates<
     const PLAIN: bool,

@@ -5,12 +5,12 @@ use std::arch::x86_64::*;
 use super::{SELECT, Side};
 use crate::engine::parallel::lanes::{Lanes, LinkTable, Words};
 
-/// The bit of a host slot that says that it is in the third register of the table.
+/// Bit of a host slot that selects the table's third register.
 const THIRD_REGISTER: i32 = 32;
-/// The bit of a slot in a pod's table that says that it is in its upper two registers.
+/// Bit of a slot in a pod's table that selects the upper two registers.
 const HIGH_PLANES: i32 = 32;
 
-/// What belongs to a row.
+/// Entry of a list by row, without a bounds check.
 #[inline(always)]
 pub(super) fn of<T>(list: &[T], row: usize) -> &T {
     debug_assert!(row < list.len());
@@ -78,7 +78,7 @@ impl Registers {
         ])
     }
 
-    /// The values at the host slots `hosts`, and at the fabric slots in the low bits of `words`.
+    /// Values at the host slots `hosts`, and at the fabric slots in the low bits of `words`.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn look_up(
@@ -87,6 +87,8 @@ impl Registers {
         words: __m512i,
         third: __mmask16,
     ) -> (__m512, __m512) {
+        // A permutation of two registers reads five bits of each index; `third` replaces the lanes
+        // whose sixth bit is set.
         let host = _mm512_permutex2var_ps(self.0[0], hosts, self.0[1]);
         (
             _mm512_mask_permutexvar_ps(host, third, hosts, self.0[2]),
@@ -96,10 +98,11 @@ impl Registers {
 }
 
 impl Registers {
-    /// The values at slots of a pod's table.
+    /// Values at slots of a pod's table.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn look_up_core(&self, slots: &RowSlots) -> __m512 {
+        // Two registers at once: the low and the high planes, of which each lane keeps one.
         let low = _mm512_permutex2var_ps(self.0[0], slots.cores, self.0[1]);
         let high = _mm512_permutex2var_ps(self.0[2], slots.cores, self.0[3]);
         _mm512_mask_mov_ps(low, slots.high_planes, high)
@@ -116,7 +119,7 @@ pub(super) fn host_slots(words: __m512i) -> (__m512i, __mmask16) {
     )
 }
 
-/// Prices or rooms that a table's flows look up: the rack's, and with `CORE` the pod's.
+/// Prices or F-NORM scales of a table's flows: the rack's table and, with `CORE`, the pod's.
 #[derive(Clone, Copy)]
 pub(super) struct LookUp<const CORE: bool> {
     pub(super) rack: Registers,
@@ -134,7 +137,7 @@ impl<const CORE: bool> LookUp<CORE> {
     }
 }
 
-/// The pod's tables that the flows of a table look up, prices and rooms; without `CORE` any.
+/// Prices and scales of the pod of a table; without `CORE` any tables, which are not read.
 #[inline(always)]
 pub(super) fn pod_tables<'a, const CORE: bool>(
     side: &'a Side<'_>,
@@ -149,12 +152,12 @@ pub(super) fn pod_tables<'a, const CORE: bool>(
     }
 }
 
-/// Where the flows of a row look up.
+/// Slots of a row's flows, as look-ups need them.
 pub(super) struct RowSlots {
     pub(super) words: __m512i,
     pub(super) hosts: __m512i,
     pub(super) third: __mmask16,
-    /// The slot in the pod's table, in the low six bits.
+    /// Slot in the pod's table, in the low six bits.
     pub(super) cores: __m512i,
     pub(super) high_planes: __mmask16,
 }

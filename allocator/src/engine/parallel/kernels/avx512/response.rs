@@ -1,4 +1,4 @@
-//! A row's rates at their path prices, and what F-NORM leaves of them.
+//! Responses of a row's flows: rates at their path prices, and normalised rates.
 
 use std::arch::x86_64::*;
 
@@ -7,17 +7,17 @@ use super::totals::slopes_of;
 use super::{FLOW_LANES, LEAST_ELASTIC};
 use crate::engine::parallel::flow_block::RowTerms;
 
-/// Weights and saturation prices of a list of rows; of all alike, if there are no lists.
+/// Terms of a list of rows, or common ones if there are no lists.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub(super) common_saturation_price: f32,
     pub(super) of_rows: Option<&'a RowTerms>,
 }
 
-/// Those of the flows of a row.
+/// Terms of a row's flows.
 pub(super) struct LaneTerms {
     pub(super) weights: __m512,
-    /// Without their signs.
+    /// Saturation prices without their signs.
     pub(super) saturation_prices: __m512,
     pub(super) demand_bound: __mmask16,
     pub(super) demands: __m512,
@@ -48,20 +48,23 @@ impl Terms<'_> {
 }
 
 impl LaneTerms {
-    /// The rates at path prices, and their slopes; with `PLAIN` without those.
+    /// Rates at path prices, and their slopes; `PLAIN` has no slopes.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn response<const PLAIN: bool>(&self, prices: __m512) -> (__m512, __m512i) {
         let above = _mm512_max_ps(prices, self.saturation_prices);
+        // The reciprocal of 14 bits and one Newton step: exact to 2⁻²⁷, at less cost than a
+        // division.
         let guess = _mm512_rcp14_ps(above);
         let two = _mm512_set1_ps(2.0);
         let share = _mm512_mul_ps(guess, _mm512_fnmadd_ps(above, guess, two));
         if PLAIN {
+            // Lane 15 holds no flow, but its slots name links: its rate has to be 0.
             let rates = _mm512_maskz_mov_ps(FLOW_LANES, share);
             return (rates, _mm512_setzero_si512());
         }
         let rates = _mm512_maskz_mul_ps(FLOW_LANES, self.weights, share);
-        // See `at_demand`.
+        // The fourth power of `at_demand`, without a branch.
         let nearness = _mm512_mul_ps(prices, share);
         let squared = _mm512_mul_ps(nearness, nearness);
         let least = _mm512_set1_ps(LEAST_ELASTIC);
@@ -70,7 +73,7 @@ impl LaneTerms {
         (rates, slopes_of(_mm512_mul_ps(elastics, share), elastics))
     }
 
-    /// The rates that F-NORM leaves: of flows with a demand, that at most.
+    /// Normalised rates: at most the demand of flows that have one (F-NORM).
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn normalized<const PLAIN: bool>(

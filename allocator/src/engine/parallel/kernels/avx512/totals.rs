@@ -1,4 +1,4 @@
-//! Sums over the flows of a table: per row by permutations, then into the worker's sums.
+//! Sums over a table's flows: by permutations per row, then into the worker's LinkBlock copy.
 
 use std::arch::x86_64::*;
 
@@ -10,11 +10,12 @@ const UPPER_HALF: i32 = !0xffff;
 /// A pair of bfloat16 numbers: the lower one 1, the upper one 0.
 const LOWER_HALF: i32 = 0x3f80;
 
-/// Sums over the flows of a table: host slots, then two maps of fabric slots or, with `CORE`, the planes.
+/// Sums over a table's flows: host slots, then two maps of fabric slots or, with `CORE`, the
+/// planes.
 pub(super) struct TableTotals<const CORE: bool> {
     pub(super) load: [__m512; 7],
     pub(super) neg_slope: [__m512; 7],
-    /// Without `PLAIN`.
+    /// Used without `PLAIN` only.
     pub(super) elastic: [__m512; 7],
 }
 
@@ -29,8 +30,8 @@ impl<const CORE: bool> TableTotals<CORE> {
         }
     }
 
-    /// Adds a row. With `PLAIN`, reactions are the squares of rates and all of these is elastic; `slopes` is not
-    /// read.
+    /// Adds a row. With `PLAIN`, a slope is the square of its rate and every load is elastic;
+    /// `slopes` is not read.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn add<const PLAIN: bool, const DOT: bool>(
@@ -78,8 +79,8 @@ impl<const CORE: bool> TableTotals<CORE> {
                 ($shift:literal, $planes:ident) => {
                     let lanes = _mm512_srli_epi32::<$shift>(words);
                     let rate = _mm512_permutexvar_ps(lanes, rates);
-                    // A comparison for each plane: combining masks is done in other registers of the
-                    // processor, and takes longer to move there and back.
+                    // A comparison per plane: combining masks happens in other registers of the
+                    // processor, and moving them there and back takes longer.
                     let planes = _mm512_permutexvar_epi32(lanes, $planes);
                     let of_plane = |plane: i32| {
                         _mm512_cmpeq_epi32_mask(planes, _mm512_set1_epi32(plane << PLANE_SHIFT))
@@ -105,8 +106,8 @@ impl<const CORE: bool> TableTotals<CORE> {
     }
 }
 
-/// Reactions and elastic rates, the upper sixteen bits of each. They say how far prices step and not where these come
-/// to rest, so two digits do, and half as much has to be moved.
+/// Packs slopes and elastic rates, the upper sixteen bits of each. They determine how far prices
+/// step and not where they come to rest, so two digits suffice and half as many bytes move.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn slopes_of(neg_slopes: __m512, elastics: __m512) -> __m512i {
@@ -115,7 +116,7 @@ pub(super) fn slopes_of(neg_slopes: __m512, elastics: __m512) -> __m512i {
     _mm512_ternarylogic_epi32::<SELECT>(upper, lower, _mm512_set1_epi32(UPPER_HALF))
 }
 
-/// Takes the lower half as it stands: it adds less than a hundredth.
+/// Slopes of packed words. The lower half stays: it adds less than a hundredth.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn neg_slope_of(slopes: __m512i) -> __m512 {
@@ -128,13 +129,13 @@ pub(super) fn elastic_of(slopes: __m512i) -> __m512 {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(slopes))
 }
 
-/// Whether the processor multiplies pairs of bfloat16 numbers and adds them up. That takes the lower halves out of
-/// slopes and adds them at once, without a shift: a walk waits for what permutes and shifts.
+/// True if the processor adds up products of bfloat16 pairs. That extracts the lower halves of
+/// packed words and adds them at once, without a shift: a pass is bound by permutations and shifts.
 pub(super) fn has_dot() -> bool {
     is_x86_feature_detected!("avx512bf16")
 }
 
-/// Adds the elastic rates of slopes to a sum; with `DOT` on a processor that [`has_dot`].
+/// Adds the elastic rates of packed words to a sum; `DOT` only on a processor that [`has_dot`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn add_elastic<const DOT: bool>(sum: __m512, slopes: __m512i) -> __m512 {
@@ -156,7 +157,7 @@ pub(super) fn add_elastic<const DOT: bool>(sum: __m512, slopes: __m512i) -> __m5
     sum
 }
 
-/// Adds totals to four registers of a worker's sums. A macro, and written out, since otherwise all
+/// Adds totals to four registers of a LinkBlock copy. A macro, written out, since otherwise all
 /// totals would go through memory.
 macro_rules! leave_four {
     ($table:expr, $keep:expr, $first:expr, $second:expr, $third:expr, $fourth:expr) => {
@@ -168,7 +169,7 @@ macro_rules! leave_four {
     };
 }
 
-/// Adds totals to a worker's sums.
+/// Adds totals to a worker's LinkBlock copy.
 macro_rules! leave {
     ($core:ident, $plain:ident, $totals:expr, $side:expr, $keep:expr, $table:expr) => {
         leave!(of $core, $totals.load, load, $side, $keep, $table);
@@ -180,6 +181,7 @@ macro_rules! leave {
     (of $core:ident, $sums:expr, $list:ident, $side:expr, $keep:expr, $table:expr) => {
         let mut fabric = _mm512_add_ps($sums[3], $sums[4]);
         if $core {
+            // Every plane of a fabric slot is load on the fabric link too.
             fabric = _mm512_add_ps(fabric, _mm512_add_ps($sums[5], $sums[6]));
         }
         let table = &mut $side.copy.$list[$table];
@@ -193,7 +195,7 @@ macro_rules! leave {
 
 pub(super) use {leave, leave_four};
 
-/// A table without flows.
+/// Zeroes the sums of a table without flows, if they are the last iteration's.
 pub(super) fn leave_nothing(side: &mut Side<'_>, keep: __mmask16, table: usize) {
     if keep == 0 {
         side.copy.load[table] = LinkTable::default();
