@@ -1,7 +1,7 @@
 //! Messages as generated from `control.proto`, unchecked.
 //!
-//! [`control`](crate::control), [`telemetry`](crate::telemetry) and [`relay`](crate::relay) stand on
-//! this module and convert its types into checked ones.
+//! [`control`](crate::control), [`telemetry`](crate::telemetry) and [`relay`](crate::relay) stand
+//! on this module and convert its types into checked ones.
 #![allow(
     missing_docs,
     unreachable_pub,

@@ -85,6 +85,7 @@ pub fn flow_hash(seed: u32, symmetric: bool, tuple: &FiveTuple) -> u32 {
     };
     first.0.into_iter().for_each(&mut mix);
     second.0.into_iter().for_each(&mut mix);
+    // Ports after both addresses, in the order that the addresses were sorted in.
     mix((u32::from(first.1) << 16) | u32::from(second.1));
     mix(u32::from(tuple.protocol));
     // Mixes the high bits into the low ones, which `hash % n` uses.

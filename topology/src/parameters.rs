@@ -1,7 +1,7 @@
 //! Parameters of the four kinds of network, as a file gives them.
 //!
-//! [`builders`](crate::builders) makes a [`Topology`](crate::Topology) of them, and the topology keeps
-//! them: this module stands below both.
+//! [`builders`](crate::builders) makes a [`Topology`](crate::Topology) of them, and the topology
+//! keeps them: this module stands below both.
 
 use crate::addressing::Addressing;
 use crate::ecmp::EcmpConfig;

@@ -102,6 +102,7 @@ impl Topology {
                 .collect();
             even_cuts(&pod_hosts, blocks)
                 .into_iter()
+                // Cuts between pods, in units of racks.
                 .map(|pod| pod * racks_per_pod)
                 .collect()
         } else if !pods.is_power_of_two() {
@@ -243,6 +244,7 @@ fn even_cuts(weights: &[u64], parts: u32) -> Vec<u32> {
         let last = weights.len() - (parts - part);
         let nearer_beyond = |passed: u64, at: usize| {
             let (here, beyond) = (passed * parts as u64, (passed + weights[at]) * parts as u64);
+            // A tie goes on: the earlier parts take the rack.
             beyond.abs_diff(ideal) <= here.abs_diff(ideal)
         };
         let previous = at;

@@ -205,6 +205,7 @@ impl Topology {
             };
             return Some((hash % s.aggs, core));
         }
+        // Counted, then picked, instead of collected: paths are looked up without allocation.
         let n_agg = (0..s.aggs).filter(|a| self.agg_usable(ends, *a)).count() as u32;
         if n_agg == 0 {
             return None;
@@ -230,6 +231,7 @@ impl Topology {
         let s = &self.shape;
         let forth = self.is_usable(s.leaf_up(ends.src_rack, agg))
             && self.is_usable(s.leaf_down(ends.dst_rack, agg));
+        // Without symmetry, the reverse direction chooses by itself and need not work here.
         let back = !self.ecmp().symmetric
             || self.is_usable(s.leaf_up(ends.dst_rack, agg))
                 && self.is_usable(s.leaf_down(ends.src_rack, agg));
@@ -241,6 +243,7 @@ impl Topology {
 
     fn core_usable(&self, ends: Ends, agg: u32, core: u32) -> bool {
         let s = &self.shape;
+        // A core joins the pods by one link to each: up from one pod, down to the other.
         let way = |from: u32, to: u32| {
             self.is_usable(s.agg_up(from, agg, core)) && self.is_usable(s.agg_down(to, agg, core))
         };

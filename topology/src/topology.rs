@@ -42,6 +42,7 @@ impl Topology {
         switches: Vec<Switch>,
         links: Vec<Link>,
     ) -> Self {
+        // A new network is whole; `refresh` computes this again from the links and switches.
         let usable = vec![true; links.len()];
         let mut topology = Self {
             parameters,
@@ -62,6 +63,7 @@ impl Topology {
 
     /// Rebuilds the derived tables from hosts, switches and links.
     pub(crate) fn refresh(&mut self) {
+        // Hosts before switches: `check_names` has made sure that no name is used twice.
         self.names = self
             .hosts
             .iter()
@@ -277,6 +279,7 @@ impl Topology {
     /// Returns false if the link had that capacity already or does not exist, or if the capacity is
     /// 0 (such a link has [failed](Self::set_link_up)) or above [`MAX_CAPACITY_BPS`].
     pub fn set_capacity_bps(&mut self, link: LinkId, capacity_bps: u64) -> bool {
+        // The bound of the file format holds here too, so that a written network reads back.
         let valid = (1..=MAX_CAPACITY_BPS).contains(&capacity_bps);
         let changed = valid
             && self.links.get_mut(link.index()).is_some_and(|l| {

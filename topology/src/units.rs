@@ -88,6 +88,7 @@ pub fn parse_delay_ns(text: &str) -> Result<u64, UnitError> {
         units: "ns, us, ms, s",
         example: "2us",
     })?;
+    // Sums of a path's delays stay far from overflow.
     if value > MAX_DELAY_NS {
         return Err(UnitError::TooLarge {
             text: text.into(),

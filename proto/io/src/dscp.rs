@@ -9,8 +9,8 @@ use std::net::UdpSocket;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::Deserialize;
 
-/// `TC_PRIO_INTERACTIVE` (linux/pkt_sched.h): the first band of `pfifo_fast`, `prio` and `fq`, and the
-/// highest priority that takes no privilege (socket(7), `SO_PRIORITY`).
+/// `TC_PRIO_INTERACTIVE` (linux/pkt_sched.h): the first band of `pfifo_fast`, `prio` and `fq`, and
+/// the highest priority that takes no privilege (socket(7), `SO_PRIORITY`).
 const SOCKET_PRIORITY: i32 = 6;
 
 /// A differentiated services code point (RFC 2474, section 3), 0 to 63.
@@ -56,7 +56,8 @@ impl Dscp {
             setsockopt(socket, sockopt::Ipv6TClass, &class)?;
         }
         setsockopt(socket, sockopt::Ipv4Tos, &class)?;
-        // Last: the kernel derives a priority from the type of service, and has none for class selectors.
+        // Last: the kernel derives a priority from the type of service, and has none for class
+        // selectors.
         setsockopt(socket, sockopt::Priority, &SOCKET_PRIORITY)?;
         Ok(())
     }

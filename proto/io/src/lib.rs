@@ -1,4 +1,5 @@
-//! Input and output around the sessions: sockets, transports, timers, TLS, logs and admin listeners.
+//! Input and output around the sessions: sockets, transports, timers, TLS, logs and admin
+//! listeners.
 //!
 //! | module | what is in it |
 //! |---|---|

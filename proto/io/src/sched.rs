@@ -31,8 +31,8 @@ pub fn ask_for_slices(slice_ns: u64) -> io::Result<()> {
         sched_period: 0,
     };
     let size = size_of::<libc::sched_attr>() as libc::c_uint;
-    // SAFETY: thread 0 is the calling one; the kernel writes at most `size` bytes to a structure of that
-    // size that lives through the call.
+    // SAFETY: thread 0 is the calling one; the kernel writes at most `size` bytes to a structure of
+    // that size that lives through the call.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     if got != 0 {
         return Err(io::Error::last_os_error());

@@ -204,7 +204,8 @@ impl<K: Copy> Timers<K> {
             let mut entries = mem::take(&mut self.spare);
             self.far.swap(turn, &mut entries);
             for entry in entries.drain(..) {
-                // An entry of this tick would come a tick late if inserted: its slot was emptied above.
+                // An entry of this tick would come a tick late if inserted: its slot was emptied
+                // above.
                 if entry.0.div_ceil(TICK_NS) <= tick {
                     self.due.push(entry);
                 } else {

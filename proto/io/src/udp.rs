@@ -195,7 +195,8 @@ fn storage_of(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) 
 fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family says which sockaddr the kernel wrote; storage is large and aligned enough.
+            // SAFETY: the family says which sockaddr the kernel wrote; storage is large and aligned
+            // enough.
             let raw = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
@@ -258,7 +259,8 @@ impl BatchSocket {
     /// # Errors
     /// Errors of `recvmmsg(2)`; an empty socket is no error.
     pub fn receive(&mut self) -> io::Result<usize> {
-        // SAFETY: all bits zero is a valid value of these types of plain integers and null pointers.
+        // SAFETY: all bits zero is a valid value of these types of plain integers and null
+        // pointers.
         let (mut headers, mut names): ([libc::mmsghdr; BATCH], [libc::sockaddr_storage; BATCH]) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         let mut parts = [libc::iovec {
@@ -338,7 +340,8 @@ impl BatchSocket {
                 header.msg_namelen = length;
                 filled += 1;
             }
-            // SAFETY: the first `filled` headers point to buffers and names that live through the call.
+            // SAFETY: the first `filled` headers point to buffers and names that live through the
+            // call.
             let count = unsafe {
                 libc::sendmmsg(
                     self.socket.as_raw_fd(),

@@ -3,8 +3,8 @@
 /// Monotonic clock of a host: `offset + t + t · skew`, with jumps ahead and times at which it
 /// stood.
 ///
-/// A virtual machine that is paused, or a machine that sleeps, finds its clock standing; a clock that
-/// is set, or a machine that wakes, finds it ahead. It never goes back: it is monotonic.
+/// A virtual machine that is paused, or a machine that sleeps, finds its clock standing; a clock
+/// that is set, or a machine that wakes, finds it ahead. It never goes back: it is monotonic.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     pub(crate) offset_ns: u64,

@@ -44,6 +44,7 @@ pub(super) fn apply(
     for (entry, target) in entries.iter().zip(&targets) {
         let entry = entry.get_ref();
         let host = &mut topology.hosts[target.index()];
+        // Only the names change here; the index of names follows with `refresh`.
         host.name.clone_from(entry.name.get_ref());
         let Some(prefixes) = &entry.prefixes else {
             continue;
@@ -79,6 +80,7 @@ fn host_targets(
     let mut targets: Vec<Option<HostId>> = Vec::with_capacity(entries.len());
     for entry in entries {
         let HostEntry { name, replaces, .. } = entry.get_ref();
+        // `replaces` wins over the name: with it, the name may be another host's generated one.
         let target = match replaces {
             Some(replaces) => Some(topology.host_by_name(replaces.get_ref()).ok_or_else(|| {
                 let message = format!(

@@ -175,6 +175,7 @@ impl<const UNIT_BPS: u64> Visitor<'_> for ScaledVisitor<UNIT_BPS> {
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+        // Exact up to 2^53, far above every capacity in these units.
         self.visit_f64(value as f64)
     }
 

@@ -120,6 +120,7 @@ pub(super) fn layout(net: &Topology) -> Layout {
         .unwrap_or(0);
     let racks_w = l.racks.last().map_or(0.0, |(_, r)| r.x + r.w) - MARGIN;
     let inner = racks_w.max(widest_tier as f64 * 34.0).max(720.0);
+    // Narrow networks are centred in the least width of the picture.
     let shift = (inner - racks_w) / 2.0;
     l.width = inner + 2.0 * MARGIN;
     let fabric_gap = (inner * 0.12).clamp(96.0, 280.0);
@@ -299,6 +300,7 @@ impl Layout {
         hidden: Option<(usize, usize)>,
         row: Rect,
     ) {
+        // The mark for hidden switches is as wide as two of them.
         let slots = shown.len() + usize::from(hidden.is_some()) * 2;
         let slot = row.w / slots.max(1) as f64;
         for (i, node) in shown.iter().enumerate() {

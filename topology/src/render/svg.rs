@@ -204,6 +204,7 @@ impl Drawing<'_> {
         let Some((x1, y1, x2, y2)) = self.ends(cable) else {
             return Ok(());
         };
+        // Vertical at both ends, so that cables leave the boxes upright.
         let bend = (y1 - y2) * 0.45;
         let (low, high) = (
             self.net.node_name(cable.up.from),

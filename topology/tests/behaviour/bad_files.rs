@@ -24,6 +24,7 @@ fn error(text: &str) -> String {
 
 /// The good file with one line replaced.
 fn with(old: &str, new: &str) -> String {
+    // A replacement that finds nothing would test the good file.
     assert!(TWO.contains(old));
     TWO.replace(old, new)
 }

@@ -1,4 +1,4 @@
-//! Random networks of all kinds, small enough to be looked at whole.
+//! Random networks of all kinds, small enough for exhaustive checks.
 
 use proptest::prelude::*;
 use ratewright_topology::{

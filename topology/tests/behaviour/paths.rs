@@ -116,6 +116,7 @@ proptest! {
             match net.path(src, dst, PathChoice::Hash(hash)) {
                 Ok(path) => {
                     check(&net, src, dst, &path);
+                    // The oracle must agree in both directions: no path through a cut, none missed.
                     prop_assert!(open);
                 }
                 Err(PathError::HostCutOff { host, link }) => {
@@ -192,6 +193,7 @@ fn a_failed_spine_moves_only_what_the_modulus_moves() {
         Node::Host(_) => unreachable!("the second link goes to a spine"),
     };
     assert_eq!(spine(&net, 6), "spine3", "hash % 4 = 2, in id order");
+    // spine2 is not the chosen one: only the modulus moves the flow.
     let failed = net.switch_by_name("spine2").unwrap();
     net.set_switch_up(failed, false);
     assert_eq!(

@@ -68,7 +68,8 @@ fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// A namespace of this thread's own with a veth pair: `port0` for the driver, `host0` for the kernel.
+/// A namespace of this thread's own with a veth pair: `port0` for the driver, `host0` for the
+/// kernel.
 fn veth() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)
         .expect("root: the veth tests make a network namespace");
@@ -234,8 +235,8 @@ fn talks_to_the_kernel(device: &str) {
     assert_eq!(queue.no_buffer + queue.ring_full, 0);
 }
 
-/// Four kernel sockets, spread over two queues by the kernel's hash, talk to both of the queues' UDP
-/// ports; each is answered by the port that it asked, whichever queue its frames came to.
+/// Four kernel sockets, spread over two queues by the kernel's hash, talk to both of the queues'
+/// UDP ports; each is answered by the port that it asked, whichever queue its frames came to.
 #[test]
 fn frames_reach_the_queue_of_their_udp_port_whichever_queue_they_come_to() {
     veth();

@@ -28,8 +28,8 @@ fn ask_priority(socket: &UdpSocket) -> bool {
     refused == 0
 }
 
-/// The type of service and the priority of the first datagram that a connection from `local` sends, as the
-/// kernel says at the other end. The priority is missing on kernels that do not tell.
+/// The type of service and the priority of the first datagram that a connection from `local` sends,
+/// as the kernel says at the other end. The priority is missing on kernels that do not tell.
 async fn first_datagram(local: SocketAddr, to: SocketAddr, dscp: Dscp) -> (u8, Option<i32>) {
     let receiver = UdpSocket::bind(to).expect("a socket");
     if to.is_ipv4() {
