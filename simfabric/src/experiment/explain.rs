@@ -10,7 +10,8 @@ use super::assumptions::AssumptionError;
 use super::comparison::{SchemeSample, fetch};
 use super::schemes::Scheme;
 use super::{ExperimentError, Settings};
-use crate::report::figure::{Figure, Number, Row, Verdict, short};
+use crate::report::digits::short;
+use crate::report::figure::{Figure, Number, Row, Verdict};
 
 /// Values for one or several assumptions, each `KEY=VALUE` as on the command line.
 pub type Alternative = &'static [&'static str];

@@ -6,7 +6,8 @@ use super::ExperimentError;
 use super::assumptions::{Assumptions, Counting};
 use super::control_traffic::{TrafficCase, TrafficSample, all};
 use super::explain::Alternative;
-use crate::report::figure::{Figure, Row, Verdict, short};
+use crate::report::digits::short;
+use crate::report::figure::{Figure, Row, Verdict};
 
 /// A judged row of a figure, and the means to explain it.
 #[derive(Clone, Debug)]

@@ -11,7 +11,8 @@ use super::control_traffic::{TrafficCase, TrafficSample, all};
 use super::explain::Alternative;
 use super::explain_traffic::{TrafficRowCheck, explain};
 use super::{ExperimentError, Reproduction, Settings, scene};
-use crate::report::figure::{Figure, Paper, Row, Verdict, short};
+use crate::report::digits::short;
+use crate::report::figure::{Figure, Paper, Row, Verdict};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
 use crate::time::Time;
 

@@ -1,40 +1,13 @@
 //! A reproduced figure: the paper's numbers, ours beside them, a verdict per row.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::commit::COMMIT;
+use super::digits::short;
+use super::file::{ReportError, write_json, write_text};
 use super::plot::Picture;
-
-/// A result that could not be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// A file or directory.
-    #[error("cannot write {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// Not the JSON of a result.
-    #[error("{} is not the JSON of a result", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// The reader's error.
-        source: serde_json::Error,
-    },
-    /// The drawing library refused.
-    #[error("{}: cannot be drawn: {reason}", path.display())]
-    Draw {
-        /// The file.
-        path: PathBuf,
-        /// The library's error.
-        reason: String,
-    },
-}
 
 /// The paper's value of a row. Untagged: JSON has a number, a range, words or null.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -401,52 +374,6 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// A number with four significant digits.
-#[must_use]
-pub fn short(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let magnitude = value.abs().log10().floor() as i32;
-    // From 10,000 on there are no decimals; values below 5e-10 print as 0.
-    let decimals = usize::try_from(3 - magnitude).unwrap_or(0).min(9);
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
-}
-
-/// Writes `value` as indented JSON with a final newline, making the directory if it is missing.
-///
-/// # Errors
-/// If the file cannot be written.
-pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), ReportError> {
-    // Indented: results are compared in diffs.
-    let mut text = serde_json::to_string_pretty(value).map_err(|source| ReportError::Json {
-        path: path.to_owned(),
-        source,
-    })?;
-    text.push('\n');
-    write_text(path, &text)
-}
-
-/// Writes `text`, making the directory if it is missing.
-///
-/// # Errors
-/// If the file cannot be written.
-pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
-    let failed = |source| ReportError::File {
-        path: path.to_owned(),
-        source,
-    };
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(failed)?;
-    }
-    std::fs::write(path, text).map_err(failed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -501,19 +428,5 @@ mod tests {
         assert_eq!(verdict((1.0, 2.0)), Verdict::Reproduced);
         assert_eq!(verdict((0.9, 2.0)), Verdict::Off);
         assert_eq!(verdict((1.0, 2.1)), Verdict::Off);
-    }
-
-    #[test]
-    fn numbers_keep_four_digits() {
-        for (value, text) in [
-            (0.0, "0"),
-            (1234.56, "1235"),
-            (9.637_04, "9.637"),
-            (0.000_123_456, "0.0001235"),
-            (-2.5, "-2.5"),
-            (100.0, "100"),
-        ] {
-            assert_eq!(short(value), text);
-        }
     }
 }

@@ -9,15 +9,20 @@
 //! | [`summary`] | `summary.json` of a plan |
 //! | [`ideal`] | completion time on an empty network |
 //! | [`classes`] | size classes of flows, as in flowtune fig. 12 |
+//! | [`digits`] | numbers with four significant digits |
+//! | [`file`] | files of results, and their errors |
 //! | [`commit`] | the commit that a result came from |
 
 pub mod classes;
 pub mod commit;
+pub mod digits;
 pub mod figure;
+pub mod file;
 pub mod ideal;
 pub mod plot;
 pub mod stats;
 pub mod summary;
 pub mod tally;
 
-pub use figure::{Figure, Number, Paper, ReportError, Row, Verdict};
+pub use figure::{Figure, Number, Paper, Row, Verdict};
+pub use file::ReportError;

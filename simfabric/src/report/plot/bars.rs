@@ -4,9 +4,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Mark;
-use super::draw::{Canvas, Chart, DrawError};
+use super::canvas::{Canvas, Chart, DrawError};
 use super::style::{self, INK, MUTED};
-use crate::report::figure::short;
+use crate::report::digits::short;
 
 /// Share of a group's width that its bars take.
 const FILLED: f64 = 0.82;

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::draw::{Chart, DrawError};
+use super::canvas::{Chart, DrawError};
 use super::style;
 
 /// Marks at the points of a curve.

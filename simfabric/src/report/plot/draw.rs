@@ -1,21 +1,14 @@
 //! The frame of a picture: titles, legend, and the grid of panels; a panel's axes and references.
 
 use indexmap::IndexMap;
-use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::canvas::{Canvas, Chart, DrawError};
 use super::style::{self, GRID, INK, MUTED, REFERENCE};
 use super::{Content, Mark, Panel, Picture, bars, curves};
 use crate::report::commit::COMMIT;
-
-/// Any error of the drawing library.
-pub(super) type DrawError = Box<dyn std::error::Error>;
-/// Part of a picture that is drawn into.
-pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// Coordinate plane of a panel.
-pub(super) type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
 
 /// Distance of titles and legend from the sides, in pixels.
 const MARGIN: i32 = 24;

@@ -10,6 +10,7 @@
 //! | `bars.rs` | [`Bars`]: one name's bars, one for each group |
 //! | `panel.rs` | [`Panel`]: axes, data, horizontal and vertical references |
 //! | `draw.rs` | the frame: titles, legend, grid, references |
+//! | `canvas.rs` | types of the drawing library |
 //! | [`style`] | colours and fonts |
 //!
 //! ```no_run
@@ -35,6 +36,7 @@
 
 mod axis;
 mod bars;
+mod canvas;
 mod curves;
 mod draw;
 mod panel;
@@ -47,7 +49,7 @@ pub use bars::Bars;
 pub use curves::{Curve, Dots};
 pub use panel::{Content, Mark, Panel};
 
-use super::figure::{ReportError, write_text};
+use super::file::{ReportError, write_text};
 
 /// A picture.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,6 +1,7 @@
 //! Colours and fonts, common to all pictures.
 
-use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle};
+pub use plotters::style::RGBColor;
+use plotters::style::{Color, IntoFont, ShapeStyle, TextStyle};
 
 /// Colour of text.
 pub const INK: RGBColor = RGBColor(45, 52, 64);

@@ -1,0 +1,63 @@
+//! Files of results: text, JSON, and the errors of both and of pictures.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// A result that could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// A file or directory.
+    #[error("cannot write {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// Not the JSON of a result.
+    #[error("{} is not the JSON of a result", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// The reader's error.
+        source: serde_json::Error,
+    },
+    /// The drawing library refused.
+    #[error("{}: cannot be drawn: {reason}", path.display())]
+    Draw {
+        /// The file.
+        path: PathBuf,
+        /// The library's error.
+        reason: String,
+    },
+}
+
+/// Writes `value` as indented JSON with a final newline, making the directory if it is missing.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), ReportError> {
+    // Indented: results are compared in diffs.
+    let mut text = serde_json::to_string_pretty(value).map_err(|source| ReportError::Json {
+        path: path.to_owned(),
+        source,
+    })?;
+    text.push('\n');
+    write_text(path, &text)
+}
+
+/// Writes `text`, making the directory if it is missing.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
+    let failed = |source| ReportError::File {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(failed)?;
+    }
+    std::fs::write(path, text).map_err(failed)
+}
