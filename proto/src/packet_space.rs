@@ -152,7 +152,7 @@ impl PacketSpace {
     pub(crate) fn check(&self, datagram: &Datagram<'_>) -> Result<PacketNumbers, DatagramError> {
         let header = datagram.header;
         if header.session.get() != self.config.session
-            // The wire carries the low half of the epoch: epochs that differ by 2^32 never meet.
+            // The wire carries the low half of the epoch only: another one passes once in 2^32.
             || header.epoch.get() != self.config.epoch as u32
         {
             return Err(DatagramError::WrongSession);

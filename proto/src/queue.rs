@@ -25,7 +25,8 @@ impl ControlQueue {
         }
     }
 
-    /// Encodes and queues `message`.
+    /// Encodes and queues `message`, unless the queue would exceed its bound:
+    /// [`SessionError::Backlog`].
     pub(crate) fn push(&mut self, message: &ControlMessage) -> Result<(), SessionError> {
         let frame = message.to_frame()?;
         // A peer that does not read its stream must not take this end's memory.

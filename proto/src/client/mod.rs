@@ -193,11 +193,11 @@ impl Established {
             let soonest_ns = last_ns.saturating_add(lease_ns / 8);
             (self.lease.expires_ns() - self.lease.expires_ns().min(lease_ns / 2)).max(soonest_ns)
         } else {
-            // Without rates nothing expires: one keep-alive per lease tells the server that the
+            // Without flows nothing expires: one keep-alive per lease tells the server that the
             // host lives.
             last_ns.saturating_add(lease_ns)
         };
-        // At least 1 ns later, so that polls at one time do not produce two keep-alives.
+        // Even with a lease of a few ns, polls at one time do not produce two keep-alives.
         Some(due_ns.max(last_ns + 1))
     }
 }
@@ -574,8 +574,8 @@ impl ClientSession {
             numbers.seq.saturating_mul(2),
         );
         if lapsed && !self.released {
-            // The kernel has dropped its rates, and no renewal restores them: surface all rates
-            // that the server holds again.
+            // The caller may have dropped its rates, and no renewal restores dropped ones: surface
+            // all rates of the session again.
             self.slots.announce_all();
         }
         for record in datagram.rates {
@@ -593,7 +593,7 @@ impl ClientSession {
 
     /// Takes the next frame to write on the stream.
     pub fn poll_control(&mut self) -> Option<Vec<u8>> {
-        // A client's frames have one owner, so this conversion copies nothing.
+        // A client's frames have one owner, so this conversion takes over their memory.
         self.control.pop().map(Vec::from)
     }
 

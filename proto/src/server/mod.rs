@@ -398,7 +398,8 @@ impl ServerSession {
         self.counters.datagram_bytes_received += bytes.len() as u64;
         self.counters.starts_received += datagram.starts.len() as u64;
         self.counters.ends_received += datagram.ends.len() as u64;
-        // A client's datagram has at most one record per slot, so starts and ends do not interfere.
+        // A correct client puts at most one record per slot into a datagram, so the order of starts
+        // and ends does not matter.
         let starts = datagram
             .starts
             .iter()
@@ -481,7 +482,8 @@ impl ServerSession {
             topology.update_head(known)
         };
         self.counters.control_sent += 1;
-        // Both were checked against the bound when they were set, so no frame is lost here.
+        // `set_topology` checked the topology's size and a release state is small, so no frame is
+        // lost here.
         frame.ok()
     }
 
