@@ -287,8 +287,8 @@ impl<P: PacketPort> SealedPort<P> {
                 self.counters.dropped(OpenError::UnknownSession);
                 continue;
             };
-            // Checked before the cipher: the server's address is known, unlike a client's at the
-            // server.
+            // Before the cipher: the server's whole address is known, a client's at the server only
+            // up to its port.
             if from != Some(client.remote) {
                 self.counters.wrong_address += 1;
                 continue;

@@ -235,7 +235,8 @@ struct RecordingIds;
 
 impl ConnectionIdGenerator for RecordingIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        // The standard library keys each hasher with new randomness of the operating system.
+        // The standard library keys hashers by the operating system's randomness, each by another
+        // key.
         let drawn = RandomState::new().hash_one(());
         let id = ConnectionId::new(&drawn.to_ne_bytes());
         LAST_MADE.set(Some(id));
