@@ -23,7 +23,7 @@ pub fn instant_now() -> tokio::time::Instant {
 /// Converts a CLOCK_MONOTONIC time to the runtime's instant; past times become "now".
 #[must_use]
 pub fn instant_at(at_ns: u64) -> tokio::time::Instant {
-    // The two clocks have no common origin; only the distance from now converts.
+    // An `Instant` has no number: only the distance from now converts.
     instant_now() + std::time::Duration::from_nanos(at_ns.saturating_sub(now_ns()))
 }
 

@@ -589,7 +589,7 @@ fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
     }
 }
 
-/// Converts a slot number to an index.
+/// Converts a slot number, which is below 2^20, to an index.
 pub(super) fn index(slot: u32) -> usize {
     usize::try_from(slot).expect("32 bits fit")
 }

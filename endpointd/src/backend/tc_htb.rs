@@ -617,7 +617,8 @@ impl PacingBackend for TcHtb {
             return Ok(());
         }
         self.table.clear_all();
-        // Packets take the default class from here on, so that none is in a class when it goes.
+        // Without rates, the program sends packets to the default class from here on. The root's
+        // removal drops what still waits in a class; TCP repeats it.
         let flushed = self.flush();
         let detached = self.hook.detach().map_err(bpf("detach the classifier"));
         let root = self

@@ -47,7 +47,7 @@ impl Daemon {
         self.connection.take_datagrams(|datagram| {
             match session.on_datagram(now_ns, datagram) {
                 Ok(()) => health.last_heard_ns = now_ns,
-                // The session has counted it by its reason, and is unchanged.
+                // The session has counted it by its reason.
                 Err(error) => tracing::debug!(%error, "a datagram was dropped"),
             }
         });

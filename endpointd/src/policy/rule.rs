@@ -54,7 +54,7 @@ impl RuleConfig {
         {
             return bad("class", format!("{id} is outside 0..=127"));
         }
-        // The wire's weight code spans 2^-15.8 to 2^15.8; these bounds are its useful part.
+        // Inside the span of the wire's weight code, 2^-15.875 to 2^15.875.
         if let Some(weight) = self.weight
             && !(0.001..=10_000.0).contains(&weight)
         {

@@ -166,7 +166,6 @@ impl MappedSlots {
         let rests_ns = read(|slot| unsafe { &raw mut (*slot).rests_ns })?;
         // The owner is read last: if it is still this connection, so was all that was read before.
         let (use_count, _) = self.owner_of(conn.slot)?;
-        // The slot may have changed hands since.
         (use_count == conn.use_count).then_some(Usage {
             conn,
             sent_bytes,
