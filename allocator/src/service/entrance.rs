@@ -173,7 +173,8 @@ pub(super) struct HandshakeTurn {
 impl HandshakeTurn {
     /// Begins the handshake: our first flight, with its signature.
     ///
-    /// # Errors The first packet is invalid.
+    /// # Errors
+    /// The first packet is invalid.
     pub(super) fn begin(&self, incoming: Incoming) -> Result<Connecting, ConnectionError> {
         let began_ns = clock::now_ns();
         let connecting = incoming.accept();

@@ -109,7 +109,8 @@ pub struct LoadedConfig {
 impl LoadedConfig {
     /// Loads and checks a configuration file and the files that it names.
     ///
-    /// # Errors The first fault; see [`ServiceRunError`].
+    /// # Errors
+    /// The first fault; see [`ServiceRunError`].
     pub fn load(path: &Path) -> Result<Self, ServiceRunError> {
         let config = Config::load(path)?;
         let topology = Topology::load(&config.topology)?;
@@ -157,7 +158,8 @@ impl LoadedConfig {
 
 /// Runs the allocator until a signal stops it.
 ///
-/// # Errors It cannot start, or a part of it died.
+/// # Errors
+/// It cannot start, or a part of it died.
 pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
     let loaded = LoadedConfig::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;

@@ -79,7 +79,7 @@ pub struct HostFlow {
     pub flow: u32,
     /// Number of the host that it goes to.
     pub dst_host: u32,
-    /// Rate last sent to the host, in bit/s; 0 while there is none.
+    /// Newest rate for the host, as the wire encodes it, in bit/s; 0 while there is none.
     pub rate_bps: u64,
 }
 

@@ -33,7 +33,8 @@ impl std::fmt::Debug for ServerTls {
 /// Reads the files and builds the server's TLS settings: ring, TLS 1.3, client certificates
 /// required, for peers that speak one of `protocols` (ALPN).
 ///
-/// # Errors A file cannot be read or used.
+/// # Errors
+/// A file cannot be read or used.
 pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError> {
     let roots = read_authorities(&files.ca)?;
     let chain = read_certificates(&files.cert)?;
@@ -68,7 +69,8 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
 
 /// Checks that a relay's certificate has a name besides the one that hosts expect.
 ///
-/// # Errors It has no other name, or cannot be read.
+/// # Errors
+/// It has no other name, or cannot be read.
 pub(super) fn check_own_name(files: &TlsFiles) -> Result<(), TlsError> {
     let chain = read_certificates(&files.cert)?;
     let names = chain.first().map(dns_names).unwrap_or_default();

@@ -102,7 +102,7 @@ pub struct Allocation {
     pub update_interval_us: u64,
     /// Longest delay of an acknowledgement that shares a later datagram.
     pub ack_delay_ms: u64,
-    /// Step size γ of the price update (flowtune §3).
+    /// Step size γ of the price update (flowtune §2).
     pub gamma: f64,
     /// Relative change of a rate below which no update is sent; capacities are derated by it.
     pub threshold: f64,

@@ -216,8 +216,8 @@ impl Hub {
             incarnation: hello.incarnation,
             attempt: hello.attempt,
         };
-        // Two daemons may claim one host. The registry lets the later incarnation win, and
-        // otherwise the session that is alive.
+        // Two daemons may claim one host. The registry lets the later incarnation or attempt win,
+        // and refuses others while the present session is alive.
         match self.registry.register(now_ns, host.0, id, claim) {
             Decision::Refuse(refusal) => return self.refuse_with(now_ns, id, refusal),
             Decision::Supersede { session } => self.refuse_with(now_ns, session, superseded()),

@@ -122,8 +122,8 @@ impl ExternalLoads {
 impl Hub {
     /// Takes a report about a link's external traffic, which replaces the former one.
     ///
-    /// # Errors The report names a link that does not exist or has an invalid value. Nothing has
-    /// changed.
+    /// # Errors
+    /// The report names a link that does not exist or has an invalid value. Nothing has changed.
     pub fn set_external_load(
         &mut self,
         now_ns: u64,
@@ -226,7 +226,7 @@ impl Hub {
         let before = self.link_share(link);
         self.external.insert(link, load);
         let capacity_bps = self.link_share(link).capacity_bps;
-        // Feeds repeat themselves many times a second; only a difference costs the engine an event.
+        // A feed repeats its reports; only a difference costs the engine an event.
         if capacity_bps != before.capacity_bps {
             self.engine_events.push_back(EngineEvent::Capacity {
                 link: link.0,

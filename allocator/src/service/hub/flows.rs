@@ -142,7 +142,6 @@ impl Hub {
         }
         // A flow that can use more waits for a higher rate as a new one waits for its first.
         flow.has_rate &= !more;
-        // Order matters: credit goes to the flow that has waited longest.
         if session.flows.deferred() > 0 {
             // In turn, behind the flows that have waited longer.
             session.flows.defer(slot);

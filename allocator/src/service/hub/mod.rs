@@ -88,7 +88,8 @@ pub struct HubSettings {
     pub update_interval_ns: u64,
     /// Maximum delay of an acknowledgement on which no sender waits.
     pub ack_delay_ns: u64,
-    /// Liveness time-out: a session that is silent for this long ends.
+    /// Liveness time-out of hosts: silence after which a daemon gives its session up. The hub ends
+    /// a silent session after three times that, but a new session may replace it before.
     pub liveness_ns: u64,
     /// Relative change of a rate below which no update is sent.
     pub threshold: f64,

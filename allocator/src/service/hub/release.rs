@@ -41,7 +41,8 @@ impl Hub {
 
     /// Takes a host's acknowledgement of the kill switch.
     pub(super) fn release_acknowledged(&mut self, id: u32, released: bool, paced_flows: u32) {
-        // An acknowledgement that still counts paced flows proves nothing yet; another one follows.
+        // An acknowledgement that still counts paced flows proves nothing: the host then counts as
+        // released when a lease has passed.
         if let Some(session) = self.sessions.get_mut(&id)
             && released
             && paced_flows == 0

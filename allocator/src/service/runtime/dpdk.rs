@@ -43,7 +43,8 @@ pub enum InterfaceError {
 /// Starts DPDK and a queue for each of `shards` UDP workers. They serve the UDP ports from
 /// `udp_port` on and mark their datagrams with `dscp`.
 ///
-/// # Errors DPDK refuses, or the interface is another one.
+/// # Errors
+/// DPDK refuses, or the interface is another one.
 pub(super) fn start(
     config: &DpdkTransport,
     shards: u16,

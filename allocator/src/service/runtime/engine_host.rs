@@ -230,7 +230,8 @@ pub(super) struct EngineHost {
 impl EngineHost {
     /// Starts an engine.
     ///
-    /// # Errors The engine refuses its settings.
+    /// # Errors
+    /// The engine refuses its settings.
     pub(super) fn start(
         factory: EngineFactory,
         config: &Config,

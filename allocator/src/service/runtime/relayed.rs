@@ -120,8 +120,8 @@ fn send(connection: &Connection, counts: &mut RelayCounts, bundle: Vec<u8>) {
 impl ServiceCore {
     /// Takes the connection of a relay.
     ///
-    /// # Errors The peer is no trusted relay. The text goes into the relay's log as the reason of
-    /// the close.
+    /// # Errors
+    /// The peer is no trusted relay. The text goes into the relay's log as the reason of the close.
     fn open_relay(
         &mut self,
         connection: &Connection,

@@ -330,7 +330,7 @@ impl ServiceCore {
                 }
             }
         } else if let Route::Direct(connection) = &transport.route
-            // `None` if the connection is closing, or its peer does not speak our protocol.
+            // `None` if the peer takes no datagrams, so it does not speak our protocol.
             && let Some(max_bytes) = connection.max_datagram_size()
         {
             while self

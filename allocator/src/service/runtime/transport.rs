@@ -80,7 +80,8 @@ pub fn server_config(tls: Arc<QuicServerConfig>) -> ServerConfig {
 /// Binds the endpoint, whose datagrams are marked with `dscp`. Must be called on the service
 /// thread's runtime.
 ///
-/// # Errors The address cannot be bound.
+/// # Errors
+/// The address cannot be bound.
 pub fn bind(
     listen: SocketAddr,
     tls: Arc<QuicServerConfig>,
