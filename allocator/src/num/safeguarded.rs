@@ -231,10 +231,9 @@ impl SafeguardedNed {
                 sums.load += response.rate;
                 sums.neg_slope += response.neg_slope;
             }
-            // Log flows have e = 1: their share of E is in the load already, and they skip a second
-            // scatter.
             let elastic_excess = response.elastic - response.rate;
-            // A second scatter only for flows that are not log, or that rest at their demands.
+            // Log flows have e = 1: their share of E is in the load already. A second scatter only
+            // for flows that are not log, or that rest at their demands.
             if elastic_excess.abs() > ELASTICITY_TOLERANCE * response.rate {
                 for &link in &flows.paths[s] {
                     self.elastic_excess[link as usize] += elastic_excess;
