@@ -298,7 +298,7 @@ impl PacedSender {
                 self.in_flight -= 1;
                 let index = self.first + offset as u64;
                 self.lost.push_back(index);
-                // RFC 5681 §3.1: one reduction per window of data.
+                // RFC 5681 §4.3: one reduction per window of data.
                 halve |= index >= self.recover;
             }
         }

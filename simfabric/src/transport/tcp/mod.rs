@@ -177,7 +177,6 @@ impl<C: Congestion> Tcp<C> {
             return;
         }
         let src = self.flows[id.index()].src;
-        // Those that wait already go first.
         // First come, first served: a flow with a free window may not overtake those that wait for
         // the NIC.
         let others_wait = !self.queues[src.index()].flows.is_empty();

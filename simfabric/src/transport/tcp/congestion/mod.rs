@@ -109,8 +109,7 @@ impl Window {
         self.bytes < self.threshold_bytes
     }
 
-    /// Grows in slow start (RFC 5681 §3.1 with L = 1 packet per acknowledgement of one packet, RFC
-    /// 3465).
+    /// Grows in slow start (RFC 5681 §3.1, counted in bytes with L = 2 packets, RFC 3465).
     #[inline]
     pub fn slow_start(&mut self, acked_bytes: u64) {
         // RFC 3465: at most two packets per acknowledgement, so that one which covers many does not
