@@ -600,7 +600,7 @@ impl SwarmSessions {
         let Some(connection) = &host.connection else {
             return;
         };
-        // Nothing: the handshake is not over, or the connection is closing.
+        // `None` if the peer takes no datagrams.
         if let Some(quic_bytes) = connection.max_datagram_size() {
             let max_bytes = match self.port {
                 Some(_) => MAX_DATAGRAM_BYTES.min(quic_bytes),
