@@ -54,7 +54,7 @@ impl CacheLines {
         (0..steps).fold(0, |at, _| self.lines[at as usize].next)
     }
 
-    /// Changes `steps` lines at random places, each prefetched [`AHEAD`] lines before.
+    /// Changes `steps` lines at random places, each prefetched `AHEAD` lines before.
     pub fn touch(&mut self, steps: usize) {
         let mut shift = 0_u32;
         let count = self.lines.len() as u32;

@@ -10,7 +10,7 @@
 //! | [`ideal`] | completion time on an empty network |
 //! | [`classes`] | size classes of flows, as in flowtune fig. 12 |
 //! | [`digits`] | numbers with four significant digits |
-//! | [`file`] | files of results, and their errors |
+//! | [`mod@file`] | files of results, and their errors |
 //! | [`commit`] | the commit that a result came from |
 
 pub mod classes;

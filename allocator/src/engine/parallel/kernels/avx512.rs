@@ -82,10 +82,10 @@ fn run_at<const EXCEEDS_CACHE: bool>(
     let of_cores = block.core_blocks.is_some();
     match (plain, of_cores, !plain && has_dot()) {
         (true, false, _) => {
-            pass_over_block::<true, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch)
+            pass_over_block::<true, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
         }
         (true, true, _) => {
-            pass_over_block::<true, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch)
+            pass_over_block::<true, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
         }
         (false, false, false) => {
             pass_over_block::<false, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch);
