@@ -138,7 +138,7 @@ fn parse(text: &str, units: &[(&str, u64)], base: &'static str) -> Result<Option
     let mut place = scale;
     for digit in fraction.unwrap_or("").bytes().map(|b| u64::from(b - b'0')) {
         // The next decimal place would be a fraction of the base unit; zeros there do no harm.
-        if digit != 0 && !place.is_multiple_of(10) {
+        if digit != 0 && (place < 10 || !place.is_multiple_of(10)) {
             return Err(UnitError::TooFine {
                 text: text.into(),
                 base,
@@ -220,6 +220,11 @@ mod tests {
         }
         assert!(matches!(
             parse_capacity_bps("0.5bit/s"),
+            Err(UnitError::TooFine { .. })
+        ));
+        // A zero before the digit that is too fine changes nothing.
+        assert!(matches!(
+            parse_capacity_bps("1.05bit/s"),
             Err(UnitError::TooFine { .. })
         ));
         assert!(matches!(
