@@ -200,9 +200,8 @@ fn read_kind<P: DeserializeOwned + parameters::ParameterTable>(
         seed: file.ecmp.seed,
         symmetric: file.ecmp.symmetric,
     };
-    // Errors of a missing key point at the table's header.
     let place = |key: &str| {
-        // Errors point at the key's value if it is there.
+        // Errors point at the key's value, or at the table's header if the key is missing.
         let at_key = match value.get_ref() {
             DeValue::Table(table) => find(table, key).map(|(_, v)| v.span()),
             _ => None,
