@@ -215,7 +215,8 @@ impl LinkVector {
             );
             let inverse = shifted.recip();
             let stays = load * mean * inverse;
-            // New flows respond on all their links, which move too: the price counts less for them.
+            // New flows' other links move too: the smaller this link's share of their path prices,
+            // the steeper their response is taken to be, and the shorter the step.
             let joins = (new > 0.0) & (new_neg_slope > 0.0);
             let new_mean = select(joins, new, 1.0) / select(joins, new_neg_slope, 1.0);
             let felt = smaller(price + SHIFT as f32 * new_mean, new_mean);

@@ -36,8 +36,7 @@ impl KeyIndex {
     pub(super) fn new(max_flows: usize) -> Self {
         // One number more than there are flows: an entry is never all ones.
         let number_bits = (max_flows + 1).ilog2() + 1;
-        // The preferred slot needs its bits too: with fewer of them tables would be too small to
-        // fill.
+        // The preferred slot needs at least the bits of `STEP`, the length of the smallest table.
         let number_bits = number_bits.min(u32::BITS - STEP.ilog2());
         let most_slots = 1usize << (u32::BITS - number_bits);
         let tables = max_flows / FLOWS.min(most_slots / 2);

@@ -262,7 +262,7 @@ impl LinkBlock {
         }
         for &(replica, original) in &self.replicas {
             for list in [&mut self.load, &mut self.neg_slope, &mut self.elastic] {
-                // Taken out of the replica, so that its next update adds nothing twice.
+                // Taken out of the replica, which would report the residual of its share alone.
                 let part = std::mem::take(at_mut(list, replica as usize));
                 *at_mut(list, original as usize) += part;
             }

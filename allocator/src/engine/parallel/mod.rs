@@ -197,6 +197,9 @@ pub struct ParallelEngine {
 impl ParallelEngine {
     /// Makes an engine without flows for a topology, cut as the options say and as far as the
     /// topology allows. Workers beyond the square of the blocks are not started.
+    ///
+    /// # Errors
+    /// A setting or a capacity is out of range.
     pub fn for_topology(
         config: EngineConfig,
         options: ParallelOptions,
@@ -227,6 +230,9 @@ impl ParallelEngine {
     }
 
     /// Makes an engine without flows for the links of a layout.
+    ///
+    /// # Errors
+    /// A setting or a capacity is out of range.
     pub fn new(
         config: EngineConfig,
         options: ParallelOptions,
@@ -594,8 +600,8 @@ impl RateEngine for ParallelEngine {
         self.update_rows();
         let mut notify = |flow, rate| notified.push((flow, rate));
         let corrected = self.correct_prices(self.is_single_pass(), Some(&mut notify));
-        // The correction may run twice between two iterations: `iterate` has to know the weaker
-        // result.
+        // The correction may run more than once between two iterations: rates are corrected only if
+        // they were each time.
         self.corrected = Some(corrected.and(self.corrected.take()));
         for (flow, rate) in notified.drain(..) {
             sink(RateUpdate {

@@ -479,7 +479,7 @@ impl ParallelEngine {
         if rates || notify.is_some() {
             correction.compute_first_rates(classes);
         }
-        // Before the prices go to the LinkBlocks: `notify` reads the scales from the dirty links.
+        // The scales are those of the dirty links, which `forget` clears below.
         if let Some(notify) = notify {
             for (flow, rate) in correction.normalized_first_rates() {
                 notify(flow, rate);

@@ -373,7 +373,7 @@ impl FlowRows {
     /// Frees a row.
     fn close_row(&mut self, table: usize, row: u16) {
         let first = usize::from(self.starts[table]);
-        // A rack has a few dozen rows. The search moves at most as much as the list does below.
+        // A rack has a few dozen rows, so the search costs little beside the move below.
         if let Some(place) = self.rows_of(table).iter().position(|&r| r == row) {
             self.order.remove(first + place);
             self.starts[table + 1..].iter_mut().for_each(|s| *s -= 1);

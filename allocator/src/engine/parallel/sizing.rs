@@ -46,6 +46,9 @@ fn workers_for(cores: usize, hosts: usize) -> usize {
 
 impl Layout {
     /// Cuts a topology into `blocks` blocks, or into the default number for it and its `workers`.
+    ///
+    /// # Errors
+    /// The topology cannot be cut into `blocks` blocks.
     pub fn fitting(
         topology: &Topology,
         blocks: Option<u32>,

@@ -170,7 +170,6 @@ impl Worker {
             self.aggregate_and_update_prices(shared, &mut outbox.report);
             times.prices_ns = clock.lap();
         } else {
-            // No sum changes, but every worker has to arrive at this phase.
             shared.barrier.wait(self.index, first + 2)?;
         }
         shared.barrier.wait(self.index, first + 3)?;
