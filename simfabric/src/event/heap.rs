@@ -1,4 +1,5 @@
-//! A heap with four children per node over 16-byte entries: four children have the size of one cache line.
+//! A heap with four children per node over 16-byte entries: four children have the size of one
+//! cache line.
 
 /// A packed event: time in the upper half; order, kind and index in the lower.
 pub(super) type PackedEvent = u128;
@@ -53,8 +54,8 @@ impl Heap {
             if first >= heap.len() {
                 break;
             }
-            // Four children are 64 bytes in a row, on one cache line or two neighbours, and there are
-            // half as many levels as in a binary heap.
+            // Four children are 64 bytes in a row, on one cache line or two neighbours, and there
+            // are half as many levels as in a binary heap.
             let end = heap.len().min(first + 4);
             let (mut least, mut at) = (heap[first], first);
             for (child, &value) in heap.iter().enumerate().take(end).skip(first + 1) {
