@@ -92,7 +92,7 @@ impl EngineConfig {
             tolerance > 0.0 && tolerance < 0.1,
             "above 0 and below 0.1",
         )?;
-        // Numbers of flows have 30 bits in the directory.
+        // Flow numbers are `u32`s, the largest of which stand for none.
         let bound = self.max_flows;
         within(
             "max_flows",

@@ -34,6 +34,9 @@ pub struct ReferenceEngine {
 
 impl ReferenceEngine {
     /// Makes an engine without flows for links of these capacities.
+    ///
+    /// # Errors
+    /// A setting or a capacity is out of range.
     pub fn new(config: EngineConfig, capacities_bps: &[f64]) -> Result<Self, EngineError> {
         config.check()?;
         let mut engine = Self {

@@ -79,6 +79,8 @@ struct ThreadFlags {
 }
 
 /// Handle of the engine thread: its one producer of events and one consumer of updates.
+///
+/// Dropping it stops the thread, as [`EngineHandle::shutdown`] does.
 pub struct EngineHandle {
     events: Producer<EngineEvent>,
     updates: Consumer<RateUpdate>,
@@ -89,6 +91,9 @@ pub struct EngineHandle {
 
 /// Starts the engine on a thread of its own. The thread calls `wake` after it has pushed updates;
 /// `wake` must not block.
+///
+/// # Panics
+/// The operating system cannot start a thread.
 pub fn spawn(
     engine: Box<dyn RateEngine>,
     cfg: EngineThreadConfig,

@@ -8,6 +8,9 @@ use crate::engine::parallel::rows::ROW_FLOWS;
 const LOW_CELL: u64 = CellIndex::MAX as u64;
 
 /// Fetches the pairs at sixteen cells, as two registers of eight.
+///
+/// # Safety
+/// Every cell must be one of `pairs`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512) {

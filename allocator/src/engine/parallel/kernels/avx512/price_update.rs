@@ -190,7 +190,7 @@ fn registers_of(reports: &LaneReports) -> [__m512; 4] {
     ]
 }
 
-/// 1 / x, within 2⁻²⁷.
+/// 1 / x, within 2⁻²⁷ before rounding.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn reciprocal(x: __m512) -> __m512 {

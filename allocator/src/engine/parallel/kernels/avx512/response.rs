@@ -53,8 +53,8 @@ impl LaneTerms {
     #[target_feature(enable = "avx512f")]
     pub(super) fn response<const PLAIN: bool>(&self, prices: __m512) -> (__m512, __m512i) {
         let above = _mm512_max_ps(prices, self.saturation_prices);
-        // The reciprocal of 14 bits and one Newton step: exact to 2⁻²⁷, at less cost than a
-        // division.
+        // The reciprocal of 14 bits and one Newton step: an error of 2⁻²⁷ before rounding, at less
+        // cost than a division.
         let guess = _mm512_rcp14_ps(above);
         let two = _mm512_set1_ps(2.0);
         let share = _mm512_mul_ps(guess, _mm512_fnmadd_ps(above, guess, two));
