@@ -437,7 +437,7 @@ impl Flowtune {
         if !self.iteration_planned && !self.allocator.is_settled() {
             self.iteration_planned = true;
             let interval_ns = self.config.control.interval_ns.max(1);
-            // Iterations run on a fixed grid of 10 µs, as in the paper, and only while rates still
+            // Iterations run on a fixed grid (10 µs in the paper, §5.3), and only while rates still
             // move.
             let at = Time::from_ns((now_ns / interval_ns + 1) * interval_ns);
             cx.timer(at, TimerKind::Iterate.token(0));

@@ -41,7 +41,7 @@ pub struct Codel {
 }
 
 impl Codel {
-    /// Returns the time of the next drop: the interval over the square root of the count (§5.4).
+    /// Returns the time of the next drop: the interval over the square root of the count (§5.6).
     fn control_law(&self, config: &CodelConfig, from: Time) -> Time {
         // TCP's throughput falls with the square root of the drop rate, so that this spacing lowers
         // it linearly.
