@@ -14,6 +14,8 @@ const FILLED: f64 = 0.82;
 const TEXT: i32 = 16;
 /// Largest number of bars with values above them; texts of more would overlap.
 const MOST_VALUES: usize = 24;
+/// Width in pixels from which a bar has room for a decimal behind two or three digits.
+const WIDE: i32 = 48;
 
 /// Bars of one name, one for each group.
 #[derive(Clone, PartialEq, Debug)]
@@ -93,6 +95,7 @@ where
                 let middle = left + width / 2.0;
                 let mut above = chart.backend_coord(&(middle, value.clamp(low, high)));
                 // A mark's line would cross the digits: the value then stands above the line.
+                let [from, to] = corners.map(|at| chart.backend_coord(&at).0);
                 let lines = marks.iter().flat_map(|mark| [mark.from, mark.to]);
                 let lines = lines.map(|at| chart.backend_coord(&(middle, at.clamp(low, high))).1);
                 if let Some(line) = lines
@@ -106,7 +109,7 @@ where
                     above,
                     -4,
                     VPos::Bottom,
-                    &two_digits(value),
+                    &shortened(value, to - from >= WIDE),
                     &style::font(10, MUTED),
                 )?;
             }
@@ -119,11 +122,12 @@ where
     Ok(())
 }
 
-/// A value that is as narrow as its bar: two significant digits, or the whole number.
-fn two_digits(value: f64) -> String {
+/// A value that is as narrow as its bar: two significant digits, or the whole number; one decimal
+/// if the bar is wide.
+fn shortened(value: f64, wide: bool) -> String {
     // The bounds are where rounding to the digits of a branch would reach the next power of ten.
     match value.abs() {
-        v if v >= 9.95 => format!("{value:.0}"),
+        v if v >= 9.95 && !wide => format!("{value:.0}"),
         v if v >= 0.995 => format!("{value:.1}"),
         v if v >= 0.0995 => format!("{value:.2}"),
         _ => short(value),
@@ -152,6 +156,7 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::super::{Axis, Bars, Panel, Picture};
+    use super::shortened;
     use crate::report::plot::style;
 
     /// Height of a text in the picture.
@@ -178,6 +183,12 @@ mod tests {
             .next()
             .and_then(|y| y.parse().ok())
             .expect("a number")
+    }
+
+    #[test]
+    fn a_wide_bar_has_room_for_a_decimal() {
+        let texts = [187.84, 9.96, 0.93].map(|v| [shortened(v, false), shortened(v, true)]);
+        assert_eq!(texts, [["188", "187.8"], ["10", "10.0"], ["0.93", "0.93"]]);
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub enum Dots {
 /// A curve.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Curve {
-    /// Name in the legend; curves of equal names in several panels share one entry.
+    /// Name in the legend; curves of equal names in several panels share one entry, and an empty
+    /// name has none.
     pub name: String,
     /// Colour; see [`style::colour_of`].
     pub colour: RGBColor,

@@ -95,7 +95,7 @@ impl Picture {
         for panel in &self.panels {
             match &panel.content {
                 Content::Curves(curves) => {
-                    for curve in curves {
+                    for curve in curves.iter().filter(|c| !c.name.is_empty()) {
                         let key = if curve.dashed {
                             Key::Dashed
                         } else {

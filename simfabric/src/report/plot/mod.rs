@@ -199,6 +199,19 @@ mod tests {
     }
 
     #[test]
+    fn a_curve_without_a_name_has_no_place_in_the_legend() {
+        let svg = |names: &[&str]| {
+            let curve = |name: &&str| Curve::new(*name, vec![(0.0, 1.0), (1.0, 3.0)]);
+            let curves = names.iter().map(curve).collect();
+            let panel = Panel::curves("p", Axis::linear("x"), Axis::linear("y"), curves);
+            Picture::new("t", "s", vec![panel]).svg().unwrap()
+        };
+        let texts = |svg: String| svg.matches("<text").count();
+        assert_eq!(texts(svg(&["a", ""])), texts(svg(&["a"])));
+        assert_eq!(texts(svg(&["a", "b"])), texts(svg(&["a"])) + 1);
+    }
+
+    #[test]
     fn a_picture_is_a_function_of_its_data() {
         assert_eq!(picture().svg().unwrap(), picture().svg().unwrap());
     }
