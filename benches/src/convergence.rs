@@ -14,10 +14,10 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use ratewright_cli::clock::now_ns;
 use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
 
-use super::chart::{Chart, ChartLine, Panel};
 use super::engine::{MOST_FLOWS, check_workers};
 use super::sweep::{announce, print_json};
 
@@ -115,7 +115,7 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
     let reference_us = result.plain_iteration_us;
     result.engines = measure_engine(&setup, options.workers, reference_us, &mut now_ns)?;
     if let Some(file) = &options.svg {
-        chart(&result).draw(file)?;
+        picture(&result).write(file)?;
         announce(file);
     }
     if options.json {
@@ -207,80 +207,71 @@ const DRAWN: [&str; 9] = [
 /// The right end of the time axis.
 const LAST_TIME: f64 = 8.0;
 
-fn chart(result: &Convergence) -> Chart {
-    let line = |rule: &RuleFigures, colour: usize, y: fn(f64, f64) -> f64| ChartLine {
-        name: rule.rule.to_owned(),
-        colour,
-        dashed: rule.rule == PLAIN.name,
-        strong: rule.rule == ENGINE.name,
-        points: rule
+fn picture(result: &Convergence) -> Picture {
+    let curve = |rule: &RuleFigures, colour: usize, y: fn(f64, f64) -> f64| {
+        let points = rule
             .points
             .iter()
             // Slow rules have points far beyond the axis.
             .filter(|p| p.time <= LAST_TIME)
-            .map(|p| (p.time, y(p.p99_rate_error, p.throughput)))
-            .collect(),
+            .map(|p| (p.time, y(p.p99_rate_error, p.throughput)));
+        let curve = Curve::new(rule.rule, points.collect()).colour(style::colour(colour));
+        match rule.rule {
+            name if name == PLAIN.name => curve.dashed().rings(),
+            name if name == ENGINE.name => curve.dots().width(3),
+            _ => curve.dots(),
+        }
     };
-    let lines = |y: fn(f64, f64) -> f64| -> Vec<ChartLine> {
+    let curves = |y: fn(f64, f64) -> f64| -> Vec<Curve> {
         DRAWN
             .iter()
             .enumerate()
             .filter_map(|(colour, name)| {
                 let rule = result.rules.iter().find(|r| r.rule == *name)?;
-                Some(line(rule, colour, y))
+                Some(curve(rule, colour, y))
             })
             .collect()
     };
-    let errors = lines(|error, _| error * 100.0);
-    let throughputs = lines(|_, throughput| throughput);
-    let values = |lines: &[ChartLine]| -> Vec<f64> {
-        let points = lines.iter().flat_map(|line| &line.points);
+    let errors = curves(|error, _| error * 100.0);
+    let throughputs = curves(|_, throughput| throughput);
+    let values = |curves: &[Curve]| -> Vec<f64> {
+        let points = curves.iter().flat_map(|curve| &curve.points);
         points.map(|point| point.1).collect()
     };
-    // Wider than these only where a line leaves them.
+    // Wider than these only where a curve leaves them.
     let highest_error = values(&errors).into_iter().fold(27.0, f64::max);
     let lowest_throughput = values(&throughputs).into_iter().fold(0.965, f64::min);
-    let panel = |title: &str, y_name, y, log, target: f64, text: String, lines| Panel {
-        title: title.to_owned(),
-        x_name: "time since the flows were replaced (iterations of plain NED with F-NORM)",
-        y_name,
-        x: (0.0, LAST_TIME + 0.2),
-        x_names: Vec::new(),
-        y,
-        log,
-        references: vec![(target, text)],
-        label_at: 0.0,
-        at_x: Some((TARGET_TIME, "target".to_owned())),
-        lines,
+    let error = Axis::linear("p99 of |rate / optimum − 1| (%)").over(0.0, highest_error);
+    let throughput = Axis::linear("share of the optimal throughput").over(lowest_throughput, 1.001);
+    let panel = |title: &str, y, curves, target: f64, text: &str| {
+        let time = "time since the flows were replaced (iterations of plain NED with F-NORM)";
+        let time = Axis::linear(time).over(0.0, LAST_TIME + 0.2);
+        let panel = Panel::curves(title, time, y, curves);
+        panel.mark(target, text).event(TARGET_TIME, "target")
     };
-    Chart {
-        title: format!(
-            "Rates after {} of {} flows were replaced, by step rule",
-            result.replaced, result.flows
+    let panels = vec![
+        panel(
+            "99th percentile of rate errors after F-NORM",
+            error,
+            errors,
+            TARGET_P99_ERROR * 100.0,
+            "7 %",
         ),
-        subtitle: format!(
-            "{} hosts, {} links, two-tier Clos · means over {} random cases · one plain iteration: {:.0} µs, one thread",
-            result.hosts, result.links, result.cases, result.plain_iteration_us
+        panel(
+            "Throughput after F-NORM",
+            throughput,
+            throughputs,
+            TARGET_THROUGHPUT,
+            "0.99",
         ),
-        panels: vec![
-            panel(
-                "99th percentile of rate errors after F-NORM",
-                "p99 of |rate / optimum − 1| (%)",
-                (0.0, highest_error),
-                false,
-                TARGET_P99_ERROR * 100.0,
-                "7 %".to_owned(),
-                errors,
-            ),
-            panel(
-                "Throughput after F-NORM",
-                "share of the optimal throughput",
-                (lowest_throughput, 1.001),
-                false,
-                TARGET_THROUGHPUT,
-                "0.99".to_owned(),
-                throughputs,
-            ),
-        ],
-    }
+    ];
+    let title = format!(
+        "Rates after {} of {} flows were replaced, by step rule",
+        result.replaced, result.flows
+    );
+    let subtitle = format!(
+        "{} hosts, {} links, two-tier Clos · means over {} random cases · one plain iteration: {:.0} µs, one thread",
+        result.hosts, result.links, result.cases, result.plain_iteration_us
+    );
+    Picture::new(title, subtitle, panels).panel_size(760, 480)
 }

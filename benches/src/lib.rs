@@ -14,12 +14,10 @@
 //! | [`experiment`] | numeric experiments with optimisers and normalisers |
 //! | [`swarm`] | thousands of sessions with one allocator, measured |
 //! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
-//! | [`chart`] | lines over an axis |
 //! | [`parallel`] | the parallel engine under load, for Criterion and the instruction counts |
 
 mod bytes;
 pub mod changes;
-pub mod chart;
 pub mod convergence;
 pub mod engine;
 pub mod engine_options;

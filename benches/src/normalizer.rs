@@ -6,9 +6,9 @@ use crate::experiment::flowlets::Stream;
 use crate::experiment::normalizer::{NormalizerFigures, OPTIMIZERS, run};
 use crate::experiment::over_allocation::Length;
 use comfy_table::Table;
+use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_topology::TwoTierClos;
 
-use super::chart::{Chart, ChartLine, Panel};
 use super::sweep::{Figures, Row, SweepOptions, load_table, points};
 
 /// Throughput after F-NORM in the paper (§5.4), as a share of the optimum, with its label.
@@ -64,62 +64,38 @@ impl Figures for NormalizerFigures {
         load_table(options, results, title, &rows)
     }
 
-    fn chart(options: &SweepOptions, results: &[Self]) -> Chart {
-        let panel = |title: &str, y, references, lines| Panel {
-            title: title.to_owned(),
-            x_name: "mean load of a server's link",
-            y_name: "throughput as a share of the optimum",
-            x: options.load_axis(),
-            x_names: Vec::new(),
-            y,
-            log: false,
-            references,
-            label_at: 0.6,
-            at_x: None,
-            lines,
+    fn picture(options: &SweepOptions, results: &[Self]) -> Picture {
+        let panel = |title: &str, low, high, curves| {
+            let y = Axis::linear("throughput as a share of the optimum").over(low, high);
+            Panel::curves(title, options.load_axis(), y, curves)
         };
-        let close = lines(options, results, true);
+        let close = curves(options, results, true);
         let lowest = close
             .iter()
-            .flat_map(|l| l.points.iter().map(|p| p.1))
+            .flat_map(|curve| curve.points.iter().map(|p| p.1))
             .fold(0.98, f64::min);
-        let paper = PAPER.map(|(y, name)| (y, name.to_owned())).to_vec();
         let floor = (lowest * 200.0).floor() / 200.0;
-        let all = lines(options, results, false);
-        Chart {
-            title: "Throughput after normalisation".to_owned(),
-            subtitle: options.describe(),
-            panels: vec![
-                panel("F-NORM and U-NORM", (0.0, 1.02), Vec::new(), all),
-                panel("F-NORM alone", (floor, 1.002), paper, close),
-            ],
-        }
+        let close = panel("F-NORM alone", floor, 1.002, close);
+        let close = PAPER.iter().fold(close, |p, (y, name)| p.mark(*y, *name));
+        let all = curves(options, results, false);
+        let all = panel("F-NORM and U-NORM", 0.0, 1.02, all);
+        let title = "Throughput after normalisation";
+        Picture::new(title, options.describe(), vec![all, close]).panel_size(760, 480)
     }
 }
 
-fn lines(
-    options: &SweepOptions,
-    results: &[NormalizerFigures],
-    f_norm_only: bool,
-) -> Vec<ChartLine> {
-    let mut lines = Vec::new();
+fn curves(options: &SweepOptions, results: &[NormalizerFigures], f_norm_only: bool) -> Vec<Curve> {
+    let mut curves = Vec::new();
     for (i, &(name, _)) in OPTIMIZERS.iter().enumerate() {
-        lines.push(ChartLine {
-            name: format!("{name} + F-NORM"),
-            colour: COLOURS[i],
-            dashed: false,
-            strong: name == "Ratewright",
-            points: points(options, results, name, |r| r.f_norm),
-        });
+        let curve = |norm: &str, value: fn(&NormalizerFigures) -> f64| {
+            let points = points(options, results, name, value);
+            Curve::new(format!("{name} + {norm}"), points).colour(style::colour(COLOURS[i]))
+        };
+        let width = if name == "Ratewright" { 3 } else { 2 };
+        curves.push(curve("F-NORM", |r| r.f_norm).dots().width(width));
         if !f_norm_only {
-            lines.push(ChartLine {
-                name: format!("{name} + U-NORM"),
-                colour: COLOURS[i],
-                dashed: true,
-                strong: false,
-                points: points(options, results, name, |r| r.u_norm),
-            });
+            curves.push(curve("U-NORM", |r| r.u_norm).dashed().rings());
         }
     }
-    lines
+    curves
 }

@@ -5,9 +5,9 @@ use crate::experiment::flow_set::FlowSetError;
 use crate::experiment::flowlets::Stream;
 use crate::experiment::over_allocation::{Length, OPTIMIZERS, OverAllocation, run};
 use comfy_table::Table;
+use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_topology::TwoTierClos;
 
-use super::chart::{Chart, ChartLine, Panel};
 use super::sweep::{Figures, Row, SweepOptions, load_table, points};
 
 impl Figures for OverAllocation {
@@ -40,36 +40,25 @@ impl Figures for OverAllocation {
         load_table(options, results, title, &rows)
     }
 
-    fn chart(options: &SweepOptions, results: &[Self]) -> Chart {
-        let line = |(i, &(name, _)): (usize, &NamedOptimizer)| ChartLine {
-            name: name.to_owned(),
-            colour: COLOURS[i],
-            // Single-precision variants share the colour of their double-precision twins.
-            dashed: name.ends_with("-RT"),
-            strong: name == "Ratewright",
-            points: points(options, results, name, |r| r.mean_gbps),
+    fn picture(options: &SweepOptions, results: &[Self]) -> Picture {
+        let curve = |(i, &(name, _)): (usize, &NamedOptimizer)| {
+            let points = points(options, results, name, |r| r.mean_gbps);
+            let curve = Curve::new(name, points).colour(style::colour(COLOURS[i]));
+            match name {
+                // Single-precision variants share the colour of their double-precision twins.
+                _ if name.ends_with("-RT") => curve.dashed().rings(),
+                "Ratewright" => curve.dots().width(3),
+                _ => curve.dots(),
+            }
         };
-        let lines: Vec<ChartLine> = OPTIMIZERS.iter().enumerate().map(line).collect();
-        let all = || lines.iter().flat_map(|l| l.points.iter().map(|p| p.1));
-        let most = all().fold(0.1, f64::max);
-        let least = all().filter(|v| *v > 0.0).fold(most, f64::min);
-        Chart {
-            title: "Over-allocation without normalisation, by optimiser".to_owned(),
-            subtitle: options.describe(),
-            panels: vec![Panel {
-                title: String::new(),
-                x_name: "mean load of a server's link",
-                y_name: "allocated beyond capacities (Gbit/s, sum over links)",
-                x: options.load_axis(),
-                x_names: Vec::new(),
-                y: (10_f64.powf(least.log10().floor()), most * 1.6),
-                log: true,
-                references: Vec::new(),
-                label_at: 0.0,
-                at_x: None,
-                lines,
-            }],
-        }
+        let curves = OPTIMIZERS.iter().enumerate().map(curve).collect();
+        let y = Axis::log("allocated beyond capacities (Gbit/s, sum over links)");
+        Picture::new(
+            "Over-allocation without normalisation, by optimiser",
+            options.describe(),
+            vec![Panel::curves("", options.load_axis(), y, curves)],
+        )
+        .panel_size(760, 500)
     }
 }
 

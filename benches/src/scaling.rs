@@ -10,9 +10,9 @@ use comfy_table::{CellAlignment, Table};
 use ratewright_allocator::engine::{EngineEvent, LinkPath, RateEngine};
 use ratewright_allocator::num::RATE_UNIT_BPS;
 use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
 use serde::Serialize;
 
-use super::chart::{Chart, ChartLine, Panel};
 use super::engine::{build, capacities_bps, measure, network};
 use super::engine_options::EngineOptions;
 use super::engine_traffic::EngineTraffic;
@@ -200,7 +200,7 @@ pub fn run(options: &ScalingOptions) -> Result<()> {
         sizes: figures,
     };
     if let Some(file) = &options.svg {
-        chart(options, &results).draw(file)?;
+        picture(options, &results).write(file)?;
         announce(file);
     }
     if options.json {
@@ -363,94 +363,66 @@ fn peers_table(results: &ScalingResults) -> Table {
     table
 }
 
-/// A line through the sizes for which there is a figure, in µs.
-fn line(
+/// A curve through the sizes for which there is a figure, in µs.
+fn curve(
     results: &ScalingResults,
-    name: String,
+    name: impl Into<String>,
     colour: usize,
     us: impl Fn(&SizeFigures) -> Option<f64>,
-) -> ChartLine {
+) -> Curve {
     let places = (1u32..).map(f64::from).zip(&results.sizes);
-    ChartLine {
-        name,
-        colour,
-        dashed: false,
-        strong: false,
-        points: places
-            .filter_map(|(x, size)| Some((x, us(size)?)))
-            .collect(),
-    }
+    let points = places.filter_map(|(x, size)| Some((x, us(size)?)));
+    Curve::new(name, points.collect())
+        .colour(style::colour(colour))
+        .dots()
 }
 
-fn chart(options: &ScalingOptions, results: &ScalingResults) -> Chart {
+fn picture(options: &ScalingOptions, results: &ScalingResults) -> Picture {
     let paper = |size: &SizeFigures| Some(size.flowtune?.iteration_us);
-    let flowtune = || ChartLine {
-        dashed: true,
-        ..line(results, "Flowtune, 4 to 64 cores".to_owned(), 8, paper)
-    };
-    let mut engines = vec![flowtune()];
-    let mut all = vec![flowtune()];
+    let flowtune = curve(results, "Flowtune, 4 to 64 cores", 8, paper);
+    let flowtune = flowtune.dashed().rings();
+    let mut engines = vec![flowtune.clone()];
+    let mut all = vec![flowtune];
     for (w, &workers) in options.workers.iter().enumerate() {
         for (b, &blocks) in options.blocks.iter().enumerate() {
             let name = format!("B {blocks}, W {workers}");
             // One colour for each pair, and those of a worker count beside each other.
             let colour = w * options.blocks.len() + b;
-            engines.push(line(results, name, colour, |size| {
+            engines.push(curve(results, name, colour, |size| {
                 Some(size.cell(blocks, workers)?.iteration_us.p50)
             }));
         }
         let name = format!("an iteration, W {workers}");
-        all.push(ChartLine {
-            strong: true,
-            ..line(results, name, w * options.blocks.len(), |size| {
-                Some(size.best(workers)?.iteration_us.p50)
-            })
-        });
+        let best = |size: &SizeFigures| Some(size.best(workers)?.iteration_us.p50);
+        all.push(curve(results, name, w * options.blocks.len(), best).width(3));
     }
     for (name, colour) in [(MAX_MIN, 6), (CLARABEL, 7)] {
-        all.push(line(results, name.to_owned(), colour, |size| {
+        all.push(curve(results, name, colour, |size| {
             Some(size.peer(name)?.ms * 1e3)
         }));
     }
-    let panel = |title: &str, y_name, log, mut lines: Vec<ChartLine>| {
+    let panel = |title: &str, y, mut curves: Vec<Curve>| {
         // A solver that was given no size, and Flowtune where it has none of the sizes.
-        lines.retain(|line| !line.points.is_empty());
-        let times = lines.iter().flat_map(|line| &line.points).map(|at| at.1);
-        let highest = times.clone().fold(1.0, f64::max);
-        let lowest = times.fold(f64::INFINITY, f64::min);
-        Panel {
-            title: title.to_owned(),
-            x_name: "hosts × flows",
-            y_name,
-            x: (0.5, results.sizes.len() as f64 + 0.5),
-            x_names: results.sizes.iter().map(SizeFigures::name).collect(),
-            y: if log {
-                // A logarithmic axis has no zero: a factor of two of room at either end.
-                (lowest / 2.0, highest * 2.0)
-            } else {
-                (0.0, highest * 1.05)
-            },
-            log,
-            references: Vec::new(),
-            label_at: 0.6,
-            at_x: None,
-            lines,
-        }
+        curves.retain(|curve| !curve.points.is_empty());
+        let names = results.sizes.iter().map(SizeFigures::name).collect();
+        Panel::curves(title, Axis::names("hosts × flows", names), y, curves)
     };
-    Chart {
-        title: "An iteration of the engine, by size, blocks and workers".to_owned(),
-        subtitle: format!(
-            "{} · median of {} iterations, F-NORM and output included · seed {}",
-            results.simd, results.iterations, results.seed
+    let subtitle = format!(
+        "{} · median of {} iterations, F-NORM and output included · seed {}",
+        results.simd, results.iterations, results.seed
+    );
+    let panels = vec![
+        panel(
+            "By blocks and workers",
+            Axis::linear("µs per iteration"),
+            engines,
         ),
-        panels: vec![
-            panel("By blocks and workers", "µs per iteration", false, engines),
-            panel(
-                "The fastest blocks, and peers that compute all rates from nothing",
-                "µs (logarithmic)",
-                true,
-                all,
-            ),
-        ],
-    }
+        panel(
+            "The fastest blocks, and peers that compute all rates from nothing",
+            Axis::log("µs (logarithmic)"),
+            all,
+        ),
+    ];
+    let title = "An iteration of the engine, by size, blocks and workers";
+    Picture::new(title, subtitle, panels).panel_size(760, 480)
 }

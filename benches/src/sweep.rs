@@ -11,10 +11,9 @@ use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::plot::{Axis, Picture};
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
-
-use super::chart::Chart;
 
 /// Iterations of either kind, at most.
 const MOST_ITERATIONS: u32 = 100_000_000;
@@ -45,7 +44,7 @@ pub trait Figures: Serialize + Sized {
     fn table(options: &SweepOptions, results: &[Self]) -> Table;
 
     /// All results as a figure.
-    fn chart(options: &SweepOptions, results: &[Self]) -> Chart;
+    fn picture(options: &SweepOptions, results: &[Self]) -> Picture;
 }
 
 /// Runs an experiment and prints it.
@@ -63,7 +62,7 @@ pub fn run<F: Figures>(options: &SweepOptions) -> Result<()> {
         }
     }
     if let Some(file) = &options.svg {
-        F::chart(options, &results).draw(file)?;
+        F::picture(options, &results).write(file)?;
         announce(file);
     }
     if options.json {
@@ -228,10 +227,10 @@ impl SweepOptions {
 
     /// The load axis: a little beyond the least and the largest load.
     #[must_use]
-    pub fn load_axis(&self) -> (f64, f64) {
+    pub fn load_axis(&self) -> Axis {
         let least = self.loads.iter().copied().fold(1.0, f64::min);
         let most = self.loads.iter().copied().fold(0.0, f64::max);
-        (least - 0.02, most + 0.02)
+        Axis::linear("mean load of a server's link").over(least - 0.02, most + 0.02)
     }
 
     /// In a few words, for plots.

@@ -10,7 +10,7 @@
 //! | [`usage`] | who gets capacity, with and without |
 //! | [`links`] | rates and processor time of links without a shaper |
 //!
-//! Colours and fonts are those of the simulated fabric's pictures.
+//! Pictures are drawn by the simulated fabric's plotting module.
 
 pub mod cdf;
 pub mod histogram;
@@ -20,12 +20,42 @@ pub mod plot;
 pub mod table;
 pub mod usage;
 
+#[cfg(test)]
+mod tests;
+
 use anyhow::{Context, Result};
 use ratewright_cli::output;
+use ratewright_simfabric::report::plot::Picture;
+use ratewright_simfabric::report::plot::style::{self, RGBColor};
 
 use crate::options::{LabOptions, ScenarioKind};
-use crate::scenario::outcome::RunOutcome;
+use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 use crate::view::NobodyListens;
+
+/// Name and colour of a phase in pictures, and its results.
+type ShownPhase<'a> = (String, RGBColor, &'a ScenarioPhase);
+
+/// Phases that were run, the baseline first.
+fn phases(outcome: &RunOutcome) -> Vec<ShownPhase<'_>> {
+    let ours = format!("with Ratewright ({})", outcome.backend);
+    [
+        ("Cubic alone".to_owned(), style::colour(1), &outcome.without),
+        (ours, style::OURS, &outcome.with),
+    ]
+    .into_iter()
+    .filter_map(|(name, colour, phase)| Some((name, colour, phase.as_ref()?)))
+    .collect()
+}
+
+/// Builds the picture of a run.
+fn picture(options: &LabOptions, outcome: &RunOutcome) -> Picture {
+    match options.scenario {
+        ScenarioKind::Coflow | ScenarioKind::Safety => cdf::picture(options, outcome),
+        ScenarioKind::Use => usage::picture(options, outcome),
+        ScenarioKind::Links => links::picture(options, outcome),
+        _ => plot::picture(options, outcome),
+    }
+}
 
 /// Writes the results file and the plot and prints the summary.
 ///
@@ -41,15 +71,8 @@ pub fn publish(options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     let results = json::LabResults::new(options, outcome);
     let text = serde_json::to_string_pretty(&results).context("writing the results")?;
     std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
-    let picture = path.with_extension("svg");
-    match options.scenario {
-        ScenarioKind::Coflow | ScenarioKind::Safety => {
-            cdf::draw(&picture, options, outcome)?;
-        }
-        ScenarioKind::Use => usage::draw(&picture, options, outcome)?,
-        ScenarioKind::Links => links::draw(&picture, options, outcome)?,
-        _ => plot::draw(&picture, options, outcome)?,
-    }
+    let file = path.with_extension("svg");
+    picture(options, outcome).write(&file)?;
     let table = match options.scenario {
         ScenarioKind::Safety => table::safety(outcome),
         ScenarioKind::Links => table::links(outcome),
@@ -64,7 +87,7 @@ pub fn publish(options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     text.push_str(&format!(
         "\nresults: {}\nplot:    {}",
         path.display(),
-        picture.display()
+        file.display()
     ));
     output::line(format_args!("{text}")).map_err(|_| NobodyListens.into())
 }
