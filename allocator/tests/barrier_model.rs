@@ -1,5 +1,5 @@
-//! The hand-over between the parallel engine's workers under a model checker: its own source, on the
-//! model's atomics, locks and threads, in every interleaving that the bounds below allow.
+//! The barrier of the parallel engine under a model checker: its own source, on the model's
+//! atomics, locks and threads, in every interleaving within the bound below.
 
 use loom::sync::Arc;
 
@@ -8,10 +8,10 @@ mod sync {
     pub(crate) use loom::sync::{Mutex, MutexGuard};
     pub(crate) use loom::thread::{self, Thread};
 
-    /// One: the model tries every order anyway.
+    /// One spin: the model tries every order anyway.
     pub(crate) const SPINS: u32 = 1;
 
-    /// All threads are on the same, or so they are told.
+    /// Every thread shares core 0, so workers park early.
     pub(crate) fn current_core() -> Option<usize> {
         Some(0)
     }
@@ -23,7 +23,7 @@ mod barrier;
 use barrier::{Barrier, Closed};
 use sync::{AtomicUsize, Ordering, thread};
 
-/// All interleavings with at most this many preemptions; most orders of a few steps need fewer.
+/// Preemptions per interleaving at most; most orders of a few steps need fewer.
 const PREEMPTIONS: usize = 3;
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -32,14 +32,14 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// With a core for each worker, and with fewer.
+/// Checks with a core per worker, and with fewer.
 fn check_spinning_and_not(model: impl Fn(usize) + Send + Sync + Copy + 'static) {
     for cores in [2, 1] {
         check(move || model(cores));
     }
 }
 
-/// Whoever of three arrives last wakes the others, in whatever order they came.
+/// The last of three workers to arrive wakes the others, in any order.
 #[test]
 fn the_last_one_wakes_the_others() {
     check(|| {
@@ -57,15 +57,15 @@ fn the_last_one_wakes_the_others() {
     });
 }
 
-/// Relaxed stores before a round are seen after it, and nobody sleeps for ever: a sleeper whose
-/// wake-up is lost would be a deadlock, which the model reports.
+/// Relaxed stores before a phase are seen after it, and no worker sleeps for ever. A sleeper with a
+/// lost wake-up would be a deadlock, which the model reports.
 #[test]
-fn nobody_overtakes_and_nobody_sleeps_for_ever() {
+fn no_worker_overtakes_another_or_sleeps_for_ever() {
     check_spinning_and_not(|cores| {
         let barrier = Arc::new(Barrier::new(2, cores));
         let data = Arc::new(AtomicUsize::new(0));
-        // Not joined: a wake-up that comes late must find no one who waits for anything else,
-        // which is more than this model checker can tell apart.
+        // Not joined: a late wake-up must not find a thread that waits for anything else, which
+        // this model checker cannot tell apart.
         let _ = {
             let (barrier, data) = (Arc::clone(&barrier), Arc::clone(&data));
             thread::spawn(move || {
@@ -100,7 +100,7 @@ fn a_closed_barrier_lets_everyone_go() {
     });
 }
 
-/// Who waits for a worker that panicked hears of it, and of which it was.
+/// A worker that waits for one that panicked returns, and the panic names its worker.
 #[test]
 fn a_panic_lets_everyone_go() {
     check_spinning_and_not(|cores| {
@@ -119,7 +119,7 @@ fn a_panic_lets_everyone_go() {
     });
 }
 
-/// The model does try orders: without a barrier, the reader is first in some and last in others.
+/// The model does try orders: without a barrier, the reader comes first in some and last in others.
 #[test]
 fn without_the_barrier_both_orders_occur() {
     let seen = std::sync::Arc::new([const { std::sync::atomic::AtomicBool::new(false) }; 2]);

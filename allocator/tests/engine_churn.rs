@@ -1,4 +1,4 @@
-//! Whatever happens, no link is ever over-allocated.
+//! No link is over-allocated after any sequence of events.
 
 mod num_support;
 
@@ -12,7 +12,7 @@ use ratewright_allocator::engine::{
 use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
 use ratewright_topology::Topology;
 
-/// One thing that happens to the network. Numbers are picks, taken modulo what there is.
+/// An event of the network. Numbers are picks, taken modulo what exists.
 #[derive(Clone, Debug)]
 enum ChurnEvent {
     Start {
@@ -44,7 +44,7 @@ fn key_of(pick: u64) -> FlowKey {
     FlowKey::new(pick as u32 % SESSIONS, pick as u32)
 }
 
-fn operation() -> impl Strategy<Value = ChurnEvent> {
+fn event() -> impl Strategy<Value = ChurnEvent> {
     let weight = prop_oneof![Just(1.0), Just(4.0), 0.01..100.0f64];
     let demand = prop_oneof![2 => Just(f64::INFINITY), 1 => 0.0..2e10f64, 1 => Just(0.0)];
     let factor = prop_oneof![Just(0.0), Just(1.0), Just(1.0), 0.001..3.0f64];
@@ -59,9 +59,9 @@ fn operation() -> impl Strategy<Value = ChurnEvent> {
     ]
 }
 
-/// An engine under test: how exact it is, and what it says of a flow.
+/// An engine under test, with its rounding error and its introspection.
 trait Subject: RateEngine {
-    /// Of sums, relative.
+    /// Relative error of sums.
     const ROUNDING: f64;
 
     fn rate_bps(&self, key: FlowKey) -> Option<f64>;
@@ -125,7 +125,7 @@ fn reference(topology: &Topology) -> ReferenceEngine {
     ReferenceEngine::new(config(), &capacities_bps(topology)).expect("a valid engine")
 }
 
-/// What the service runs unless its configuration says otherwise.
+/// The default engine of the service.
 fn default_engine(topology: &Topology) -> ParallelEngine {
     let layout = Layout::of(topology, 1).expect("it can be cut");
     let options = ParallelOptions::default();
@@ -133,8 +133,8 @@ fn default_engine(topology: &Topology) -> ParallelEngine {
         .expect("a valid engine")
 }
 
-/// The rates of all live flows sum to no more than the derated capacity on every link, and each is
-/// a number between 0 and the flow's demand.
+/// Checks that live flows' rates sum to no more than the derated capacity of every link, and that
+/// each lies between 0 and the flow's demand.
 fn check<E: Subject>(engine: &E, flows: &[Option<FlowSpec>], capacities_bps: &[f64]) {
     let mut loads = vec![0.0; capacities_bps.len()];
     for spec in flows.iter().flatten() {
@@ -148,6 +148,7 @@ fn check<E: Subject>(engine: &E, flows: &[Option<FlowSpec>], capacities_bps: &[f
         }
     }
     for (link, (&load, &capacity)) in loads.iter().zip(capacities_bps).enumerate() {
+        // Rounding in absolute terms as well: links without capacity have loads near 0.
         let derated = capacity * (1.0 - config().threshold);
         assert!(
             load <= derated * (1.0 + E::ROUNDING) + 1.0,
@@ -171,13 +172,13 @@ fn check<E: Subject>(engine: &E, flows: &[Option<FlowSpec>], capacities_bps: &[f
     );
 }
 
-fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[ChurnEvent]) {
+fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, events: &[ChurnEvent]) {
     let full_bps = capacities_bps(topology);
     let mut capacities_bps = full_bps.clone();
     let mut flows: Vec<Option<FlowSpec>> = vec![None; KEYS as usize];
     let mut rng = rng(seed);
-    for operation in operations {
-        match *operation {
+    for event in events {
+        match *event {
             ChurnEvent::Start {
                 key,
                 class,
@@ -239,7 +240,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[
             }
         }
     }
-    // Once it is quiet, it converges, and what it says of itself is true.
+    // Without further events it converges, and its own measure of optimality agrees.
     for _ in 0..3000 {
         engine.iterate();
     }
@@ -249,7 +250,8 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[
         measured.relative_duality_gap.is_finite() && measured.relative_duality_gap < 1e-2,
         "{measured:?}"
     );
-    // After all flows have gone, one that comes has what its path has.
+    // After all flows have ended, a new one gets all that its path has: no sum keeps a trace of
+    // them.
     for spec in flows.iter().flatten() {
         engine
             .apply(EngineEvent::End(spec.key))
@@ -283,26 +285,26 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Starts, ends, replacements, reroutes, capacity changes, failures, repairs, lost sessions,
-    /// in any order, on two tiers: checked after every iteration.
+    /// Rates fit after every iteration on two tiers, under starts, ends, replacements, reroutes,
+    /// capacity changes, failures, repairs and lost sessions in any order.
     #[test]
     fn no_link_is_over_allocated_on_two_tiers(
         seed in any::<u64>(),
-        operations in proptest::collection::vec(operation(), 1..300),
+        events in proptest::collection::vec(event(), 1..300),
     ) {
         let topology = two_tiers(15_000_000_000);
-        run(&topology, reference(&topology), seed, &operations);
-        run(&topology, default_engine(&topology), seed, &operations);
+        run(&topology, reference(&topology), seed, &events);
+        run(&topology, default_engine(&topology), seed, &events);
     }
 
-    /// The same on three tiers.
+    /// Rates fit likewise on three tiers.
     #[test]
     fn no_link_is_over_allocated_on_three_tiers(
         seed in any::<u64>(),
-        operations in proptest::collection::vec(operation(), 1..300),
+        events in proptest::collection::vec(event(), 1..300),
     ) {
         let topology = three_tiers(15_000_000_000);
-        run(&topology, reference(&topology), seed, &operations);
-        run(&topology, default_engine(&topology), seed, &operations);
+        run(&topology, reference(&topology), seed, &events);
+        run(&topology, default_engine(&topology), seed, &events);
     }
 }

@@ -20,10 +20,10 @@ use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, Utility, 
 use ratewright_allocator::num::{LinkPath, RATE_UNIT_BPS, path_capacity};
 use ratewright_topology::{HostId, PathChoice, Topology};
 
-/// The solver's tolerance where the error is to be below 10⁻⁴.
+/// Tolerance of the solver where the error has to be below 10⁻⁴.
 const EXACT: f64 = 1e-11;
 
-/// The rows of a constraint matrix, with the cone they lie in.
+/// Rows of a constraint matrix, with their cone.
 #[derive(Default)]
 struct Rows {
     row: Vec<usize>,
@@ -34,7 +34,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// One row: the slack is `right − Σ value · variable`.
+    /// Adds a row: the slack is `right − Σ value · variable`.
     fn push(&mut self, entries: &[(usize, f64)], right: f64) {
         for &(column, value) in entries {
             self.row.push(self.right.len());
@@ -45,7 +45,8 @@ impl Rows {
     }
 }
 
-/// A part of a flow's rate, from `offset` on and at most so wide, and what it is worth: weight · U(offset + x).
+/// Part of a flow's rate, from `offset` on and at most so wide, with its worth: weight · U(offset +
+/// x).
 struct UtilitySegment {
     flow: usize,
     offset: f64,
@@ -55,8 +56,8 @@ struct UtilitySegment {
     power: Option<(f64, f64)>,
 }
 
-/// The parts of a flow's rate. A bounded α-fair utility is log below one rate and above another, so it is the sum of
-/// three: marginal utility falls, so the optimum fills the parts one after the other.
+/// Parts of a flow's rate. A bounded α-fair utility is log below one rate and above another, so it
+/// is the sum of three. Marginal utility falls, so the optimum fills the parts one after the other.
 fn segments(instance: &Instance, flow: usize) -> Vec<UtilitySegment> {
     let class = instance.classes.get(instance.class_ids[flow]);
     let utility = &class.expect("a defined class").utility;
@@ -85,8 +86,8 @@ fn segments(instance: &Instance, flow: usize) -> Vec<UtilitySegment> {
     }
 }
 
-/// The optimal rates: variables x and t ≤ U(x) for each part of each flow's rate, maximise Σ w t. The solver is given
-/// rates in multiples of `unit`, and as exact as `tolerance`.
+/// Optimal rates: variables x and t ≤ U(x) for each part of each flow's rate, maximise Σ w t. The
+/// solver gets rates in multiples of `unit`, and is as exact as `tolerance`.
 fn optimum(instance: &Instance, unit: f64, tolerance: f64) -> Vec<f64> {
     let flows = instance.paths.len();
     let mut parts: Vec<UtilitySegment> = (0..flows).flat_map(|s| segments(instance, s)).collect();
@@ -215,7 +216,7 @@ fn classes() -> ClassTable {
     .expect("valid classes")
 }
 
-/// Random flows: `kind` says what they are made of.
+/// Random flows; `kind` chooses classes, weights and demands.
 fn random_flows(topology: &Topology, kind: u64, seed: u64) -> Vec<FlowSpec> {
     let mut rng = rng(seed);
     let count = rng.random_range(20..=100);
@@ -236,7 +237,7 @@ fn random_flows(topology: &Topology, kind: u64, seed: u64) -> Vec<FlowSpec> {
         .collect()
 }
 
-/// Runs the engine to convergence and compares with the oracle; returns (error, iterations).
+/// Runs the reference to convergence and compares it with the oracle; returns (error, iterations).
 fn compare(topology: &Topology, specs: &[FlowSpec], name: &str) -> (f64, u32) {
     let config = EngineConfig {
         classes: classes(),
@@ -280,8 +281,8 @@ fn compare(topology: &Topology, specs: &[FlowSpec], name: &str) -> (f64, u32) {
     (error, iterations)
 }
 
-/// The optimum of 60 random instances: two and three tiers; weights 1, 2, 4; log, α-fair and mixed;
-/// with and without demands.
+/// Converged rates are the optimum of 60 random instances: two and three tiers; weights 1, 2, 4;
+/// log, α-fair and mixed; with and without demands.
 #[test]
 fn converged_rates_are_the_optimum() {
     let (mut errors, mut iterations) = (Vec::new(), Vec::new());
@@ -311,14 +312,14 @@ fn converged_rates_are_the_optimum() {
     );
 }
 
-/// Of the default engine's rates, relative: it computes in single precision.
+/// Relative error of the default engine's rates, which it computes in single precision.
 const DEFAULT_ERROR: f64 = 1e-3;
-/// Of a sum of some thousand rates in single precision, relative.
+/// Relative error of a sum of some thousand rates in single precision.
 const ROUNDING: f64 = 2e-5;
 
-/// One iteration of the default engine. Whatever it is on its way from: all that it says is a number, and no link
-/// carries more than its capacity, by this test's own sums of the rates. Returns these, in Gbit/s by number of the
-/// flow, and whether the engine rests.
+/// Makes one iteration of the default engine. From any state, all its results are numbers, and no
+/// link carries more than its capacity by this test's own sums. Returns the rates in Gbit/s by
+/// number of the flow, and whether the engine rests.
 fn iterate(engine: &mut ParallelEngine, instance: &Instance, name: &str) -> (Vec<f64>, bool) {
     let report = engine.iterate();
     engine.drain_updates(&mut |update| {
@@ -348,8 +349,8 @@ fn iterate(engine: &mut ParallelEngine, instance: &Instance, name: &str) -> (Vec
     (rates, report.settled)
 }
 
-/// Has the default engine come to rest with these flows, and watches every iteration on the way. Returns the rates
-/// in Gbit/s.
+/// Iterates the default engine until it rests with these flows, and checks every iteration. Returns
+/// the rates in Gbit/s.
 fn rest(engine: &mut ParallelEngine, instance: &Instance, name: &str) -> Vec<f64> {
     for _ in 0..20_000 {
         let (rates, rests) = iterate(engine, instance, name);
@@ -360,7 +361,8 @@ fn rest(engine: &mut ParallelEngine, instance: &Instance, name: &str) -> Vec<f64
     panic!("{name}: not at rest");
 }
 
-/// The default engine against the oracle; returns the largest error and the engine with its flows.
+/// Compares the default engine with the oracle; returns the largest error and the engine with its
+/// flows.
 fn compare_default(
     topology: &Topology,
     classes: &ClassTable,
@@ -385,6 +387,7 @@ fn compare_default(
     let instance = Instance::new(classes.clone(), &derated, specs);
     let rates = rest(&mut engine, &instance, name);
     let of_flow = |path: &LinkPath| path_capacity(path, &instance.capacities) / specs.len() as f64;
+    // Small rates would drown in the solver's tolerance: rates are in units of an equal share.
     let unit = instance
         .paths
         .iter()
@@ -397,7 +400,7 @@ fn compare_default(
     (error, engine)
 }
 
-/// The instances of the reference's test: the default engine finds the optimum of each, too.
+/// The default engine finds the optimum of each instance of the reference's test.
 #[test]
 fn converged_rates_of_the_default_engine_are_the_optimum() {
     let mut worst: f64 = 0.0;
@@ -418,7 +421,7 @@ fn converged_rates_of_the_default_engine_are_the_optimum() {
     println!("60 instances, default engine: largest relative error {worst:.1e}");
 }
 
-/// Classes 0 to 5, as a configuration that mixes them has them: log, α = 0.5, 2, 4, 8 and 16.
+/// Classes 0 to 5 of a configuration that mixes them: log, α = 0.5, 2, 4, 8 and 16.
 fn mixed_classes() -> ClassTable {
     let alphas = [0.5, 2.0, 4.0, 8.0, 16.0];
     let alpha = |alpha| {
@@ -432,7 +435,7 @@ fn mixed_classes() -> ClassTable {
     ClassTable::new(std::iter::once((0, Class::default())).chain(others)).expect("valid classes")
 }
 
-/// Flows to one host, whose link alone is narrow, from all racks but its own.
+/// Flows to one host, whose link alone is narrow, from all other racks.
 fn to_one_host(
     topology: &Topology,
     count: u64,
@@ -457,8 +460,8 @@ fn to_one_host(
     (capacities, specs)
 }
 
-/// All flows go, and one of them comes back, without a demand: it has the link to itself, and the link has the price at
-/// which that is so.
+/// All flows end and one comes back without a demand. It gets the whole link, at the price at which
+/// that is optimal.
 fn recovers(engine: &mut ParallelEngine, capacities: &[f64], specs: &[FlowSpec], name: &str) {
     let classes = mixed_classes();
     let derating = 1.0 - EngineConfig::default().threshold;
@@ -466,9 +469,9 @@ fn recovers(engine: &mut ParallelEngine, capacities: &[f64], specs: &[FlowSpec],
     for spec in specs {
         engine.apply(EngineEvent::End(spec.key)).expect("there");
     }
-    let nobody = Instance::new(classes.clone(), &derated, &[]);
+    let no_flows = Instance::new(classes.clone(), &derated, &[]);
     for _ in 0..3 {
-        iterate(engine, &nobody, name);
+        iterate(engine, &no_flows, name);
     }
     let alone = FlowSpec {
         demand_bps: f64::INFINITY,
@@ -498,8 +501,8 @@ fn recovers(engine: &mut ParallelEngine, capacities: &[f64], specs: &[FlowSpec],
     );
 }
 
-/// All classes together with caps, 10 to 2,500 flows on one link of 1 to 400 Gbit/s: the optimum at rest, and after all
-/// flows have gone, one that comes has the link.
+/// All classes together with caps, 10 to 2,500 flows on one link of 1 to 400 Gbit/s: rates are
+/// optimal at rest. After all flows have ended, a new one gets the link.
 #[test]
 fn all_classes_share_one_link_at_the_optimum() {
     let topology = two_tiers(10_000_000_000);
@@ -536,7 +539,7 @@ fn all_classes_share_one_link_at_the_optimum() {
     println!("one link, all classes: largest relative error {worst:.1e}");
 }
 
-/// One flow of each class beside a hundred of another: it has 1 % of an equal share at least.
+/// One flow of each class beside a hundred of another has at least 1 % of an equal share.
 #[test]
 fn no_class_starves_beside_another() {
     let topology = two_tiers(10_000_000_000);

@@ -1,5 +1,5 @@
-//! One iteration of each optimiser, without normaliser, at rest on a two-tier Clos: the f64 reference,
-//! the safeguarded rule that the engine runs, and single precision.
+//! One iteration of each optimiser, without normaliser, at rest on a two-tier Clos: the f64
+//! reference, the safeguarded rule that the engine runs, and single precision.
 #![allow(
     missing_docs,
     reason = "criterion's macros make undocumented functions"

@@ -1,13 +1,13 @@
-//! The parallel engine on one worker, kernel by kernel and by instruction set:
+//! The parallel engine on one worker, by kernel and instruction set:
 //!
-//! | group | what |
+//! | group | measures |
 //! |---|---|
-//! | `iteration` | an iteration without events, all of it |
-//! | `fused_walk` | its walk: F-NORM of the rates before, new rates, their sums |
-//! | `rate_walk` | the first walk after events: new rates, their sums |
-//! | `norm_walk` | the second walk after events: F-NORM, and the rates that moved |
+//! | `iteration` | a whole iteration without events |
+//! | `fused_walk` | its pass: F-NORM of the last rates, new rates, their sums |
+//! | `rate_walk` | the first pass after events: new rates, their sums |
+//! | `norm_walk` | the second pass after events: F-NORM, and the rates that moved |
 //! | `prices` | the price update of every link |
-//! | `answers` | the prices of the links that events touched |
+//! | `answers` | the price correction of dirty links |
 //! | `replace_a_flow` | the end of one flowlet and the start of another |
 #![allow(
     missing_docs,
@@ -21,10 +21,10 @@ use ratewright_allocator::engine::parallel::{PhaseNanos, Simd};
 use ratewright_bench::SIZES;
 use ratewright_bench::parallel::{Busy, two_tiers};
 
-/// A kernel, by the part of an iteration that it is.
+/// A kernel, named for its phase of an iteration.
 struct TimedPhase {
     name: &'static str,
-    /// In iterations that follow an event.
+    /// It runs in iterations that follow an event.
     after_events: bool,
     time_ns: fn(&PhaseNanos) -> u64,
 }
@@ -85,6 +85,7 @@ fn iteration(c: &mut Criterion) {
 fn kernels(c: &mut Criterion) {
     for kernel in TIMED_PHASES {
         every_engine(c, kernel.name, |b, busy| {
+            // Phase times are read from the engine: criterion could only time whole iterations.
             b.iter_custom(|iterations| {
                 busy.engine.time_phases(true);
                 for _ in 0..iterations {

@@ -1,5 +1,5 @@
-//! What this machine's memory lets a core do, as a walk over rows would: five lists side by side, of which all
-//! are read and one is written, by what they take together.
+//! Memory streams of one core, in the pattern of a pass over rows: five lists side by side, of
+//! which all are read and one is written, by their size together.
 #![allow(
     missing_docs,
     reason = "criterion's macros make undocumented functions"

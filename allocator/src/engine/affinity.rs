@@ -11,6 +11,7 @@ use nix::unistd::{SysconfVar, sysconf};
 /// # Errors
 /// The kernel refuses: the core does not exist, or this process may not use it.
 pub fn pin_current_thread(core: usize) -> io::Result<()> {
+    // `CPU_SET` writes out of bounds from here on.
     if core >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }

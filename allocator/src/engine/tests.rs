@@ -12,7 +12,7 @@ fn engine(capacities_bps: &[f64]) -> ReferenceEngine {
     ReferenceEngine::new(EngineConfig::default(), capacities_bps).expect("a valid engine")
 }
 
-/// What a link of 1 Gbit/s hands out with the default threshold of 1 %.
+/// Share of a link that is allocated with the default threshold of 1 %.
 const SHARE: f64 = 0.99;
 
 fn spec(key: u64, links: &[u32]) -> FlowSpec {
@@ -37,7 +37,7 @@ fn drain(engine: &mut ReferenceEngine) -> Vec<RateUpdate> {
     updates
 }
 
-/// Iterates until it rests; returns the iterations.
+/// Iterates until the engine rests; returns the iterations.
 fn settle(engine: &mut ReferenceEngine) -> u32 {
     for iteration in 1..=20_000 {
         if engine.iterate().settled {
@@ -72,10 +72,10 @@ fn the_first_rate_leaves_with_the_first_iteration() {
     assert!(drain(&mut engine).is_empty(), "told once");
 }
 
-/// flowtune §5.3.2: with a threshold of 0.01, a flow at 1 Gbit/s hears again only above 1.01 or
-/// below 0.99 Gbit/s.
+/// With a threshold of 0.01, a flow at 1 Gbit/s is notified again only above 1.01 or below 0.99
+/// Gbit/s (flowtune §5.3.2).
 #[test]
-fn rates_within_the_threshold_are_not_told_again() {
+fn rates_within_the_threshold_are_not_notified_again() {
     let mut engine = engine(&[GBIT / SHARE]);
     start(&mut engine, spec(1, &[0]));
     engine.iterate();
@@ -87,7 +87,7 @@ fn rates_within_the_threshold_are_not_told_again() {
         (1.002e9, false),
         (0.999e9, true),
     ];
-    for (rate_bps, told) in cases {
+    for (rate_bps, notified) in cases {
         let capacity_bps = rate_bps / SHARE;
         engine
             .apply(EngineEvent::Capacity {
@@ -106,22 +106,23 @@ fn rates_within_the_threshold_are_not_told_again() {
         );
         assert_eq!(
             !updates.is_empty(),
-            told,
+            notified,
             "allocated {rate_bps}, told {updates:?}"
         );
     }
 }
 
-/// What endpoints were told never sums to more than a link carries, although some of it is old.
+/// Notified rates never sum to more than a link carries, although some of them are old.
 #[test]
-fn told_rates_fit_into_the_whole_capacity() {
+fn notified_rates_fit_into_the_whole_capacity() {
     let mut engine = engine(&[GBIT; 9]);
-    let mut told = std::collections::BTreeMap::new();
+    let mut notified = std::collections::BTreeMap::new();
     for round in 0..400u64 {
         let key = round % 8;
+        // One end in three events and eight keys: most starts replace a flow with other weights.
         if round % 3 == 2 {
             if engine.apply(EngineEvent::End(FlowKey(key))).is_ok() {
-                told.remove(&FlowKey(key));
+                notified.remove(&FlowKey(key));
             }
         } else {
             start(
@@ -134,9 +135,9 @@ fn told_rates_fit_into_the_whole_capacity() {
         }
         engine.iterate();
         engine.drain_updates(&mut |update| {
-            told.insert(update.key, update.rate_bps);
+            notified.insert(update.key, update.rate_bps);
         });
-        let total: f64 = told.values().sum();
+        let total: f64 = notified.values().sum();
         assert!(total <= GBIT * (1.0 + 1e-9), "round {round}: {total}");
     }
 }
@@ -178,13 +179,13 @@ fn a_failed_link_gives_nothing_and_its_flows_recover() {
         })
         .expect("a failure");
     engine.iterate();
-    let told = drain(&mut engine);
+    let notified = drain(&mut engine);
     assert!(
-        told.contains(&RateUpdate {
+        notified.contains(&RateUpdate {
             key: FlowKey(0),
             rate_bps: 0.0
         }),
-        "{told:?}"
+        "{notified:?}"
     );
     settle(&mut engine);
     assert_eq!((rate(&engine, 0), rate(&engine, 1)), (0.0, 0.0));
@@ -231,7 +232,7 @@ fn reroute_moves_the_load() {
 }
 
 #[test]
-fn a_second_start_replaces_the_first_and_is_told_anew() {
+fn a_second_start_replaces_the_first_and_is_notified_again() {
     let mut engine = engine(&[GBIT, GBIT]);
     start(&mut engine, spec(5, &[0]));
     settle(&mut engine);
@@ -245,9 +246,9 @@ fn a_second_start_replaces_the_first_and_is_told_anew() {
     );
     engine.iterate();
     assert_eq!(engine.flow_count(), 1);
-    let told = drain(&mut engine);
-    assert_eq!(told.len(), 1);
-    assert!(near(told[0].rate_bps, 0.2 * GBIT, 1e-9));
+    let notified = drain(&mut engine);
+    assert_eq!(notified.len(), 1);
+    assert!(near(notified[0].rate_bps, 0.2 * GBIT, 1e-9));
     let mut loads = Vec::new();
     engine.link_loads(&mut loads);
     assert_eq!(loads[0], 0.0, "nothing is left of the first");
@@ -299,7 +300,7 @@ fn reset_forgets_flows_and_takes_the_new_network() {
     assert_eq!(drain(&mut engine).len(), 1);
 }
 
-/// Whether it is the right refusal.
+/// True for the refusal that is expected.
 type Expected = fn(&EngineError) -> bool;
 
 #[test]
@@ -424,7 +425,7 @@ fn settings_out_of_range_are_refused() {
     }
 }
 
-/// The answer does not depend on the order of arrivals, or on what came and went in between.
+/// Rates depend neither on the order of arrival nor on flows that came and went meanwhile.
 #[test]
 fn arrival_order_does_not_matter() {
     let classes = ClassTable::new([

@@ -162,6 +162,7 @@ impl EngineHandle {
     }
 
     fn stop(&mut self) {
+        // The flag first: the thread checks it after every park.
         self.shared.stop.store(true, Ordering::SeqCst);
         self.unpark();
         if let Some(thread) = self.thread.take()

@@ -1,6 +1,6 @@
-//! The parallel engine finds the rates of the f64 reference, whatever its blocks, workers and
-//! instruction set, in whichever order flowlets come, under churn; and at every iteration on the way
-//! no link carries more than its derated capacity, and every start has been answered.
+//! The parallel engine finds the rates of the f64 reference: for all blocks, workers and
+//! instruction sets, in any order of arrival, under churn. At every iteration on the way no link
+//! carries more than its derated capacity, and every started flow has a rate.
 
 mod script;
 
@@ -14,12 +14,13 @@ use ratewright_topology::Topology;
 
 use script::{Book, EventScript, MICE_RESERVE, Order, capacities_bps, config, scripts};
 
-/// Of rates, relative.
+/// Relative error of rates.
 const TOLERANCE: f64 = 1e-3;
-/// Single precision: of a sum of some hundred rates, relative; and in bit/s, for links without capacity.
+/// Rounding of single precision: relative, of a sum of some hundred rates; and in bit/s, for links
+/// without capacity.
 const ROUNDING: f64 = 1e-5;
 const ROUNDING_BPS: f64 = 1.0;
-/// Iterations within which both engines have to come to rest.
+/// Iterations until both engines have to rest.
 const PATIENCE: usize = 20_000;
 /// Scripts for every pair of blocks and workers, unless `PROPTEST_CASES` asks for another number.
 const CASES: u32 = 8;
@@ -35,22 +36,22 @@ fn settle(engine: &mut impl RateEngine) -> bool {
     (0..PATIENCE).any(|_| engine.iterate().settled)
 }
 
-/// One iteration; then no link may be too full, by the true rates or by those that were told.
+/// Makes one iteration, and checks that neither the true nor the notified rates over-use a link.
 fn iterate(
     book: &mut Book<'_>,
     engine: &mut ParallelEngine,
-    told_bps: &mut BTreeMap<FlowKey, f64>,
+    notified_bps: &mut BTreeMap<FlowKey, f64>,
 ) -> Result<(), TestCaseError> {
     engine.iterate();
-    let mut just_told = BTreeSet::new();
+    let mut just_notified = BTreeSet::new();
     engine.drain_updates(&mut |update| {
-        just_told.insert(update.key);
-        told_bps.insert(update.key, update.rate_bps);
+        just_notified.insert(update.key);
+        notified_bps.insert(update.key, update.rate_bps);
     });
-    told_bps.retain(|key, _| book.flows.contains_key(key));
+    notified_bps.retain(|key, _| book.flows.contains_key(key));
     for (key, entry) in &mut book.flows {
         prop_assert!(
-            !entry.new || just_told.contains(key),
+            !entry.new || just_notified.contains(key),
             "{key} started, or asked for more, and was not told a rate"
         );
         entry.new = false;
@@ -67,9 +68,13 @@ fn iterate(
         );
     }
     fits(book, &rates, reserved * (1.0 - threshold), "rates")?;
-    let told: Vec<_> = told_bps.iter().map(|(&key, &rate)| (key, rate)).collect();
-    // A told rate is within the threshold of the true one, so what was derated for it covers it.
-    fits(book, &told, reserved, "told rates")
+    let notified: Vec<_> = notified_bps
+        .iter()
+        .map(|(&key, &rate)| (key, rate))
+        .collect();
+    // A notified rate is within the threshold of the true one, so the derating covers the
+    // difference.
+    fits(book, &notified, reserved, "told rates")
 }
 
 fn fits(
@@ -121,15 +126,15 @@ fn agree(
     let mut engine = ParallelEngine::new(config(), options, layout, &capacities).expect("valid");
     prop_assert_eq!(engine.simd(), simd);
     let mut book = Book::new(topology);
-    let mut told = BTreeMap::new();
+    let mut notified = BTreeMap::new();
     book.play(script, Order::Shuffled, &mut engine, |book, engine| {
-        iterate(book, engine, &mut told)
+        iterate(book, engine, &mut notified)
     })?;
     for _ in 0..5 {
-        iterate(&mut book, &mut engine, &mut told)?;
+        iterate(&mut book, &mut engine, &mut notified)?;
     }
     prop_assert!(settle(&mut engine), "the engine comes to rest");
-    iterate(&mut book, &mut engine, &mut told)?;
+    iterate(&mut book, &mut engine, &mut notified)?;
 
     prop_assert_eq!(engine.flow_count(), exact.flow_count());
     for (key, ours) in engine.rates_bps() {
@@ -142,7 +147,7 @@ fn agree(
     Ok(())
 }
 
-/// Every shape on one instruction set.
+/// Runs every shape on one instruction set.
 fn every_shape(simd: Simd, topology: &Topology) {
     if !Simd::available().contains(&simd) {
         eprintln!("skipped: this machine has no {}", simd.name());

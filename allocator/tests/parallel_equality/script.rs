@@ -1,5 +1,5 @@
-//! What happens to an engine in a test: flowlets that start, end and move, links that change, sessions
-//! that go; and a book of its own of what the problem is by then.
+//! Random scripts of events (flowlets that start, end and move, links that change, sessions that
+//! end), and a book that keeps the problem by its own account.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierCl
 
 /// Sessions that flowlets belong to.
 const SESSIONS: u32 = 5;
-/// Of the rates of class 2.
+/// Upper bound of class 2's rates.
 const BOUND_BPS: f64 = 3e9;
-/// Part of every link that is kept back.
+/// Share of every link that is reserved.
 pub(crate) const MICE_RESERVE: f64 = 0.02;
 
 /// Eight racks of four hosts under `spines` spines: enough racks for eight blocks.
@@ -30,8 +30,8 @@ pub(crate) fn two_tiers(spines: u32) -> Topology {
     shape.build().expect("a valid network")
 }
 
-/// Four pods of two racks: one, two and four blocks are whole pods, eight are racks. Aggregation switches
-/// have one more core link than rows have room for.
+/// Four pods of two racks: one, two and four blocks are whole pods, eight are racks. Aggregation
+/// switches have one core link more than a pod's table holds.
 pub(crate) fn three_tiers(aggs_per_pod: u32) -> Topology {
     let shape = ThreeTierClos {
         pods: 4,
@@ -46,7 +46,7 @@ pub(crate) fn three_tiers(aggs_per_pod: u32) -> Topology {
     shape.build().expect("a valid network")
 }
 
-/// What every link can carry, in bit/s.
+/// Capacity of every link, in bit/s.
 pub(crate) fn capacities_bps(topology: &Topology) -> Vec<f64> {
     let capacity = |id| topology.effective_capacity_bps(id) as f64;
     topology.links().iter().map(|l| capacity(l.id)).collect()
@@ -77,7 +77,7 @@ pub(crate) fn config() -> EngineConfig {
     }
 }
 
-/// A flowlet as the generators know it.
+/// A flowlet as the generators make it.
 #[derive(Clone, Debug)]
 pub(crate) struct Sketch {
     source: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Sketch {
     demand_bps: f64,
 }
 
-/// Of most flowlets none; else from next to nothing to more than a link.
+/// Demands: most flowlets have none, others from almost 0 to more than a link.
 fn demand_bps() -> impl Strategy<Value = f64> {
     prop_oneof![4 => Just(f64::INFINITY), 3 => 1e8..2e9f64, 1 => 1e3..2e10f64, 1 => Just(0.0)]
 }
@@ -109,13 +109,13 @@ fn sketch(hosts: u32) -> impl Strategy<Value = Sketch> {
     )
 }
 
-/// One thing that happens. An [`Index`] picks among what there is by then.
+/// One event. An [`Index`] picks among what exists by then.
 #[derive(Clone, Debug)]
 pub(crate) enum ScriptStep {
     Start(Sketch),
-    /// A flowlet that is known starts again, with other terms.
+    /// A known flowlet starts again with other terms.
     Restart(Index, Sketch),
-    /// A flowlet that is known starts again, with another demand and else the same.
+    /// A known flowlet starts again with another demand and otherwise the same terms.
     Demand(Index, f64),
     End(Index),
     Reroute(Index, u32),
@@ -139,7 +139,7 @@ fn step(hosts: u32) -> impl Strategy<Value = ScriptStep> {
     ]
 }
 
-/// Flowlets that are there at first, the order in which they come, and what happens then.
+/// First flowlets, the order in which they come, and later events.
 #[derive(Clone, Debug)]
 pub(crate) struct EventScript {
     first: Vec<(u32, Sketch)>,
@@ -160,7 +160,7 @@ pub(crate) fn scripts(hosts: u32) -> impl Strategy<Value = EventScript> {
     })
 }
 
-/// Which of the two orders the first flowlets come in.
+/// Order of the first flowlets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Plain,
@@ -175,13 +175,13 @@ pub(crate) struct BookEntry {
     pub(crate) links: LinkPath,
     class: u8,
     weight: f64,
-    /// Its own, or its class's bound if that is less.
+    /// Its demand, or its class's bound if that is less.
     pub(crate) demand_bps: f64,
     /// Started, or asked for more, since the last iteration.
     pub(crate) new: bool,
 }
 
-/// What a flowlet of a class gets at most.
+/// Largest rate of a flowlet of a class.
 fn bounded_bps(class: u8, demand_bps: f64) -> f64 {
     if class == 2 {
         demand_bps.min(BOUND_BPS)
@@ -190,7 +190,7 @@ fn bounded_bps(class: u8, demand_bps: f64) -> f64 {
     }
 }
 
-/// What the problem is, by the test's own account.
+/// The problem by the test's own account.
 pub(crate) struct Book<'a> {
     topology: &'a Topology,
     whole_bps: Vec<f64>,
@@ -247,7 +247,7 @@ impl<'a> Book<'a> {
         (count > 0).then(|| *self.flows.keys().nth(at.index(count)).expect("in range"))
     }
 
-    /// Writes a step down; says what the engine is to be told.
+    /// Records a step; returns the event for the engine.
     fn event(&mut self, step: &ScriptStep) -> Option<EngineEvent> {
         Some(match step {
             ScriptStep::Iterate => return None,
@@ -302,7 +302,7 @@ impl<'a> Book<'a> {
         })
     }
 
-    /// Has an engine live through a script; `iterate` is called for every iteration in it.
+    /// Plays a script to an engine, and calls `iterate` for every iteration in it.
     pub(crate) fn play<E: RateEngine>(
         &mut self,
         script: &EventScript,

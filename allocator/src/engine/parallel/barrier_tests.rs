@@ -7,9 +7,9 @@ use std::thread;
 use super::barrier::{Barrier, Closed};
 
 #[test]
-fn nobody_overtakes() {
+fn no_worker_overtakes_another() {
     const ROUNDS: u64 = 2_000;
-    // With as many cores as workers they spin, and share the cores that there are.
+    // With as many cores as workers they spin, and share the cores that the machine has.
     for (workers, cores) in [(1, 1), (2, 2), (2, 1), (3, 3), (5, 2)] {
         let barrier = Arc::new(Barrier::new(workers, cores));
         let counts: Arc<Vec<AtomicUsize>> =
@@ -25,6 +25,7 @@ fn nobody_overtakes() {
                         for count in counts.iter() {
                             assert_eq!(count.load(Ordering::Relaxed), round as usize);
                         }
+                        // The second barrier keeps the next round's store out of these loads.
                         barrier.wait(worker, 2 * round).expect("open");
                     }
                 });

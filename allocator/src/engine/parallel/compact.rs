@@ -155,6 +155,7 @@ impl FlowBlock {
                 sort_by_host_frequency(&mut left);
                 let mut draft = Draft::default();
                 left.retain(|(cell, ends)| !draft.take(*cell, ends));
+                // Too few are left for another row; they stay in their rack rows.
                 if draft.cells.len() < MIN_FLOWS {
                     break;
                 }

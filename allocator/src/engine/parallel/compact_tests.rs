@@ -1,4 +1,4 @@
-//! Flows that share both racks, in the rows for both sides.
+//! Compaction: rack-pair rows, and the order of upward rows.
 
 use super::cell::Slots;
 use super::rows::{FlowRows, RelativePos};
@@ -12,7 +12,7 @@ use crate::engine::{FlowKey, ReferenceEngine};
 const RACKS: u32 = 4;
 const RACK_HOSTS: u32 = 20;
 
-/// The `number`-th of flows between all pairs of racks, forty to a pair.
+/// Flow `number` of forty between each pair of racks.
 fn flow(number: u32) -> Sketch {
     let (pair, turn) = (number % (RACKS * RACKS), number / (RACKS * RACKS));
     let host = |rack: u32, step: u32| rack * RACK_HOSTS + turn * step % RACK_HOSTS;
@@ -38,7 +38,7 @@ fn numbers() -> impl Iterator<Item = u32> {
     (0..40 * RACKS * RACKS).filter(apart)
 }
 
-fn joint_flows(engine: &ParallelEngine) -> u32 {
+fn rack_pair_flows(engine: &ParallelEngine) -> u32 {
     let of_block = |block: &Mutex<FlowBlock>| {
         let block = lock(block);
         block
@@ -68,7 +68,7 @@ fn agree(engine: &mut ParallelEngine, exact: &mut ReferenceEngine, left: &[u32])
 }
 
 #[test]
-fn flows_that_share_both_racks_are_taken_together_and_let_go() {
+fn flows_that_share_both_racks_form_rows_and_leave_them() {
     let topology = two_tiers(RACKS, RACK_HOSTS, 8);
     let all: Vec<u32> = numbers().collect();
     for mut engine in shapes(&topology) {
@@ -87,13 +87,14 @@ fn flows_that_share_both_racks_are_taken_together_and_let_go() {
         }
         agree(&mut engine, &mut exact, &all);
         assert!(
-            joint_flows(&engine) as usize * 3 > all.len() * 2,
+            rack_pair_flows(&engine) as usize * 3 > all.len() * 2,
             "{} of {} share rows",
-            joint_flows(&engine),
+            rack_pair_flows(&engine),
             all.len()
         );
 
-        // A slower link changes the saturation prices of flows in such rows, and new ones come into their gaps.
+        // A slower link changes the saturation prices of flows in such rows; new flows fill their
+        // gaps.
         let capacity_bps = capacities(&topology)[3] / 4.0;
         apply(
             &mut engine,
@@ -124,7 +125,7 @@ fn flows_that_share_both_racks_are_taken_together_and_let_go() {
             .collect();
         agree(&mut engine, &mut exact, &left);
 
-        // Few are left of each pair: no row is worth its place.
+        // Few flows are left of each pair: no row is worth its cost.
         for &number in left.iter().filter(|&number| number / (RACKS * RACKS) > 2) {
             apply(
                 &mut engine,
@@ -137,10 +138,11 @@ fn flows_that_share_both_racks_are_taken_together_and_let_go() {
             .filter(|n| n / (RACKS * RACKS) <= 2)
             .collect();
         agree(&mut engine, &mut exact, &left);
+        // Enough iterations to compact every table.
         for _ in 0..RACKS * RACKS {
             engine.iterate();
         }
-        assert_eq!(joint_flows(&engine), 0);
+        assert_eq!(rack_pair_flows(&engine), 0);
     }
 }
 
@@ -166,6 +168,7 @@ fn upward_rows_hold_flows_to_neighbouring_racks() {
                 .expect("a valid event");
         }
     }
+    // Enough iterations to compact every table.
     for _ in 0..2 * MANY_RACKS {
         engine.iterate();
     }
@@ -174,9 +177,9 @@ fn upward_rows_hold_flows_to_neighbouring_racks() {
     assert_eq!(scattered.count(), 0);
 }
 
-/// A hundred flows over two fabric links: at most four fit a row, however they are put.
+/// A hundred flows over two fabric links: at most four fit a row, in any order.
 #[test]
-fn rows_that_fabric_links_keep_from_filling_are_not_hollow() {
+fn rows_that_fabric_links_keep_from_filling_are_not_underfilled() {
     let mut rows = FlowRows::new(1, false);
     let cells: Vec<_> = (0..100u8)
         .map(|number| {
@@ -193,7 +196,7 @@ fn rows_that_fabric_links_keep_from_filling_are_not_hollow() {
         .collect();
     assert_eq!(rows.rows_of(0).len(), 25);
     assert!(!rows.is_underfilled(0), "no fewer rows would do");
-    // One of each row's two flows over either link.
+    // One of each row's two flows over either link leaves.
     cells
         .chunks(4)
         .flat_map(|of_row| &of_row[..2])

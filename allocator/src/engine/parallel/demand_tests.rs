@@ -37,8 +37,8 @@ fn notified(engine: &mut ParallelEngine) -> Vec<(u64, f64)> {
     notified
 }
 
-/// A demand that changes leaves its flow in its cell; what it gives up goes to the others, and what it asks for again
-/// is told with the next iteration. The links hold the rates all the while.
+/// A changed demand leaves its flow in its cell. Freed capacity goes to the others, and a raised
+/// demand is notified in the next iteration. Rates fit the links throughout.
 #[test]
 fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
     let topology = two_tiers(4, 6, 2);
@@ -51,7 +51,7 @@ fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
             }
             assert!(settle(&mut engine));
             engine.drain_updates(&mut |_| ());
-            let homes: Vec<_> = (0..4).map(|key| location_of(&engine, key)).collect();
+            let locations: Vec<_> = (0..4).map(|key| location_of(&engine, key)).collect();
             let all = 10e9 * derating(&config());
             engine.apply(of_flow(0, 1e8)).expect("valid");
             let first = notified(&mut engine);
@@ -79,7 +79,7 @@ fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
             assert!(settle(&mut engine));
             assert!((0..4).all(|key| near(rate(&engine, key), all / 4.0)));
             assert_eq!(
-                homes,
+                locations,
                 (0..4)
                     .map(|key| location_of(&engine, key))
                     .collect::<Vec<_>>()
@@ -98,7 +98,7 @@ fn location_of(engine: &ParallelEngine, key: u64) -> directory::Location {
     engine.directory.location(flow)
 }
 
-/// A demand that shrinks, grows, and a flow that ends, all between two iterations: each is counted once.
+/// Demands that change and flows that end, several times between two iterations, count once each.
 #[test]
 fn several_changes_between_two_iterations_are_one() {
     let topology = two_tiers(4, 6, 2);
@@ -114,6 +114,7 @@ fn several_changes_between_two_iterations_are_one() {
             }
         }
         assert!(settle(&mut engine) && settle(&mut exact));
+        // The keys share a few hosts, so that every flow competes with every other.
         let again = |key: u64, demand| start(&topology, key, &capped(key as u32 % 6, 23, demand));
         let events = [
             again(0, 1e7),
@@ -153,14 +154,15 @@ fn path_of(topology: &Topology, source: u32, destination: u32) -> LinkPath {
     spec.links
 }
 
-/// Links whose flows are all far inside their demands, and too many, from prices of next to nothing.
+/// Links whose flows are all far inside their demands, and too many, find their prices from almost
+/// 0.
 #[test]
 fn demands_that_no_link_holds_are_cut_to_the_optimum() {
     let topology = two_tiers(4, 6, 2);
     for simd in Simd::available() {
         let mut engine = parallel(&topology, 2, 1, simd);
         let mut exact = reference(&topology);
-        // Alone, they leave prices at nothing.
+        // Alone, the first flows leave prices at 0.
         for (keys, demand) in [(0..5, 1e8), (5..60, 5e8)] {
             for key in keys {
                 let event = start(&topology, key, &capped(key as u32 % 18, 23, demand));
@@ -178,7 +180,7 @@ fn demands_that_no_link_holds_are_cut_to_the_optimum() {
     }
 }
 
-/// Log classes of any weight and with bounds are in rows.
+/// Rows hold log classes of any weight, with and without bounds.
 #[test]
 fn every_log_class_is_in_rows() {
     let topology = two_tiers(4, 6, 2);
@@ -219,8 +221,8 @@ fn every_log_class_is_in_rows() {
     assert!((rate(2) / 5e8 - 1.0).abs() < 1e-3);
 }
 
-/// No link is over-allocated, up to what sums of sixteen thousand rates in single precision lose: what is derated for
-/// rates not yet notified is a hundred times that.
+/// Checks that no link is over-allocated, up to the rounding of sums of sixteen thousand rates in
+/// single precision. The derating by the threshold is a hundred times that.
 fn holds(engine: &ParallelEngine) {
     let (mut loads, mut capacities) = (Vec::new(), Vec::new());
     engine.link_loads(&mut loads);
@@ -230,8 +232,8 @@ fn holds(engine: &ParallelEngine) {
     }
 }
 
-/// A host with more flows to one receiver than there are rows leaves room for the flows of others; those without room
-/// are counted, work, and find room again once others have ended.
+/// A host with more flows to one receiver than there are rows leaves rows to other hosts. Its
+/// overflow is counted, has rates, and returns to rows once flows have ended.
 #[test]
 fn a_host_with_very_many_flows_leaves_rows_to_others() {
     const HOT: u64 = 16_384;
@@ -243,11 +245,8 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
             .expect("valid");
     }
     engine.iterate();
-    let without_room = engine.exceptions().flows_without_room;
-    assert!(
-        without_room > 0,
-        "they take more rows than there are for them"
-    );
+    let overflow = engine.exceptions().flows_without_room;
+    assert!(overflow > 0, "they take more rows than there are for them");
     for key in HOT..HOT + 300 {
         let other = sketch(12 + key as u32 % 6, 18 + key as u32 / 6 % 6);
         engine.apply(start(&topology, key, &other)).expect("valid");
@@ -255,7 +254,7 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
     engine.iterate();
     assert_eq!(
         engine.exceptions().flows_without_room,
-        without_room,
+        overflow,
         "the others' flows are in rows"
     );
     for _ in 0..60 {
@@ -270,6 +269,7 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
     for key in 0..HOT - 4_000 {
         engine.apply(EngineEvent::End(FlowKey(key))).expect("there");
     }
+    // Retries take a few flows per iteration, hence hundreds of iterations.
     for _ in 0..400 {
         engine.iterate();
     }
@@ -282,7 +282,7 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
     holds(&engine);
 }
 
-/// The end of a session looks at its own flows, however many others there are.
+/// The end of a session reads its own flows' keys, whatever the number of others.
 #[test]
 fn the_end_of_a_session_looks_at_its_own_flows() {
     let topology = two_tiers(4, 6, 2);
@@ -304,12 +304,15 @@ fn the_end_of_a_session_looks_at_its_own_flows() {
     engine.iterate();
     engine.drain_updates(&mut |_| ());
     for (session, flows) in [(99, 3), (98, 0), (0, 500)] {
-        let (before, count) = (engine.directory.looks.get(), engine.flow_count());
+        let (before, count) = (engine.directory.key_reads.get(), engine.flow_count());
         engine
             .apply(EngineEvent::DropSession(session))
             .expect("always fine");
-        let looks = engine.directory.looks.get() - before;
-        assert!(looks <= 2 * flows, "{looks} looks for {flows} flows");
+        let key_reads = engine.directory.key_reads.get() - before;
+        assert!(
+            key_reads <= 2 * flows,
+            "{key_reads} key reads for {flows} flows"
+        );
         assert_eq!(engine.flow_count(), count - flows);
     }
     engine.iterate();
@@ -321,7 +324,8 @@ fn the_end_of_a_session_looks_at_its_own_flows() {
     assert_eq!(engine.flow_count(), 19_500);
 }
 
-/// A price that is no number starts anew and is counted; a load that is none leaves no room.
+/// A price that is not a number is reset and counted. A load that is not a number makes the scale
+/// 0.
 #[test]
 fn what_is_no_number_does_not_spread() {
     let topology = two_tiers(4, 6, 2);
@@ -335,17 +339,17 @@ fn what_is_no_number_does_not_spread() {
             }
             links.set_price(1, f32::NAN);
             links.set_price(2, f32::INFINITY);
-            let mut sums = LinkBlockCopy::new(shape.tables);
+            let mut copy = LinkBlockCopy::new(shape.tables);
             for slot in 0..6 {
-                sums.add(slot, 5.0, 5.0, 5.0);
+                copy.add(slot, 5.0, 5.0, 5.0);
             }
-            sums.load.as_flattened_mut()[0].0[3] = f32::NAN;
+            copy.load.as_flattened_mut()[0].0[3] = f32::NAN;
             let rule = UpdateRule {
                 gamma: 0.4,
                 safeguarded,
             };
-            let report = Kernels::new(simd).update(&mut links, rule, &[&sums]);
-            // The paper's rule finds its way back by itself: max(0, p) is 0.
+            let report = Kernels::new(simd).update(&mut links, rule, &[&copy]);
+            // NED resets by itself: max(0, NaN) is 0.
             assert_eq!(report.resets, u32::from(safeguarded), "{report:?}");
             for slot in 0..6 {
                 let (price, norm_scale) = (links.price(slot), links.norm_scale(slot));
@@ -358,7 +362,7 @@ fn what_is_no_number_does_not_spread() {
     }
 }
 
-/// One price that is no number harms its own link until the next update, and nothing after that.
+/// A price that is not a number harms its own link until the next update, and nothing later.
 #[test]
 fn an_engine_recovers_from_a_price_that_is_no_number() {
     let topology = two_tiers(4, 6, 2);
@@ -376,6 +380,7 @@ fn an_engine_recovers_from_a_price_that_is_no_number() {
         }
         assert!(settle(&mut engine) && settle(&mut exact));
         let place = engine.shared.layout.place(path_of(&topology, 0, 12)[0]);
+        // Poisoned behind the engine's back; an event makes the next iteration use it.
         write(&engine.shared.link_blocks[usize::from(place.link_block)])
             .set_price(place.index as usize, f32::NAN);
         engine.has_new_events = true;
@@ -390,7 +395,7 @@ fn an_engine_recovers_from_a_price_that_is_no_number() {
 }
 
 #[test]
-fn knees_are_bounded_and_say_what_they_are_of() {
+fn saturation_prices_are_bounded_and_name_their_bound() {
     assert_eq!(
         SaturationPrice::new(2.0, f64::INFINITY, 10.0),
         SaturationPrice(0.2)

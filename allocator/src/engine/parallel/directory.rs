@@ -58,7 +58,7 @@ pub(super) struct FlowDirectory {
     free: Vec<u32>,
     /// Keys that were read.
     #[cfg(test)]
-    pub(super) looks: std::cell::Cell<usize>,
+    pub(super) key_reads: std::cell::Cell<usize>,
 }
 
 /// Hash of a key: the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
@@ -80,7 +80,7 @@ impl FlowDirectory {
             firsts: FxHashMap::default(),
             free: Vec::new(),
             #[cfg(test)]
-            looks: std::cell::Cell::default(),
+            key_reads: std::cell::Cell::default(),
         }
     }
 
@@ -95,7 +95,7 @@ impl FlowDirectory {
 
     pub(super) fn key(&self, flow: u32) -> FlowKey {
         #[cfg(test)]
-        self.looks.set(self.looks.get() + 1);
+        self.key_reads.set(self.key_reads.get() + 1);
         FlowKey(self.keys[flow as usize])
     }
 

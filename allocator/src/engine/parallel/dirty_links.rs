@@ -26,7 +26,7 @@ pub(super) struct LinkVector {
     pub(super) base_price: Lanes,
     pub(super) capacity: Lanes,
     /// Response of the remaining flows at `base_price`.
-    pub(super) incumbents: LinkResponses,
+    pub(super) remaining: LinkResponses,
     /// Response of the new flows in this sweep.
     pub(super) newcomers: LinkResponses,
     /// Loads by actual rates: those of the last iteration without the flows that left, and the new
@@ -94,11 +94,11 @@ impl DirtyLinks {
         vector.price.0[lane] = price;
         vector.base_price.0[lane] = price;
         vector.capacity.0[lane] = capacity;
-        vector.incumbents.load.0[lane] = sum.load;
+        vector.remaining.load.0[lane] = sum.load;
         vector.load.0[lane] = sum.load;
         vector.rounding.0[lane] = sum.load * ROUNDING;
-        vector.incumbents.neg_slope.0[lane] = sum.neg_slope;
-        vector.incumbents.elastic_excess.0[lane] = sum.elastic_excess;
+        vector.remaining.neg_slope.0[lane] = sum.neg_slope;
+        vector.remaining.elastic_excess.0[lane] = sum.elastic_excess;
         self.has_elastic_excess |= sum.elastic_excess != 0.0;
         self.links += 1;
     }
@@ -137,7 +137,7 @@ impl DirtyLinks {
     #[inline]
     pub(super) fn remove_flow(&mut self, link: u32, response: LinkResponse) {
         let (vector, lane) = (link as usize / LANES, link as usize % LANES);
-        let stays = &mut self.vectors[vector].incumbents;
+        let stays = &mut self.vectors[vector].remaining;
         let left = |list: &Lanes, taken: f32| (list.0[lane] - taken).max(0.0);
         stays.load.0[lane] = left(&stays.load, response.load);
         stays.neg_slope.0[lane] = left(&stays.neg_slope, response.neg_slope);
@@ -203,7 +203,7 @@ impl LinkVector {
     pub(super) fn step_log(&mut self, only_newcomers: bool) {
         for i in 0..LANES {
             let (price, capacity) = (self.price.0[i], self.capacity.0[i]);
-            let (load, neg_slope) = (self.incumbents.load.0[i], self.incumbents.neg_slope.0[i]);
+            let (load, neg_slope) = (self.remaining.load.0[i], self.remaining.neg_slope.0[i]);
             let (new, new_neg_slope) = (self.newcomers.load.0[i], self.newcomers.neg_slope.0[i]);
             // A log flow with mean price m demands in proportion to 1/m, so the load scales as m /
             // shifted.
@@ -238,7 +238,7 @@ impl LinkVector {
             if !only_newcomers || new.load > 0.0 {
                 let (price, at) = (self.price.0[i], self.base_price.0[i]);
                 self.price.0[i] =
-                    newton_step(price, at, self.capacity.0[i], self.incumbents.at(i), new);
+                    newton_step(price, at, self.capacity.0[i], self.remaining.at(i), new);
             }
         }
     }

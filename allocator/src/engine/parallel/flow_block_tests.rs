@@ -1,4 +1,4 @@
-//! A FlowBlock by itself: what it keeps of each flow while flows make room for one another.
+//! A FlowBlock by itself: states and cells while flows are displaced.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::rows::ROW_FLOWS;
 const TABLES: u16 = 6;
 const FLOWS: u32 = 900;
 
-/// The `number`-th flow: between two of the six racks, over one of twelve spines.
+/// Flow `number`, between two of the six racks, over one of twelve spines.
 fn flow(number: u32) -> ([FlowEnd; 2], CellState) {
     let mut random = number.wrapping_mul(0x9e37_79b9) ^ 0x5bd1_e995;
     let mut below = |bound: u32| {
@@ -29,7 +29,7 @@ fn flow(number: u32) -> ([FlowEnd; 2], CellState) {
             plane: None,
         },
     };
-    // Not the same fabric slot on both sides: these flows never share rows for both racks.
+    // Different fabric slots on both sides, so that no flow fits a rack-pair row.
     let ends = [end((number % 12) as u8), end((number % 11 + 5) as u8)];
     let state = CellState {
         flow: number,
@@ -77,7 +77,7 @@ fn flows_make_room_for_one_another_before_a_row_is_opened() {
     }
     assert!(moves > 0, "some flow had to move");
     is_kept(&block, &cells);
-    // First fit alone needs 12 or 13 rows for a rack's 150 flows, and full rows would be 10.
+    // First fit alone needs 12 or 13 rows for a rack's 150 flows; full rows would be 10.
     for side in [&block.up, &block.down] {
         for table in 0..usize::from(TABLES) {
             let flows = side.cells(table).count();
@@ -86,7 +86,7 @@ fn flows_make_room_for_one_another_before_a_row_is_opened() {
             assert!(rows <= full + 1, "{rows} rows for {flows} flows");
         }
     }
-    // In the gaps of those that leave, others make room, too.
+    // New flows displace others into the gaps, too.
     for number in (0..FLOWS).filter(|number| number % 3 == 0) {
         block.remove(cells.remove(&number).expect("it is there"));
     }

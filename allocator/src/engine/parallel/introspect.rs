@@ -157,6 +157,7 @@ impl ParallelEngine {
             scan.loads_bps.clear();
             scan.loads_bps.resize(links, 0.0);
         }
+        // Numbers without a flow are free and skipped, so a step may scan fewer flows.
         let (numbers, next) = self.directory.flows_from(scan.next, flows);
         for flow in numbers {
             let flow_info = self.flow_info(flow, &scan.links_by_slot);

@@ -75,6 +75,7 @@ impl LinkPlaces {
     fn new(links: usize, blocks: u32) -> Self {
         Self {
             packed: vec![Self::NOWHERE; links],
+            // Two bits hold the four roles; LinkBlock and index share the rest.
             index_bits: u32::BITS - 2 - (4 * blocks).next_power_of_two().ilog2(),
         }
     }

@@ -778,6 +778,7 @@ fn start_worker(shared: &Arc<ParallelState>, index: usize, core: Option<usize>) 
         {
             tracing::warn!(core, %error, "an engine worker runs unpinned");
         }
+        // Registered before its first wait: an arrival that finds no thread wakes nothing.
         shared.barrier.enter(index);
         let mut worker = Worker::new(index);
         while worker.iterate(&shared).is_ok() {}

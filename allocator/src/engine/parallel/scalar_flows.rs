@@ -82,6 +82,7 @@ impl ScalarFlow {
         if limit.cap <= 0.0 {
             return (0.0, 0.0, 0.0);
         }
+        // Above its saturation price a flow of any utility follows its marginal utility.
         if price >= limit.saturation_price {
             let utility = classes.utility(self.class);
             let scaled = price / self.weight;
@@ -139,6 +140,7 @@ impl ScalarFlows {
     ) {
         for flow in &mut self.flows {
             let normalized_rate = flow.normalized_rate(layout, blocks);
+            // Negative only before the first notification.
             if flow.notified < 0.0
                 || (normalized_rate - flow.notified).abs() > threshold * flow.notified
             {

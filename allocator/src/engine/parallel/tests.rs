@@ -75,7 +75,7 @@ pub(super) fn reference(topology: &Topology) -> ReferenceEngine {
     ReferenceEngine::new(config(), &capacities(topology)).expect("valid")
 }
 
-/// A flow as the generators know it.
+/// A flow as the generators make it.
 #[derive(Clone, Debug)]
 pub(super) struct Sketch {
     pub(super) source: u32,
@@ -117,7 +117,7 @@ pub(super) fn settle(engine: &mut dyn RateEngine) -> bool {
     (0..6_000).any(|_| engine.iterate().settled)
 }
 
-/// Same problem: the same rates within the tolerance, and no link over its capacity.
+/// Checks for equal rates within the tolerance, and for loads within capacities.
 pub(super) fn compare(
     parallel: &ParallelEngine,
     reference: &ReferenceEngine,
@@ -164,8 +164,8 @@ fn engines(topology: &Topology) -> impl Iterator<Item = ParallelEngine> + '_ {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// The same rates as the reference's, whatever the blocks, workers and instruction set, in
-    /// whichever order the flows arrived; and no link too full on the way.
+    /// Rates equal the reference's for all blocks, workers and instruction sets, in any order of
+    /// arrival. No link is too full on the way.
     #[test]
     fn every_shape_and_order_finds_the_references_optimum(
         flows in sketches(24, 150),
@@ -192,7 +192,7 @@ proptest! {
         }
     }
 
-    /// After starts, ends, failures and repairs in any order: the reference's fixed point.
+    /// Starts, ends, failures and repairs in any order end at the reference's fixed point.
     #[test]
     fn churn_ends_at_the_references_optimum(
         flows in sketches(24, 120),
@@ -236,7 +236,6 @@ proptest! {
     }
 }
 
-/// 60 hosts per rack: two tables share a rack's fabric links. 20 spines: not all of them fit.
 /// Starts the same flows in both engines, from hosts that are `stride` apart.
 fn start_both(
     topology: &Topology,
@@ -274,8 +273,8 @@ fn wide_racks_and_many_spines() {
     }
 }
 
-/// Pods that are whole blocks and pods that are cut, racks with two tables, core links that no row has
-/// room for: the same rates, and the rest of the flows in rows.
+/// Three tiers: pods that are whole blocks and pods that are cut, racks with two tables, core links
+/// beyond a pod's table. Rates are the reference's, and all other flows stand in rows.
 #[test]
 fn three_tiers_are_the_same_problem() {
     let of = |racks_per_pod, hosts_per_rack, aggs_per_pod, cores_per_agg| ThreeTierClos {
@@ -309,7 +308,8 @@ fn three_tiers_are_the_same_problem() {
     }
 }
 
-/// Knees follow the capacities of core links: a lone flow has what the least of its links has.
+/// Saturation prices follow the capacities of core links: a lone flow has what the least of its
+/// links has.
 #[test]
 fn a_lone_flow_over_the_cores_has_its_path_to_itself() {
     let topology = ThreeTierClos::default().build().expect("valid");
@@ -342,9 +342,9 @@ fn a_lone_flow_over_the_cores_has_its_path_to_itself() {
     }
 }
 
-/// A rate is told in the iteration after the start, and again only beyond the threshold.
+/// A rate is notified in the iteration after the start, and again only beyond the threshold.
 #[test]
-fn starts_are_answered_in_the_next_iteration() {
+fn starts_have_rates_in_the_next_iteration() {
     let topology = two_tiers(4, 6, 2);
     let mut engine = parallel(&topology, 2, 2, Simd::best());
     for key in 0..40u32 {
@@ -372,10 +372,10 @@ fn starts_are_answered_in_the_next_iteration() {
     assert_eq!(notified, 0, "nothing moves any more");
 }
 
-/// Prices answer what events change before rates are notified: what an iteration without that meets is an
-/// excess of a quarter after the start, and of one over its link after the capacity is halved.
+/// Prices are corrected for events before rates are notified. Without that, an iteration has an
+/// excess of a quarter after the start, and of the whole link after its capacity is halved.
 #[test]
-fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
+fn prices_are_corrected_for_starts_ends_and_capacities_before_the_iteration() {
     let topology = two_tiers(4, 6, 2);
     let downlink = topology.host_downlink(HostId(0)).0;
     let capacity_bps = capacities(&topology)[downlink as usize];
@@ -395,6 +395,7 @@ fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
         }
         assert!(settle(&mut engine));
         let price = |engine: &mut ParallelEngine, event, what| {
+            // The correction alone, without any iteration, has to find the price of the optimum.
             let exact = {
                 engine.apply(event).expect("valid");
                 engine.update_rows();
@@ -420,8 +421,8 @@ fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
     }
 }
 
-/// A flow that comes and goes between two iterations leaves no trace in the prices, whatever its weight:
-/// 0.1 is one that single precision does not hold.
+/// A flow that comes and goes between two iterations leaves no trace in the prices, whatever its
+/// weight. Single precision does not hold the weight 0.1 exactly.
 #[test]
 fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     let topology = two_tiers(4, 6, 2);
@@ -454,7 +455,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     }
 }
 
-/// Enough flows that rows are put in order, while flows come and go.
+/// Rows are sorted and compacted while many flows come and go.
 #[test]
 fn many_rows_survive_churn() {
     let topology = two_tiers(8, 16, 8);
@@ -463,6 +464,7 @@ fn many_rows_survive_churn() {
         let mut engine = parallel(&topology, 2, 3, simd);
         let mut known = Vec::new();
         for key in 0..6_000u32 {
+            // Spread over hosts by a multiplicative hash, so the test needs no generator.
             let mixed = key.wrapping_mul(0x9e37_79b1);
             let sketch = Sketch {
                 source: mixed >> 8 & 127,
@@ -505,9 +507,9 @@ fn many_rows_survive_churn() {
     }
 }
 
-/// What is fetched ahead, and where rates are left, changes no rate.
+/// Neither prefetching nor the place of delivered rates changes any rate.
 #[test]
-fn many_flows_are_walked_as_few_are() {
+fn many_flows_get_the_rates_of_few() {
     let three_tiers = ThreeTierClos {
         pods: 2,
         racks_per_pod: 2,
@@ -520,6 +522,7 @@ fn many_flows_are_walked_as_few_are() {
         for weight in [1.0, 2.0] {
             let rates = [usize::MAX, 0].map(|flows_beyond_cache| {
                 let mut engine = parallel(&topology, 2, 1, Simd::best());
+                // The limit is lowered in place: a million flows would take minutes.
                 let shared = Arc::get_mut(&mut engine.shared).expect("no other worker");
                 shared.flows_beyond_cache = flows_beyond_cache;
                 for key in 0..400u32 {
@@ -547,9 +550,10 @@ fn many_flows_are_walked_as_few_are() {
     }
 }
 
-/// What is told of starts before the iteration is what that would tell, and changes nothing about it.
+/// First rates are close to those of the following iteration, and asking for them does not change
+/// it.
 #[test]
-fn starts_are_answered_before_the_iteration() {
+fn first_rates_come_before_the_iteration() {
     let topology = two_tiers(4, 8, 4);
     let sketch = |key: u32| {
         let mixed = key.wrapping_mul(0x9e37_79b1) >> 4;
@@ -611,9 +615,10 @@ fn starts_are_answered_before_the_iteration() {
     }
 }
 
-/// However few flows it looks at each time, a survey finds every one of them once, in rows and out of them.
+/// A scan finds every flow once, in rows and on the scalar path, whatever the number of flows per
+/// step.
 #[test]
-fn a_survey_in_pieces_finds_what_the_flows_have() {
+fn a_scan_in_steps_finds_what_the_flows_have() {
     let topology = two_tiers(4, 6, 2);
     let sketch = |key: u32| Sketch {
         source: key % 24,
@@ -628,7 +633,7 @@ fn a_survey_in_pieces_finds_what_the_flows_have() {
             let event = start(&topology, u64::from(key), &sketch(key));
             engine.apply(event).expect("valid");
         }
-        // Numbers that are free again.
+        // Free numbers in between, which a scan has to skip.
         for key in [3, 40, 99] {
             engine.apply(EngineEvent::End(FlowKey(key))).expect("known");
         }
@@ -639,13 +644,13 @@ fn a_survey_in_pieces_finds_what_the_flows_have() {
         engine.link_loads(&mut loads_bps);
         for flows in [1, 7, 97, 1_000] {
             let mut scan = Scan::default();
-            // Twice: a survey begins anew when it is over.
+            // Twice: a completed scan restarts.
             for _ in 0..2 {
-                let mut looks = 1;
+                let mut steps = 1;
                 while !engine.scan(&mut scan, flows) {
-                    looks += 1;
+                    steps += 1;
                 }
-                assert!(looks >= rates.len() / flows);
+                assert!(steps >= rates.len() / flows);
                 assert_eq!(scan.optimality, engine.optimality());
                 assert_eq!(scan.optimality.rated_flows, rates.len());
                 assert!(scan.optimality.relative_duality_gap < 1e-2);

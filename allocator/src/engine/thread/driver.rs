@@ -179,8 +179,8 @@ impl EngineDriver {
                 }
             });
         } else {
-            // Waiting rates go first: they are the oldest, and a newer one of the same flow replaces
-            // them.
+            // Waiting rates go first: they are the oldest, and a newer one of the same flow
+            // replaces them.
             self.undrained = self.engine.drain_some(RATES_AT_ONCE, &mut |update| {
                 stats.updates_superseded += u64::from(backlog.put(update));
             });
@@ -331,6 +331,7 @@ impl IterationTimes {
     }
 
     fn quantile(&self, q: f64) -> u64 {
+        // From the durations of two windows: one that has just begun holds too few.
         let mut both = self.previous.clone();
         if both.add(&self.current).is_err() {
             return self.current.value_at_quantile(q);

@@ -82,7 +82,8 @@ impl<W: Fn() + Send + 'static> Worker<W> {
 
     /// Applies queued events, iterates once, sends the updates.
     fn step(&mut self, now: Instant) {
-        // A bounded batch: neither a flood of events nor a link's failure keeps the iteration from happening.
+        // A bounded batch: neither a flood of events nor a link's failure keeps the iteration from
+        // happening.
         let mut cost = 0;
         while cost < EVENTS_AT_ONCE
             && let Ok(event) = self.events.pop()

@@ -117,6 +117,7 @@ impl Side<'_> {
 pub(super) fn at_demand(nearness: f32) -> f32 {
     let squared = nearness * nearness;
     let share = squared * squared;
+    // A comparison rather than `f32::max`: it compiles to one instruction, and no operand is NaN.
     if share > LEAST_ELASTIC {
         share
     } else {
@@ -243,6 +244,7 @@ impl Kernels {
                 notified: &pairs.notified,
             },
         ];
+        // Notified rates are those of the pass: it has stored them where it set the masks.
         for rows in lists {
             self.collect_rows(rows, out);
         }

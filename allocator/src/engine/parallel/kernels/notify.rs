@@ -69,7 +69,7 @@ mod tests {
     /// Collects every flow to notify that is there, in order of rows and lanes, with its rate: on
     /// every instruction set, for any number of updates and any length of the list of masks.
     #[test]
-    fn what_moved_is_collected_once_and_in_order() {
+    fn notifications_are_collected_once_and_in_order() {
         let mut random = Pcg64Mcg::seed_from_u64(9);
         for (rows, share) in [
             (0, 1),

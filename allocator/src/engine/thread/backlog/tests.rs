@@ -24,7 +24,7 @@ fn operation() -> impl Strategy<Value = BacklogOperation> {
 }
 
 proptest! {
-    /// The oracle keeps what waits in order, and looks at all of it for everything.
+    /// The oracle keeps waiting rates in a map by order of arrival, and scans it for everything.
     #[test]
     fn rates_wait_in_order_and_the_newest_of_each_flow_counts(
         operations in proptest::collection::vec(operation(), 0..200),

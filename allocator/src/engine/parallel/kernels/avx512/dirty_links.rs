@@ -21,13 +21,15 @@ pub(in crate::engine::parallel::kernels) fn step(vectors: &mut [LinkVector], onl
     for vector in vectors {
         let (price, capacity) = (load(&vector.price), load(&vector.capacity));
         let (sum, neg_slope) = (
-            load(&vector.incumbents.load),
-            load(&vector.incumbents.neg_slope),
+            load(&vector.remaining.load),
+            load(&vector.remaining.neg_slope),
         );
         let (new, new_neg_slope) = (
             load(&vector.newcomers.load),
             load(&vector.newcomers.neg_slope),
         );
+        // The order of `LinkVector::step_log`, operation by operation; only reciprocals differ, by
+        // 2⁻²⁷.
         let reacts = above_zero(sum) & above_zero(neg_slope);
         let mean = _mm512_mask_mul_ps(one, reacts, sum, reciprocal(neg_slope));
         let shifted = _mm512_add_ps(mean, _mm512_sub_ps(price, load(&vector.base_price)));

@@ -60,9 +60,9 @@ pub(super) fn deliver<const EXCEEDS_CACHE: bool>(
             let cell = (cells_of & LOW_CELL) as usize;
             cells_of >>= CellIndex::BITS;
             debug_assert!(cell / LANES < rows);
-            // SAFETY: a FlowBlock's upward cells are cells of its upward rows, of which the scratch has at
-            // least as many as the block, of pairs as of rates; empty cells point at cell 0, which
-            // exists and carries no flow. A row of rates has more lanes than a row has flows.
+            // SAFETY: a FlowBlock's upward cells are cells of its upward rows, of which the scratch
+            // has at least as many as the block, of pairs as of rates; empty cells point at cell 0,
+            // which exists and carries no flow. A row of rates has more lanes than a row has flows.
             unsafe {
                 let place = if EXCEEDS_CACHE {
                     cells.cast::<[u32; 2]>().add(cell).cast::<u32>()
@@ -111,7 +111,8 @@ pub(super) fn deliver_pairs(from: &Pairs, up_cells: &Cells, pairs: &mut [Pairs])
             let cell = (cells_of & LOW_CELL) as usize;
             cells_of >>= CellIndex::BITS;
             debug_assert!(cell / LANES < rows);
-            // SAFETY: as in `deliver`; a pair is eight bytes, aligned to eight, and there are sixteen.
+            // SAFETY: as in `deliver`; a pair is eight bytes, aligned to eight, and there are
+            // sixteen.
             unsafe { *to.add(cell) = *from.add(lane / 4 * 2 + lane % 2 + lane % 4 / 2 * 8) };
         }
     }

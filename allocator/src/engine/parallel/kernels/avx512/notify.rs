@@ -29,8 +29,9 @@ pub(in crate::engine::parallel::kernels) fn collect(rows: Rows<'_>, out: &mut Ve
             let rates = _mm512_maskz_compress_epi32(lanes, rates);
             let first = _mm512_permutex2var_epi32(flows, low, rates);
             let second = _mm512_permutex2var_epi32(flows, high, rates);
-            // SAFETY: `len` is at most `count` more than the list had, so that there is room for sixteen
-            // more, which are 128 bytes; a `Notification` is eight of them, the flow's number first.
+            // SAFETY: `len` is at most `count` more than the list had, so that there is room for
+            // sixteen more, which are 128 bytes; a `Notification` is eight of them, the flow's
+            // number first.
             unsafe {
                 let end = out.as_mut_ptr().add(len).cast::<__m512i>();
                 _mm512_storeu_si512(end, first);

@@ -143,8 +143,8 @@ pub(super) fn add_elastic<const DOT: bool>(sum: __m512, slopes: __m512i) -> __m5
         return _mm512_add_ps(sum, elastic_of(slopes));
     }
     let mut sum = sum;
-    // SAFETY: arithmetic on registers, which the processor knows: `has_dot` chose this. Written as assembly, since a
-    // function with this feature is not inlined into those without.
+    // SAFETY: arithmetic on registers, which the processor knows: `has_dot` chose this. Written as
+    // assembly, since a function with this feature is not inlined into those without.
     unsafe {
         std::arch::asm!(
             "vdpbf16ps {sum}, {slopes}, {lower}",
