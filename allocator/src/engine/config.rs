@@ -11,9 +11,9 @@ pub enum StepRule {
     /// [`SafeguardedNed`]: converges where NED does not, and corrects prices for starts and ends at
     /// once.
     #[default]
-    Guarded,
+    Safeguarded,
     /// [`Ned`]: Algorithm 1 of the paper to the letter, for comparison.
-    Paper,
+    Ned,
 }
 
 /// Settings of the allocation.

@@ -41,8 +41,8 @@ impl ReferenceEngine {
         config.check()?;
         let mut engine = Self {
             optimizer: match config.step_rule {
-                StepRule::Guarded => Box::new(SafeguardedNed::new(config.gamma, 0)),
-                StepRule::Paper => Box::new(Ned::new(config.gamma, 0)),
+                StepRule::Safeguarded => Box::new(SafeguardedNed::new(config.gamma, 0)),
+                StepRule::Ned => Box::new(Ned::new(config.gamma, 0)),
             },
             normalizer: FNorm::default(),
             config,

@@ -172,7 +172,7 @@ impl Default for Assumptions {
             carrier: Carrier::Datagram,
             // §5.3: "The allocator performs an iteration every 10 µs."
             iteration: Span::from_us(10),
-            step: StepRule::Guarded,
+            step: StepRule::Safeguarded,
             ideal: Objective::MaxMin,
             count: None,
             path_queues: PathQueues::All,
@@ -443,7 +443,7 @@ impl Assumptions {
             }
             "iteration" => self.iteration = microseconds(value)?,
             "step" => {
-                let names = [("guarded", StepRule::Guarded), ("paper", StepRule::Paper)];
+                let names = [("guarded", StepRule::Safeguarded), ("paper", StepRule::Ned)];
                 self.step = one_of(value, names)?;
             }
             "ideal" => {

@@ -271,8 +271,8 @@ impl ParallelEngine {
         let threads = (1..options.workers)
             .map(|index| start_worker(&shared, index, options.cores.get(index).copied()))
             .collect();
-        let correction =
-            (config.step_rule == StepRule::Guarded).then(|| PriceCorrection::new(&shared.layout));
+        let correction = (config.step_rule == StepRule::Safeguarded)
+            .then(|| PriceCorrection::new(&shared.layout));
         Ok(Self {
             directory: FlowDirectory::new(config.max_flows),
             correction,
@@ -725,7 +725,7 @@ fn share(
         classes: config.classes.clone(),
         rule: UpdateRule {
             gamma,
-            safeguarded: config.step_rule == StepRule::Guarded,
+            safeguarded: config.step_rule == StepRule::Safeguarded,
         },
         threshold: config.threshold as f32,
         flows_beyond_cache: worker::FLOWS_BEYOND_CACHE,

@@ -280,10 +280,10 @@ pub fn measure_engine(
     let mut ours = Vec::with_capacity(cases.len());
     for case in &cases {
         let mut both = |step_rule| run(case, step_rule, &options, setup.iterations, clock);
-        let mut best = (both(StepRule::Paper)?, both(StepRule::Guarded)?);
+        let mut best = (both(StepRule::Ned)?, both(StepRule::Safeguarded)?);
         for _ in 1..setup.repeats {
             // In turns: the speed of a virtual machine drifts.
-            let again = (both(StepRule::Paper)?, both(StepRule::Guarded)?);
+            let again = (both(StepRule::Ned)?, both(StepRule::Safeguarded)?);
             best = (best.0.or(again.0), best.1.or(again.1));
         }
         plain.push(best.0);
