@@ -173,8 +173,8 @@ fn upward_rows_hold_flows_to_neighbouring_racks() {
         engine.iterate();
     }
     let block = lock(&engine.shared.flow_blocks[0]);
-    let scattered = (0..block.up.tables()).filter(|&table| block.lost_destination_order(table));
-    assert_eq!(scattered.count(), 0);
+    let disordered = (0..block.up.tables()).filter(|&table| block.lost_destination_order(table));
+    assert_eq!(disordered.count(), 0);
 }
 
 /// A hundred flows over two fabric links: at most four fit a row, in any order.

@@ -219,11 +219,11 @@ impl FlowDelta {
                     weight: other.weight,
                     limit: other.limit,
                 };
-                let answer = flow.response_at(f64::from(price));
+                let response = flow.response_at(f64::from(price));
                 LinkResponse {
-                    load: answer.rate as f32,
-                    neg_slope: answer.neg_slope as f32,
-                    elastic_excess: (answer.elastic - answer.rate) as f32,
+                    load: response.rate as f32,
+                    neg_slope: response.neg_slope as f32,
+                    elastic_excess: (response.elastic - response.rate) as f32,
                 }
             }
         }

@@ -232,8 +232,8 @@ impl PriceCorrection {
 
     /// Forgets a flow that came since the last iteration, and so is in no sum. Returns true if it
     /// did.
-    fn was_new(&mut self, flow: u32, untold: bool) -> bool {
-        if untold {
+    fn was_new(&mut self, flow: u32, never_notified: bool) -> bool {
+        if never_notified {
             self.newcomers.forget(flow)
         } else {
             self.newcomers.forget_known(flow)
