@@ -142,7 +142,8 @@ impl Series {
 
     /// Rates of the flows, with the link's capacity and the events.
     fn rates_panel(&self, name: &str, span_s: f64, capacity_mbps: f64) -> Panel {
-        let flow = |(i, (label, points)): (usize, (&String, &Vec<(f64, f64)>))| {
+        let flow = |(i, flow): (usize, (&String, &Vec<_>))| {
+            let (label, points) = flow;
             // The sum of short flows stays in the background.
             if label.starts_with("short") {
                 return Curve::new(label, points.clone()).colour(REFERENCE).width(1);
