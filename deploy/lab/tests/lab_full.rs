@@ -48,13 +48,16 @@ fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
             "--no-baseline",
         ]);
         assert_eq!(number(&value, &["with", "connections_lost"]), 0.0);
-        // The worst window of 100 ms: one standstill of the machine is enough for a low one. A
-        // lease of 300 ms, and at most as much again on a busy machine.
         let used = number(&value, &["with", "utilization_outage_min"]);
         let fallback = number(&value, &["with", "fallback_ms"]);
         let recovery = number(&value, &["with", "recovery_ms"]);
+        // In every run: sockets leave a dead allocator's rates, and get rates from the next one.
+        assert!(fallback <= 2_000.0, "fallback after {fallback} ms");
+        assert!(recovery < 5_000.0, "recovery after {recovery} ms");
+        // The worst window of 100 ms: one standstill of the machine is enough for a low one. A
+        // lease of 300 ms, and at most as much again on a busy machine.
         ensure!(
-            used >= 0.8 && fallback <= 600.0 && recovery < 5_000.0,
+            used >= 0.8 && fallback <= 600.0,
             "{used} of the link, fallback after {fallback} ms, recovery after {recovery} ms"
         );
         Ok(())
