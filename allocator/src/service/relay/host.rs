@@ -56,11 +56,14 @@ pub(super) async fn serve(shared: RelayHandle, incoming: Incoming, turn: Handsha
 struct HostRegistration<'a> {
     shared: &'a RelayHandle,
     channel: u32,
+    connection: &'a Connection,
 }
 
 impl Drop for HostRegistration<'_> {
     fn drop(&mut self) {
-        self.shared.lock().remove_host(self.channel);
+        self.shared
+            .lock()
+            .remove_host(self.channel, self.connection);
     }
 }
 
@@ -106,7 +109,11 @@ async fn carry_session(
         return "too_many_streams";
     };
     shared.lock().add_host(channel, connection);
-    let _registration = HostRegistration { shared, channel };
+    let _registration = HostRegistration {
+        shared,
+        channel,
+        connection,
+    };
     tokio::select! {
         reason = datagrams(shared, channel, connection) => reason,
         reason = control(shared, channel, connection, (send, receive), turn) => reason,

@@ -155,7 +155,13 @@ impl RelayState {
         self.counts.hosts_opened += 1;
     }
 
-    pub(super) fn remove_host(&mut self, channel: u32) {
+    /// Removes a host, unless its channel is another's by now: channels are streams of the
+    /// connection to the allocator, so a new connection numbers them from 0 again.
+    pub(super) fn remove_host(&mut self, channel: u32, connection: &Connection) {
+        let is_of = |host: &RelayedHost| host.connection.stable_id() == connection.stable_id();
+        if !self.hosts.get(&channel).is_some_and(is_of) {
+            return;
+        }
         if let Some(host) = self.hosts.swap_remove(&channel)
             && let (Some(session), Some(sealed)) = (host.session, &mut self.sealed)
         {
