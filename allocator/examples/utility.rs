@@ -25,7 +25,7 @@ impl Utility for Saturating {
         1.0 / (1.0 + rate)
     }
     fn rate_at(&self, price: f64) -> f64 {
-        // Nobody buys a first bit for more than it is worth.
+        // At a price above the first bit's utility, the optimal rate is zero.
         (1.0 / price - 1.0).max(0.0)
     }
     fn rate_slope_at(&self, price: f64) -> f64 {

@@ -65,7 +65,7 @@ fn no_worker_overtakes_another_or_sleeps_for_ever() {
         let barrier = Arc::new(Barrier::new(2, cores));
         let data = Arc::new(AtomicUsize::new(0));
         // Not joined: a late wake-up must not find a thread that waits for anything else, which
-        // this model checker cannot tell apart.
+        // this model checker cannot distinguish.
         let _ = {
             let (barrier, data) = (Arc::clone(&barrier), Arc::clone(&data));
             thread::spawn(move || {

@@ -219,7 +219,7 @@ fn an_idle_engine_costs_nothing() {
     (0..8).for_each(|key| start(&mut engine, flow(key, &[key as u32, 8])));
     let stats = wait_for(&engine, |s| s.settled && s.flows == 8);
     assert!(stats.settled, "{stats:?}");
-    // The thread may still be on its way to sleep.
+    // The thread may not sleep yet.
     pause(Duration::from_millis(300));
     let before = cpu_time_ns("idle-engine");
     assert!(before > 0, "the thread has run and is found by its name");

@@ -1,4 +1,4 @@
-//! The real binary under floods of unfinished handshakes and silent connections: they are bounded,
+//! The real binary under floods of unfinished handshakes and idle connections. They are bounded,
 //! do not disturb established sessions, and keep no fresh host from its session.
 
 mod service_support;
@@ -87,12 +87,12 @@ async fn pour(
     let mut to_begin = 0;
     let (mut up, mut down) = ([0; 2_048], [0; 2_048]);
     loop {
-        // What was sent is passed on before more is: what a socket has no room for would only be
-        // sent anew seconds later.
+        // What was sent is passed on before more is: a packet that a full socket drops would only
+        // be sent again seconds later.
         tokio::select! {
             biased;
             received = near.recv(&mut up) => {
-                // What the socket does not take is sent anew.
+                // What the socket does not take is sent again.
                 let _ = far.send(&up[..received.expect("a datagram")]).await;
             }
             received = far.recv(&mut down) => {
@@ -163,7 +163,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Connections that finish their handshakes with one certificate and then stay silent.
+/// Connections that finish their handshakes with one certificate and then send nothing.
 struct SilentConnections {
     end: Option<UnboundedSender<usize>>,
     standing: Arc<AtomicUsize>,

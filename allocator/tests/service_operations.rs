@@ -357,7 +357,7 @@ fn a_reload_that_renames_classes_brings_hosts_back_with_the_new_ones() {
     site.write("allocator.toml", &site.config("127.0.0.1:0", classes));
     allocator.signal("HUP");
     let refusal = before.refusal();
-    // Class ids in flight would mean other classes: the host must learn the table anew.
+    // Class ids in flight would mean other classes: the host must learn the table again.
     assert!(refusal.retry, "{refusal:?}");
     assert_eq!(refusal.reason, "the classes have changed; connect again");
     let after = host(&site, &allocator, "h1");

@@ -167,7 +167,7 @@ fn the_flows_of_a_dead_relays_hosts_are_given_up() {
     other.wait_rate(others, HALF);
     relay.signal("KILL");
     relay.wait();
-    // The allocator gives the silent sessions up, and others get their shares.
+    // The allocator gives up the sessions that send nothing, and others get their shares.
     other.wait_rate(others, ALL);
     allocator.agrees_with(&[("h2", &other)]);
 }

@@ -54,7 +54,7 @@ pub type LinkPath = ArrayVec<u32, MAX_PATH_LINKS>;
 /// Name of a flowlet in the whole allocator: `(session << 32) | flow id`.
 ///
 /// The flow id carries a generation in its high bits, so a key is not reused soon after its flowlet
-/// ended. An update on its way for an ended flowlet then matches no flow.
+/// ended. An update in flight for an ended flowlet then matches no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey(pub u64);
 

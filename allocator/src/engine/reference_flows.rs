@@ -1,5 +1,5 @@
-//! Flows of the reference engine: dense arrays, which an iteration walks in the order of memory,
-//! and an index by key.
+//! Flows of the reference engine: dense arrays, over which an iteration passes in the order of
+//! memory, and an index by key.
 //!
 //! Ending a flow moves the last one into its slot. Slots are never handed out: the key names a
 //! flow, and it carries a generation of its own (see [`FlowKey`]).
@@ -41,7 +41,7 @@ impl ReferenceFlows {
         self.index.get(&key).map(|&slot| slot as usize)
     }
 
-    /// Adds a flow, or replaces the one of the same key. Either way it counts as never notified.
+    /// Adds a flow, or replaces the one of the same key. In both cases it counts as never notified.
     /// Returns its slot.
     pub(super) fn put(
         &mut self,

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! where y' is the load of the remaining flows. It responds to a change of the link's own price as
-//! one flow of their sum and elasticity would: y' = y₀ (q̄ / q̄₀)^(−E/y). The sum runs over the
-//! newcomers, the flows that just started, whose rates follow from their path prices. A few sweeps
-//! over the newcomers suffice, because the sums of the remaining flows are known.
+//! one flow of their sum and elasticity would: y' = y₀ (q̄ / q̄₀)^(−E/y). The sum runs over the new
+//! flows, which just started. Their rates follow from their path prices. A few sweeps over the new
+//! flows suffice, because the sums of the remaining flows are known.
 //!
 //! Cost: O(path) per event and sweep. No step needs a flow's neighbours, so the method fits the
 //! parallel engine as well as the reference.
@@ -24,8 +24,8 @@ use super::response::{Response, power, respond_at_cap, respond_freely};
 use super::utility::UtilityKind;
 use super::{LinkPath, RateLimit};
 
-/// Sweeps over the newcomers. The first responds to the change of the sums, the others to the
-/// newcomers' responses to each other's prices and their own.
+/// Sweeps over the new flows. The first responds to the change of the sums, the others to the new
+/// flows' responses to each other's prices and their own.
 pub(crate) const SWEEPS: u32 = 3;
 /// Least price of a link after a correction, as a share of its price before.
 pub(crate) const LARGEST_FALL: f64 = 1.0 / 32.0;
@@ -34,7 +34,7 @@ pub(crate) const LARGEST_GROWTH: f64 = 4.0;
 
 /// Newest starts that are searched for a flow that ends.
 const LOOK_BACK: usize = 16;
-/// δ: share of the newcomers' mean path price that a link without a price of its own counts as its
+/// δ: share of the new flows' mean path price that a link without a price of its own counts as its
 /// own, as in [`safeguarded`](super::safeguarded).
 pub(crate) const SHIFT: f64 = 0.25;
 
@@ -84,7 +84,7 @@ struct DirtyLink {
     /// Response of the flows that remain, at the link price `at_price`.
     remaining: Response,
     at_price: f64,
-    /// Response of the newcomers in this sweep.
+    /// Response of the new flows in this sweep.
     newcomers: Response,
 }
 
@@ -163,7 +163,7 @@ impl PriceCorrection {
         // started after it to find it, its response is subtracted all the same; the next iteration
         // has exact sums.
         let same = |n: &Newcomer| {
-            // The last link is the receiver's: it tells most paths apart before the whole
+            // The last link is the receiver's: it distinguishes most paths before the whole
             // comparison.
             n.path.last() == flow.path.last()
                 && n.path[..] == *flow.path
@@ -203,7 +203,7 @@ impl PriceCorrection {
                 };
                 let response = view.response(prices);
                 for &link in &newcomer.path {
-                    // Never NONE: `start` marked every link of a newcomer's path.
+                    // Never NONE: `start` marked every link of a new flow's path.
                     let entry = self.index[link as usize] as usize;
                     self.dirty_links[entry].newcomers.add(response);
                 }
@@ -243,13 +243,13 @@ impl DirtyLink {
 
     /// One step towards the price at which the link is exactly full.
     ///
-    /// The remaining flows respond to this link alone. The newcomers' response is shared with the
+    /// The remaining flows respond to this link alone. The new flows' response is shared with the
     /// other links of their paths, whose prices move too.
     fn next_price(&self, capacity: f64, price: f64) -> f64 {
         let mut sum = self.remaining_at(price);
         if self.newcomers.reacts() {
             let mean = self.newcomers.elastic / self.newcomers.neg_slope;
-            // A larger slope makes a shorter step: the other links of the newcomers' paths take
+            // A larger slope makes a shorter step: the other links of the new flows' paths take
             // theirs.
             let shared = mean / (price + SHIFT * mean).min(mean);
             sum.add(Response {

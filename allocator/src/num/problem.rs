@@ -28,7 +28,7 @@ pub struct RateLimit {
     /// −dx/dp just above the saturation price.
     pub neg_slope: f64,
     /// True if the cap is a demand or a bound of the class, so that a flow at its cap may be at its
-    /// optimum. A cap by the path's capacity only bounds rates on the way to the optimum, which
+    /// optimum. A cap by the path's capacity only bounds rates before convergence; the optimum
     /// respects it anyway.
     pub by_demand: bool,
 }

@@ -1,7 +1,7 @@
 //! NED with a safeguarded step: what the engine runs.
 //!
-//! [`Ned`](super::Ned) takes a Newton step per link, p ← p − γ G / H, with one γ for all links. On
-//! the way to the optimum that step fails in five ways, all of which occur in ordinary traffic:
+//! [`Ned`](super::Ned) takes a Newton step per link, p ← p − γ G / H, with one γ for all links.
+//! Before convergence that step fails in five cases, all of which occur in ordinary traffic:
 //!
 //! 1. *Links that share flows overshoot together.* If one flow crosses k full links, each of them
 //!    corrects the whole excess, and the sum of k steps of γ diverges once kγ ≥ 2.

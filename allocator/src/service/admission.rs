@@ -11,16 +11,16 @@
 //!            refused as busy, or dropped
 //! ```
 //!
-//! - *One deadline* runs from the first packet to the Hello: the end of the host's own patience. A
-//!   host that has waited for most of it still has the time of one turn.
+//! - *One deadline* runs from the first packet to the Hello: the end of the host's own handshake
+//!   time-out. A host that has waited for most of it still has the time of one turn.
 //! - *Turns* bound the handshakes in work at a time. A peer that stalls keeps its turn for the time of
-//!   a few signatures, and its connection until the deadline or until it has to make room.
+//!   a few signatures, and its connection until the deadline or until another one displaces it.
 //! - *Fewest first, newest first.* The prefix with the fewest handshakes under way is next, in it the
 //!   address with the fewest, and of its attempts the newest. A flood therefore waits behind itself,
 //!   and under overload the allocator serves those whose hosts still wait.
-//! - *Abandoned attempts cost no signature.* A host's first packet carries its patience
-//!   ([`ratewright_proto::handshake_timeout`]). The host is refused in time; after that it no longer listens,
-//!   and retransmissions of its first packet are ignored.
+//! - *Abandoned attempts cost no signature.* A host's first packet carries its handshake time-out
+//!   ([`ratewright_proto::handshake_timeout`]). The host is refused in time; after that it no
+//!   longer listens, and retransmissions of its first packet are ignored.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -52,7 +52,7 @@ pub struct AdmissionConfig {
     /// Maximum time from the beginning of a handshake to its Hello, or four turns if they are
     /// longer.
     pub deadline_ns: u64,
-    /// Assumed patience of a peer that does not state one.
+    /// Assumed handshake time-out of a peer that does not state one.
     pub patience_ns: u64,
 }
 
@@ -78,10 +78,10 @@ const SIGNATURES_PER_TURN: u64 = 64;
 /// Minimum duration of the deadline, in turns.
 const TURNS_PER_DEADLINE: u64 = 4;
 
-/// Maximum patience that a peer is believed to have.
+/// Upper bound of the handshake time-out that a peer states.
 const MAX_PATIENCE_NS: u64 = 10_000_000_000;
 
-/// Samples in the search for an attempt that makes room: they meet the address with most of them.
+/// Samples in the search for an attempt to displace: they meet the address with most of them.
 const SAMPLES: usize = 8;
 
 /// Number of a connection attempt.
@@ -95,7 +95,7 @@ pub struct ConnectionAttempt {
     pub source: IpAddr,
     /// The source has proven its address.
     pub validated: bool,
-    /// Patience of its host, if stated.
+    /// Handshake time-out of its host, if stated.
     pub patience_ns: Option<u64>,
     /// Identity: a retransmission of the first packet has the same one.
     pub id: u64,
@@ -113,7 +113,7 @@ pub enum OfferOutcome {
     Waits {
         /// Number of the attempt from now on.
         ticket: Ticket,
-        /// Attempt to refuse as busy, to make room.
+        /// Attempt to refuse as busy, because the queue is full.
         displaced: Option<Ticket>,
     },
 }
@@ -193,7 +193,7 @@ pub struct Admission {
     turn_ends: BTreeSet<(u64, Ticket)>,
     deadlines: BTreeSet<(u64, Ticket)>,
     prefixes: IndexMap<IpAddr, Prefix, FxBuildHasher>,
-    /// Attempts that were refused or dropped last, as many as may wait.
+    /// Attempts that were refused or dropped last, at most `max_waiting`.
     rejected: FxHashSet<u64>,
     rejected_order: VecDeque<u64>,
     random: u64,
@@ -272,8 +272,8 @@ impl Admission {
         let waiting = WaitingAttempt {
             source,
             id: attempt.id,
-            // The last quarter is for the refusal's way, and for a next attempt that is not too
-            // late.
+            // The last quarter is for the refusal's transit, and for a next attempt that is not
+            // too late.
             refuse_ns: now_ns.saturating_add(patience_ns - patience_ns / 4),
             abandoned_ns: now_ns.saturating_add(patience_ns),
         };
@@ -530,7 +530,7 @@ impl Admission {
         if let Some(prefix) = self.prefixes.get_mut(&prefix_of(waiting.source)) {
             prefix.waiting -= 1;
             if let Some(address) = prefix.addresses.get_mut(&waiting.source) {
-                // At the back, unless its neighbours have more patience.
+                // At the back, unless its neighbours have a longer handshake time-out.
                 if address.waiting.back() == Some(&ticket) {
                     address.waiting.pop_back();
                 } else if let Ok(at) = address.waiting.binary_search(&ticket) {

@@ -18,7 +18,7 @@
 //! Threads: the service thread (tokio, current-thread) serves QUIC and control streams; each UDP
 //! worker has a port for sealed datagrams; the admin thread answers HTTP. The only UDP worker, the
 //! default, drives the engine itself. With several, or with QUIC alone, the engine has a thread of
-//! its own behind two rings. No datagram waits for a timer on its way to the engine and back.
+//! its own behind two rings. No datagram to or from the engine waits for a timer.
 //! ARCHITECTURE.md has the table of threads.
 
 pub mod admin;

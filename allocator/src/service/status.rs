@@ -21,7 +21,7 @@ pub struct Status {
     pub sessions: Vec<SessionStatus>,
     /// Flows to which the engine allocates.
     pub flows: u64,
-    /// Unmanaged flows: known, but without a path, a class or room.
+    /// Unmanaged flows: known, but without a path, a class or a place in the engine.
     pub flows_left_alone: u64,
     /// Times of iterations.
     pub iteration: IterationStatus,
@@ -48,7 +48,7 @@ pub struct Status {
 pub struct SessionStatus {
     /// The host's name.
     pub host: String,
-    /// `established`, or `draining` while its refusal is on the way.
+    /// `established`, or `draining` while its refusal is being sent.
     pub state: &'static str,
     /// Its flows that get rates.
     pub flows: u64,

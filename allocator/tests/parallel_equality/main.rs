@@ -1,6 +1,6 @@
 //! The parallel engine finds the rates of the f64 reference: for all blocks, workers and
-//! instruction sets, in any order of arrival, under churn. At every iteration on the way no link
-//! carries more than its derated capacity, and every started flow has a rate.
+//! instruction sets, in any order of arrival, under churn. At every iteration no link carries more
+//! than its derated capacity, and every started flow has a rate.
 
 mod script;
 

@@ -417,7 +417,7 @@ fn poll(
     let mut max_bytes = connection.max_datagram_size().unwrap_or(1_100);
     let number = view.welcome.as_ref().map(|welcome| welcome.session);
     if view.port.is_some() {
-        // A datagram may go either way, so it must fit both.
+        // A datagram may take either transport, so it must fit both.
         max_bytes = max_bytes.min(MAX_DATAGRAM_BYTES);
     }
     while session.poll_datagram(now_ns(), max_bytes, &mut datagram) {

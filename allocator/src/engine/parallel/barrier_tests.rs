@@ -9,7 +9,7 @@ use super::barrier::{Barrier, Closed};
 #[test]
 fn no_worker_overtakes_another() {
     const ROUNDS: u64 = 2_000;
-    // With as many cores as workers they spin, and share the cores that the machine has.
+    // With one core per worker the workers spin, and share the cores that the machine has.
     for (workers, cores) in [(1, 1), (2, 2), (2, 1), (3, 3), (5, 2)] {
         let barrier = Arc::new(Barrier::new(workers, cores));
         let counts: Arc<Vec<AtomicUsize>> =

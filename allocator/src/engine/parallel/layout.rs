@@ -179,7 +179,7 @@ impl Layout {
     /// Cuts a topology into `blocks` = 2^k blocks of whole racks.
     ///
     /// # Errors
-    /// The topology cannot be cut into so many blocks.
+    /// The topology cannot be cut into this number of blocks.
     pub fn of(topology: &Topology, blocks: u32) -> Result<Self, PartitionError> {
         let partition = topology.partition(blocks)?;
         let mut layout = Self::empty(topology.links().len(), blocks);

@@ -142,8 +142,8 @@ pub(super) struct LinkBlock {
     linked: Vec<bool>,
     step: Vec<Lanes>,
     excess: Vec<Lanes>,
-    /// Sums over the workers, empty unless the block has replicas: without them the sums are added
-    /// on the way.
+    /// Sums over the workers, empty unless the block has replicas: without them the price update
+    /// adds the copies itself.
     load: Vec<Lanes>,
     neg_slope: Vec<Lanes>,
     elastic: Vec<Lanes>,
@@ -284,8 +284,8 @@ impl LinkBlock {
             None => return UpdateReport::default(),
         };
         let has_elastic = copies.iter().any(|sums| sums.has_elastic);
-        // Without replicas, sums are added register by register on the way, which saves a pass over
-        // them.
+        // Without replicas, the price update adds the copies register by register, which saves a
+        // pass over them.
         let direct = self.replicas.is_empty();
         if !direct {
             self.add_up(copies);

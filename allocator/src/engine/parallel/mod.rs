@@ -118,7 +118,7 @@ pub const MOST_WORKERS: usize = 256;
 pub struct ParallelOptions {
     /// Threads that iterate, the caller's included; at most the square of the blocks.
     pub workers: usize,
-    /// Blocks to cut a topology into; if not given, as many as suit it and the workers.
+    /// Blocks to cut a topology into; if not given, a number that suits it and the workers.
     pub blocks: Option<u32>,
     /// Cores to pin the workers to, the second worker to the second core. The first worker runs on
     /// its caller's thread, which the caller pins to the first (see [`pin_current_thread`]).

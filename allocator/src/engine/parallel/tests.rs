@@ -165,7 +165,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     /// Rates equal the reference's for all blocks, workers and instruction sets, in any order of
-    /// arrival. No link is too full on the way.
+    /// arrival. No iteration over-allocates a link.
     #[test]
     fn every_shape_and_order_finds_the_references_optimum(
         flows in sketches(24, 150),

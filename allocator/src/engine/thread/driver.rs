@@ -50,7 +50,7 @@ pub struct EngineDriver {
     stats: EngineStats,
     times: IterationTimes,
     published: Instant,
-    /// Scan of all flows, and whether it is under way.
+    /// Scan of all flows; `scans` is true while it runs.
     scan: Scan,
     scans: bool,
     /// Begin of the last scan, and its duration so far.

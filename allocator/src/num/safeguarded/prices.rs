@@ -125,7 +125,7 @@ impl SafeguardedNed {
                 worst_excess = worst_excess.max(relative);
                 worst_idle = worst_idle.max(felt * neg_slope / elastic);
                 let shift = SHIFT * mean_path_price;
-                // Momentum only while the excess still points the way of the last move.
+                // Momentum only while the excess still has the sign of the last move.
                 let carried = if excess * step.moved > 0.0 {
                     self.momentum * step.moved
                 } else {

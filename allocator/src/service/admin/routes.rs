@@ -25,7 +25,7 @@ use crate::service::admin_request::{
 use crate::service::health::Health;
 use crate::service::status::{ReleaseReport, Snapshot};
 
-/// Longest wait for an answer of the service thread, which takes microseconds unless it is stuck.
+/// Longest wait for a response of the service thread, which takes microseconds unless it is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest wait for a change of the topology, which visits all flows, a few at a time.

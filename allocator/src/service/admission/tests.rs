@@ -259,7 +259,7 @@ fn what_an_attempt_that_was_turned_away_sends_anew_begins_nothing() {
     assert_eq!(queue.waiting(), 0);
     // The host's next attempt is another one.
     wait(&mut queue, 800 * MS, host(1), 1_000);
-    // As many as may wait are known; memory is bounded.
+    // At most `max_waiting` rejected attempts are known; memory is bounded.
     for number in 0..1_000 {
         wait(&mut queue, 800 * MS, host(number), 1_000);
     }
@@ -330,7 +330,7 @@ proptest! {
                 prop_assert!(next_ns > now_ns);
             }
         }
-        // In the end nobody is left over.
+        // In the end no attempt is left over.
         for ticket in under_way {
             queue.finish(ticket);
         }

@@ -112,8 +112,8 @@ pub struct Allocation {
     pub external_share: f64,
     /// Lifetime of a rate at an endpoint that receives no datagram.
     pub lease_ms: u64,
-    /// Liveness time-out: silence after which a daemon gives a session up. The allocator does so
-    /// after three times that.
+    /// Liveness time-out: time without a datagram after which a daemon gives a session up. The
+    /// allocator does so after three times that.
     pub liveness_ms: u64,
     /// Time from the service's start to its first rates, in which the hosts of its predecessor
     /// connect.
@@ -137,14 +137,14 @@ pub struct TransportConfig {
     pub udp_port: Option<u16>,
     /// AEAD of sealed datagrams.
     pub cipher: ratewright_proto::sealed::Cipher,
-    /// True if shards spin instead of sleeping.
+    /// True if UDP workers spin instead of sleeping.
     pub busy_poll: bool,
     /// DSCP of all datagrams to hosts and relays, or to the allocator.
     pub control_dscp: Dscp,
 }
 
 impl TransportConfig {
-    /// Number of shards to run: 0 without sealed UDP.
+    /// Number of UDP workers to run: 0 without sealed UDP.
     pub fn shards(&self) -> u16 {
         if self.sealed_udp { self.udp_shards } else { 0 }
     }

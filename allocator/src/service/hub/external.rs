@@ -176,8 +176,8 @@ impl Hub {
                 link = link_name(&self.topology, link),
                 "external load expired"
             );
-            // An empty report takes the same way as one from a feed, so that capacity and dummy
-            // flow follow.
+            // An empty report is applied like one from a feed, so that capacity and dummy flow
+            // follow.
             let nothing = ReportedLoad {
                 load_bps: 0,
                 flows: 0.0,

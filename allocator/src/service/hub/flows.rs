@@ -1,4 +1,4 @@
-//! Flowlet starts and ends as engine events, and rates on their way to sessions.
+//! Flowlet starts and ends as engine events, and rate updates to sessions.
 
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};

@@ -17,7 +17,7 @@
 //! | `reasons` | labels of reasons in metrics |
 //!
 //! Work per datagram is proportional to its records; work per rate is constant. Sessions with
-//! something to send stand in a list ([`Hub::drain_ready`]), so no call walks over the others.
+//! something to send stand in a list ([`Hub::drain_ready`]), so no call scans the others.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -88,8 +88,8 @@ pub struct HubSettings {
     pub update_interval_ns: u64,
     /// Maximum delay of an acknowledgement on which no sender waits.
     pub ack_delay_ns: u64,
-    /// Liveness time-out of hosts: silence after which a daemon gives its session up. The hub ends
-    /// a silent session after three times that, but a new session may replace it before.
+    /// Liveness time-out of hosts: time without a datagram after which a daemon gives its session
+    /// up. The hub ends a session after three times that, but a new session may replace it before.
     pub liveness_ns: u64,
     /// Relative change of a rate below which no update is sent.
     pub threshold: f64,

@@ -166,7 +166,7 @@ impl Hub {
     /// returns the number that differ.
     ///
     /// Increases go at once, and so do decreases to a capacity that still carries flows. If a link
-    /// is dead, its flows leave first, so that none stands on it while there is a way around it.
+    /// is dead, its flows leave first, so that none stands on it while another path is usable.
     fn apply_capacities(&mut self, now_ns: u64, before: &[(LinkId, f64)]) -> usize {
         let changed: Vec<(LinkId, f64, f64)> = before
             .iter()
@@ -190,8 +190,7 @@ impl Hub {
     }
 
     /// Puts another topology in force. Sessions stay if every host in it keeps its id. Otherwise
-    /// all sessions end and hosts connect again, since ids in datagrams on their way would be
-    /// misread.
+    /// all sessions end and hosts connect again, since ids in datagrams in flight would be misread.
     ///
     /// The caller must have made an engine for this topology; see
     /// [`restart_flows`](Self::restart_flows).

@@ -61,8 +61,8 @@ impl Hub {
         self.forget_departed(now_ns);
         let lease_ns = self.settings.lease_ns;
         while let Some(&(since_ns, id)) = self.unanswered.front() {
-            // The queue is ordered by time, so the first entry that waits answers for all behind
-            // it.
+            // The queue is ordered by time, so the first entry that waits is the oldest, and those
+            // behind it need no check.
             let waits = self.sessions.get(&id).is_some_and(|session| {
                 session.peer.is_some() && matches!(session.release, Release::Waiting { .. })
             });

@@ -80,7 +80,7 @@ pub enum UnmanagedReason {
     Unroutable,
     /// Its class is not configured.
     UnknownClass,
-    /// The engine holds as many flows as the limits allow.
+    /// The engine holds the most flows that the limits allow.
     TableFull,
     /// All hosts together started more flowlets in a second than the limit.
     StartRate,

@@ -36,7 +36,7 @@ pub(super) struct Sweep {
     /// Sessions of these, from the front, whose flows a new engine does not have yet.
     sessions_to_place: usize,
     /// Links that carry nothing from now on. The engine learns of them after the flows that had to
-    /// leave, so that no flow stands on a dead link while there is a way around it.
+    /// leave, so that no flow stands on a dead link while another path is usable.
     dead_links: BTreeSet<LinkId>,
     /// Time at which the engine learns of the dead links in any case.
     dead_links_due_ns: u64,

@@ -191,7 +191,7 @@ async fn upwards(
                     }
                     hello = None;
                 }
-                // The allocator finds the mistake too, and tells the host.
+                // The allocator finds the mistake too, and reports it to the host.
                 Err(_) => hello = None,
             }
             // A host that has introduced itself may have more bytes in flight.

@@ -285,7 +285,7 @@ impl RelayState {
 
     fn forward(&mut self, channel: u32, datagram: &[u8]) {
         let Some(host) = self.hosts.get(&channel) else {
-            // The host left while the bundle was on its way.
+            // The host left while the bundle was in flight.
             self.counts.bundles.rejected.count("unknown_channel");
             return;
         };

@@ -24,7 +24,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest duration of an attempt.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Silence after which the relay gives an allocator up, in milliseconds; the hosts connect
+/// Idle time-out after which the relay gives an allocator up, in milliseconds; the hosts connect
 /// elsewhere.
 const IDLE_TIMEOUT_MS: u32 = 1_500;
 

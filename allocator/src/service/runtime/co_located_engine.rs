@@ -17,7 +17,7 @@ use crate::service::clock;
 /// Rates that are handed to sessions before the next poll of the port.
 const RATES_AT_ONCE: usize = 16;
 
-/// Maximum of rates on their way to sessions at which the engine iterates without new events.
+/// Maximum of rates queued for sessions at which the engine iterates without new events.
 const FEW_RATES: usize = 128;
 
 /// Pause between iterations while the engine does not have all flows or all paths, in nanoseconds.
@@ -137,7 +137,7 @@ impl CoLocatedEngine {
         let Some(engine) = self.engine.as_mut().filter(|_| !self.events.is_empty()) else {
             return;
         };
-        // Ends alone need no answer: they wait for the iteration or for a start before it.
+        // Ends alone need no first rates: they wait for the iteration, or for a start before it.
         let mut starts = false;
         let mut cost = 0;
         while cost < EVENTS_AT_ONCE

@@ -408,8 +408,8 @@ impl ServiceCore {
     }
 
     fn add_timer(&mut self, now_ns: u64, at_ns: u64, id: u32) {
-        // Who serves the timers sleeps until the earliest one, so only an earlier one has to wake
-        // it.
+        // The thread that serves the timers sleeps until the earliest one, so only an earlier one
+        // has to wake it.
         let is_first = self.next_timer_ns().is_none_or(|first_ns| at_ns < first_ns);
         self.timers.insert(now_ns, at_ns, id);
         if is_first {

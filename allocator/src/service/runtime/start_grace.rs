@@ -7,8 +7,8 @@ use tokio::time::Sleep;
 
 /// Grace time after the start, whose end [`end`](Self::end) reports exactly once.
 ///
-/// The timer alone cannot tell whether its end was reported: in a `select!`, another branch may
-/// have won at that moment.
+/// The timer alone does not show if its end was reported: in a `select!`, another branch may have
+/// won at that moment.
 pub(super) struct StartGrace {
     sleep: Pin<Box<Sleep>>,
     has_fired: bool,

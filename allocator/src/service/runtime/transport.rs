@@ -25,10 +25,10 @@ const DATAGRAM_BUFFER_BYTES: usize = 1 << 20;
 /// the handshake's cryptography on a busy core.
 const INITIAL_RTT: Duration = Duration::from_millis(20);
 
-/// Time-out of a silent connection. The session's own liveness time-out is shorter.
+/// Idle time-out of a connection. The session's own liveness time-out is shorter.
 const IDLE_TIMEOUT_MS: u32 = 12_000;
 
-/// Keep-alive interval, for connections whose session uses sealed datagrams or is silent.
+/// Keep-alive interval, for connections whose session uses sealed datagrams or is idle.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
 /// Maximum of connection attempts that wait for their turn or have not been read yet.

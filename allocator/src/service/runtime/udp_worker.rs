@@ -31,7 +31,7 @@ use super::service_core::SharedCore;
 use crate::service::clock;
 use crate::service::sealed_peers::SealedPeers;
 
-/// Rates that are taken from the engine's ring in one go, as many as may wait there. In the flow
+/// Rates that are taken from the engine's ring in one go: the most that may wait there. In the flow
 /// tables newer rates replace them and first rates overtake them; in the ring they do not.
 const MAX_RATES_PER_TURN: usize = 1 << 16;
 

@@ -59,7 +59,7 @@ fn what_gives_no_way_is_taken_off_the_link() {
     };
     assert_eq!(world.tell(&four), 6e9);
     world.assert_gbps("h1", flow, 6.0 * DERATED);
-    // Another report replaces this one; the way back has not changed.
+    // Another report replaces this one; the reverse direction has not changed.
     let one = ExternalLoad {
         load_bps: 1_000_000_000,
         ..load("leaf4", "h16")

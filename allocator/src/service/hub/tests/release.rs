@@ -102,7 +102,7 @@ fn nobody_is_waited_for_who_is_known_to_be_free() {
     world.settle();
     let began_ns = world.now_ns;
     world.hub.set_released(began_ns, true);
-    // What says whether anybody is waited for agrees with what says who.
+    // `release_waits` agrees with the hosts that `release_report` lists.
     let mut ended_ns = None;
     while world.now_ns < began_ns + 2 * LEASE_NS {
         let now_ns = world.now_ns;

@@ -134,7 +134,7 @@ fn a_host_beyond_the_limit_is_told_so_and_may_come_again() {
     assert!(world.host("h3").refused.clone().expect("refused").retry);
     assert_eq!(world.hub.counts().sessions_refused.get("table_full"), 1);
 
-    // A host that has a session does not need room for its next one.
+    // The next session of a host takes its former one's place, so the full table accepts it.
     world.connect("h1 again", "h1", 2, &["h1"]);
     world.settle();
     assert!(world.host("h1 again").established);
@@ -183,7 +183,7 @@ fn of_connections_of_one_certificate_that_say_nothing_the_newest_four_stand() {
     assert!(standing.eq(&open[96..]));
     let rejected = &world.hub.counts().connections_rejected;
     assert_eq!(rejected.get("crowded_out"), 96);
-    // Each that goes makes room, and another certificate has its own.
+    // Each that goes frees a place, and another certificate has its own.
     world.hub.remove_session(world.now_ns, open[98], "lost");
     let next = world.hub.open(world.now_ns, super::certificate_of(&["h1"]));
     world

@@ -235,8 +235,8 @@ impl WorkerWorld {
             let host = host.expect("a host's session");
             let text = host.sealed.open(bytes).expect("sealed by the shard");
             match host.session.on_datagram(now_ns, text) {
-                // Who had no core for a lease's time comes too late for the rates, and hears of
-                // them again.
+                // A host without a core for a lease's time comes too late for the rates; they are
+                // sent again.
                 Ok(()) | Err(DatagramError::Expired) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -434,7 +434,7 @@ fn sessions_of_a_lost_port_go_on_without_it_and_it_is_said() {
         (false, false),
         "nothing waits for the port"
     );
-    // What the host says by QUIC is answered there.
+    // Datagrams of the host over QUIC are answered over QUIC.
     core.hub.on_timeout(u64::MAX / 4, id);
     core.flush(u64::MAX / 4);
     assert_eq!(core.worker_has_datagrams(0), (false, false));

@@ -43,8 +43,8 @@ pub(super) unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512)
 /// those in a cycle, but one floating-point number.
 ///
 /// With `EXCEEDS_CACHE` a rate takes the place of the price that was fetched from its cell. A
-/// worker with so many flows has FlowBlocks of so many sources that one line of each fills the
-/// first-level cache; lines for rates alone would evict those with prices. `up_rates` then needs a
+/// worker beyond that bound has FlowBlocks with enough sources to fill the first-level cache with
+/// one line each. Lines for rates alone would evict those with prices. `up_rates` then needs a
 /// permutation more per row, which would cost 1 % where both fit.
 #[inline(always)]
 pub(super) fn deliver<const EXCEEDS_CACHE: bool>(

@@ -39,7 +39,7 @@ pub(in crate::engine::parallel::kernels) fn collect(rows: Rows<'_>, out: &mut Ve
             }
             len += lanes.count_ones() as usize;
         }
-        // SAFETY: so many were reserved, and written.
+        // SAFETY: the first `len` entries were reserved, and written.
         unsafe { out.set_len(len) };
     }
 }

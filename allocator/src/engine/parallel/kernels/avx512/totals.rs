@@ -107,7 +107,7 @@ impl<const CORE: bool> TableTotals<CORE> {
 }
 
 /// Packs slopes and elastic rates, the upper sixteen bits of each. They determine how far prices
-/// step and not where they come to rest, so two digits suffice and half as many bytes move.
+/// step and not where they come to rest, so two digits suffice and half the bytes move.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn slopes_of(neg_slopes: __m512, elastics: __m512) -> __m512i {
