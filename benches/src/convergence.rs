@@ -111,7 +111,7 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
         options.workers,
     )?;
     let mut result = measure(&setup, &RULES, &mut now_ns, &mut |_| ())?;
-    // The engine's times are told in iterations of the f64 optimiser as well.
+    // The engine's times are reported in iterations of the f64 optimiser as well.
     let reference_us = result.plain_iteration_us;
     result.engines = measure_engine(&setup, options.workers, reference_us, &mut now_ns)?;
     if let Some(file) = &options.svg {

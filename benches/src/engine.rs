@@ -103,8 +103,8 @@ struct PlainCase {
 }
 
 /// Racks of at most `--rack-hosts`, the hosts spread evenly over them. Three tiers have a power of
-/// two of pods, so that they can be cut into any number of blocks, and about as many pods as racks
-/// in one.
+/// two of pods, so that they can be cut into any number of blocks. That power is near the number of
+/// racks in a pod.
 pub(super) fn network(options: &EngineOptions) -> Result<Topology> {
     ensure!(options.rack_hosts > 0, "--rack-hosts must be above 0");
     let least = options.hosts.div_ceil(options.rack_hosts);
@@ -115,7 +115,7 @@ pub(super) fn network(options: &EngineOptions) -> Result<Topology> {
         // A power of two near the square root of the racks.
         1 << (least.ilog2() / 2)
     };
-    // Every pod has as many racks.
+    // All pods have the same number of racks.
     let racks = least.next_multiple_of(pods);
     // The first `rest` racks take one host more.
     let (share, rest) = (options.hosts / racks, options.hosts % racks);
@@ -476,7 +476,7 @@ fn measure_in_turns(
 ) -> Result<(IterationRun, PlainCase)> {
     let turns = TURNS.min(options.iterations);
     let of_turn = EngineOptions {
-        // Rounded up, so that all turns together are at least as many as asked for.
+        // Rounded up, so that the turns together have at least the iterations asked for.
         iterations: options.iterations.div_ceil(turns),
         ..options.clone()
     };

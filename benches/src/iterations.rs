@@ -45,7 +45,7 @@ pub(super) struct Phases {
     pub(super) events: f64,
     /// Flows moved together, rows put in order.
     pub(super) packing: f64,
-    /// Prices that answer events.
+    /// Price correction for events.
     pub(super) answers: f64,
     /// The optimiser's pass between those and the new rates, with its waits.
     pub(super) extra_pass: f64,
@@ -124,8 +124,8 @@ pub(super) fn iterate(
             engine.iterate();
             engine.drain_updates(&mut |_| {});
         }
-        // As many as came while the last iteration ran. What makes them is not part of the engine:
-        // its time does not count, neither for iterations nor for what comes.
+        // Events that came while the last iteration ran. Their generator is not part of the engine:
+        // its time does not count, neither for iterations nor for later events.
         let last_ns = samples.last().map_or(0, |sample| sample.total_ns);
         due += options.churn * last_ns as f64 / NS_PER_S as f64;
         ensure!(
@@ -209,7 +209,7 @@ impl IterationRun {
     /// Those of the iterations around the median.
     pub(super) fn middle_phases(&self) -> Phases {
         let count = self.samples.len();
-        // As many are left out on either side of the median.
+        // The same number is left out on either side of the median.
         let margin = (count as f64 * (1.0 - MIDDLE) / 2.0) as usize;
         phases(&self.samples[margin..count - margin])
     }

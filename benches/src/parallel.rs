@@ -10,7 +10,7 @@ use ratewright_topology::{ThreeTierClos, Topology, TwoTierClos};
 
 use crate::{random_flow, rng};
 
-/// Hosts of a rack: as many as a link table has room for.
+/// Hosts of a rack: the most that a link table holds.
 const RACK_HOSTS: u32 = 48;
 /// Iterations before anything is measured: rows are put in order meanwhile.
 const WARM_UP: u32 = 300;

@@ -20,8 +20,8 @@ use super::iterations::IterationQuantiles;
 use super::peers::{CLARABEL, MAX_MIN, PeerFigures, Problem};
 use super::sweep::{announce, print_json};
 
-/// Hosts, flows, and Flowtune's time for an iteration in µs, on so many cores (flowtune §5, table
-/// of the multicore allocator's speed).
+/// Hosts, flows, Flowtune's time for an iteration in µs, and its cores (flowtune §5, table of the
+/// multicore allocator's speed).
 const PAPER: [(u32, usize, f64, u32); 7] = [
     (384, 3_072, 8.29, 4),
     (768, 6_144, 8.86, 16),

@@ -1,4 +1,4 @@
-//! Experiments over loads: each is what it measures at one load, and how its table and figure look.
+//! Experiments over loads: each is what it measures at one load, and the form of table and figure.
 
 use std::path::{Path, PathBuf};
 

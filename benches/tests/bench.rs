@@ -177,7 +177,7 @@ fn convergence_gives_figures_for_each_rule() {
     for engine in engines {
         let points = engine["points"].as_array().unwrap();
         assert_eq!(engine["reference_times"].as_array().unwrap().len(), 10);
-        // Small networks converge within the iterations; what is told may be a threshold beside.
+        // Small networks converge within the iterations; a notified rate may be a threshold beside.
         let last = &points[9];
         assert!(last["p99_rate_error"].as_f64().unwrap() < 0.1, "{engine}");
         assert!(last["throughput"].as_f64().unwrap() > 0.97, "{engine}");

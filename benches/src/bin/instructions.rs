@@ -31,7 +31,7 @@ const FLOWS: u32 = 3_072;
 struct CountedCase {
     name: &'static str,
     what: &'static str,
-    /// Sets up, and runs as many rounds.
+    /// Sets up, and runs the given number of rounds.
     run: fn(Simd, u32),
     /// There is one for each instruction set.
     vector: bool,

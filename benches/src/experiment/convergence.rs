@@ -217,7 +217,7 @@ fn run(
 ) -> RuleRun {
     let links = case.before.links();
     let mut optimizer = (rule.make)(links);
-    // Prices at rest, so that only the answer to the events is measured.
+    // Prices at rest, so that only the response to the events is measured.
     optimizer.warm_start(&case.old_prices);
     let (before, after) = (case.before.problem(), case.after.problem());
     let mut rates = vec![0.0; case.optimum_rates.len()];

@@ -80,7 +80,7 @@ pub fn run(
         let problem = flowlets.flow_set().problem();
         // Rates before normalisation: the figure shows what F-NORM has to correct.
         problem.loads(flowlets.rates(), &mut loads);
-        // Room on one link does not make up for excess on another.
+        // Spare capacity on one link does not make up for excess on another.
         let beyond = |(load, capacity): (&f64, &f64)| (load - capacity).max(0.0);
         totals.push(loads.iter().zip(problem.capacities).map(beyond).sum());
         flows += flowlets.flow_set().flows() as f64;

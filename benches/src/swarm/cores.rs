@@ -8,13 +8,13 @@ use super::SwarmOptions;
 
 const SELF: Pid = Pid::from_raw(0);
 
-/// Reserves a core for the shard of an allocator that is started here with `--busy-poll`: keeps
-/// this process, and its children, off the first core that it may use, and returns that core. A
-/// spinning thread and the sessions' thread delay each other by milliseconds if the scheduler puts
-/// both onto one core.
+/// Reserves a core for the UDP worker of an allocator that is started here with `--busy-poll`.
+/// Keeps this process, and its children, off the first core that it may use, and returns that core.
+/// A spinning thread and the sessions' thread delay each other by milliseconds if the scheduler
+/// puts both onto one core.
 ///
-/// None where there is nothing to give: one core only, several shards, or a `pin_core` that was
-/// asked for.
+/// None where there is nothing to give: one core only, several UDP workers, or a `pin_core` that
+/// was asked for.
 ///
 /// # Errors
 /// If the kernel does not say or does not take which cores may be used. Call it before other

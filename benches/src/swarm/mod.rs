@@ -5,7 +5,7 @@
 //! | [`options`] | the command line, and what is offered |
 //! | [`stampede`] | all hosts connect at once, and nothing else |
 //! | [`target`] | the allocator: a child with throw-away certificates, or one that runs |
-//! | [`cores`] | a core of its own for a shard that spins |
+//! | [`cores`] | a core of its own for a UDP worker that spins |
 //! | [`bypass`] | the pair of interfaces for an allocator on DPDK |
 //! | [`net`] | the QUIC connections, on a thread of their own |
 //! | [`topology_cache`] | the topology, which thousands of Welcomes repeat |
@@ -385,7 +385,7 @@ fn names_of(names: &[String], at: &[usize]) -> Vec<String> {
     at.iter().map(|&at| names[at].clone()).collect()
 }
 
-/// Processor time between two looks, by thread.
+/// Processor time between two samples, by thread.
 fn spent(
     before: Option<Vec<(String, f64)>>,
     after: Option<Vec<(String, f64)>>,

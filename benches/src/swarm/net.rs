@@ -44,7 +44,7 @@ pub enum SessionInput {
     Control(usize, Bytes),
     /// A datagram.
     Datagram(usize, Bytes),
-    /// The connection is gone; another one is on its way.
+    /// The connection is gone; another attempt follows.
     Down(usize, String),
 }
 
@@ -207,7 +207,7 @@ fn crypto(authority: &str, identity: &CertificatePair) -> Result<Arc<QuicClientC
         .context("a host's private key is not PEM")?;
     let mut tls = client(roots, vec![chain], key, ratewright_proto::ALPN)
         .context("a host's certificate and key do not fit")?;
-    // Nobody connects twice with it, and its store would be large for thousands.
+    // No host connects twice with it, and its store would be large for thousands.
     tls.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(QuicClientConfig::try_from(tls)?))
 }
@@ -241,7 +241,7 @@ async fn serve_all(
         let handshakes = Arc::clone(&handshakes);
         tokio::spawn(async move {
             loop {
-                // Nobody closes it.
+                // The semaphore is never closed.
                 let Ok(turn) = handshakes.acquire().await else {
                     return;
                 };
@@ -315,7 +315,7 @@ impl ConnectingHost {
         let config = tls::attempt(&self.crypto, &session, patience, queue_patience);
         self.attempts.made.fetch_add(1, Ordering::Relaxed);
         let patience = (patience, queue_patience);
-        // Nobody closes it.
+        // The semaphore is never closed.
         let Ok(desk) = self.desk.acquire().await else {
             return (
                 Failure::Lost,

@@ -34,8 +34,8 @@ impl LatencyQuantiles {
 /// before and after it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SwarmResults {
-    /// From a flowlet's start, as its host's session is told of it, to its first rate, as the
-    /// session tells of it; null if no flowlet started.
+    /// From a flowlet's start, when its host's session takes it, to its first rate, when the
+    /// session reports it; null if no flowlet started.
     pub start_to_rate_us: Option<LatencyQuantiles>,
     /// Rates delivered by the hosts' sessions in a second.
     pub updates_per_s: f64,

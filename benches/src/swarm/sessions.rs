@@ -35,14 +35,14 @@ use super::views::FlowSnapshot;
 
 /// IPv4 and UDP headers.
 const PACKET_OVERHEAD_BYTES: u64 = 28;
-/// Without anything to do, this program looks for something for so long before it sleeps, as a
-/// thread that is to report flowlets at once would: a wake-up takes tens of microseconds.
+/// Time for which an idle program polls before it sleeps, as a thread that is to report flowlets at
+/// once would. A wake-up takes tens of microseconds.
 const SPIN_NS: u64 = 300_000;
 /// A rest of one that takes rests: far less than a lease.
 const REST: Duration = Duration::from_millis(1);
 /// A session that is polled and wants its timeout at once all the same waits this long.
 const MIN_TIMER_NS: u64 = 100_000;
-/// The loop looks up at least this often.
+/// The loop polls at least this often.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
 
 /// Counts since the beginning of a run.
@@ -118,7 +118,7 @@ pub struct SwarmSessions {
     turned_ns: Option<u64>,
     /// Time of the last work.
     busy_ns: u64,
-    /// For how long to look for something to do before going to sleep.
+    /// Time to poll for something to do before going to sleep.
     spin_ns: u64,
     /// Minimum length of a sleep.
     rest: Duration,
@@ -303,7 +303,7 @@ impl SwarmSessions {
         self.act();
         busy |= self.pump_dirty();
         self.flush();
-        // Timers never run ahead of what was read: a busy program must not look like a silent peer.
+        // Timers never run ahead of what was read: a busy program must not look like a dead peer.
         let timers_ns = served_until(self.read_ns, now_ns);
         self.on_timers(timers_ns);
         busy |= self.pump_dirty();
@@ -414,7 +414,7 @@ impl SwarmSessions {
             if reason != quinn::ConnectionError::LocallyClosed.to_string() {
                 self.last_loss = reason;
             }
-        // An attempt that failed is told only while no session was lost.
+        // An attempt that failed is reported only while no session was lost.
         } else if self.last_loss.is_empty() {
             self.last_loss = reason;
         }
@@ -592,7 +592,7 @@ impl SwarmSessions {
         let host = &mut self.sessions[at];
         while let Some(frame) = host.session.poll_control() {
             if let Some(frames) = &host.frames {
-                // Fails when the connection is gone, which is on its way to us.
+                // Fails when the connection is gone; `SessionInput::Down` follows.
                 let _ = frames.send(frame);
             }
         }

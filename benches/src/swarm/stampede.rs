@@ -158,7 +158,7 @@ pub fn run(
         }
         target.check_alive()?;
         sessions.run_until(now_ns + LOOK_EVERY_NS, |_| false)?;
-        // Sessions may come and go: the first time that so many were there counts.
+        // Sessions may come and go: the first time at which this number was there counts.
         told = told.max(sessions.ready());
         let at_s = (clock::now_ns() - began_ns) as f64 / 1e9;
         for (time, percent) in [

@@ -99,9 +99,9 @@ impl TimeDilation {
         self.ack_delay.as_nanos() as u64
     }
 
-    /// Returns the silence after which a host has every rate, once nothing changes. It is longer
-    /// than the allocator holds a rate back because earlier ones are unacknowledged or were sent a
-    /// moment ago.
+    /// Returns the time without rates after which a host has every rate, once nothing changes. It
+    /// is longer than the allocator holds a rate back because earlier ones are unacknowledged or
+    /// were sent a moment ago.
     #[must_use]
     pub fn quiet_ns(&self) -> u64 {
         let prompt_ack_delay_ns =

@@ -22,7 +22,7 @@ pub struct TopologyCache {
 impl TopologyCache {
     /// Returns a control frame's body, without the topology if it is a Welcome with the cached one.
     pub fn strip<'a>(&mut self, body: &'a [u8]) -> Cow<'a, [u8]> {
-        // Most frames are others: one byte tells.
+        // Most frames are others: one byte shows it.
         if body.first() != Some(&WELCOME_KEY) {
             return body.into();
         }

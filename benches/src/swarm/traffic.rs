@@ -119,7 +119,7 @@ impl Traffic {
         self.initial == 0
     }
 
-    /// Active flows without a rate. Looks at all.
+    /// Active flows without a rate. Scans all.
     #[must_use]
     pub fn waiting(&self) -> usize {
         let waits = |&&(host, slot): &&(u32, u32)| {
@@ -266,7 +266,7 @@ impl Traffic {
         {
             self.finishes.pop();
             let state = &mut self.tables[host as usize].slots[slot as usize];
-            // The flow ended another way, or an earlier entry stands for it.
+            // The flow has already ended, or an earlier entry stands for it.
             if state.active.is_none() || state.scheduled_ns != Some(at_ns) {
                 continue;
             }

@@ -191,7 +191,7 @@ fn run(
         // A new flow has no rate until the engine sends one.
         notified[flow] = 0.0;
     }
-    // Not before: timing costs time, and the way to rest is not measured.
+    // Not before: timing costs time, and convergence to rest is not measured.
     engine.time_phases(true);
     let begin_ns = clock();
     for event in events {
