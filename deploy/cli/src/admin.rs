@@ -15,12 +15,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Sends `GET path` to the admin interface at `address` and returns the body.
 ///
 /// # Errors
-/// When nobody answers within five seconds, or the answer is not a success.
+/// When no response comes within five seconds, or it is not a success.
 pub fn get(address: &str, path: &str) -> Result<String> {
     once(address, &Method::GET, path)
 }
 
-/// Sends `POST path` without a body to the admin interface at `address` and returns the answer's.
+/// Sends `POST path` without a body to the admin interface at `address`. Returns the response's
+/// body.
 ///
 /// # Errors
 /// As [`get`].
@@ -57,7 +58,7 @@ impl AdminClient {
     /// Connects to the admin interface at `address`.
     ///
     /// # Errors
-    /// When nobody is there.
+    /// When no process listens at the address.
     pub fn connect(address: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -89,11 +90,11 @@ impl AdminClient {
     /// Sends `GET path`; returns the status and the body.
     ///
     /// # Errors
-    /// When nobody answers within five seconds.
+    /// When no response comes within five seconds.
     pub fn get(&mut self, path: &str) -> Result<(u16, String)> {
         let (sender, host) = (&mut self.sender, &self.host);
         let answer = async {
-            // The answer before must have been read to its end.
+            // The response before must have been read to its end.
             sender.ready().await?;
             ask(sender, host, &Method::GET, path).await
         };

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`topology_cmd`], [`certs`], [`status`] | the subcommands |
 //! | [`admin`] | a client of the admin interfaces |
-//! | [`broken_pipe`], [`output`] | pipes and terminals that nobody reads |
+//! | [`broken_pipe`], [`output`] | pipes and terminals without a reader |
 //! | [`clock`], [`process`], [`tool`] | time, child processes, `ip` and `tc` |
 
 pub mod admin;

@@ -7,14 +7,14 @@ use std::io::{self, Write};
 /// Writes a line to standard output.
 ///
 /// # Errors
-/// When nobody listens.
+/// When the pipe has no reader.
 pub fn line(text: Arguments<'_>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
 }
 
-/// Writes a line to standard error, if anybody listens.
+/// Writes a line to standard error, if it has a reader.
 pub fn complain(text: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }

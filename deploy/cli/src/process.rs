@@ -102,8 +102,8 @@ impl Process {
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
     }
 
-    /// Waits for the process to end; kills it after `patience`. Returns its status if it ended by
-    /// itself.
+    /// Waits for the process to end; kills it after the time-out `patience`. Returns its status if
+    /// it ended by itself.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         let until = clock::now_ns() + patience.as_nanos() as u64;
         while clock::now_ns() < until {

@@ -23,7 +23,7 @@ impl StatusCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// When nobody answers.
+    /// When no allocator answers.
     pub fn run(&self) -> Result<()> {
         let body = admin::get(&self.admin, "/status").with_context(|| {
             format!(

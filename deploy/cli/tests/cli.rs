@@ -83,7 +83,7 @@ fn certificates_are_issued_from_the_command_line() {
     for file in ["ca.pem", "ca.key", "h1.pem", "h1.key", "h2.pem", "h2.key"] {
         assert!(directory.path().join(file).is_file(), "{file}");
     }
-    // Hosts look for the one name, the allocator for the other.
+    // Hosts check the one name, the allocator the other.
     let relay = std::fs::read_to_string(directory.path().join("relay-1.pem")).unwrap();
     let relay = CertificateDer::from_pem_slice(relay.as_bytes()).unwrap();
     assert_eq!(dns_names(&relay), ["relay-1", "ratewright-allocator"]);

@@ -30,7 +30,7 @@ const ALLOWED_CC_CHANGED: &str = "/run/ratewright-lab.allowed-congestion-control
 const RUN_DIRS: &str = "/run/ratewright-lab";
 
 /// A new directory for this process's lab, of mode 0700. One to keep stands among temporary files,
-/// under a name that nobody can guess; another goes with the lab.
+/// under a name that cannot be guessed; another goes with the lab.
 ///
 /// # Errors
 /// When it cannot be made.
@@ -205,7 +205,7 @@ pub fn watch(resources: &LabResources, terminal: Option<&Path>) {
     background.add(Signal::SIGTTOU);
     let _ = background.thread_block();
     let mut message = Vec::new();
-    // Ends with end of file when the lab is gone, in whichever way; it takes its leave if it can.
+    // Ends with end of file when the lab is gone, for whatever cause; it takes its leave if it can.
     let _ = std::io::stdin().read_to_end(&mut message);
     if message.is_empty()
         && let Some((mut file, settings)) = before

@@ -62,7 +62,7 @@ pub fn run(options: LabOptions) -> Result<()> {
         // A closed terminal comes first: the scenario then failed because of it.
         .and(outcome)
         .and_then(|outcome| report::publish(&lab.options, &outcome));
-    // A lab whose output is closed has nobody to tell where its logs are.
+    // A lab whose output is closed cannot report where its logs are.
     let quietly = result
         .as_ref()
         .is_err_and(|error| error.is::<NobodyListens>());

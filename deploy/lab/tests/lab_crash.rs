@@ -151,7 +151,7 @@ impl Before {
 }
 
 /// In the folder for temporary files only logs may stay, of a lab that could still write them,
-/// where nobody else can read them.
+/// where no other user can read them.
 fn assert_only_logs_in(directory: &Path) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -216,7 +216,7 @@ fn a_closed_terminal_ends_the_lab() {
     let directory = tempfile::tempdir().unwrap();
     let allowed = allowed();
     let terminal = nix::pty::openpty(None, None).unwrap();
-    // Nobody needs what it shows, but it must not wait for somebody to read it.
+    // What it shows is not checked, but it must not wait for a reader.
     let master = File::from(terminal.master);
     // As a terminal's own program has it: not its children's.
     nix::fcntl::fcntl(
@@ -256,7 +256,7 @@ fn a_closed_terminal_ends_the_lab() {
     let before = Before::of(lab.id(), allowed);
     stop.send(()).unwrap();
     reading.join().unwrap();
-    // Only now that nobody reads: the lab's next frame meets a closed terminal.
+    // Only now that the reader has ended: the lab's next frame meets a closed terminal.
     drop(master);
     let ended = wait_until(|| {
         // Reaped once it has ended.

@@ -72,7 +72,7 @@ fn control_datagrams_pass_the_backlog_of_a_full_uplink() {
     let value = results(&["starts", "--duration-scale", "0.4"]);
     for phase in ["with", "without"] {
         assert_eq!(number(&value, &[phase, "connections_lost"]), 0.0);
-        // Two rounds of 300; a flow whose connection pauses begins a flowlet anew.
+        // Two rounds of 300; a flow whose connection pauses begins another flowlet.
         assert!(number(&value, &[phase, "first_rate_us", "count"]) >= 300.0);
     }
     let first = number(&value, &["with", "first_rate_us", "p50"]);

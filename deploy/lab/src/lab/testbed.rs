@@ -129,7 +129,7 @@ impl Testbed {
             let program = testbed.start_program(&lab.binaries.lab, *host, "lab-traffic")?;
             testbed.senders.insert(*host, program);
         }
-        // Only for the error's text: any sink's address tells the user which network failed.
+        // Only for the error's text: any sink's address shows which network failed.
         let port = testbed
             .network
             .plan

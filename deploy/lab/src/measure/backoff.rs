@@ -1,6 +1,6 @@
 //! Watches a host's connections for one that waits in back-off without sending data: its
 //! retransmission timer goes off, segments leave, and none of them carries a byte. Nothing that a
-//! receiver could acknowledge is on its way then, and the connection never ends.
+//! receiver could acknowledge is in flight then, and the connection never ends.
 
 use ratewright_cli::clock;
 use rustc_hash::FxHashSet;

@@ -8,7 +8,7 @@
 //! | [`ports`] | reads a switch port's byte counter every 10 ms |
 //! | [`sockdiag`] | asks a host's kernel how its sockets are paced |
 //! | [`backoff`] | watches for connections in back-off that send no data |
-//! | [`response`] | how fast a traced flow's rate answers |
+//! | [`response`] | how fast a traced flow's rate responds |
 //! | [`processor`] | processor time of the whole machine |
 
 pub mod backoff;

@@ -58,8 +58,7 @@ impl PortSampler {
             let mut text = vec![0u8; FILE_BYTES];
             let mut next = now_ns();
             while !stopped.load(Ordering::Relaxed) {
-                // Read anew from the beginning each time: the kernel writes the table on each read
-                // at 0.
+                // Read from the beginning each time: the kernel writes the table on each read at 0.
                 let length = file.read_at(&mut text, 0).unwrap_or(0);
                 // Taken after the read: the bytes had been sent by then.
                 let at = now_ns();

@@ -85,7 +85,7 @@ impl FlowRecord {
     #[must_use]
     pub fn bytes(&self, from_ns: u64, to_ns: u64) -> u64 {
         let index =
-            // Bins outside the record were silent, so the index is clamped and not refused.
+            // Bins outside the record are empty, so the index is clamped and not refused.
             |ns: u64| ((ns / BIN_NS).saturating_sub(self.first_bin) as usize).min(self.bins.len());
         self.bins[index(from_ns)..index(to_ns)].iter().sum()
     }

@@ -8,10 +8,10 @@ const WINDOW_NS: u64 = 5 * NS_PER_MS;
 /// Share of the fair rate from which a rate counts as fair.
 const FAIR: f64 = 0.95;
 
-/// Mean rate in bit/s while a source that writes `bytes` at regular times had something on its way:
-/// from each write until its last byte was read, bursts that overlap taken together. `marks` are
-/// (time, bytes before), `arrivals` (time, bytes until then). The first write is the connection's,
-/// and is left out. `None` if no burst arrived as a whole.
+/// Mean rate in bit/s while a source that writes `bytes` at regular times had something in flight.
+/// A burst counts from its write until its last byte was read; overlapping ones count once. `marks`
+/// are (time, bytes before), `arrivals` (time, bytes until then). The first write is the
+/// connection's, and is left out. `None` if no burst arrived as a whole.
 #[must_use]
 pub fn busy_share(marks: &[(u64, u64)], arrivals: &[(u64, u64)], bytes: u64) -> Option<f64> {
     let (mut carried, mut busy_ns, mut busy_until) = (0, 0, 0);
@@ -20,7 +20,7 @@ pub fn busy_share(marks: &[(u64, u64)], arrivals: &[(u64, u64)], bytes: u64) -> 
             break;
         };
         carried += bytes;
-        // Time that the burst before was on its way has been counted already.
+        // Time that the burst before was in flight has been counted already.
         busy_ns += end.saturating_sub((*at).max(busy_until));
         busy_until = busy_until.max(end);
     }

@@ -12,7 +12,7 @@ use crate::net::ns::Netns;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
-/// States in which data may be on its way: established, and those of a sender that has closed.
+/// States in which data may be in flight: established, and those of a sender that has closed.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 const NLMSG_HEADER: usize = 16;
 /// `struct inet_diag_msg` without attributes.
@@ -78,7 +78,7 @@ impl SockDiag {
     /// When the namespace cannot be entered or the kernel refuses.
     pub fn open(host: &Netns) -> Result<SockDiag> {
         let socket = host.within(|| {
-            // SAFETY: plain system call; a non-negative result is a descriptor that nobody else owns.
+            // SAFETY: plain system call; a non-negative result is a descriptor without an owner.
             unsafe {
                 let fd = libc::socket(
                     libc::AF_NETLINK,

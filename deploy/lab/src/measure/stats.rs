@@ -1,7 +1,7 @@
 //! Figures of merit over samples. Plain functions of slices.
 
 /// Jain's fairness index: (Σx)² / (n Σx²); 1 when all are equal, 1/n when one has everything.
-/// 1 for no samples or all zero: nobody is treated worse than anybody else.
+/// 1 for no samples or all zero: no sample is less than another.
 #[must_use]
 pub fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();

@@ -9,7 +9,7 @@ use super::ecmp::{EcmpProgram, LeafConfig};
 use super::ns::{self, Netns};
 use super::plan::{LOWER, NetworkPlan, Node, PlannedLink, Role, SPINE_MARK_BASE, Subnet, UPPER};
 
-/// Entries of a namespace's own TCP hash table: walks over all sockets of a host stay short.
+/// Entries of a namespace's own TCP hash table: passes over all sockets of a host stay short.
 const EHASH_ENTRIES: &str = "2048";
 
 /// The built network. Dropping it closes the namespaces; the lab's clean-up removes them.

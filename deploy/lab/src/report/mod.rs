@@ -7,7 +7,7 @@
 //! | [`histogram`] | first-paced latencies as text |
 //! | [`plot`] | rates over time, with and without, side by side |
 //! | [`cdf`] | completion times, with and without |
-//! | [`usage`] | who gets capacity, with and without |
+//! | [`usage`] | flows that get capacity, with and without |
 //! | [`links`] | rates and processor time of links without a shaper |
 //!
 //! Pictures are drawn by the simulated fabric's plotting module.

@@ -212,7 +212,7 @@ fn outage(
         if paced < PACED_SAMPLES {
             paced = if pacing.all_in_force()? { paced + 1 } else { 0 };
         } else {
-            // Bins that have not arrived would look like silence, and that as unfair.
+            // Bins that have not arrived would count as zero bytes, and so as unfair.
             let until = now_ns() - REPORT_LAG_NS;
             fair_again = fair_from(
                 &testbed.recording.lock(),
@@ -297,8 +297,8 @@ impl Pacing {
         Ok(true)
     }
 
-    /// Takes a sample at `now`. Since when every socket has been pacing by something else than the
-    /// rate that it had; nothing while one has not, or not for long enough to tell.
+    /// Takes a sample at `now`. Returns the time since which no socket has paced by the rate that
+    /// it had; `None` while one does, or has done so too recently.
     fn all_left_since(&mut self, now: u64) -> Result<Option<u64>> {
         for index in 0..self.kernels.len() {
             let in_force = self.in_force(index)?;
@@ -311,7 +311,7 @@ impl Pacing {
 }
 
 /// Time at which a host's sockets left their rate for good. A single sample beside the rate is no
-/// departure, and Cubic may pass the former rate again on its way.
+/// departure, and Cubic may pass the former rate again later.
 #[derive(Debug, Clone, Default)]
 struct Departure {
     /// Times of the newest samples; `None` for those at the former rate.

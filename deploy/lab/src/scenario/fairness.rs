@@ -28,7 +28,7 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 /// Flowlets per sender that follow the steps, with Ratewright, so that the wait for a first rate is
 /// known from more than one flowlet of each host.
 const PROBES_PER_SENDER: f64 = 25.0;
-/// Long enough to be on its way still when a late rate comes.
+/// Long enough to be in flight still when a late rate comes.
 const PROBE_BYTES: u64 = 250_000;
 /// At the least this far apart, so that few overlap.
 const PROBE_SPACING: Duration = Duration::from_millis(12);
@@ -61,7 +61,7 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
             v6: false,
             start_ns,
             connect_ns: None,
-            // As many steps for every flow: they end in the order in which they started.
+            // The same number of steps for every flow: they end in the order of their starts.
             end: FlowEnd::At(start_ns + receiver as u64 * step),
             behaviour: Behaviour::default(),
         })?;

@@ -1,5 +1,5 @@
-//! Cross traffic over a two-tier Clos: long flows of weights 1, 2 and 4 between the racks, both
-//! ways, one direction over IPv6, and short flows between random hosts.
+//! Cross traffic over a two-tier Clos: long flows of weights 1, 2 and 4 between the racks, and
+//! short flows between random hosts. The long flows go in both directions, one of them over IPv6.
 //!
 //! Weights come from the daemons' policy, by destination port. Each group of three long flows
 //! shares one bottleneck, the receiver's link; the short flows take what they need, so the long

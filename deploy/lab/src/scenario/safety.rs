@@ -308,7 +308,7 @@ struct Planned {
 
 fn connections(count: usize, payload_bps: f64) -> Vec<Planned> {
     let (low, high) = LIMIT_BPS;
-    // Log-uniform over the range: each decade has as many connections.
+    // Log-uniform over the range: all decades have the same number of connections.
     let limit = |i: usize| low * (high / low).powf((i as f64 + 0.5) / count as f64);
     // Neighbours have limits far from each other: the order in which they connect says nothing.
     let limits: Vec<f64> = (0..count)

@@ -1,8 +1,8 @@
 //! Hundreds of flows of one host start at once while its uplink is full: how long until each has
 //! its first rate, with control datagrams ahead of data and with the two in one queue.
 //!
-//! The connections stand before; all send at the same moment. A few connections that are left alone
-//! as plain TCP keep the uplink's queue full, so that what a datagram waits there is seen.
+//! The connections stand before; all send at the same moment. A few unmanaged connections, which
+//! are plain TCP, keep the uplink's queue full, so that what a datagram waits there is seen.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! | case | what |
 //! |---|---|
-//! | reader | one download that is read beside 49 that nobody reads |
+//! | reader | one download that is read beside 49 without a reader |
 //! | bulk | one bulk flow beside four applications that write 310 bytes every 0.5 ms |
 //! | redistribution | four of five flows go to a receiver that is stopped, loses power, or reads slowly |
 //! | on and off | a source that sends its fair share 10 ms long and rests 10 ms; 1 ms and 3 ms |
@@ -569,7 +569,8 @@ mod tests {
     use super::*;
     use crate::measure::recording::FlowRecord;
 
-    /// The other receiver's port falls silent at 1.2 s; the reader has everything from 1.5 s on.
+    /// The other receiver's port carries nothing from 1.2 s on; the reader has everything from
+    /// 1.5 s on.
     #[test]
     fn redistribution_counts_from_the_end_of_use() {
         let mut recording = Recording::new();

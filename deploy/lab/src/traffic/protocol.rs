@@ -51,7 +51,7 @@ pub enum Writing {
         every_ns: u64,
         /// Length of the part with regular writes.
         slow_ns: u64,
-        /// Length of the part with as many writes as the socket takes.
+        /// Length of the part with all writes that the socket takes.
         fast_ns: u64,
     },
 }

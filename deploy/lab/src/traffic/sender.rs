@@ -245,7 +245,7 @@ impl Writer<'_> {
 
     fn end(mut self) -> io::Result<u64> {
         self.report();
-        // The end of stream tells the sink that all bytes are there.
+        // The end of stream shows the sink that all bytes are there.
         self.stream.shutdown(Shutdown::Write)?;
         self.stream.set_read_timeout(Some(ABORT_POLL))?;
         // The receiver closes when it has read everything.

@@ -115,7 +115,7 @@ fn serve(mut stream: TcpStream, bins: &Bins) {
 fn read_all(stream: &mut TcpStream, header: Header, bins: &Bins) -> io::Result<u64> {
     let length = match header.read_bps {
         None => READ_BYTES,
-        // So many bytes that a slow reader still reads every few milliseconds.
+        // Few enough bytes that a slow reader still reads every few milliseconds.
         Some(bps) => (bps / 8 / SLOW_READS_PER_S).clamp(1, READ_BYTES as u64) as usize,
     };
     let mut buffer = vec![0u8; length];

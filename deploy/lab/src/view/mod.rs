@@ -1,5 +1,5 @@
 //! Display of a running scenario: lines ([`plain`]) or a live picture ([`tui`]) of the run's state
-//! ([`live`]). Either asks the lab to end once nobody can see it any more.
+//! ([`live`]). Either asks the lab to end once its output is closed.
 
 pub mod live;
 pub mod plain;
@@ -72,7 +72,7 @@ impl LiveView {
     /// Ends the view and gives the terminal back.
     ///
     /// # Errors
-    /// When the view ended because nobody could see it.
+    /// When the view ended because its output was closed.
     pub fn finish(mut self) -> Result<(), NobodyListens> {
         self.end();
         if self.deaf.load(Ordering::Relaxed) {

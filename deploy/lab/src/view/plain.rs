@@ -16,7 +16,7 @@ const MAX_FLOWS_SHOWN: usize = 12;
 /// Prints progress until `stop` is set.
 ///
 /// # Errors
-/// When nobody listens any more.
+/// When standard output is closed.
 pub fn show(live: &Live, stop: &AtomicBool) -> io::Result<()> {
     let begin = now_ns();
     let (mut said, mut last_event_ns) = (0, begin);
