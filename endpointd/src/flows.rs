@@ -273,8 +273,7 @@ impl FlowTable {
             }
             return;
         }
-        // Rates that are still under way to the slot's flowlet before carry its generation, and are
-        // stale.
+        // Rates in flight to the slot's flowlet before carry its generation, and are stale.
         entry.generation = entry.generation.wrapping_add(1);
         let id = FlowId::new(slot.0, entry.generation);
         connection.flowlet = Some(Flowlet {

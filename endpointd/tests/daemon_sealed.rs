@@ -36,8 +36,7 @@ async fn on_path(daemon: &Running, path: HotPathKind) {
 }
 
 /// Starts and ends a second flow until none of its datagrams takes QUIC. The allocator changes over
-/// with the first sealed datagram that it receives; earlier QUIC datagrams may still be on their
-/// way.
+/// with the first sealed datagram that it receives; earlier QUIC datagrams may still be in flight.
 async fn goes_sealed(daemon: &Running, kernel: &BackendScript) -> ConnectionCounters {
     for _ in 0..100 {
         let before = daemon.status().await.link;

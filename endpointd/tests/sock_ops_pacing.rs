@@ -27,8 +27,8 @@ fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> 
 /// 50 Mbit/s one burst of 64 KiB takes 11 ms.
 const SETTLE_MS: u64 = 50;
 
-/// Time after which a connection whose flowlet was ended has given its slot back: after a second of
-/// silence, in a search that runs once a second.
+/// Time after which a connection whose flowlet was ended has given its slot back: after a second
+/// without packets, in a search that runs once a second.
 const GIVEN_BACK: Duration = Duration::from_millis(2_500);
 
 /// Lists the directories of a daemon in BPF file systems.

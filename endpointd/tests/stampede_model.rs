@@ -26,7 +26,7 @@ const STRAY_NS: u64 = 3_000;
 const SOCKET: usize = 2_048;
 /// Packets that are read before the queue is served.
 const BATCH: usize = 32;
-/// Delay of one way through the network and the host.
+/// One-way delay through the network and the host.
 const WAY_NS: u64 = 200_000;
 
 /// A packet of a host's attempt.

@@ -480,7 +480,7 @@ fn other_namespaces_are_left_alone() {
 }
 
 /// A ring that overflows loses nothing for good: starts are repeated, and the slots show ends and
-/// closes that found no room.
+/// closes that the ring did not take.
 #[test]
 fn lost_events_are_made_up_for() {
     let pair = NamespacePair::new();

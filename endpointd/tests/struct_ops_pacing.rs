@@ -155,7 +155,7 @@ fn changes_of_rate_are_seen_by_the_receiver_within_milliseconds() {
             );
             ensure!(took < 50 * MS, "the raise took {} us", took / 1000);
         }
-        // After the drop: at most one burst of a millisecond was still on its way.
+        // After the drop: at most one burst of a millisecond was still in flight.
         let after = bytes_between(&trace, begins[2] + 5 * MS, begins[2] + 105 * MS);
         println!("5 Mbit/s: {after} bytes in 100 ms");
         assert!(
@@ -286,7 +286,7 @@ fn very_low_rates_flow_on() {
         let slow = bytes_between(&trace, tenth + 150 * MS, end);
         assert!(slow <= 16 * 1448, "{slow} bytes in 1.35 s at 100 kbit/s");
         ensure!(slow >= 5 * 1448, "{slow} bytes in 1.35 s at 100 kbit/s");
-        // Two segments that are under way at 100 kbit/s hold what follows for 242 ms.
+        // Two segments in flight at 100 kbit/s hold what follows for 242 ms.
         let raised = bytes_between(&trace, end, end + 600 * MS);
         ensure!(
             raised > 5_000_000,

@@ -1,5 +1,5 @@
-//! Dangers to a socket that must never occur: a maximum that outlives its lease in any way; a flow
-//! that holds a slot although nothing gets through; a flow that is kept small without a report.
+//! Dangers to a socket that must never occur: a maximum that outlives its lease; a flow that holds
+//! a slot although nothing gets through; a flow that is kept small without a report.
 
 mod netns;
 

@@ -24,7 +24,7 @@ fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> 
 /// of 64 KiB there: 21 ms at 50 Mbit/s.
 const SETTLE_MS: u64 = 100;
 
-/// Time for a slot's return; silent connections keep theirs until the table is nearly full.
+/// Time for a slot's return; idle connections keep theirs until the table is nearly full.
 const GIVEN_BACK: Duration = Duration::ZERO;
 
 /// Our queue disciplines on the device.

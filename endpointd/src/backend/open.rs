@@ -71,7 +71,7 @@ fn first_usable<T>(
             Ok(opened) => return Ok(opened),
             Err(error) => {
                 let reason = plain_reason(&error);
-                // An operator who expects a better mechanism has to see why it was not taken.
+                // The operator may expect a better mechanism, so the log says why it was not taken.
                 tracing::warn!(
                     backend = name(*kind),
                     reason,

@@ -454,9 +454,9 @@ impl FallbackSlots {
         lapsed
     }
 
-    /// Returns true if only a walk over the sockets can correct something: a maximum that outlived
-    /// its lease on a silent socket, or the slot of a connection that has been quiet for `quiet_ns`
-    /// since its flowlet ended.
+    /// Returns true if only a pass over the sockets can correct something. This is a maximum that
+    /// outlived its lease on an idle socket, or the slot of a connection that has been quiet for
+    /// `quiet_ns` since its flowlet ended.
     pub(super) fn needs_socket_walk(&self, now_ns: u64, quiet_ns: u64) -> bool {
         self.connections.iter().any(|(slot, connection)| {
             let capped = || {

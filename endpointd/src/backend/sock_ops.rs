@@ -57,11 +57,11 @@ const RELEASE_PIN: &str = "release";
 /// Interval of checks on running flowlets where transmit timestamps report their ends. Only a full
 /// ring loses such a report.
 const CHECK_NS: u64 = 100_000_000;
-/// Shortest silence of a flowlet that is checked.
+/// Shortest pause in transmission of a flowlet that is checked.
 const SILENT_NS: u64 = 50_000_000;
 /// Interval of checks where the kernel has no transmit timestamps.
 const SCAN_NS: u64 = 5_000_000;
-/// Interval of searches of the table for state that only a walk over the sockets can correct.
+/// Interval of searches of the table for state that only a pass over the sockets can correct.
 const MEND_NS: u64 = 1_000_000_000;
 /// Time after which a connection whose flowlet was ended gives its slot back (`RW_QUIET_NS`).
 const QUIET_NS: u64 = 1_000_000_000;
@@ -367,7 +367,7 @@ impl PacingBackend for SockOps {
     }
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        // One walk serves both purposes: it runs the program once per socket of the namespace.
+        // One pass serves both purposes: it runs the program once per socket of the namespace.
         let mut walk = self.check_due(now_ns);
         if now_ns >= self.next_mend_ns {
             self.next_mend_ns = now_ns + MEND_NS;
@@ -421,7 +421,7 @@ impl PacingBackend for SockOps {
 
     fn clear_all(&mut self) -> Result<(), BackendError> {
         self.table.clear_all();
-        // Sockets that fall silent now would run no callback: the walk lifts their rates as well.
+        // Sockets that send nothing more run no callback: the pass lifts their rates as well.
         run_link(&self.adopt)
     }
 
@@ -441,7 +441,7 @@ impl PacingBackend for SockOps {
         let Some(pins) = self.pins.take() else {
             return Ok(());
         };
-        // New sockets first: one that appeared behind the walk would keep its state.
+        // New sockets first: one that appeared behind the pass would keep its state.
         let detached = self
             .link
             .detach()

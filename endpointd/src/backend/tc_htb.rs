@@ -7,10 +7,10 @@
 //! - A flowlet's end is the connection's (its FIN or RST), or a pause in its packets. The pause is
 //!   longer than 5 ms plus the time of two full bursts at the present rate. If the last packet
 //!   shows that its sender has more to send, it is longer than the least retransmission time-out.
-//!   The sender's socket tells that exactly. For forwarded traffic, or on a kernel without type
+//!   The sender's socket shows that exactly. For forwarded traffic, or on a kernel without type
 //!   information, a packet without PSH does, and windows that are far apart may look like several
 //!   flowlets.
-//! - A receiver that lets nothing through, or is gone, shows only in that silence.
+//! - A receiver that lets nothing through, or is gone, shows only in that pause.
 //! - Use counts bytes that enter the class: acknowledgements are not seen.
 //! - An application's own `SO_MAX_PACING_RATE` is not known, nor is the cgroup of a forwarded flow.
 //! - HTB is one queue with one lock: a multi-queue device loses its parallelism.
@@ -60,7 +60,7 @@ mod skeleton {
 use skeleton::TcHtbSkelBuilder;
 
 const NAME: &str = "tc_htb";
-/// Handle of our root qdisc ("RW"), which tells it from an operator's.
+/// Handle of our root qdisc ("RW"), which distinguishes it from an operator's.
 pub(super) const QDISC: u32 = 0x5257_0000;
 const DEFAULT_MINOR: u32 = 1;
 /// Minor number of slot 0's class. Minor numbers have 16 bits, and the last one means "none".
@@ -85,7 +85,7 @@ const DEFAULT_QUEUE_BYTES: u32 = 16 << 20;
 /// Pause that ends a flowlet at any rate.
 pub(super) const GAP_NS: u64 = 5_000_000;
 /// Pause that ends a flowlet although its sender has more to send: the least retransmission
-/// time-out. A longer silence waits for no acknowledgement, however late a busy core handles those.
+/// time-out. A longer pause waits for no acknowledgement, however late a busy core handles those.
 const STUCK_NS: u64 = 200_000_000;
 /// Largest burst that a sender hands over at once.
 const SENDER_BURST_BYTES: u64 = 65_536;
@@ -376,7 +376,7 @@ impl TcHtb {
             .filter_map(|(slot, connection)| {
                 let state = self.table.state(slot);
                 let pause = if state.continues { STUCK_NS } else { GAP_NS };
-                // Bursts at the present rate are this far apart: only a longer silence is a pause.
+                // Bursts at the present rate are this far apart: only a longer gap is a pause.
                 let gap = pause
                     + connection.wire_bytes_per_s.map_or(0, |rate| {
                         (2 * SENDER_BURST_BYTES).saturating_mul(1_000_000_000) / rate.max(1)

@@ -174,8 +174,8 @@ impl Daemon {
             return;
         }
         if self.kernel.seen_cgroups.len() >= MAX_SEEN_CGROUPS {
-            // Forgetting all of them costs some walks; a list of every cgroup of a long life would
-            // only grow.
+            // Forgetting all of them costs some walks over the tree; a list of every cgroup of a
+            // long life would only grow.
             self.kernel.seen_cgroups.clear();
         }
         self.kernel.seen_cgroups.insert(id);

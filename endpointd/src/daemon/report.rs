@@ -1,4 +1,4 @@
-//! Answers to requests of the admin interface.
+//! Responses to requests of the admin interface.
 
 use std::collections::BTreeMap;
 

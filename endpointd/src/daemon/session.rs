@@ -10,8 +10,8 @@ use crate::clock;
 use crate::flows::{Destinations, NetworkView};
 use crate::session_io::ConnectionFailure;
 
-/// Leases without a message after which the session is lost: all rates are void by then, and a
-/// fresh session is the quickest way back.
+/// Liveness time-out in leases: all rates are void by then, and a fresh session is the quickest
+/// recovery.
 const LIVENESS_LEASES: u64 = 2;
 /// Shortest time between two warnings while the allocator is unreachable.
 const WARN_EVERY_NS: u64 = 10_000_000_000;

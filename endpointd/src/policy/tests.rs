@@ -91,7 +91,7 @@ fn a_cgroup_matches_once_it_exists() {
         policy.refresh_cgroups(&tree),
         [std::path::PathBuf::from("batch")]
     );
-    // Id 0 means that the back end could not tell: it matches no cgroup rule.
+    // Id 0 means that the back end did not find the cgroup: it matches no cgroup rule.
     assert_eq!(policy.decide(&facts(1, 2, 0, 0, 0)).rule, None);
 
     let job = mount.path().join("batch/job");

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-/// Attempts wait for this part (one in as many) of the time without a session.
+/// An attempt waits for the time without a session divided by this number.
 const PATIENCE_PART: u32 = 4;
 
 /// Pauses last for at most this part of the time without a session.
@@ -17,7 +17,8 @@ const PAUSE_PART: u32 = 8;
 /// Factor by which an attempt waits longer than the last one that met a busy allocator.
 const BUSY_FACTOR: u32 = 4;
 
-/// Pauses after such an attempt last for at most this part of the next one's patience.
+/// Pauses after such an attempt last for at most the next one's handshake time-out divided by this
+/// number.
 const BUSY_PAUSE_PART: u32 = 4;
 
 /// Growing pauses with jitter, so that a fleet does not knock in step.

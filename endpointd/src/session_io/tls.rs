@@ -15,7 +15,7 @@ use crate::config::{SessionConfig, TlsConfig};
 /// repeats what still matters.
 const DATAGRAM_BUFFER_BYTES: usize = 1 << 20;
 
-/// Time on the way for an answer that leaves at the end of the wait.
+/// Transit time of an answer that leaves at the end of the wait.
 const WAY_MS: u64 = 1_000;
 
 /// Checks that the certificate carries the host's name, without which the allocator refuses it.
@@ -72,8 +72,8 @@ pub fn attempt(
     config
 }
 
-/// Makes a connection's first packet announce its patience: the destination connection ID carries
-/// it.
+/// Makes a connection's first packet announce its handshake time-out: the destination connection ID
+/// carries it.
 pub fn say_patience(config: &mut ClientConfig, patience: Duration) {
     let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
     config.initial_dst_cid_provider(Arc::new(move || {

@@ -1,4 +1,4 @@
-//! Reports of use and stalls by a back end, and the rates of silent sockets.
+//! Reports of use and stalls by a back end, and the rates of idle sockets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -276,7 +276,7 @@ pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
-/// Ways in which a rate ends beside a socket that has just sent its last byte.
+/// Causes by which a rate ends beside a socket that has just sent its last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateEnd {
     Cleared,

@@ -178,7 +178,7 @@ fn optional_members() -> Result<Vec<&'static str>, BackendError> {
 /// Returns the hook by which this kernel reports a transmission into an empty pipe.
 ///
 /// # Errors
-/// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
+/// [`BackendError::Unavailable`] when it has none of the hooks that the program knows.
 pub(super) fn tx_start() -> Result<TxStart, BackendError> {
     tx_start_of(&optional_members()?).ok_or_else(|| {
         unavailable("tcp_congestion_ops has neither cwnd_event nor cwnd_event_tx_start")

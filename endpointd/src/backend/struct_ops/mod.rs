@@ -125,7 +125,7 @@ impl StructOps {
         // Tags of fresh slots are 0, so generation 0 would be theirs.
         backend.globals.generation().store(1, Ordering::Release);
         if config.take_over {
-            // The default first: sockets that are made during the walk then have the congestion
+            // The default first: sockets that are made during the pass then have the congestion
             // control, too.
             let paced = found.original.paced(&backend.name);
             backend.original = Some(found.original);
@@ -161,7 +161,7 @@ impl StructOps {
     /// Returns the hook by which this kernel reports a transmission into an empty pipe.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
+    /// [`BackendError::Unavailable`] when it has none of the hooks that the program knows.
     pub fn tx_start() -> Result<TxStart, BackendError> {
         load::tx_start()
     }
@@ -372,7 +372,7 @@ impl PacingBackend for StructOps {
         self.next_generation();
         let mut result = Ok(());
         if let Some(original) = self.original.take() {
-            // The default first: no socket is made with our congestion control behind the walk.
+            // The default first: no socket is made with our congestion control behind the pass.
             result = original.give_back(&self.name);
             let walked = take_over::for_all_sockets(&self.skel.progs.rw_give_back);
             let failed = self.globals.switch_failed().swap(0, Ordering::Relaxed);

@@ -258,7 +258,7 @@ words! {
     connections,
     /// Flowlets that found no slot.
     table_full,
-    /// Events that found no room.
+    /// Events that the ring did not take.
     events_lost,
     /// Established connections that were taken over.
     adopted,

@@ -1,4 +1,4 @@
-//! Demands that follow use: when flowlets end, and what telling the allocator costs.
+//! Demands that follow use: when flowlets end, and what sending demands to the allocator costs.
 
 use super::*;
 use crate::backend::Usage;
@@ -185,7 +185,7 @@ fn records(measures: bool) -> usize {
                 .collect();
             table.on_usage(now_ns, &usages);
         }
-        // The allocator answers at once, with the demand or the flow's share.
+        // The allocator notifies a rate at once: the demand or the flow's share.
         while let Some(action) = table.poll_action() {
             match action {
                 FlowAction::Start(record) => {

@@ -174,7 +174,7 @@ impl SlotModel {
             self.active = true;
             self.push(FlowEventKind::Resume, keep);
         } else if keep {
-            // A Start that finds no room is repeated, never dropped.
+            // A Start that finds the ring full is repeated, never dropped.
             (self.held, self.active) = (true, true);
             self.push(FlowEventKind::Start(facts()), true);
         }
