@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         client.on_control(now_ns, &body)?;
     }
 
-    // A flowlet starts at the host; the first datagram that could tell of it is lost.
+    // A flowlet starts at the host; the first datagram with its start is lost.
     let flow = FlowId::new(0, 1);
     client.start(
         now_ns,
@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Err("the session made no progress".into())
 }
 
-/// Tells the client who it is, and what the network looks like.
+/// Returns the server's admission: the client's session number and host id, and the topology.
 fn admission() -> Admission {
     Admission {
         session: 42,

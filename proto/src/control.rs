@@ -112,7 +112,7 @@ pub struct Welcome {
     pub host_id: u32,
     /// Lifetime of an allocation.
     pub lease_ns: u64,
-    /// Silence after which either side gives the session up.
+    /// Liveness time-out, after which either side gives the session up.
     pub liveness_ns: u64,
     /// Slots of the server's flow table for this session.
     pub max_flows: u32,
@@ -215,7 +215,7 @@ pub enum RefusalCode {
     CertificateMismatch,
     /// The allocator is shutting down.
     Draining,
-    /// The allocator has no room for another session.
+    /// The allocator's limit of sessions is reached.
     TableFull,
     /// A newer session of the same host has taken over.
     Superseded,

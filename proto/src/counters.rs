@@ -79,7 +79,7 @@ counters! {
     dropped_duplicate,
     /// Datagrams dropped: too far behind the newest.
     dropped_too_old,
-    /// Datagrams dropped: the lease ran out on the way.
+    /// Datagrams dropped: the lease ran out in transit.
     dropped_expired,
     /// Control messages queued for writing.
     control_sent,

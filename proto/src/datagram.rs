@@ -21,10 +21,9 @@ pub const MIN_DATAGRAM_BYTES: usize = 64;
 /// Delay of the acknowledgement of a datagram with [`flags::PROMPT_ACK`], at a peer whose other
 /// acknowledgements are delayed by up to `ack_delay_ns`.
 ///
-/// 1 ms, or a twentieth of a delay above 20 ms, for peers to whom time runs slower than it does on
-/// a fabric of 10 Gbit/s; never more than the delay itself. That is long enough for the rate that
-/// answers a start, so the rate carries the acknowledgement. It is short enough to repeat a lost
-/// datagram early.
+/// 1 ms, or a twentieth of a delay above 20 ms, which peers with slower links have; never more than
+/// the delay itself. That is long enough for the first rate of a start, so this rate carries the
+/// acknowledgement. It is short enough to repeat a lost datagram early.
 pub const fn prompt_ack_delay_ns(ack_delay_ns: u64) -> u64 {
     const LEAST_NS: u64 = 1_000_000;
     let part_ns = ack_delay_ns / 20;

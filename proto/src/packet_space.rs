@@ -53,9 +53,9 @@ impl LivenessTimer {
         silent_ns.max(self.grace_until_ns.unwrap_or(0))
     }
 
-    /// Returns true if the peer has been silent for the time-out. A call that comes late means that
-    /// this end was not running, and that the peer's datagrams may be unread. The timer then grants
-    /// an eighth of the time-out as grace, once.
+    /// Returns true if the liveness time-out has passed. A call that comes late means that this end
+    /// was not running, and that the peer's datagrams may be unread. The timer then grants an
+    /// eighth of the time-out as grace, once.
     pub(crate) fn has_expired(&mut self, now_ns: u64) -> bool {
         let deadline_ns = self.deadline_ns();
         if deadline_ns > now_ns {

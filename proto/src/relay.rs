@@ -18,7 +18,7 @@
 //! |---|---|
 //! | 1 to 5 | the channel: seven bits a byte, the lowest first, the top bit on all but the last |
 //! | 1 to 2 | the datagram's length, in the same way; never 0 |
-//! | as many | the datagram |
+//! | that length | the datagram |
 //!
 //! A number has one encoding only, the shortest. A bundle that is not a row of such entries to its
 //! last byte is dropped as a whole.

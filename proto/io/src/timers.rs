@@ -1,6 +1,6 @@
 //! Timer wheel for thousands of sessions, in constant time per timer.
 //!
-//! A busy session moves its next deadline often. In a heap, that walks over uncached memory, and
+//! A busy session moves its next deadline often. In a heap, that reads uncached memory, and
 //! obsolete entries stay until they expire. Here, time is cut into ticks of [`TICK_NS`]. Two wheels
 //! of [`SLOTS`] slots hold the entries of the next ticks, and of the first wheel's turns after
 //! those. Entries expire at the end of their tick and never before their time, so the wheel is late

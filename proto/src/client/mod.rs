@@ -10,7 +10,7 @@
 //!  Disconnected ─────────────► Connecting ───────► Established
 //!       ▲  ▲                    │    │                │  │
 //!       │  └── disconnected() ──┴────┼────────────────┘  │
-//!       └── handshake timeout, silence (SessionLost) ────┘
+//!       └── handshake, liveness time-out (SessionLost) ──┘
 //!                                    Refused ──► Refused (until connected())
 //! ```
 //!
@@ -193,7 +193,7 @@ impl Established {
             let soonest_ns = last_ns.saturating_add(lease_ns / 8);
             (self.lease.expires_ns() - self.lease.expires_ns().min(lease_ns / 2)).max(soonest_ns)
         } else {
-            // Without flows nothing expires: one keep-alive per lease tells the server that the
+            // Without flows nothing expires: one keep-alive per lease shows the server that the
             // host lives.
             last_ns.saturating_add(lease_ns)
         };
@@ -647,7 +647,8 @@ impl ClientSession {
         let keep_alive = established
             .keep_alive_ns(self.slots.active())
             .is_some_and(|due_ns| due_ns <= now_ns);
-        // Bare acknowledgements are not acknowledged: else two idle ends would answer for ever.
+        // Bare acknowledgements are not acknowledged: else two idle ends would exchange them for
+        // ever.
         contents.eliciting = records > 0 || keep_alive;
         // A start waits for its rate and a keep-alive for the lease. Nothing waits for an end's
         // acknowledgement.

@@ -130,8 +130,8 @@ impl ClientSlots {
         if slot.has(ACTIVE) && slot.record == record {
             return Ok(false);
         }
-        // An ended id may still be in flight: only the next generation tells the new flowlet from
-        // it.
+        // An ended id may still be in flight: only the next generation distinguishes the new
+        // flowlet.
         if !slot.has(ACTIVE | UNUSED) && slot.record.flow() == flow {
             return Err(SessionError::GenerationReused(flow));
         }
@@ -251,7 +251,7 @@ impl ClientSlots {
 
     /// Handles the loss of datagram `seq`, which had a record of the slot.
     pub(super) fn lost(&mut self, seq: u64, index: u32) {
-        // A newer datagram carries the slot's state already; its own loss will tell.
+        // A newer datagram carries the slot's state already; its own loss would be reported.
         if self.slots[index as usize].sent_seq == seq {
             self.need(index);
         }

@@ -326,7 +326,7 @@ fn prefix_from_wire(prefix: &wire::Prefix) -> Result<IpNet, SessionError> {
     };
     u8::try_from(prefix.length)
         .ok()
-        // The family's maximum length is checked with the address, which tells the family.
+        // The family's maximum length is checked with the address, which has the family.
         .and_then(|length| IpNet::new(address, length).ok())
         .ok_or_else(|| {
             invalid(

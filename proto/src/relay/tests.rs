@@ -37,7 +37,7 @@ proptest! {
         let bundles = bundles(max_bytes, &sent);
         prop_assert_eq!(unbundled(&bundles), sent);
         prop_assert!(bundles.iter().all(|bytes| (1..=max_bytes).contains(&bytes.len())));
-        // None but the last had room for what comes after it.
+        // No bundle but the last has space for the entry that comes after it.
         for pair in bundles.windows(2) {
             let (channel, first) = unbundled(&pair[1..])[0].clone();
             let entry = length_of(channel) + length_of(first.len() as u32) + first.len();

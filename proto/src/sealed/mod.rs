@@ -79,13 +79,13 @@ pub enum OpenError {
     /// Names an unknown session.
     #[error("names no session")]
     UnknownSession,
-    /// Was opened before, or is too old to tell.
+    /// Was opened before, or is older than the replay window.
     #[error("opened before, or too old to tell")]
     Replayed,
     /// Sealed under a key that is no longer kept.
     #[error("sealed under a key that is no longer kept")]
     OldKey,
-    /// The tag does not fit: not sealed by the peer, or changed on the way.
+    /// The tag does not fit: not sealed by the peer, or changed in transit.
     #[error("the tag does not fit")]
     Forged,
     /// The session's keys reached their integrity limit: too many datagrams failed to open.
@@ -156,7 +156,7 @@ impl SealedHeader {
     fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let flag = |on: bool, flag: u8| if on { flag } else { 0 };
         let mut bytes = [0; HEADER_BYTES];
-        // The whole header is associated data, so no bit of it can be changed on the way.
+        // The whole header is associated data, so no bit of it can be changed in transit.
         bytes[0] = MAGIC;
         bytes[1] = flag(self.phase, FLAG_PHASE) | flag(self.seen, FLAG_SEEN);
         bytes[2..4].copy_from_slice(&((self.seq >> 32) as u16).to_le_bytes());
@@ -209,7 +209,7 @@ counters! {
     malformed,
     /// Dropped: no such session.
     unknown_session,
-    /// Dropped: opened before, or too old to tell.
+    /// Dropped: opened before, or older than the replay window.
     replayed,
     /// Dropped: the key is no longer kept.
     old_key,

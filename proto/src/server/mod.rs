@@ -5,7 +5,7 @@
 //!  new() ─► AwaitingHello ─Hello─► Deciding ─accept()─► Established
 //!               │                     │                     │
 //!               └─ version differs ───┴── refuse() ─────────┤
-//!               └─ timeout, silence (PeerLost) ─────────────┴──► Closed
+//!               └─ handshake, liveness time-out (PeerLost) ─┴──► Closed
 //! ```
 //!
 //! The caller hands in arriving bytes, decides on [`ServerEvent::Hello`] (with the [`registry`] and
@@ -46,7 +46,7 @@ pub struct ServerConfig {
     pub epoch: u64,
     /// Lifetime of an allocation.
     pub lease_ns: u64,
-    /// Silence after which a client gives its session up. The server waits
+    /// Liveness time-out, after which a client gives its session up. The server waits
     /// [`liveness_factor`](Self::liveness_factor) times as long: a daemon that stalled would have
     /// to connect again, while the server only keeps the capacity of flows that may be gone.
     /// Several leases, since an idle client sends once per lease.

@@ -24,7 +24,7 @@ struct Holder {
     heard_ns: u64,
 }
 
-/// The registry's answer to a Hello.
+/// The registry's decision on a Hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The host had no session: accept.
@@ -55,7 +55,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Makes an empty registry. A session that was silent for `liveness_ns` counts as dead.
+    /// Makes an empty registry. A session without a datagram for `liveness_ns` counts as dead.
     pub fn new(liveness_ns: u64) -> Self {
         Self {
             liveness_ns,

@@ -130,7 +130,7 @@ fn conditions() -> impl Strategy<Value = NetworkConditions> {
 
 fn of_kind(kind: ScheduleOpKind) -> BoxedStrategy<ScheduleOp> {
     let slot = 0..SLOTS;
-    // A side may notice a broken transport late, or only by silence.
+    // A side may notice a broken transport late, or only by its liveness time-out.
     let notice = || prop_oneof![0..5u32, 5..400u32, Just(5_000u32)];
     match kind {
         ScheduleOpKind::Start => slot.prop_map(|slot| ScheduleOp::Start { slot }).boxed(),

@@ -185,7 +185,7 @@ impl ServerHost {
                         return Err(format!("{record:?} began while {before:?} was on"));
                     }
                     // The engine gives every new flow a rate. It may equal the previous flow's,
-                    // which the oracle must tell apart.
+                    // which the oracle must distinguish.
                     let choice = match record.dst_host() % 3 {
                         0 => Choice::Earlier,
                         _ => Choice::Fresh,

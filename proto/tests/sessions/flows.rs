@@ -224,7 +224,7 @@ fn a_rate_that_was_lost_and_set_again_is_sent_again() {
     pair.settle();
     pair.server.set_rate(pair.now_ns, flow, 1_000_000).unwrap();
     pair.server_datagram().expect("sent, and lost");
-    // On its way: not sent twice.
+    // In flight: not sent twice.
     assert_eq!(
         pair.server.set_rate(pair.now_ns, flow, 1_000_000),
         Ok(false)

@@ -42,7 +42,7 @@ fn answers_that_take_longer_than_a_lease_keep_the_session_and_hold_no_rate() {
     let mut arrived_ns = began_ns;
     let mut lost_ns = None;
     let mut out = Vec::new();
-    // Ten leases; then the allocator falls silent.
+    // Ten leases; then the allocator sends nothing more.
     while lost_ns.is_none() {
         pair.now_ns += LEASE_NS / 16;
         let now_ns = pair.now_ns;
@@ -283,7 +283,7 @@ fn who_was_not_running_reads_what_was_said_meanwhile_before_it_gives_up() {
     assert_eq!(pair.server_events(), []);
     pair.settle();
     assert!(pair.client.is_established() && pair.server.is_established());
-    // Silence all the same ends it, with and without a standstill.
+    // The liveness time-out ends it all the same, with and without a standstill.
     pair.now_ns += 5 * liveness_ns;
     pair.client.on_timeout(pair.now_ns);
     pair.now_ns += 5 * liveness_ns;

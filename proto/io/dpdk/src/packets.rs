@@ -14,7 +14,7 @@ use crate::stack::SendError;
 pub struct DpdkPort {
     endpoint: Endpoint,
     now_ns: fn() -> u64,
-    /// EAL had no room for the thread: packet buffers are taken without a cache.
+    /// EAL had no id left for the thread: packet buffers are taken without a cache.
     without_cache: bool,
 }
 

@@ -40,7 +40,7 @@ pub struct PortConfig {
     /// Descriptors of every ring.
     pub descriptors: u16,
     /// Packet buffers of every queue pair (about 2.3 KB each). `net_af_xdp` takes 2,048 of them for
-    /// its fill ring and as many again in flight, and refuses to start with fewer.
+    /// its fill ring and another 2,048 in flight, and refuses to start with fewer.
     pub buffers: u32,
 }
 
@@ -413,7 +413,7 @@ impl Deref for Frame {
 
 impl DerefMut for Frame {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `&mut self` is the only way to the buffer.
+        // SAFETY: as above, and `&mut self` is the only access to the buffer.
         unsafe {
             let buffer = &mut *self.0.0;
             let start = buffer

@@ -293,7 +293,7 @@ impl UdpStack {
                         Err(Ignored::NotOurs)
                     };
                 }
-                // No route back means no answer, so the datagram is of no use.
+                // Without a reverse route no reply can be sent, so the datagram is of no use.
                 let Some(next_hop) = self.next_hop(source) else {
                     return Err(Ignored::NotOurs);
                 };

@@ -113,7 +113,7 @@ fn what_the_ring_cannot_hold_is_dropped_and_counted_and_no_buffer_leaks() {
     let eal = Eal::start(&options("net_ring0")).expect("EAL");
     let mut port = EthernetPort::start(&eal, &small()).expect("port");
     let mut queue = port.queues.pop().expect("one queue");
-    // Nobody receives meanwhile: the ring (or the pool) runs full.
+    // Nothing is received meanwhile: the ring (or the pool) runs full.
     for _ in 0..10_000 {
         queue.transmit(|_| Some(60));
     }
@@ -133,7 +133,7 @@ fn what_the_ring_cannot_hold_is_dropped_and_counted_and_no_buffer_leaks() {
         drained += count as u64;
     }
     assert_eq!(drained, counters.frames_out);
-    // Every buffer is back: as many go through again.
+    // Every buffer is back: frames go through again.
     assert!(queue.transmit(|_| Some(60)));
 }
 

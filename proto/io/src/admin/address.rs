@@ -12,7 +12,7 @@ use serde::Deserialize;
 pub enum AdminAddress {
     /// A TCP address for reading only: access needs no password.
     Tcp(SocketAddr),
-    /// A TCP address for reading and changing, open to everybody who can reach it.
+    /// A TCP address for reading and changing, open to every client that can reach it.
     WritableTcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),

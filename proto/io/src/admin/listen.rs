@@ -98,7 +98,7 @@ impl Listener {
     ///
     /// # Errors
     /// When the address cannot be bound, or the path is taken by something that is no socket, or by
-    /// one on which somebody listens.
+    /// one on which a process listens.
     pub fn bind(address: &AdminAddress) -> io::Result<Self> {
         match address {
             AdminAddress::Tcp(tcp) | AdminAddress::WritableTcp(tcp) => {

@@ -94,7 +94,7 @@ impl QuicClient {
     }
 }
 
-/// A connection on its way.
+/// A connection attempt whose handshake runs.
 #[derive(Debug)]
 pub struct ConnectAttempt {
     connecting: Connecting,
@@ -102,8 +102,8 @@ pub struct ConnectAttempt {
 }
 
 impl ConnectAttempt {
-    /// Waits for `patience`, and from a Retry on for `queue_patience`. Returns `None` if that was
-    /// not enough.
+    /// Waits for `patience`, and from a Retry on for `queue_patience`. Returns `None` after this
+    /// handshake time-out.
     pub async fn within(
         self,
         patience: Duration,

@@ -9,10 +9,10 @@ use rustls::RootCertStore;
 
 use super::*;
 
-/// `SO_RCVPRIORITY` (Linux 6.14): received datagrams tell the priority that they were sent with.
+/// `SO_RCVPRIORITY` (Linux 6.14): received datagrams carry the priority that they were sent with.
 const SO_RCVPRIORITY: i32 = 82;
 
-/// Asks for the priority with which datagrams were sent; false if the kernel does not tell.
+/// Asks for the priority with which datagrams were sent; false if the kernel has no such option.
 fn ask_priority(socket: &UdpSocket) -> bool {
     let on: libc::c_int = 1;
     // SAFETY: the pointer and the length are those of a c_int that lives through the call.
@@ -29,7 +29,7 @@ fn ask_priority(socket: &UdpSocket) -> bool {
 }
 
 /// The type of service and the priority of the first datagram that a connection from `local` sends,
-/// as the kernel says at the other end. The priority is missing on kernels that do not tell.
+/// as the kernel says at the other end. The priority is missing on kernels without the option.
 async fn first_datagram(local: SocketAddr, to: SocketAddr, dscp: Dscp) -> (u8, Option<i32>) {
     let receiver = UdpSocket::bind(to).expect("a socket");
     if to.is_ipv4() {

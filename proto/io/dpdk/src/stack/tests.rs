@@ -215,7 +215,7 @@ fn pings_are_answered() {
         panic!("answered");
     };
     assert_eq!(b.counters().echo_replies, 1);
-    // Whoever pings has no part in the priority of control datagrams.
+    // Replies to pings do not have the priority of control datagrams.
     assert_eq!(reply[15], 0);
     // Type 0 is an echo reply; identifier and sequence follow.
     assert_eq!(reply[34], 0);
