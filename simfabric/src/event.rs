@@ -7,7 +7,7 @@
 //! follows the density of events. It has no influence on their order.
 //!
 //! A port has at most one event (see [`net::port`](crate::net::port)), so that the queue holds
-//! hundreds of entries where hundreds of thousands of packets are under way.
+//! hundreds of entries where hundreds of thousands of packets are in flight.
 
 mod heap;
 mod wheel;
@@ -249,7 +249,7 @@ impl EventQueue {
             place -= 1;
         }
         // A long shift would make a burst of out-of-order events quadratic. The heap is compared
-        // with the list at every pop, so that order holds either way.
+        // with the list at every pop, so that order holds in both cases.
         if place == earliest && earliest > self.at {
             self.heap.push(entry);
         } else {

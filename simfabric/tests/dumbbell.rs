@@ -1,9 +1,9 @@
 //! The TCP family against other simulators: two flows over one link of 10 Gbit/s, as run with
 //! ns-3.37 (DCTCP, Cubic) and ns-2.35 (XCP) outside of this project.
 //!
-//! Three links of 10 µs each way, 1,448 bytes of payload in packets of 1,502 on the wire (IPv4 20,
-//! TCP with time stamps 32, PPP 2), ten packets of initial window, the second flow 10 ms after the
-//! first.
+//! Three links with one-way delays of 10 µs. Packets have 1,448 bytes of payload and 1,502 on the
+//! wire (IPv4 20, TCP with time stamps 32, PPP 2). The initial window is ten packets; the second
+//! flow starts 10 ms after the first.
 
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
 use ratewright_simfabric::net::queue::{CodelConfig, QueueLimit, XcpConfig};

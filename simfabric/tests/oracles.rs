@@ -132,8 +132,7 @@ fn strict_priorities_wait_as_cobham_says() {
 }
 
 /// Two senders with n packets each at the receiver's rate. In every packet's time two arrive and
-/// one leaves. The queue is full after as many times as it holds packets, and then drops one of
-/// two.
+/// one leaves. A queue of k packets is full after k such times, and then drops one of two.
 #[test]
 fn a_full_queue_drops_what_can_be_counted_by_hand() {
     let (packets, limit) = (1_000, 100);

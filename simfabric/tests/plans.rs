@@ -498,7 +498,7 @@ fn a_missing_plan_and_a_missing_topology_are_named() {
 }
 
 /// Every plan that comes with the project is valid; the goodput of the dumbbell is the closed form
-/// 10 Gbit/s × 1448 / 1502, and two flows that each keep 60 packets under way share it equally.
+/// 10 Gbit/s × 1448 / 1502, and two flows that each keep 60 packets in flight share it equally.
 #[test]
 fn the_plans_in_the_repository_are_valid_and_the_dumbbell_is_full() {
     let mut count = 0;

@@ -99,7 +99,7 @@ impl TandemLinks {
 
     /// Time of a full packet there and its acknowledgement back.
     fn round_trip(&self) -> u64 {
-        // The way back has the same links in the other order, which adds up to the same.
+        // The reverse path has the same links in the other order, which adds up to the same.
         self.last([(0, FULL)]) + self.last([(0, ACK)])
     }
 
@@ -286,8 +286,8 @@ fn windows_send_in_rounds() {
                 fixed,
                 |links, bytes| links.rounds(bytes, first, |window| window),
             );
-            // Packets that the NIC does not take at once wait in its queue or with the sender; a
-            // lone flow cannot tell the difference.
+            // Packets that the NIC does not take at once wait in its queue or with the sender; for
+            // a lone flow both give the same times.
             for nic_limit in [u32::MAX, 10] {
                 let slow_start =
                     |links: &TandemLinks, bytes| links.rounds(bytes, first, |window| 2 * window);

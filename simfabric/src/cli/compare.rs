@@ -92,7 +92,7 @@ fn find(numbers: &[(String, f64)], name: &str) -> Option<f64> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ResultKind {
     name: &'static str,
-    /// Field that has its numbers, and tells it from others.
+    /// Field that has its numbers, and distinguishes it from others.
     key: &'static str,
 }
 
@@ -127,7 +127,7 @@ impl ResultFile {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let value: Value = serde_json::from_str(&text)
             .with_context(|| format!("{} is no JSON", path.display()))?;
-        // By their fields, not by the file's name, which anybody may change.
+        // By their fields, not by the file's name, which a user may change.
         let known = KINDS
             .iter()
             .find_map(|kind| Some((*kind, value.get(kind.key)?)));

@@ -134,7 +134,7 @@ impl ReproduceArgs {
             written.push(experiment.letter.to_string());
         }
         say!("{tally}");
-        // After everything is written: a row that is off is looked at in its file.
+        // After everything is written: the user reads a row that is off in its file.
         if let Some(path) = &self.markdown {
             let form = if self.quick { " --quick" } else { "" };
             let set: String = self.set.iter().map(|key| format!(" --set {key}")).collect();

@@ -170,7 +170,7 @@ impl Endpoint {
             match self.session.poll_event()? {
                 ClientEvent::Rate { flow, rate_bps, .. } => {
                     let (id, owner) = self.slots[flow.slot() as usize];
-                    // The rate may be for a flow that ended while it was under way.
+                    // The rate may be for a flow that ended while it was in flight.
                     if id == flow && owner != NO_FLOW {
                         return Some(Notice::Rate(RateGrant {
                             flow: owner,

@@ -46,7 +46,7 @@ pub struct FlowletArrival {
 pub struct FluidConfig {
     /// The control plane.
     pub control: ControlConfig,
-    /// Time that a packet spends in a host, on its way out and in (flowtune §5.3: 2 µs).
+    /// Time that a packet spends in a host, outbound and inbound (flowtune §5.3: 2 µs).
     pub host_delay_ns: u64,
     /// Propagation to the allocator's node from a spine switch (flowtune §5.3: 1.5 µs).
     pub allocator_delay_ns: u64,
@@ -667,7 +667,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         let way_ns = entry.to_allocator_ns;
         let busy_ns = &mut self.links_busy_ns[link][direction];
         let at_ns = if direction == 0 {
-            // At the spine after the edge link and the way there; then the allocator's own link.
+            // At the spine after the edge link and the path there; then the allocator's own link.
             let ready_ns = self.now_ns + edge_ns;
             let start_ns = ready_ns.max(*busy_ns);
             *busy_ns = start_ns + at_link_ns;

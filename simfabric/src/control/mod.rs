@@ -132,8 +132,8 @@ impl Default for ControlConfig {
             classes: ClassTable::default(),
             lease_ns: 300_000_000,
             liveness_ns: 1_500_000_000,
-            // The paper's TCP acknowledges every segment. Ours waits for company: rate updates
-            // and flowlet notices carry acknowledgements for free at these loads.
+            // The paper's TCP acknowledges every segment. Our acknowledgements are delayed: at
+            // these loads rate updates and flowlet notices carry them for free.
             ack_delay_ns: 50_000,
             // RTO = srtt + 4 rttvar + the peer's ack delay; the floor only bounds it from below.
             min_rto_ns: 20_000,

@@ -55,7 +55,7 @@ impl Heap {
                 break;
             }
             // Four children are 64 bytes in a row, on one cache line or two neighbours, and there
-            // are half as many levels as in a binary heap.
+            // are half the levels of a binary heap.
             let end = heap.len().min(first + 4);
             let (mut least, mut at) = (heap[first], first);
             for (child, &value) in heap.iter().enumerate().take(end).skip(first + 1) {

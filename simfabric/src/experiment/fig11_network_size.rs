@@ -28,7 +28,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     } else {
         &[0.4, 0.6, 0.8]
     };
-    // In ms, shorter than for figure 9: 2,048 servers have 14 times as many packets.
+    // In ms, shorter than for figure 9: 2,048 servers have 14 times the packets.
     let (warm_up, end) = if settings.quick { (3, 6) } else { (20, 40) };
     let cases: Vec<_> = loads
         .iter()

@@ -11,7 +11,7 @@ pub const HOST_BPS: u64 = 10_000_000_000;
 pub const HOSTS_PER_RACK: u32 = 16;
 /// Racks in the paper's network.
 pub const RACKS: u32 = 9;
-/// Processing time of a packet in a server, on its way out as well as in.
+/// Processing time of a packet in a server, outbound as well as inbound.
 pub const HOST_DELAY: Span = Span::from_us(2);
 /// Propagation over any link.
 pub const LINK_DELAY: Span = Span::from_ns(1_500);

@@ -6,7 +6,7 @@
 //!
 //! | scheme | parameters | source |
 //! |---|---|---|
-//! | DCTCP | marks from 65 packets on at 10 Gbit/s, from four times as many at 40 | SIGCOMM 2010 §3.5, which scales by the rate |
+//! | DCTCP | marks from 65 packets on at 10 Gbit/s, from four times that at 40 | SIGCOMM 2010 §3.5, which scales by the rate |
 //! | pFabric | 12 packets at first, at most 15; time-out 45 µs; queues of 36 KB | its authors', for this network |
 //! | sfqCoDel | target 10 µs, interval 200 µs | the Internet's 5 and 100 ms for round trips of 100 ms, scaled to 22 µs |
 //! | XCP | its paper's; flows begin with one packet | XCP's paper; ns-2 |

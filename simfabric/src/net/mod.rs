@@ -70,7 +70,7 @@ impl Framing {
     }
 }
 
-/// The allocator's attachment: one link each way to every switch of the highest tier.
+/// The allocator's attachment: one link per direction to every switch of the highest tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AllocatorLinks {
     /// Rate of each link, in bit/s.

@@ -228,7 +228,7 @@ pub(super) fn overload(workloads: &[Workload]) -> Option<(Time, f64)> {
             _ => None,
         })
     };
-    // The offered load grows only where a workload begins, so no other moments need a look. The
+    // The offered load grows only where a workload begins, so no other moments are checked. The
     // tolerance is for loads that add up to 1 in decimals, but not in binary.
     let offered = arrivals().map(|one| {
         let at = one.from();

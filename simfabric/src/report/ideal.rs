@@ -13,7 +13,7 @@ fn transmission_ps(wire_bytes: u16, rate_bps: u64) -> u64 {
 /// Time from a flow's start until the receiver has the last of `bytes`, if the sender sends at the
 /// rate of its link and no other flow is active.
 ///
-/// All packets but the last are full. On the way, full packet j leaves link i at Σ_{l ≤ i} t_l + (j
+/// All packets but the last are full. Full packet j leaves link i of the path at Σ_{l ≤ i} t_l + (j
 /// − 1) · max_{l ≤ i} t_l, where t_l is the transmission of a full packet on link l; the last
 /// packet leaves link i when both it has left link i − 1 and the packet before it has left link i,
 /// plus its own transmission. Propagation and the hosts' processing come on top. Among several

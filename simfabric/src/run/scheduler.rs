@@ -122,8 +122,8 @@ pub(crate) struct Scheduler {
     /// True if events of one moment happen by kind and place, false if in the order of scheduling.
     by_place: bool,
     /// Number of events scheduled, or of timers where order is by place. The queue uses 36 and 33
-    /// bits of it. After 69 and 8.6 · 10⁹ of them, two of one picosecond may swap, in the same way
-    /// in every run.
+    /// bits of it. After 69 and 8.6 · 10⁹ of them, two of one picosecond may swap, alike in every
+    /// run.
     scheduled: u64,
     /// Time before which all events of all regions have happened.
     done: Time,

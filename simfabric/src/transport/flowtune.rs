@@ -54,7 +54,7 @@ pub struct FlowtuneConfig {
     /// notified in parallel (flowtune §5.3, *Servers*).
     pub handshake: bool,
     /// Priority class of control packets; 0 goes first. Where it differs from that of data, the
-    /// fabric's queues need as many classes.
+    /// fabric's queues need a class for each.
     pub control_priority: u8,
     /// Priority class of data and acknowledgements.
     pub data_priority: u8,

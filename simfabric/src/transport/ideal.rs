@@ -249,7 +249,7 @@ impl Transport for Ideal {
             timer: None,
         };
         self.senders.insert(flow, entry);
-        // Rates first: the others make room before this flow's first packet leaves.
+        // Rates first: the others give up capacity before this flow's first packet leaves.
         self.solve(cx);
         self.advance(cx, flow);
     }

@@ -285,8 +285,7 @@ impl Iterator for Staggered {
             self.after(self.next),
         );
         if self.stops {
-            // As many intervals after its start as there are senders, so that all of them overlap
-            // once.
+            // One interval per sender after its start, so that all of them overlap once.
             flow.stop = self.after(self.senders.len() + self.next);
         }
         self.next += 1;

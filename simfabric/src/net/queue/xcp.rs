@@ -212,7 +212,7 @@ impl Discipline for XcpQueue {
             q.drop(id, DropReason::Full);
             return;
         }
-        // Acknowledgements carry the header back; only the way there counts.
+        // Acknowledgements carry the header back; only the forward path counts.
         if packet.payload_bytes > 0
             && let Some(Extension::Xcp(header)) = q.shared.extensions.get_mut(&packet)
         {

@@ -143,8 +143,8 @@ fn legend(top: &Canvas<'_>, keys: &IndexMap<String, Key>, width: u32) -> Result<
                 style::line(colour, 3),
             ))
         };
-        // Strokes are 3 pixels wide, wider than most curves, so that their colours can be told
-        // apart.
+        // Strokes are 3 pixels wide, wider than most curves, so that their colours can be
+        // distinguished.
         match *key {
             Key::Solid(colour) => stroke(0, 22, colour)?,
             Key::Dashed(colour) => {

@@ -285,7 +285,8 @@ fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
     }
 }
 
-/// After the allocator's silence its session times out; the next one uses another connection.
+/// A session that receives nothing from the allocator times out; the next one uses another
+/// connection.
 #[test]
 fn over_tcp_a_session_that_was_lost_begins_anew() {
     let mut config = over_tcp(1.0);

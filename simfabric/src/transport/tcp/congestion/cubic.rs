@@ -175,7 +175,7 @@ impl Congestion for Cubic {
     }
 
     fn on_any_ack(&mut self, _bytes: u64, _echoed: bool, una: u64, next: u64) {
-        // A round of slow start is one window: it ends with the data that was under way when it
+        // A round of slow start is one window: it ends with the data that was in flight when it
         // began.
         if una > self.round_end {
             self.round_end = next;

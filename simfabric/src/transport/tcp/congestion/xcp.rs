@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(header.map(|h| h.cwnd_bytes), Some(10_000.0));
         control.on_feedback(2_500.0);
         assert_eq!(control.window_bytes(), 12_500);
-        // Nobody answered: no router on the way speaks XCP.
+        // No feedback: no router on the path speaks XCP.
         control.on_feedback(f64::INFINITY);
         assert_eq!(control.window_bytes(), 12_500);
         control.on_feedback(-1e6);
