@@ -39,7 +39,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// The tuple of packets that travel the other way.
+    /// The tuple of packets in the reverse direction.
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self {

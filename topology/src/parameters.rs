@@ -19,9 +19,9 @@ pub struct BigSwitch {
     pub hosts_per_rack: u32,
     /// Hosts of each rack where they differ; empty: all have `hosts_per_rack`.
     pub rack_sizes: Vec<u32>,
-    /// Capacity of a host's link, each way, in bit/s.
+    /// Capacity of a host's link per direction, in bit/s.
     pub host_capacity_bps: u64,
-    /// Delay of a host's link, each way, in nanoseconds.
+    /// Delay of a host's link per direction, in nanoseconds.
     pub host_delay_ns: u64,
     /// Base prefixes of generated addresses.
     pub addressing: Addressing,
@@ -54,13 +54,13 @@ pub struct TwoTierClos {
     pub rack_sizes: Vec<u32>,
     /// Number of spine switches.
     pub spines: u32,
-    /// Capacity of a host's link, each way, in bit/s.
+    /// Capacity of a host's link per direction, in bit/s.
     pub host_capacity_bps: u64,
-    /// Capacity of a leaf–spine link, each way, in bit/s.
+    /// Capacity of a leaf–spine link per direction, in bit/s.
     pub fabric_capacity_bps: u64,
-    /// Delay of a host's link, each way, in nanoseconds.
+    /// Delay of a host's link per direction, in nanoseconds.
     pub host_delay_ns: u64,
-    /// Delay of a leaf–spine link, each way, in nanoseconds.
+    /// Delay of a leaf–spine link per direction, in nanoseconds.
     pub fabric_delay_ns: u64,
     /// Base prefixes of generated addresses.
     pub addressing: Addressing,
@@ -91,9 +91,9 @@ impl Default for TwoTierClos {
 pub struct FatTree {
     /// Ports of a switch; even.
     pub k: u32,
-    /// Capacity of every link, each way, in bit/s.
+    /// Capacity of every link per direction, in bit/s.
     pub capacity_bps: u64,
-    /// Delay of every link, each way, in nanoseconds.
+    /// Delay of every link per direction, in nanoseconds.
     pub delay_ns: u64,
     /// Base prefixes of generated addresses.
     pub addressing: Addressing,
@@ -129,17 +129,17 @@ pub struct ThreeTierClos {
     pub aggs_per_pod: u32,
     /// Core switches; a multiple of `aggs_per_pod`.
     pub cores: u32,
-    /// Capacity of a host's link, each way, in bit/s.
+    /// Capacity of a host's link per direction, in bit/s.
     pub host_capacity_bps: u64,
-    /// Capacity of a leaf–aggregation link, each way, in bit/s.
+    /// Capacity of a leaf–aggregation link per direction, in bit/s.
     pub fabric_capacity_bps: u64,
-    /// Capacity of an aggregation–core link, each way, in bit/s.
+    /// Capacity of an aggregation–core link per direction, in bit/s.
     pub core_capacity_bps: u64,
-    /// Delay of a host's link, each way, in nanoseconds.
+    /// Delay of a host's link per direction, in nanoseconds.
     pub host_delay_ns: u64,
-    /// Delay of a leaf–aggregation link, each way, in nanoseconds.
+    /// Delay of a leaf–aggregation link per direction, in nanoseconds.
     pub fabric_delay_ns: u64,
-    /// Delay of an aggregation–core link, each way, in nanoseconds.
+    /// Delay of an aggregation–core link per direction, in nanoseconds.
     pub core_delay_ns: u64,
     /// Base prefixes of generated addresses.
     pub addressing: Addressing,

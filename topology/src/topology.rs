@@ -290,7 +290,7 @@ impl Topology {
 
     fn changed(&mut self, changed: bool) -> bool {
         if changed {
-            // Only real changes get here: a repeated failure must not look like news to clients.
+            // Only real changes get here: a repeated failure must not reach clients as a change.
             self.epoch = self.epoch.wrapping_add(1);
             self.refresh_usable();
         }

@@ -70,7 +70,7 @@ fn write(net: &Topology, out: &mut String) -> fmt::Result {
                 LEVEL_COLOURS[usize::from(cable.up.level) - 1]
             ),
             CableState::Failed => "color=\"#dc2626\", style=dashed".into(),
-            // The arrow points the way that has failed; DOT edges run from the lower end.
+            // The arrow points in the failed direction; DOT edges run from the lower end.
             CableState::HalfFailed(link) if link == cable.up.id => {
                 "color=\"#dc2626\", style=dashed, dir=forward".into()
             }

@@ -1,4 +1,4 @@
-//! Every path is a way through the network; failures are routed around or reported.
+//! Every path leads through the network; failures are routed around or reported.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn check(net: &Topology, src: HostId, dst: HostId, path: &Path) {
             "the path goes up, then down"
         );
     }
-    // Paths are symmetric: as many links up as down, one per level.
+    // Paths are symmetric: one link up and one link down per level.
     let top = links.len() / 2;
     assert!(links[..top].iter().all(|l| l.direction == Direction::Up));
     assert!((1..).zip(&links[..top]).all(|(level, l)| l.level == level));
@@ -202,7 +202,7 @@ fn a_failed_spine_moves_only_what_the_modulus_moves() {
         "hash % 3 = 0 of spine1, spine3, spine4"
     );
     assert_eq!(spine(&net, 4), "spine3", "hash % 3 = 1");
-    // A spine is not usable either if only its way down to the destination is lost.
+    // A spine is not usable either if only its link down to the destination is lost.
     net.set_switch_up(failed, true);
     let down = net
         .link_between(Node::Switch(failed), Node::Switch(net.racks()[3].leaf))

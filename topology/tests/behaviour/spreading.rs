@@ -1,5 +1,5 @@
 //! ECMP spreads flows evenly, and with the symmetric option a flow and its acknowledgements take
-//! the same way (fncc §3.1).
+//! the same path (fncc §3.1).
 
 use std::net::IpAddr;
 
