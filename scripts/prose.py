@@ -7,6 +7,8 @@ Without arguments it checks every tracked file and exits with 1 if a rule is bro
   lengths     sentences and paragraphs of ARCHITECTURE.md
   doc starts  doc comments of *.rs that begin with What, How, Whether, ...: no more than there are
   links       relative links of Markdown lead to files, and their anchors to headings
+  comments    no comment of *.rs over 100 columns outside tables and links
+  dead files  every document is linked from another
 
 With --fill it wraps the paragraphs and lists of the files at 100 columns, in place.
 """
@@ -223,13 +225,41 @@ def fill(path):
     path.write_text("\n".join(out) + "\n")
 
 
+def check_comments():
+    """Comments of the source: their columns, but for tables and links."""
+    found = []
+    for path in tracked("*.rs"):
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
+            long = len(line) > COLUMNS and re.match(r"\s*//", line)
+            if long and "|" not in line and "http" not in line:
+                found.append(f"{path}:{number}: {len(line)} columns; at most {COLUMNS}")
+    return found
+
+
+def check_dead(paths):
+    """Documents that no other document links."""
+    linked = set()
+    for path in paths:
+        for target in re.findall(r"\]\(([^)\s#]+)", (ROOT / path).read_text()):
+            file = ((ROOT / path).parent / target).resolve()
+            linked.add(file)
+    # A forge shows these by themselves.
+    shown = re.compile(r"(^README|^CHANGELOG|^\.github/)")
+    return [
+        f"{path}: no document links it"
+        for path in paths
+        if not shown.search(path) and (ROOT / path).resolve() not in linked
+    ]
+
+
 def main(arguments):
     if arguments[:1] == ["--fill"]:
         for name in arguments[1:]:
             fill(Path(name))
         return 0
-    problems = check_doc_starts()
-    for path in tracked("*.md"):
+    documents = tracked("*.md")
+    problems = check_doc_starts() + check_comments() + check_dead(documents)
+    for path in documents:
         text = (ROOT / path).read_text()
         problems += check_columns(path, text)
         problems += check_lengths(path, text)

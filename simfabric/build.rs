@@ -1,5 +1,5 @@
-//! Records the commit that results name: that of the source which is being built, not of whatever the checkout
-//! holds when the program runs.
+//! Records the commit that results name: that of the source which is being built, not of whatever
+//! the checkout holds when the program runs.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,8 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-env-changed=RATEWRIGHT_COMMIT");
     println!("cargo::rerun-if-changed=src");
-    // The log of HEAD grows with each commit and checkout, in a linked worktree at a place of its own.
+    // The log of HEAD grows with each commit and checkout, in a linked worktree at a place of its
+    // own.
     for name in ["HEAD", "logs/HEAD"] {
         if let Some(file) = git(&["rev-parse", "--git-path", name])
             && Path::new(&file).exists()

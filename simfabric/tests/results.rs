@@ -342,7 +342,8 @@ fn a_reproduction_does_not_depend_on_jobs() {
             String::from_utf8_lossy(&output.stderr)
         );
         let files = ["json", "csv", "svg"];
-        let files = files.map(|end| std::fs::read(out.join(format!("flowtune-d.{end}"))).unwrap());
+        let files = files
+            .map(|end| std::fs::read(out.join(format!("fig08_staggered_flows.{end}"))).unwrap());
         (output.stdout, files)
     };
     assert_eq!(results("1"), results("2"));

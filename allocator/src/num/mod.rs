@@ -75,12 +75,11 @@ pub use ned::Ned;
 pub use newton::{ExactNewton, TooManyLinks};
 pub use normalize::{FNorm, Normalizer, UNorm};
 pub use price_correction::FlowView;
-pub use problem::{
-    FlowArrays, LinkPath, MAX_PATH_LINKS, Problem, RATE_UNIT_BPS, RateLimit, path_capacity,
-};
+pub use problem::{FlowArrays, LinkPath, MAX_PATH_LINKS, Problem, RateLimit, path_capacity};
 pub use rt::{GradientRt, NedRt};
 pub use safeguarded::SafeguardedNed;
 pub use truncated::TruncatedNewton;
+pub use utility::RATE_UNIT_BPS;
 
 /// An iterative optimiser of link prices.
 pub trait Optimizer: Send {

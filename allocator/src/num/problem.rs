@@ -7,13 +7,6 @@ use super::utility::{ClassTable, Utility};
 /// Most links of a path: three up and three down.
 pub const MAX_PATH_LINKS: usize = 6;
 
-/// Rates inside `num` are in units of 1 Gbit/s.
-///
-/// At a path price of 1, a log flow of weight 1 gets 1 Gbit/s; every link's price starts at 1
-/// (flowtune §2). The unit is fixed and not taken from the topology because it is part of the
-/// objective: where classes of different utilities share a link, it decides their relative worth.
-pub const RATE_UNIT_BPS: f64 = 1e9;
-
 /// Directed links of one flow, as indices into [`Problem::capacities`].
 pub type LinkPath = ArrayVec<u32, MAX_PATH_LINKS>;
 

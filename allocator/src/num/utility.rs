@@ -5,7 +5,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::RATE_UNIT_BPS;
+/// Rates inside `num` are in units of 1 Gbit/s.
+///
+/// At a path price of 1, a log flow of weight 1 gets 1 Gbit/s; every link's price starts at 1
+/// (flowtune §2). The unit is fixed and not taken from the topology because it is part of the
+/// objective: where classes of different utilities share a link, it decides their relative worth.
+pub const RATE_UNIT_BPS: f64 = 1e9;
 
 /// A strictly concave, increasing, differentiable function of a rate above zero (flowtune §2).
 ///
@@ -49,7 +54,8 @@ use super::RATE_UNIT_BPS;
 ///     threshold: 1e-4,
 ///     ..EngineConfig::default()
 /// };
-/// // Two flows of weights 1 and 2 share a link of 4 Gbit/s: 1 / (1 + x) = 2 / (1 + y) at x = 1, y = 3.
+/// // Two flows of weights 1 and 2 share a link of 4 Gbit/s:
+/// // 1 / (1 + x) = 2 / (1 + y) at x = 1, y = 3.
 /// let mut engine =
 ///     ParallelEngine::new(config, ParallelOptions::default(), Layout::unknown(1), &[4e9])?;
 /// for (flow, weight) in [(0, 1.0), (1, 2.0)] {
@@ -423,8 +429,8 @@ impl ClassTable {
         self.classes.iter().position(is_log).unwrap_or(0) as u8
     }
 
-    /// Returns the utility of class `id`, which the engine has checked; the logarithm for a class that
-    /// is not defined.
+    /// Returns the utility of class `id`, which the engine has checked; the logarithm for a class
+    /// that is not defined.
     #[inline]
     #[must_use]
     pub fn utility(&self, id: u8) -> &UtilityKind {

@@ -13,11 +13,11 @@
 //!
 //! - *One deadline* runs from the first packet to the Hello: the end of the host's own handshake
 //!   time-out. A host that has waited for most of it still has the time of one turn.
-//! - *Turns* bound the handshakes in work at a time. A peer that stalls keeps its turn for the time of
-//!   a few signatures, and its connection until the deadline or until another one displaces it.
-//! - *Fewest first, newest first.* The prefix with the fewest handshakes under way is next, in it the
-//!   address with the fewest, and of its attempts the newest. A flood therefore waits behind itself,
-//!   and under overload the allocator serves those whose hosts still wait.
+//! - *Turns* bound the handshakes in work at a time. A peer that stalls keeps its turn for the time
+//!   of a few signatures, and its connection until the deadline or until another one displaces it.
+//! - *Fewest first, newest first.* The prefix with the fewest handshakes under way is next, in it
+//!   the address with the fewest, and of its attempts the newest. A flood therefore waits behind
+//!   itself, and under overload the allocator serves those whose hosts still wait.
 //! - *Abandoned attempts cost no signature.* A host's first packet carries its handshake time-out
 //!   ([`ratewright_proto::handshake_timeout`]). The host is refused in time; after that it no
 //!   longer listens, and retransmissions of its first packet are ignored.

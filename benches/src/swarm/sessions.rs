@@ -170,7 +170,7 @@ impl SwarmSessions {
                 host_name: name.clone(),
                 // Higher than in earlier runs against the same allocator.
                 incarnation: clock::now_ns(),
-                software: concat!("ratewright swarm ", env!("CARGO_PKG_VERSION")).to_owned(),
+                software: concat!("ratewright-bench swarm ", env!("CARGO_PKG_VERSION")).to_owned(),
                 sealed_udp: transport != TransportKind::Quic,
                 ack_delay_ns: dilation.ack_delay_ns(),
                 ..ClientConfig::default()

@@ -56,7 +56,8 @@ impl Process {
             // A group of its own: Ctrl-C in the terminal reaches this program only, which then ends
             // the child.
             .process_group(0);
-        // SAFETY: the closure runs between fork and exec and makes one async-signal-safe system call.
+        // SAFETY: the closure runs between fork and exec and makes one async-signal-safe system
+        // call.
         unsafe {
             command.pre_exec(|| {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {

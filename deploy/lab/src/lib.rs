@@ -5,7 +5,7 @@
 //! | [`run`] | a run from its first check to its clean-up |
 //! | [`report`] | results afterwards |
 //! | [`scenario`] | what the lab does with its network |
-//! | [`lab`] | checks, sites, control plane |
+//! | [`lab`] | checks, test bed, control plane |
 //! | [`view`] | the picture meanwhile |
 //! | [`net`] | namespaces, links, queues, path choice |
 //! | [`traffic`] | plain TCP senders and receivers |

@@ -125,8 +125,8 @@ fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<(
             Ok(())
         }
     };
-    // SAFETY: plain system calls; the descriptors are open, the buffer is one static byte, the signal
-    // set is initialised by sigemptyset before it is used.
+    // SAFETY: plain system calls; the descriptors are open, the buffer is one static byte, the
+    // signal set is initialised by sigemptyset before it is used.
     unsafe {
         // The lab waits for its signals on a thread and blocks them elsewhere; a child must not
         // inherit that.

@@ -23,9 +23,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes as _;
 
 use crate::VERSION;
-use crate::control::{
-    ControlMessage, Hello, HostInfo, HostsDigest, Refusal, TopologySnapshot, Welcome,
-};
+use crate::control::{ControlMessage, Hello, TopologySnapshot, Welcome};
 use crate::counters::Counters;
 use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, SessionRole, flags};
 use crate::error::{DatagramError, SessionError};
@@ -35,117 +33,18 @@ use crate::records::{EndRecord, FlowId, MAX_SLOTS, StartRecord};
 use crate::recovery::{AckOutcome, RecoveryConfig, SentPackets};
 use crate::telemetry::Telemetry;
 
+pub use self::config::{ClientConfig, KnownHosts};
+pub use self::event::{ClientEvent, LossReason};
+
 use self::lease::Lease;
 use self::slots::{ClientSlots, SlotRecord};
 
+mod config;
+mod event;
 mod lease;
 mod slots;
 
 pub use self::slots::FlowState;
-
-/// A client's settings.
-#[derive(Debug, Clone)]
-pub struct ClientConfig {
-    /// The host's name in the topology and in the certificate.
-    pub host_name: String,
-    /// Number that grows with every start of the daemon on this host, such as the wall-clock time
-    /// of the start.
-    pub incarnation: u64,
-    /// Name and version of the daemon, for status pages.
-    pub software: String,
-    /// Slots of the flow table; flows have the slots `0..max_flows`.
-    pub max_flows: u32,
-    /// Longest delay of an acknowledgement.
-    pub ack_delay_ns: u64,
-    /// Floor of the retransmission timeout.
-    pub min_rto_ns: u64,
-    /// Retransmission timeout before the first round trip is measured.
-    pub initial_rto_ns: u64,
-    /// Ceiling of the retransmission timeout, back-off included.
-    pub max_rto_ns: u64,
-    /// Ack-eliciting datagrams in flight at most.
-    pub max_in_flight: usize,
-    /// Time from `connected` to the server's Welcome at most.
-    pub handshake_timeout_ns: u64,
-    /// Bytes of control messages that may wait to be written.
-    pub max_control_bytes: usize,
-    /// Sequence number of each session's first datagram, at least 1.
-    pub first_seq: u32,
-    /// The transport can send sealed datagrams over UDP.
-    pub sealed_udp: bool,
-}
-
-impl Default for ClientConfig {
-    fn default() -> Self {
-        Self {
-            host_name: String::new(),
-            incarnation: 0,
-            software: concat!("ratewright ", env!("CARGO_PKG_VERSION")).to_owned(),
-            max_flows: 16_384,
-            ack_delay_ns: 20_000_000,
-            min_rto_ns: 2_000_000,
-            initial_rto_ns: 20_000_000,
-            max_rto_ns: 200_000_000,
-            max_in_flight: 256,
-            handshake_timeout_ns: 10_000_000_000,
-            max_control_bytes: 1 << 20,
-            first_seq: 1,
-            sealed_udp: false,
-        }
-    }
-}
-
-/// Hosts of a topology, with the digest by which a server names them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownHosts {
-    /// Digest of the hosts.
-    pub digest: HostsDigest,
-    /// The hosts.
-    pub hosts: Arc<[HostInfo]>,
-}
-
-/// Reason for the end of a session that the server did not end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LossReason {
-    /// The server did not answer the Hello in time.
-    HandshakeTimeout,
-    /// Nothing valid arrived from the server for the liveness time.
-    Silence,
-}
-
-/// Event that the caller of a [`ClientSession`] acts on.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ClientEvent {
-    /// The server accepted the session.
-    Established(Box<Welcome>),
-    /// The topology has changed.
-    Topology(TopologySnapshot),
-    /// A flow's rate, to be applied until `expires_ns` on the caller's clock,
-    /// or until the next [`LeaseRenewed`](Self::LeaseRenewed). A rate of 0
-    /// means that the flow has no allocation: plain TCP.
-    Rate {
-        /// The flow; it is active.
-        flow: FlowId,
-        /// Its rate.
-        rate_bps: u64,
-        /// Expiry of the rate.
-        expires_ns: u64,
-    },
-    /// All rates of this session that have not expired hold until `expires_ns`. If they had
-    /// expired, each follows again as a [`Rate`](Self::Rate).
-    LeaseRenewed {
-        /// New expiry of the rates.
-        expires_ns: u64,
-    },
-    /// The kill switch. `true`: take all pacing off, then call
-    /// [`ClientSession::confirm_release`]; rates follow again after `false`.
-    Released(bool),
-    /// The server refused or ended the session. Without `retry`, another
-    /// attempt is pointless until an operator has acted.
-    Refused(Refusal),
-    /// The session is over; reconnect.
-    SessionLost(LossReason),
-}
 
 #[derive(Debug)]
 enum ClientPhase {

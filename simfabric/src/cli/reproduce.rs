@@ -126,7 +126,9 @@ impl ReproduceArgs {
                 Err(e) => return Err(e.into()),
             };
             // Written one by one: a stop keeps the figures that are done.
-            result.figure.write(&self.out, &result.picture)?;
+            result
+                .figure
+                .write(&self.out, experiment.file_name, &result.picture)?;
             say!("{}", result.figure.table());
             markdown.push('\n');
             markdown.push_str(&result.figure.markdown(experiment.letter, experiment.title));
@@ -141,7 +143,7 @@ impl ReproduceArgs {
             let text = format!(
                 "# Results of the simulated fabric\n\nWritten by:\n\n```sh\nsimfabric reproduce {} \\\n    \
                  {}{form}{set} --seed {} \\\n    --out DIR --markdown FILE\n```\n\nThe verdicts are explained \
-                 in [reproduction.md](reproduction.md).\n\n**{tally}**\n{markdown}",
+                 in [reproduction.md](reproduction.md). Commit {COMMIT}.\n\n**{tally}**\n{markdown}",
                 self.paper,
                 self.experiments.join(" "),
                 self.seed

@@ -102,6 +102,8 @@ pub enum ExperimentError {
 pub struct Experiment {
     /// Its name on the command line.
     pub letter: char,
+    /// Name of its files, by figure and subject.
+    pub file_name: &'static str,
     /// Its figure and subject.
     pub title: &'static str,
     /// Runs all its cases and judges its rows.
@@ -112,41 +114,49 @@ pub struct Experiment {
 pub const FLOWTUNE: &[Experiment] = &[
     Experiment {
         letter: 'D',
+        file_name: "fig08_staggered_flows",
         title: "fig. 8: how soon five staggered flows share a link",
         run: fig08_staggered_flows::run,
     },
     Experiment {
         letter: 'E',
+        file_name: "fig09_update_traffic",
         title: "fig. 9: update traffic by load and workload",
         run: fig09_update_traffic::run,
     },
     Experiment {
         letter: 'F',
+        file_name: "fig10_thresholds",
         title: "fig. 10: update traffic that larger thresholds save",
         run: fig10_thresholds::run,
     },
     Experiment {
         letter: 'G',
+        file_name: "fig11_network_size",
         title: "fig. 11: update traffic from 128 to 2,048 servers",
         run: fig11_network_size::run,
     },
     Experiment {
         letter: 'H',
+        file_name: "fig12_completion_times",
         title: "fig. 12: 99th percentile of completion times against other schemes",
         run: fig12_completion_times::run,
     },
     Experiment {
         letter: 'I',
+        file_name: "fig13_queueing_delay",
         title: "fig. 13: 99th percentile of queueing delays",
         run: fig13_queueing_delay::run,
     },
     Experiment {
         letter: 'J',
+        file_name: "fig14_drops",
         title: "fig. 14: dropped data",
         run: fig14_drops::run,
     },
     Experiment {
         letter: 'K',
+        file_name: "fig15_fairness_score",
         title: "fig. 15: proportional fairness",
         run: fig15_fairness_score::run,
     },

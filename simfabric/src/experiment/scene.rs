@@ -31,7 +31,8 @@ pub fn topology(racks: u32) -> Result<Topology, BuildError> {
         spines: 4,
         host_capacity_bps: HOST_BPS,
         fabric_capacity_bps: 4 * HOST_BPS,
-        // The builder's host delay is that of a link to a host; HOST_DELAY, the processing in a host,
+        // The builder's host delay is that of a link to a host; HOST_DELAY, the processing in a
+        // host,
         // is the fabric's.
         host_delay_ns: LINK_DELAY.as_ps() / 1_000,
         fabric_delay_ns: LINK_DELAY.as_ps() / 1_000,

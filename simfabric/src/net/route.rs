@@ -173,7 +173,8 @@ impl Routes {
             let up_ports: Vec<u32> = ups[own].iter().map(|u| u.1).collect();
             let divide = match switch.tier {
                 1 => 1,
-                // The leaf used the remainder by its number of upward links; this uses the quotient.
+                // The leaf used the remainder by its number of upward links; this uses the
+                // quotient.
                 _ => topology
                     .racks()
                     .iter()

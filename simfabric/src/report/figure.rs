@@ -209,11 +209,10 @@ impl Row {
     }
 }
 
-/// A reproduced figure. Written as `DIR/<figure>.json` and `.csv`, its picture as
-/// `DIR/<figure>.svg`.
+/// A reproduced figure, with the samples and remarks behind its rows.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Figure {
-    /// The name of the files, such as `flowtune-h`.
+    /// Name by paper and letter, such as `flowtune-h`.
     pub figure: String,
     /// Title, with the paper's number of the figure.
     pub title: String,
@@ -257,15 +256,17 @@ impl Figure {
         }
     }
 
-    /// Writes `<figure>.json`, `<figure>.csv` and `<figure>.svg` into `dir`, which is made if it is
+    /// Writes `file_name` with the ends `.json`, `.csv` and `.svg` into `dir`, which is made if it
+    /// is
     /// missing.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn write(&self, dir: &Path, picture: &Picture) -> Result<(), ReportError> {
-        write_json(&dir.join(format!("{}.json", self.figure)), self)?;
-        write_text(&dir.join(format!("{}.csv", self.figure)), &self.csv())?;
-        picture.write(&dir.join(format!("{}.svg", self.figure)))
+    pub fn write(&self, dir: &Path, file_name: &str, picture: &Picture) -> Result<(), ReportError> {
+        let path = |end| dir.join(format!("{file_name}.{end}"));
+        write_json(&path("json"), self)?;
+        write_text(&path("csv"), &self.csv())?;
+        picture.write(&path("svg"))
     }
 
     /// The rows as comma-separated values (RFC 4180), with all digits. A number is a range from
@@ -334,6 +335,13 @@ impl Figure {
         line(["---"; 5].map(str::to_owned));
         for row in &self.rows {
             line(row.cells());
+        }
+        let noted = |row: &&Row| row.note.is_some();
+        for (i, row) in self.rows.iter().filter(noted).enumerate() {
+            // A blank line ends the table.
+            let gap = if i == 0 { "\n" } else { "" };
+            let note = row.note.as_deref().unwrap_or_default();
+            text.push_str(&format!("{gap}- {}: {note}\n", row.name));
         }
         text
     }

@@ -316,7 +316,8 @@ impl Scheduler {
             if event == Event::Arrivals {
                 let at = arrivals_at.unwrap_or(Time::MAX);
                 let (number, _, _) = new.parts(new.key(at, 0));
-                // The drawing of flows has no time within the window; its key is rebuilt from its own time.
+                // The drawing of flows has no time within the window; its key is rebuilt from its
+                // own time.
                 return Time(number << (new.region_bits + new.offset_bits));
             }
             let (number, region, offset) = old.parts(key);

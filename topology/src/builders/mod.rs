@@ -3,7 +3,8 @@
 //! ```
 //! use ratewright_topology::TwoTierClos;
 //!
-//! let net = TwoTierClos { racks: 9, hosts_per_rack: 16, spines: 4, ..TwoTierClos::default() }.build()?;
+//! let shape = TwoTierClos { racks: 9, hosts_per_rack: 16, spines: 4, ..TwoTierClos::default() };
+//! let net = shape.build()?;
 //! assert_eq!(net.hosts().len(), 144);
 //! # Ok::<(), ratewright_topology::BuildError>(())
 //! ```

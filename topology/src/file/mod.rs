@@ -15,7 +15,7 @@
 //! seed = 7
 //! symmetric = true
 //!
-//! [[host]]                      # optional: renames h1, h2, … in order, or the one that it `replaces`
+//! [[host]]                      # optional: renames h1, h2, … in order, or what it `replaces`
 //! name = "db1"
 //! prefixes = ["192.168.0.1", "fd00:1::/64"]
 //!

@@ -17,7 +17,7 @@
 //!
 //! ```text
 //! bits  0..4   fabric slot of the flow in this lane
-//! bits  4..8   lane of the flow of host lane + 0      (15: none; lane 15 is always empty, its rate 0)
+//! bits  4..8   lane of the flow of host lane + 0      (15: none; lane 15 is empty, its rate 0)
 //! bits  8..12  lane of the flow of host lane + 16
 //! bits 12..16  lane of the flow of host lane + 32
 //! bits 16..20  lane of a flow over fabric link `lane`

@@ -6,7 +6,7 @@ use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
 
 use super::external::EXTERNAL_SESSION;
-use super::session::{HubFlow, Placement, UnmanagedReason};
+use super::session_flows::{HubFlow, Placement, UnmanagedReason};
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
 /// Retry interval of flows that wait for credit of the budget of all sessions.

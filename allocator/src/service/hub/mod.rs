@@ -58,9 +58,9 @@ use external::ExternalLoads;
 pub use network::capacities_bps;
 use pre_hello::PreHelloConnections;
 pub use report::TransportFacts;
-pub use session::UnmanagedReason;
 use session::{Release, Session, Tallies};
 use session_flows::SessionFlows;
+pub use session_flows::UnmanagedReason;
 use sweep::Sweep;
 use token_bucket::TokenBucket;
 

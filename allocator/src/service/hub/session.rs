@@ -1,11 +1,10 @@
 //! One session as the hub holds it.
 
 use ratewright_proto::control::Hello;
-use ratewright_proto::records::{FlowId, StartRecord};
 use ratewright_proto::server::ServerSession;
 use ratewright_topology::HostId;
 
-use super::session_flows::SessionFlows;
+use super::session_flows::{Placement, SessionFlows, UnmanagedReason};
 use super::token_bucket::TokenBucket;
 use crate::service::config::RelayIdentity;
 use crate::service::tls::PeerCertificate;
@@ -46,58 +45,6 @@ pub(super) struct Session {
 pub(super) struct AcceptedHost {
     pub(super) host: HostId,
     pub(super) hello: Hello,
-}
-
-/// Flow that its host has started.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct HubFlow {
-    pub(super) record: StartRecord,
-    pub(super) placement: Placement,
-    /// It has had a rate since it started, or since its demand last grew.
-    pub(super) has_rate: bool,
-    /// Number of the engine that has the flow, if it is allocated.
-    pub(super) engine_number: u8,
-}
-
-/// Placement of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Placement {
-    /// The engine allocates a rate.
-    Allocated,
-    /// Unmanaged: plain TCP, without a rate.
-    Unmanaged(UnmanagedReason),
-}
-
-/// Reason for which a flow is unmanaged. The hub counts it and reports to the host that there is no
-/// rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnmanagedReason {
-    /// Its destination is no host of the topology.
-    UnknownHost,
-    /// Source and destination are the same host, so the flow crosses no link.
-    SameHost,
-    /// No path is usable, or the reported one is not.
-    Unroutable,
-    /// Its class is not configured.
-    UnknownClass,
-    /// The engine holds the most flows that the limits allow.
-    TableFull,
-    /// All hosts together started more flowlets in a second than the limit.
-    StartRate,
-}
-
-impl UnmanagedReason {
-    /// Label in metrics.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::UnknownHost => "unknown_host",
-            Self::SameHost => "same_host",
-            Self::Unroutable => "unroutable",
-            Self::UnknownClass => "unknown_class",
-            Self::TableFull => "table_full",
-            Self::StartRate => "start_rate",
-        }
-    }
 }
 
 /// Flows by placement over all sessions. Each session counts its own.
@@ -148,19 +95,6 @@ impl Tallies {
         self.allocated -= allocated;
         self.unroutable -= std::mem::take(&mut session.unroutable);
         allocated > 0
-    }
-}
-
-impl HubFlow {
-    /// True if this engine has the flow, or will once it has taken its events.
-    pub(super) fn is_allocated_by(&self, engine_number: u8) -> bool {
-        // Eight bits suffice: the numbers repeat after 256 reloads, and each reload sweeps all
-        // flows.
-        self.placement == Placement::Allocated && self.engine_number == engine_number
-    }
-
-    pub(super) fn id(&self) -> FlowId {
-        self.record.flow()
     }
 }
 

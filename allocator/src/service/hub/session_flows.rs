@@ -5,8 +5,74 @@
 
 use std::collections::VecDeque;
 
-use super::session::HubFlow;
+use ratewright_proto::records::{FlowId, StartRecord};
+
 use crate::engine::LinkPath;
+
+/// Flow that its host has started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HubFlow {
+    pub(super) record: StartRecord,
+    pub(super) placement: Placement,
+    /// It has had a rate since it started, or since its demand last grew.
+    pub(super) has_rate: bool,
+    /// Number of the engine that has the flow, if it is allocated.
+    pub(super) engine_number: u8,
+}
+
+impl HubFlow {
+    /// True if this engine has the flow, or will once it has taken its events.
+    pub(super) fn is_allocated_by(&self, engine_number: u8) -> bool {
+        // Eight bits suffice: the numbers repeat after 256 reloads, and each reload sweeps all
+        // flows.
+        self.placement == Placement::Allocated && self.engine_number == engine_number
+    }
+
+    pub(super) fn id(&self) -> FlowId {
+        self.record.flow()
+    }
+}
+
+/// Placement of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// The engine allocates a rate.
+    Allocated,
+    /// Unmanaged: plain TCP, without a rate.
+    Unmanaged(UnmanagedReason),
+}
+
+/// Reason for which a flow is unmanaged. The hub counts it and reports to the host that there is no
+/// rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnmanagedReason {
+    /// Its destination is no host of the topology.
+    UnknownHost,
+    /// Source and destination are the same host, so the flow crosses no link.
+    SameHost,
+    /// No path is usable, or the reported one is not.
+    Unroutable,
+    /// Its class is not configured.
+    UnknownClass,
+    /// The engine holds the most flows that the limits allow.
+    TableFull,
+    /// All hosts together started more flowlets in a second than the limit.
+    StartRate,
+}
+
+impl UnmanagedReason {
+    /// Label in metrics.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::UnknownHost => "unknown_host",
+            Self::SameHost => "same_host",
+            Self::Unroutable => "unroutable",
+            Self::UnknownClass => "unknown_class",
+            Self::TableFull => "table_full",
+            Self::StartRate => "start_rate",
+        }
+    }
+}
 
 /// Flows of one session by slot.
 #[derive(Debug, Default)]
@@ -107,7 +173,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::service::hub::session::Placement;
     use proptest::prelude::*;
     use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 

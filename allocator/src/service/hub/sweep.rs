@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 
 use crate::engine::{EngineEvent, FlowKey};
 
-use super::session::Placement;
+use super::session_flows::Placement;
 use super::{Hub, flows};
 
 /// Backlog of engine events at which a sweep pauses until the engine has taken some.

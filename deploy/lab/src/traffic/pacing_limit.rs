@@ -12,7 +12,8 @@ use std::os::fd::AsRawFd;
 /// When the kernel refuses.
 pub fn set(stream: &TcpStream, limit_bps: u64) -> io::Result<()> {
     let bytes_per_s: u64 = limit_bps / 8;
-    // SAFETY: the descriptor is open for the call's duration; the value is a u64 of the length given.
+    // SAFETY: the descriptor is open for the call's duration; the value is a u64 of the length
+    // given.
     let result = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),

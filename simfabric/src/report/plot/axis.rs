@@ -102,6 +102,17 @@ pub(super) fn extent(values: impl Iterator<Item = f64>, positive: bool) -> Optio
         })
 }
 
+/// A horizontal reference: a capacity, an equal share, a paper's bound.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Mark {
+    /// Low end of a band, or the height of a line.
+    pub from: f64,
+    /// High end of a band; equal to `from` for a line.
+    pub to: f64,
+    /// Text at its right end, or at its left one if a curve passes there.
+    pub text: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

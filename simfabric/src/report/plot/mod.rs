@@ -44,10 +44,10 @@ pub mod style;
 
 use std::path::Path;
 
-pub use axis::Axis;
+pub use axis::{Axis, Mark};
 pub use bars::Bars;
 pub use curves::{Curve, Dots};
-pub use panel::{Content, Mark, Panel};
+pub use panel::{Content, Panel};
 
 use super::file::{ReportError, write_text};
 

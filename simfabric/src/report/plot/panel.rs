@@ -1,7 +1,7 @@
 //! Panels: axes, curves or bars, and references.
 
 use super::axis::extent;
-use super::{Axis, Bars, Curve};
+use super::{Axis, Bars, Curve, Mark};
 
 /// The data of a panel.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,17 +15,6 @@ pub enum Content {
         /// Bars of each name.
         series: Vec<Bars>,
     },
-}
-
-/// A horizontal reference: a capacity, an equal share, a paper's bound.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Mark {
-    /// Low end of a band, or the height of a line.
-    pub from: f64,
-    /// High end of a band; equal to `from` for a line.
-    pub to: f64,
-    /// Text at its right end, or at its left one if a curve passes there.
-    pub text: String,
 }
 
 /// One panel.

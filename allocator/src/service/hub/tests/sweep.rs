@@ -7,7 +7,7 @@ use super::{HubWorld, settings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::thread::{EVENTS_AT_ONCE, EngineDriver, cost_of};
 use crate::engine::{EngineEvent, FlowKey, RateEngine};
-use crate::service::hub::session::Placement;
+use crate::service::hub::session_flows::Placement;
 
 /// Flows of a host, each with a hash of its own.
 const FLOWS: u32 = 1_000;
