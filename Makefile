@@ -81,6 +81,10 @@ nextest: setup-test
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --quiet --locked --workspace --doc
 	$(CARGO) nextest run --locked --workspace
+	$(CARGO) run --quiet --locked -p ratewright-allocator --example optimise
+	$(CARGO) run --quiet --locked -p ratewright-allocator --example utility
+	$(CARGO) run --quiet --locked -p ratewright-proto --example session
+	$(CARGO) run --quiet --locked -p ratewright-simfabric --example plan
 
 ## memcheck: the parallel engine's equality tests under valgrind (scalar and AVX2)
 memcheck: setup-test
