@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ratewright_simfabric::experiment::assumptions::Assumptions;
 use ratewright_simfabric::experiment::monitor::{MONITOR, MonitorProgress};
 use ratewright_simfabric::experiment::{Experiment, ExperimentError, FLOWTUNE, Settings};
+use ratewright_simfabric::report::commit::COMMIT;
 use ratewright_simfabric::report::digits::short;
 use ratewright_simfabric::report::tally::Tally;
 use std::io::Write as _;
