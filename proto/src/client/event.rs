@@ -12,7 +12,7 @@ pub enum LossReason {
     Silence,
 }
 
-/// Event that the caller of a [`ClientSession`] acts on.
+/// Event that the caller of a [`ClientSession`](super::ClientSession) acts on.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// The server accepted the session.
@@ -37,7 +37,7 @@ pub enum ClientEvent {
         expires_ns: u64,
     },
     /// The kill switch. `true`: take all pacing off, then call
-    /// [`ClientSession::confirm_release`]; rates follow again after `false`.
+    /// [`confirm_release`](super::ClientSession::confirm_release); rates follow again after `false`.
     Released(bool),
     /// The server refused or ended the session. Without `retry`, another
     /// attempt is pointless until an operator has acted.
