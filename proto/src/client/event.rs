@@ -37,7 +37,8 @@ pub enum ClientEvent {
         expires_ns: u64,
     },
     /// The kill switch. `true`: take all pacing off, then call
-    /// [`confirm_release`](super::ClientSession::confirm_release); rates follow again after `false`.
+    /// [`confirm_release`](super::ClientSession::confirm_release). Rates follow again after
+    /// `false`.
     Released(bool),
     /// The server refused or ended the session. Without `retry`, another
     /// attempt is pointless until an operator has acted.
