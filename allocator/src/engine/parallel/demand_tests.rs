@@ -9,8 +9,9 @@ use super::tests::{
     Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,
 };
 use super::*;
-use crate::engine::{FlowKey, LinkPath};
-use crate::num::utility::{Class, ClassTable};
+use crate::engine::{FlowKey, LinkPath, ReferenceEngine};
+use crate::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
+use ratewright_topology::ThreeTierClos;
 
 fn sketch(source: u32, destination: u32) -> Sketch {
     Sketch {
@@ -221,7 +222,7 @@ fn every_log_class_is_in_rows() {
     assert!((rate(2) / 5e8 - 1.0).abs() < 1e-3);
 }
 
-/// Checks that no link is over-allocated, up to the rounding of sums of sixteen thousand rates in
+/// Checks that no link is over-allocated, up to the rounding of sums of thousands of rates in
 /// single precision. The derating by the threshold is a hundred times that.
 fn holds(engine: &ParallelEngine) {
     let (mut loads, mut capacities) = (Vec::new(), Vec::new());
@@ -316,7 +317,7 @@ fn the_end_of_a_session_looks_at_its_own_flows() {
         assert_eq!(engine.flow_count(), count - flows);
     }
     engine.iterate();
-    fits(&engine).expect("it fits");
+    holds(&engine);
     engine.apply(spec(99, 1)).expect("a session may come back");
     engine
         .apply(EngineEvent::DropSession(99))
@@ -414,5 +415,82 @@ fn saturation_prices_are_bounded_and_name_their_bound() {
             "{saturation_price:?}"
         );
         assert_eq!(saturation_price.is_demand_bound(), demand < capacity);
+    }
+}
+
+/// A path of six full links, crossed by an α-fair flow, a log flow and small log flows with
+/// demands: both engines come to rest, at the same rates. Prices that rise together by more than a
+/// factor of two overshoot together, and fall together, for ever.
+#[test]
+fn equally_full_links_of_one_path_come_to_rest() {
+    let topology = ThreeTierClos {
+        pods: 4,
+        racks_per_pod: 2,
+        hosts_per_rack: 4,
+        aggs_per_pod: 2,
+        cores: 10,
+        fabric_capacity_bps: 10_000_000_000,
+        core_capacity_bps: 10_000_000_000,
+        ..ThreeTierClos::default()
+    }
+    .build()
+    .expect("valid");
+    let capacities = capacities(&topology);
+    let gbps = |demand: u32| match demand {
+        10 => f64::INFINITY,
+        demand => f64::from(demand) * 1e9,
+    };
+    for (alpha, simd) in [0.5, 2.0, 4.0, 8.0]
+        .into_iter()
+        .flat_map(|alpha| Simd::available().into_iter().map(move |simd| (alpha, simd)))
+    {
+        let utility = UtilityKind::Alpha(AlphaFair::new(alpha).expect("valid"));
+        let alpha_fair = Class {
+            utility,
+            ..Class::default()
+        };
+        let config = EngineConfig {
+            classes: ClassTable::new([(0, Class::default()), (1, alpha_fair)]).expect("valid"),
+            ..EngineConfig::default()
+        };
+        let options = ParallelOptions {
+            workers: 1,
+            simd,
+            ..ParallelOptions::default()
+        };
+        let cases = [0.25, 1.0, 4.0].into_iter().flat_map(|weight| {
+            (1..=10).flat_map(move |of_alpha| {
+                (1..=10).flat_map(move |of_log| [0, 1, 3].map(|n| (weight, of_alpha, of_log, n)))
+            })
+        });
+        for case @ (weight, of_alpha, of_log, small) in cases {
+            let layout = Layout::of(&topology, 2).expect("it can be cut so");
+            let mut engine =
+                ParallelEngine::new(config.clone(), options.clone(), layout, &capacities)
+                    .expect("valid");
+            let mut exact = ReferenceEngine::new(config.clone(), &capacities).expect("valid");
+            let of_class_1 = Sketch {
+                class: 1,
+                ..capped(0, 31, gbps(of_alpha))
+            };
+            let of_class_0 = Sketch {
+                weight,
+                ..capped(0, 31, gbps(of_log))
+            };
+            let small = (0..small).map(|_| capped(12, 31, 1e9));
+            let sketches = [of_class_1, of_class_0].into_iter().chain(small);
+            for (key, sketch) in sketches.enumerate() {
+                for engine in [&mut engine as &mut dyn RateEngine, &mut exact] {
+                    engine
+                        .apply(start(&topology, key as u64, &sketch))
+                        .expect("valid");
+                }
+            }
+            assert!(
+                settle(&mut engine) && settle(&mut exact),
+                "no rest: alpha {alpha}, {simd:?}, {case:?}"
+            );
+            compare(&engine, &exact, 0..5).expect("the same rates");
+        }
     }
 }

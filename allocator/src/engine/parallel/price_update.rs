@@ -9,8 +9,8 @@ pub(super) const MOST_PRICE: f32 = 1e30;
 /// First price of a link (flowtune §2), and the price of one that is reset.
 pub(super) const FIRST_PRICE: f32 = 1.0;
 
-/// Constants of [`SafeguardedNed`](crate::num::SafeguardedNed), which explains them. The tests hold
-/// both together.
+/// Constants of [`SafeguardedNed`](crate::num::SafeguardedNed), which explains them. All but
+/// `LARGEST_SHARE` have its values.
 pub(super) mod safeguard {
     pub(in crate::engine::parallel) const SHIFT: f32 = 0.25;
     pub(in crate::engine::parallel) const FIRST_STEP: f32 = 2.5;
@@ -19,7 +19,13 @@ pub(super) mod safeguard {
     pub(in crate::engine::parallel) const SHRINK: f32 = 0.6;
     pub(in crate::engine::parallel) const DISTURBED: f32 = 4.0;
     pub(in crate::engine::parallel) const CALM: f32 = 0.01;
-    pub(in crate::engine::parallel) const LARGEST_SHARE: f32 = 0.75;
+    /// Bounds the factor by which a price moves, before the shift, to 2 and 1/2.
+    ///
+    /// `SafeguardedNed` allows 3 and 1/3. Flows far below their demands count there with no
+    /// response at all, so the links of a path are lifted together, once. Here they count with a
+    /// little. With 3, five or six full links of one path can then rise together and fall together
+    /// for ever.
+    pub(in crate::engine::parallel) const LARGEST_SHARE: f32 = 1.0 / 3.0;
     pub(in crate::engine::parallel) const LARGEST_FALL: f32 = 1.0 / 32.0;
     pub(in crate::engine::parallel) const NEGLIGIBLE: f32 = 1e-10;
     pub(in crate::engine::parallel) const UNFELT_FALL: f32 = 0.25;
