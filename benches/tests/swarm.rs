@@ -51,11 +51,11 @@ fn check(result: &Value) {
     assert_eq!(result["lost_views"], 0, "{result}");
 }
 
-#[test]
-fn sealed_sessions_keep_their_flows_and_agree_at_the_end() {
-    let result = json_of(&[
+/// Runs eight hosts with 64 flows under churn for a second, and returns the figures.
+fn json_of_churn(transport: &str) -> Value {
+    json_of(&[
         "--transport",
-        "udp",
+        transport,
         "--sessions",
         "8",
         "--flows",
@@ -64,7 +64,12 @@ fn sealed_sessions_keep_their_flows_and_agree_at_the_end() {
         "1",
         "--churn",
         "500",
-    ]);
+    ])
+}
+
+#[test]
+fn sealed_sessions_keep_their_flows_and_agree_at_the_end() {
+    let result = json_of_churn("udp");
     // Both transports keep the same promises.
     check(&result);
     assert_eq!(result["flows"], 64);
@@ -73,18 +78,7 @@ fn sealed_sessions_keep_their_flows_and_agree_at_the_end() {
 
 #[test]
 fn quic_sessions_keep_their_flows_and_agree_at_the_end() {
-    let result = json_of(&[
-        "--transport",
-        "quic",
-        "--sessions",
-        "8",
-        "--flows",
-        "64",
-        "--seconds",
-        "1",
-        "--churn",
-        "500",
-    ]);
+    let result = json_of_churn("quic");
     check(&result);
     assert_eq!(result["flows"], 64);
     assert_eq!(result["fallbacks"], 0);

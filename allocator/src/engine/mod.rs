@@ -19,7 +19,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use ratewright_topology::Topology;
 
 mod affinity;
@@ -45,11 +44,7 @@ pub use stats::{EngineStats, Exceptions, LinkLoad};
 
 pub use crate::num::optimality::Optimality;
 
-/// Links of the longest path: three up and three down (three-tier Clos).
-pub const MAX_PATH_LINKS: usize = crate::num::MAX_PATH_LINKS;
-
-/// Directed links of a flow, as indices into the engine's capacities.
-pub type LinkPath = ArrayVec<u32, MAX_PATH_LINKS>;
+pub use crate::num::{LinkPath, MAX_PATH_LINKS};
 
 /// Name of a flowlet in the whole allocator: `(session << 32) | flow id`.
 ///

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 
 use super::utility::{ClassTable, Utility};
 
-/// Most links of a path: three up and three down.
+/// Links of the longest path: three up and three down (three-tier Clos).
 pub const MAX_PATH_LINKS: usize = 6;
 
 /// Directed links of one flow, as indices into [`Problem::capacities`].

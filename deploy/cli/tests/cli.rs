@@ -2,38 +2,20 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod refusal;
+
 use std::process::Output;
 
-use assert_cmd::Command;
 use ratewright_io::tls::dns_names;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 fn ratewright(args: &[&str]) -> Output {
-    Command::cargo_bin("ratewright")
-        .unwrap()
-        .args(args)
-        .output()
-        .unwrap()
+    refusal::output_of("ratewright", args)
 }
 
-/// One line on standard error, which holds every one of `parts` and no cause twice.
 fn assert_refused(args: &[&str], parts: &[&str]) {
-    let output = ratewright(args);
-    assert!(!output.status.success(), "{args:?} was accepted");
-    let said = String::from_utf8(output.stderr).unwrap();
-    // A log collector takes each line for a message.
-    assert_eq!(said.lines().count(), 1, "not one line: {said}");
-    for part in parts {
-        assert!(said.contains(part), "`{part}` is missing in: {said}");
-    }
-    let causes: Vec<&str> = said.trim().split(": ").collect();
-    for (at, cause) in causes.iter().enumerate() {
-        assert!(
-            !causes[..at].contains(cause),
-            "`{cause}` stands twice in: {said}"
-        );
-    }
+    refusal::assert_refused("ratewright", args, parts);
 }
 
 #[test]

@@ -2,34 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../cli/tests/refusal/mod.rs"]
+mod refusal;
+
 use std::process::Output;
 
-use assert_cmd::Command;
-
 fn ratewright_lab(args: &[&str]) -> Output {
-    Command::cargo_bin("ratewright-lab")
-        .unwrap()
-        .args(args)
-        .output()
-        .unwrap()
+    refusal::output_of("ratewright-lab", args)
 }
 
-/// One line on standard error, which holds every one of `parts` and no cause twice.
 fn assert_refused(args: &[&str], parts: &[&str]) {
-    let output = ratewright_lab(args);
-    assert!(!output.status.success(), "{args:?} was accepted");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said.lines().count(), 1, "not one line: {said}");
-    for part in parts {
-        assert!(said.contains(part), "`{part}` is missing in: {said}");
-    }
-    let causes: Vec<&str> = said.trim().split(": ").collect();
-    for (at, cause) in causes.iter().enumerate() {
-        assert!(
-            !causes[..at].contains(cause),
-            "`{cause}` stands twice in: {said}"
-        );
-    }
+    refusal::assert_refused("ratewright-lab", args, parts);
 }
 
 #[test]

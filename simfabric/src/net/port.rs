@@ -7,7 +7,7 @@
 //! the next departure. A packet that arrives in the picosecond in which another departs finds it
 //! gone.
 //!
-//! Where regions (`net/regions.rs`) take turns, the two ends of a port may be at different times.
+//! The two ends of a port may be at different times if regions (`net/regions.rs`) take turns.
 //! Its queue belongs to the region where the wire begins, its wire to the one where it ends. An
 //! arriving packet triggers only departures before the time that all regions have reached. Nothing
 //! that departs later arrives within the present window.

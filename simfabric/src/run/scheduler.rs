@@ -6,8 +6,8 @@
 //! goes through the regions of a window one after the other. A packet to another region is for a
 //! later window.
 //!
-//! Where the whole fabric is simulated at once, events of one moment happen in the order of
-//! scheduling, as in other simulators. Regions have no such common order. Where they take turns,
+//! Events of one moment happen in the order of scheduling if the whole fabric is simulated at once,
+//! as in other simulators. Regions have no such common order. While they take turns,
 //! events of one moment happen by kind; arrivals of packets in the order of their ports; timers in
 //! the order in which their host set them. Events of different places at one moment do not affect
 //! each other, so that results equal those of the whole fabric with this order.

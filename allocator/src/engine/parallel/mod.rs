@@ -24,7 +24,7 @@
 //! a second pass. Notified rates therefore fit the present flows and capacities, and a new flow has
 //! its rate in the iteration after its start.
 //!
-//! Where events precede every iteration, one pass has to do. New flows take their rates from the
+//! One pass has to do if events precede every iteration. New flows take their rates from the
 //! price correction, and dirty links their loads.
 
 use std::collections::{BTreeSet, VecDeque};

@@ -1,6 +1,6 @@
 //! Rows of flows that share both racks.
 //!
-//! Where several flows lead from one rack to another, they form a row for both sides at once. Its
+//! Several flows from one rack to another form a row for both sides at once. Its
 //! lanes hold the flows in upward and in downward order, so no pass moves values between the two
 //! orders. Such a row looks up two tables and adds to two. It costs as much as seven to nine flows
 //! in rack rows, so only [`MIN_FLOWS`] flows justify one. All other flows are in rows by one rack
