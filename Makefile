@@ -73,7 +73,8 @@ doc: setup-test
 deny: setup-test
 	$(CARGO) deny --locked check licenses bans sources
 
-## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG); fails if a row is off
+## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG); fails if a verdict is not the
+## one that its experiment records
 reproduce: setup-test
 	$(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce flowtune all --quick --strict --out $(TARGET)/reproduce --markdown $(TARGET)/reproduce/results.md
 

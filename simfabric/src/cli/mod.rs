@@ -9,7 +9,7 @@ mod trace;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use ratewright_simfabric::experiment::{FLOWTUNE, assumptions};
+use ratewright_simfabric::experiment::{PAPERS, assumptions};
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::classes::CLASSES;
 use ratewright_simfabric::workload::{SizeDistribution, sizes};
@@ -80,9 +80,11 @@ pub(crate) fn list() -> Result<()> {
         "\nsize classes of flow completion times: {}",
         classes.join(", ")
     );
-    say!("\nexperiments of `simfabric reproduce flowtune`:");
-    for experiment in FLOWTUNE {
-        say!("  {}  {}", experiment.letter, experiment.title);
+    for paper in PAPERS {
+        say!("\nexperiments of `simfabric reproduce {}`:", paper.name);
+        for experiment in paper.experiments {
+            say!("  {}  {}", experiment.name, experiment.title);
+        }
     }
     say!("\nchoices of `reproduce --set KEY=VALUE`, what they take and what they are:");
     for (key, takes, meaning) in assumptions::KEYS {

@@ -5,7 +5,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ratewright_simfabric::experiment::assumptions::Assumptions;
 use ratewright_simfabric::experiment::monitor::{MONITOR, MonitorProgress};
-use ratewright_simfabric::experiment::{Experiment, ExperimentError, FLOWTUNE, Settings};
+use ratewright_simfabric::experiment::{
+    Experiment, ExperimentError, PAPERS, PaperExperiments, Reproduction, Settings,
+};
 use ratewright_simfabric::report::commit::COMMIT;
 use ratewright_simfabric::report::digits::short;
 use ratewright_simfabric::report::tally::Tally;
@@ -24,13 +26,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 pub(crate) struct ReproduceArgs {
     /// The paper.
-    #[arg(value_parser = ["flowtune"])]
-    paper: String,
-    /// The letters of the experiments, or `all`. H to K share their runs: together they take as
-    /// long as one.
+    #[arg(value_parser = paper)]
+    paper: &'static PaperExperiments,
+    /// The names of the experiments, or `all`; `simfabric list` has them. Flowtune's H to K share
+    /// their runs: together they take as long as one.
     #[arg(required = true, value_name = "EXPERIMENT")]
     experiments: Vec<String>,
-    /// The short form, a minute at most per experiment.
+    /// The short form: fewer seeds, loads and milliseconds.
     #[arg(long)]
     quick: bool,
     /// Another choice where the paper leaves one open; `simfabric list` has them, and
@@ -43,39 +45,60 @@ pub(crate) struct ReproduceArgs {
     /// Also write all tables into one Markdown file.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Seed of everything random.
+    /// The first seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Number of seeds that values are means over; by default 5, and 3 in the short form.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    seeds: Option<u32>,
+    /// Also measure the judged rows under other parameters, for a table without verdicts.
+    #[arg(long)]
+    sensitivity: bool,
     /// Runs at the same time; by default as many as there are cores.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Fail, once everything is written, if a row is off: outside of what the paper has, and not
-    /// explained by a measurement.
-    #[arg(long)]
+    /// Fail, once everything is written, if a verdict differs from the one that is recorded in the
+    /// experiment's file. Records hold for the fixed parameters and the usual seeds.
+    #[arg(long, conflicts_with_all = ["set", "seed", "seeds"])]
     strict: bool,
 }
 
+/// The paper of a name.
+fn paper(name: &str) -> Result<&'static PaperExperiments, String> {
+    PAPERS
+        .iter()
+        .find(|paper| paper.name == name)
+        .ok_or_else(|| {
+            let names: Vec<&str> = PAPERS.iter().map(|paper| paper.name).collect();
+            format!("there are {}", names.join(", "))
+        })
+}
+
 impl ReproduceArgs {
-    /// Runs the experiments and writes their results.
-    pub(crate) fn run(&self) -> Result<()> {
-        let mut chosen: Vec<&Experiment> = Vec::new();
+    /// The chosen experiments, in the order of the command line.
+    fn chosen(&self) -> Result<Vec<&'static Experiment>> {
+        let mut chosen = Vec::new();
         for wanted in &self.experiments {
             let all = wanted == "all";
-            // A word that adds nothing is unknown: letters have an experiment each.
+            // A word that adds nothing is unknown: names have an experiment each.
             let before = chosen.len();
-            let known = FLOWTUNE.iter();
-            chosen.extend(
-                known.filter(|e| all || wanted.eq_ignore_ascii_case(&e.letter.to_string())),
-            );
+            let known = self.paper.experiments.iter();
+            chosen.extend(known.filter(|e| all || wanted.eq_ignore_ascii_case(e.name)));
             if chosen.len() == before {
-                let known: Vec<String> = FLOWTUNE.iter().map(|e| e.letter.to_string()).collect();
+                let known: Vec<&str> = self.paper.experiments.iter().map(|e| e.name).collect();
                 bail!(
                     "{} has no experiment {wanted}; there are {} and all",
-                    self.paper,
+                    self.paper.name,
                     known.join(", ")
                 );
             }
         }
+        Ok(chosen)
+    }
+
+    /// Runs the experiments and writes their results.
+    pub(crate) fn run(&self) -> Result<()> {
+        let chosen = self.chosen()?;
         let mut assumptions = Assumptions::default();
         for option in &self.set {
             assumptions.set(option)?;
@@ -84,8 +107,14 @@ impl ReproduceArgs {
             .num_threads(self.jobs.unwrap_or(0))
             .build()
             .context("starting the threads")?;
+        let usual = if self.quick {
+            Settings::QUICK_SEEDS
+        } else {
+            Settings::LONG_SEEDS
+        };
         let settings = Settings {
-            seed: self.seed,
+            first_seed: self.seed,
+            seed_count: self.seeds.unwrap_or(usual),
             quick: self.quick,
             assumptions,
         };
@@ -99,13 +128,13 @@ impl ReproduceArgs {
             let _ = writeln!(
                 std::io::stderr(),
                 "{}: {}",
-                experiment.letter,
+                experiment.name,
                 experiment.title
             );
             // The monitor counts for the whole process; this experiment's share is the difference.
             let before = MONITOR.progress();
-            let outcome = watched(experiment.letter, &stop, || {
-                pool.install(|| (experiment.run)(settings))
+            let outcome = watched(experiment.name, &stop, || {
+                pool.install(|| self.reproduce(experiment, settings))
             })?;
             let result = match outcome {
                 Ok(result) => result,
@@ -114,7 +143,7 @@ impl ReproduceArgs {
                     let ms = |ns: u64| short(ns as f64 / 1e6);
                     bail!(
                         "stopped: {} had simulated {} of {} ms; {}",
-                        experiment.letter,
+                        experiment.name,
                         ms(part),
                         ms(whole),
                         if written.is_empty() {
@@ -132,30 +161,65 @@ impl ReproduceArgs {
                 .write(&self.out, experiment.file_name, &result.picture)?;
             say!("{}", result.figure.table());
             markdown.push('\n');
-            markdown.push_str(&result.figure.markdown(experiment.letter, experiment.title));
+            let heading = format!("{}: {}", experiment.name, experiment.title);
+            markdown.push_str(&result.figure.markdown(&heading));
             tally.add(&result.figure);
-            written.push(experiment.letter.to_string());
+            written.push(experiment.name);
         }
         say!("{tally}");
-        // After everything is written: the user reads a row that is off in its file.
+        // After everything is written: the user reads an unexpected row in its file.
         if let Some(path) = &self.markdown {
-            let form = if self.quick { " --quick" } else { "" };
-            let set: String = self.set.iter().map(|key| format!(" --set {key}")).collect();
-            let text = format!(
-                "# Results of the simulated fabric\n\nWritten by:\n\n```sh\nsimfabric reproduce {} \\\n    \
-                 {}{form}{set} --seed {} \\\n    --out DIR --markdown FILE\n```\n\nThe verdicts are explained \
-                 in [reproduction.md](reproduction.md). Commit {COMMIT}.\n\n**{tally}**\n{markdown}",
-                self.paper,
-                self.experiments.join(" "),
-                self.seed
-            );
-            std::fs::write(path, text)
+            std::fs::write(path, self.document(&settings, &tally, &markdown))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        if self.strict && !tally.off().is_empty() {
-            bail!("{} off: {}", tally.off().len(), tally.off().join("; "));
+        if self.strict && !tally.unexpected().is_empty() {
+            bail!(
+                "{} verdicts are not the recorded ones: {}",
+                tally.unexpected().len(),
+                tally.unexpected().join("; ")
+            );
         }
         Ok(())
+    }
+
+    /// Runs one experiment, and again under other parameters if these are wanted.
+    fn reproduce(
+        &self,
+        experiment: &Experiment,
+        settings: Settings,
+    ) -> Result<Reproduction, ExperimentError> {
+        let mut result = (experiment.run)(settings)?;
+        if self.sensitivity {
+            for parameters in experiment.variations {
+                let mut other = settings;
+                for option in *parameters {
+                    other.assumptions.set(option)?;
+                }
+                let other = (experiment.run)(other)?;
+                result.figure.add_sensitivity(parameters, &other.figure);
+            }
+        }
+        Ok(result)
+    }
+
+    /// The document of all tables, with the command that writes it.
+    fn document(&self, settings: &Settings, tally: &Tally, tables: &str) -> String {
+        let form = if self.quick { " --quick" } else { "" };
+        let sensitivity = if self.sensitivity {
+            " --sensitivity"
+        } else {
+            ""
+        };
+        let set: String = self.set.iter().map(|key| format!(" --set {key}")).collect();
+        let (first, count) = (settings.first_seed, settings.seed_count);
+        let paper = self.paper.name;
+        format!(
+            "# Results of the simulated fabric: {paper}\n\nWritten by:\n\n```sh\nsimfabric \
+             reproduce {paper} {}{form}{sensitivity}{set} \\\n    --seed {first} --seeds {count} \
+             --out DIR --markdown FILE\n```\n\n[reproduction.md](reproduction.md) defines the \
+             verdicts. Commit {COMMIT}.\n\n**{tally}**\n{tables}",
+            self.experiments.join(" "),
+        )
     }
 }
 
@@ -168,16 +232,12 @@ fn since(before: MonitorProgress) -> (u64, u64) {
 
 /// Does the work with a bar of simulated time beside it, and passes a request to stop on to the
 /// monitor.
-fn watched<R: Send>(
-    letter: char,
-    stop: &StopRequest,
-    work: impl FnOnce() -> R + Send,
-) -> Result<R> {
+fn watched<R: Send>(name: &str, stop: &StopRequest, work: impl FnOnce() -> R + Send) -> Result<R> {
     let style =
         ProgressStyle::with_template("{prefix:>2} {bar:20} {percent:>3} %  {eta} left  {msg}")?;
     let bar = ProgressBar::new(0)
         .with_style(style)
-        .with_prefix(letter.to_string());
+        .with_prefix(name.to_owned());
     let before = MONITOR.progress();
     let (finished, waiting) = mpsc::channel::<()>();
     let result = std::thread::scope(|scope| {

@@ -8,14 +8,15 @@
 use std::sync::{Mutex, PoisonError};
 
 use ratewright_topology::Topology;
-use rayon::prelude::*;
 
 use super::assumptions::{PathQueues, ScoreWeight};
 use super::monitor::MONITOR;
 use super::schemes::{Scheme, Visitor};
+use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
 use crate::net::FabricConfig;
 use crate::report::classes::{CLASSES, class_of};
+use crate::report::estimate::Estimate;
 use crate::report::ideal;
 use crate::report::stats::quantile;
 use crate::results::RunResults;
@@ -23,6 +24,21 @@ use crate::run::{Config, Sim};
 use crate::time::Time;
 use crate::transport::Transport;
 use crate::workload::Poisson;
+
+/// Other parameters that figures 12 to 15 are measured under for their sensitivity tables, one at a
+/// time: framing, handshake and first window of all; each scheme's own.
+pub(super) const VARIATIONS: &[&[&str]] = &[
+    &["framing=ethernet"],
+    &["handshake=true"],
+    &["tcp-window=2"],
+    &["reserve=0.05"],
+    &["mark=40"],
+    &["pfabric-nic=short"],
+    &["pfabric-rto=66"],
+    &["codel-interval=60"],
+    &["min-rto=1000"],
+    &["xcp-interval=50000"],
+];
 
 /// Measurements of one scheme at one load.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -71,6 +87,7 @@ struct ComparisonRun<'a> {
     topology: &'a Topology,
     load: f64,
     settings: Settings,
+    seed: u64,
 }
 
 impl Visitor for ComparisonRun<'_> {
@@ -84,7 +101,7 @@ impl Visitor for ComparisonRun<'_> {
         let (_, warm_up, last, end) = schedule(self.settings.quick);
         let sizes = self.settings.assumptions.sizes()?;
         let hosts = self.topology.hosts().len() as u32;
-        let seed = self.settings.seed;
+        let seed = self.seed;
         let flows = Poisson::new(
             hosts,
             scene::HOST_BPS,
@@ -225,86 +242,129 @@ fn queueing_p99_us(
     [down, 2.0 * core + down]
 }
 
-/// Settings, scheme and load of one sample.
-pub type ComparisonCase = (Settings, Scheme, f64);
-
+/// Settings, scheme and load of a case.
+type ComparisonCase = (Settings, Scheme, f64);
 /// Samples of this process by case. Equality of settings is the key, so a list does: cases are
 /// tens.
-type Cache = Mutex<Vec<(ComparisonCase, SchemeSample)>>;
+type Cache = Mutex<Vec<(ComparisonCase, Replicas<SchemeSample>)>>;
 
-/// Samples of some cases, in their order. Cases that this process has run are not run again.
-///
-/// # Errors
-/// See [`ExperimentError`].
-pub fn fetch(cases: &[ComparisonCase]) -> Result<Vec<SchemeSample>, ExperimentError> {
-    static DONE: Cache = Mutex::new(Vec::new());
-    // The lock is held during the runs: a second caller waits for results instead of making them
-    // too.
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = |done: &[(ComparisonCase, SchemeSample)], case: &ComparisonCase| {
-        let found = done.iter().find(|(of, _)| of == case);
-        found.map(|(_, sample)| sample.clone())
-    };
-    // Assumptions that do not concern the scheme take their defaults, so that runs which could not
-    // differ are one case: an alternative of DCTCP's leaves Flowtune's sample to be found.
-    let cases: Vec<ComparisonCase> = cases
-        .iter()
-        .map(|&(settings, scheme, load)| {
-            let assumptions = scheme.relevant(&settings.assumptions);
-            (
-                Settings {
+/// Samples of all schemes at all loads.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[serde(transparent)]
+pub struct Comparison {
+    cases: Vec<ComparedCase>,
+}
+
+/// Samples of a scheme at a load.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+struct ComparedCase {
+    scheme: &'static str,
+    load: f64,
+    samples: Replicas<SchemeSample>,
+}
+
+impl Comparison {
+    /// Runs all schemes at all loads under all seeds, but for cases that this process has run
+    /// before: figures 12 to 15 share them.
+    ///
+    /// # Errors
+    /// See [`ExperimentError`].
+    pub fn run(settings: Settings) -> Result<Self, ExperimentError> {
+        static DONE: Cache = Mutex::new(Vec::new());
+        // The lock is held during the runs: a second caller waits for results instead of making
+        // them too.
+        let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cases: Vec<ComparisonCase> = Vec::new();
+        for &load in loads(settings.quick) {
+            for scheme in Scheme::ALL {
+                // Parameters that do not concern the scheme take their defaults, so that runs which
+                // could not differ are one case.
+                let assumptions = scheme.relevant(&settings.assumptions);
+                let settings = Settings {
                     assumptions,
                     ..settings
-                },
-                scheme,
-                load,
-            )
-        })
-        .collect();
-    let mut missing: Vec<ComparisonCase> = Vec::new();
-    for case in &cases {
-        if known(&done, case).is_none() && !missing.contains(case) {
-            missing.push(*case);
+                };
+                cases.push((settings, scheme, load));
+            }
         }
-    }
-    let topology = scene::topology(scene::RACKS)?;
-    for (settings, ..) in &missing {
-        MONITOR.expect(1, schedule(settings.quick).3.since(Time::ZERO));
-    }
-    let new: Vec<SchemeSample> = missing
-        .par_iter()
-        .map(|&(settings, scheme, load)| {
+        let known = |done: &[(ComparisonCase, Replicas<SchemeSample>)], case: &ComparisonCase| {
+            let found = done.iter().find(|(of, _)| of == case);
+            found.map(|(_, samples)| samples.clone())
+        };
+        let missing: Vec<ComparisonCase> = cases
+            .iter()
+            .filter(|case| known(&done, case).is_none())
+            .copied()
+            .collect();
+        let topology = scene::topology(scene::RACKS)?;
+        let runs = missing.len() * settings.seed_count as usize;
+        MONITOR.expect(runs, schedule(settings.quick).3.since(Time::ZERO));
+        let new = sweep(&settings, &missing, |&(settings, scheme, load), seed| {
             let run = ComparisonRun {
                 scheme: scheme.name(),
                 topology: &topology,
                 load,
                 settings,
+                seed,
             };
             scheme.visit(&topology, &settings.assumptions, run)
+        })?;
+        done.extend(missing.into_iter().zip(new));
+        let compared = cases.iter().filter_map(|case| {
+            Some(ComparedCase {
+                scheme: case.1.name(),
+                load: case.2,
+                samples: known(&done, case)?,
+            })
+        });
+        Ok(Self {
+            cases: compared.collect(),
         })
-        .collect::<Result<_, _>>()?;
-    done.extend(missing.into_iter().zip(new));
-    Ok(cases.iter().filter_map(|case| known(&done, case)).collect())
-}
+    }
 
-/// Samples of all schemes at all loads, by load and then in the paper's order.
-///
-/// # Errors
-/// See [`ExperimentError`].
-pub fn samples(settings: Settings) -> Result<Vec<SchemeSample>, ExperimentError> {
-    let cases: Vec<ComparisonCase> = loads(settings.quick)
-        .iter()
-        .flat_map(|&load| Scheme::ALL.map(|scheme| (settings, scheme, load)))
-        .collect();
-    fetch(&cases)
-}
+    /// Returns the samples of a scheme at one of the [`loads`].
+    #[must_use]
+    pub fn of(&self, scheme: Scheme, load: f64) -> Option<&Replicas<SchemeSample>> {
+        let is =
+            |case: &&ComparedCase| case.scheme == scheme.name() && (case.load - load).abs() < 1e-9;
+        self.cases.iter().find(is).map(|case| &case.samples)
+    }
 
-/// The sample of a scheme at a load.
-#[must_use]
-pub fn find(samples: &[SchemeSample], scheme: Scheme, load: f64) -> Option<&SchemeSample> {
-    samples
-        .iter()
-        .find(|sample| sample.scheme == scheme.name() && (sample.load - load).abs() < 1e-9)
+    /// Estimates a value of a scheme at a load.
+    pub fn estimate(
+        &self,
+        scheme: Scheme,
+        load: f64,
+        value: impl Fn(&SchemeSample) -> Option<f64>,
+    ) -> Option<Estimate> {
+        self.of(scheme, load)?.estimate(value)
+    }
+
+    /// Estimates a value of a scheme's sample and of Flowtune's, seed by seed.
+    pub fn against_flowtune(
+        &self,
+        scheme: Scheme,
+        load: f64,
+        value: impl Fn(&SchemeSample, &SchemeSample) -> Option<f64>,
+    ) -> Option<Estimate> {
+        self.of(scheme, load)?
+            .paired(self.of(Scheme::Flowtune, load)?, value)
+    }
+
+    /// Says which schemes did not finish all flowlets, for the figures' remarks.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let unfinished = self.cases.iter().filter_map(|case| {
+            let unfinished = case.samples.total(|sample| sample.unfinished);
+            (unfinished > 0).then(|| {
+                format!(
+                    "{} at load {}: {unfinished} counted flowlets of all seeds did not finish; they count with their age",
+                    case.scheme, case.load
+                )
+            })
+        });
+        unfinished.collect()
+    }
 }
 
 /// Parameters of a comparison in words, for the figures' scenario.

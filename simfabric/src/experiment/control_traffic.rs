@@ -7,20 +7,18 @@
 //! figures is their sum, as a share of the servers' links, which is what makes the paper's "each
 //! allocator NIC can update 89 servers" (§6) out of 1.12 %.
 //!
-//! [`packet_level`] runs every data packet too. [`fluid`] takes the data plane of
-//! [`crate::control::fluid`] for the same arrivals, with the same sessions, datagrams and engine;
-//! tests hold both against each other.
+//! Every data packet runs too. Cases of equal parameters run once in a process: figures 9 and 10
+//! share most of theirs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rand::{RngExt as _, SeedableRng as _};
-use rayon::prelude::*;
 
 use super::assumptions::{Assumptions, Counting};
 use super::monitor::MONITOR;
-use super::{ExperimentError, scene};
+use super::sweep::{Replicas, sweep};
+use super::{ExperimentError, Settings, scene};
 use crate::control::allocator::AllocatorCounts;
-use crate::control::fluid::{FlowletArrival, FluidConfig, FluidFabric};
 use crate::control::{ControlTraffic, ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES};
 use crate::run::{Config, Sim};
 use crate::time::{Span, Time};
@@ -46,8 +44,6 @@ pub struct TrafficCase {
     pub warm_up: Time,
     /// End of the count and of the run.
     pub end: Time,
-    /// Seed of the arrivals.
-    pub seed: u64,
     /// Values that the paper leaves open. A run takes sizes, carrier, price update and iteration
     /// from them.
     pub assumptions: Assumptions,
@@ -130,21 +126,21 @@ impl TrafficSample {
     }
 }
 
-/// The flowlets of a case. Each carries a path hash, so that both data planes route it alike.
+/// The flowlets of a case, each with a path hash that depends on nothing but the seed.
 ///
 /// # Errors
 /// An unknown workload or an impossible load.
 pub fn flows(
     case: &TrafficCase,
+    seed: u64,
 ) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let sizes = case.assumptions.sizes_of(case.workload)?;
     let span = (Time::ZERO, case.end);
-    let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, case.seed)?;
+    let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, seed)?;
     // A generator of its own ("paths" in ASCII) leaves arrivals and sizes as they are without
-    // hashes. 0 is left out: the fabric draws a hash for a flow with 0, the fluid data plane does
-    // not.
-    let mut hashes = SimRng::seed_from_u64(case.seed ^ 0x70_6174_6873);
+    // hashes. 0 is left out: it stands for a hash that the fabric draws.
+    let mut hashes = SimRng::seed_from_u64(seed ^ 0x70_6174_6873);
     Ok(poisson.map(move |mut flow| {
         flow.path_hash = hashes.random_range(1..u32::MAX);
         flow
@@ -226,70 +222,59 @@ fn sample(case: &TrafficCase, counted: &PartCounts) -> TrafficSample {
     }
 }
 
-/// Runs a case with the fluid data plane.
+/// Samples of cases with the settings and the case that they are of.
+type Cache = Mutex<Vec<((u64, u32, TrafficCase), Replicas<TrafficSample>)>>;
+
+/// Runs cases under all seeds. Results are in the order of the cases; cases that this process has
+/// run before are not run again.
 ///
 /// # Errors
-/// See [`ExperimentError`].
-pub fn fluid(case: &TrafficCase) -> Result<TrafficSample, ExperimentError> {
-    let topology = Arc::new(scene::topology(case.racks)?);
-    let hosts = case.racks * scene::HOSTS_PER_RACK;
-    let arrivals = flows(case)?.map(|flow| FlowletArrival {
-        start_ns: flow.start.as_ns(),
-        src: flow.src.0,
-        dst: flow.dst.0,
-        bytes: flow.bytes,
-        path_hash: flow.path_hash,
-    });
-    let mut config = FluidConfig {
-        allocator_link_bps: scene::allocator_links(hosts).rate_bps,
-        ..FluidConfig::default()
+/// The first run that fails.
+pub fn all(
+    settings: &Settings,
+    cases: &[TrafficCase],
+) -> Result<Vec<Replicas<TrafficSample>>, ExperimentError> {
+    static DONE: Cache = Mutex::new(Vec::new());
+    // The lock is held during the runs: a second caller waits for results instead of making them
+    // too.
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = |case: &TrafficCase| {
+        // The counting is applied to a run's samples, not to the run.
+        let assumptions = Assumptions {
+            count: None,
+            ..case.assumptions
+        };
+        let case = TrafficCase {
+            assumptions,
+            ..case.clone()
+        };
+        (settings.first_seed, settings.seed_count, case)
     };
-    config.control.threshold = case.threshold;
-    config.control.step_rule = case.assumptions.step;
-    config.control.interval_ns = case.assumptions.iteration.as_ns().max(1);
-    let mut fabric = FluidFabric::new(topology, config, arrivals)?;
-    fabric.run_until(case.warm_up.as_ns())?;
-    MONITOR.done(case.warm_up.since(Time::ZERO))?;
-    // Totals are of the whole run; the count is their difference after the warm-up.
-    let before = fabric.totals();
-    fabric.run_until(case.end.as_ns())?;
-    MONITOR.done(case.end.since(case.warm_up))?;
-    let after = fabric.totals();
-    // The fluid fabric adds up active flowlets at every iteration.
-    let iterations = after.allocator.iterations - before.allocator.iterations;
-    let counted = PartCounts {
-        to: after.to_allocator.since(&before.to_allocator),
-        from: after.from_allocator.since(&before.from_allocator),
-        counts: after.allocator.since(&before.allocator),
-        started: after.started - before.started,
-        active_per_iteration: (after.active_sum - before.active_sum) as f64
-            / iterations.max(1) as f64,
-        max_link_load: after.max_link_load,
-    };
-    Ok(sample(case, &counted))
-}
-
-/// Runs cases in parallel, packet by packet. Results are in the order of the cases.
-///
-/// # Errors
-/// The first case that fails.
-pub fn all(cases: &[TrafficCase]) -> Result<Vec<TrafficSample>, ExperimentError> {
-    announce(cases);
-    cases.par_iter().map(packet_level).collect()
-}
-
-/// Announces the simulated time of these cases to the monitor, before they begin.
-pub fn announce(cases: &[TrafficCase]) {
-    for case in cases {
-        MONITOR.expect(1, case.end.since(Time::ZERO));
+    let mut missing: Vec<(u64, u32, TrafficCase)> = Vec::new();
+    for case in cases.iter().map(key) {
+        if !missing.contains(&case) && !done.iter().any(|(known, _)| *known == case) {
+            missing.push(case);
+        }
     }
+    for (_, seeds, case) in &missing {
+        MONITOR.expect(*seeds as usize, case.end.since(Time::ZERO));
+    }
+    let new = sweep(settings, &missing, |(.., case), seed| {
+        packet_level(case, seed)
+    })?;
+    done.extend(missing.into_iter().zip(new));
+    let found = cases.iter().map(key).filter_map(|case| {
+        let found = done.iter().find(|(known, _)| *known == case);
+        found.map(|(_, samples)| samples.clone())
+    });
+    Ok(found.collect())
 }
 
 /// Runs a case packet by packet.
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn packet_level(case: &TrafficCase) -> Result<TrafficSample, ExperimentError> {
+pub fn packet_level(case: &TrafficCase, seed: u64) -> Result<TrafficSample, ExperimentError> {
     let topology = scene::topology(case.racks)?;
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let mut scheme = FlowtuneConfig::default();
@@ -299,11 +284,11 @@ pub fn packet_level(case: &TrafficCase) -> Result<TrafficSample, ExperimentError
     scheme.carrier = case.assumptions.carrier;
     let scheme = Flowtune::new(&Arc::new(topology.clone()), scheme)?;
     let config = Config {
-        seed: case.seed,
+        seed,
         fabric: scene::fabric(hosts),
         ..Config::default()
     };
-    let mut sim = Sim::new(config, topology, flows(case)?, scheme)?;
+    let mut sim = Sim::new(config, topology, flows(case, seed)?, scheme)?;
     // Parts double in length, because the number of active flowlets grows ever more slowly.
     let mut growth = Vec::new();
     let mut from = Time::ZERO;
@@ -362,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_data_planes_see_the_same_control_traffic() {
+    fn notices_take_the_bytes_of_the_papers_encoding() {
         let case = TrafficCase {
             racks: 8,
             workload: "web",
@@ -370,14 +355,9 @@ mod tests {
             threshold: 0.01,
             warm_up: Time::from_ms(2),
             end: Time::from_ms(5),
-            seed: 4,
             assumptions: Assumptions::default(),
         };
-        let (fluid, packets) = (fluid(&case).unwrap(), packet_level(&case).unwrap());
-        let ratio = packets.total_percent() / fluid.total_percent();
-        // Packets wait behind the first windows of others, so that flowlets last longer there and
-        // get more updates; a fluid does not.
-        assert!((0.95..1.25).contains(&ratio), "{packets:?} {fluid:?}");
+        let packets = packet_level(&case, 4).unwrap();
         // The closed form: starts per second times the bytes that a start, its end and its updates
         // take.
         let alone =
@@ -387,11 +367,10 @@ mod tests {
         let share = packets.alone_percent / alone;
         assert!((0.97..=1.01).contains(&share), "{packets:?} {alone}");
         assert!(packets.paper_percent < packets.alone_percent, "{packets:?}");
-        assert!(fluid.max_link_load <= 1.0 + 1e-9, "{fluid:?}");
         assert!(packets.max_link_load <= 1.0 + 1e-9, "{packets:?}");
         assert!(
-            fluid.from_allocator_percent > fluid.to_allocator_percent,
-            "{fluid:?}"
+            packets.from_allocator_percent > packets.to_allocator_percent,
+            "{packets:?}"
         );
     }
 }

@@ -7,13 +7,13 @@
 //! interval to the last one within it, over the time between the two.
 
 use ratewright_topology::{HostId, Topology};
-use rayon::prelude::*;
 
 use super::monitor::MONITOR;
 use super::schemes::{self, Scheme, Visitor};
+use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::net::FabricConfig;
-use crate::report::figure::{Figure, Row, Verdict};
+use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
 use crate::run::{Config, Sim};
 use crate::time::{Span, Time};
@@ -32,6 +32,13 @@ const INTERVAL: Span = Span::from_us(100);
 const SAMPLE: Span = Span::from_ns(500);
 /// Relative distance from 1/N up to which a flow counts as fair.
 const FAIR: f64 = 0.05;
+/// Number of phases between starts and stops.
+const PHASES: u32 = 2 * FLOWS - 1;
+/// Time that stands for a phase in which flows never are fair: its length, in µs.
+const NEVER_US: f64 = 10_000.0;
+
+/// Parameters that figure 8 does not depend on much are not varied.
+pub(super) const VARIATIONS: &[&[&str]] = &[&["mark=40"], &["codel-interval=60"]];
 
 /// Deliveries to the receiver under one scheme, by sample.
 #[derive(Clone, Debug)]
@@ -154,7 +161,7 @@ impl Deliveries {
         let per = (INTERVAL.as_ps() / SAMPLE.as_ps()) as usize;
         let in_phase = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
         let mut worst: f64 = 0.0;
-        for phase in 0..2 * FLOWS - 1 {
+        for phase in 0..PHASES {
             let active = active(phase);
             let fair = capacity_bps / active.len() as f64;
             // The first interval is the scheme's time to converge; the last one ends with the next
@@ -178,7 +185,7 @@ impl Deliveries {
     fn worst_burst(&self, capacity_bps: f64) -> f64 {
         let in_phase = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
         let mut worst: f64 = 0.0;
-        for phase in 0..2 * FLOWS - 1 {
+        for phase in 0..PHASES {
             let active = active(phase);
             let fair_gbps = capacity_bps / active.len() as f64 / 1e9;
             for flow in active {
@@ -199,120 +206,137 @@ fn active(phase: u32) -> std::ops::Range<u32> {
     (phase + 1).saturating_sub(FLOWS)..(phase + 1).min(FLOWS)
 }
 
+/// Measurements of one run under one scheme.
+struct Fairness {
+    /// Time to fairness by phase, in µs.
+    fair_after_us: Vec<Option<f64>>,
+    /// Largest relative distance from 1/N.
+    worst: f64,
+    /// Deliveries, for the picture.
+    deliveries: Deliveries,
+}
+
+impl Fairness {
+    fn new(deliveries: Deliveries, capacity_bps: f64) -> Self {
+        let phases = 0..PHASES;
+        Self {
+            fair_after_us: phases
+                .map(|phase| deliveries.fair_after_us(phase, capacity_bps))
+                .collect(),
+            // Only sfqCoDel is said to reach fair rates and still deliver in bursts, which only
+            // whole packets at the application show.
+            worst: match deliveries.name {
+                "sfqCoDel" => deliveries.worst_burst(capacity_bps),
+                _ => deliveries.worst_after_100_us(capacity_bps),
+            },
+            deliveries,
+        }
+    }
+
+    fn slowest_us(&self) -> f64 {
+        let times = self.fair_after_us.iter();
+        times.fold(0.0, |most, time| f64::max(most, time.unwrap_or(NEVER_US)))
+    }
+
+    fn never(&self) -> f64 {
+        self.fair_after_us
+            .iter()
+            .filter(|time| time.is_none())
+            .count() as f64
+    }
+}
+
+/// The paper's words on a scheme (§5.3.1 D), with our reading of them: of the slowest phase in µs,
+/// and of the largest distance from 1/N in per cent. "Fluctuates", "bursts" and "slow" are read as
+/// farther from 1/N than what counts as fair, at some time.
+fn claims(scheme: Scheme) -> [Claim; 2] {
+    let unfair = |text: &str| Claim::words(text).at_least(100.0 * FAIR);
+    match scheme {
+        Scheme::Flowtune => [
+            Claim::words("100 µs").at_most(100.0),
+            Claim::words("N flows each get 1/N").at_most(100.0 * FAIR),
+        ],
+        Scheme::Dctcp => [
+            Claim::words("several milliseconds").at_least(2_000.0),
+            unfair("allocations fluctuate"),
+        ],
+        Scheme::PFabric => [
+            Claim::words("never: it does not share").at_least(NEVER_US),
+            unfair("one flow has it all"),
+        ],
+        Scheme::SfqCodel => [
+            Claim::words("quickly, but in bursts"),
+            unfair("bursts, and nothing in between"),
+        ],
+        Scheme::Xcp => [
+            Claim::words("slowly").at_least(100.0),
+            unfair("slow to hand out bandwidth"),
+        ],
+        // None of the paper's; it shows what the measurement itself adds.
+        Scheme::Ideal => [Claim::nothing(), Claim::nothing()],
+    }
+}
+
 /// Runs the experiment.
 ///
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let topology = scene::topology(scene::RACKS)?;
-    let five = |name| FiveFlows {
-        name,
-        topology: &topology,
-        seed: settings.seed,
-    };
-    // The ideal scheme is none of the paper's; it shows what the measurement itself adds.
-    MONITOR.expect(Scheme::ALL.len() + 1, DURATION);
-    let mut panels = Scheme::ALL
-        .into_par_iter()
-        .map(|scheme| scheme.visit(&topology, &settings.assumptions, five(scheme.name())))
-        .collect::<Result<Vec<_>, _>>()?;
-    panels.push(Scheme::Ideal.visit(&topology, &settings.assumptions, five("Ideal"))?);
     let framing = settings.assumptions.framing;
     let goodput_bps = scene::HOST_BPS as f64 * f64::from(framing.mss_bytes)
         / f64::from(framing.wire_bytes(framing.mss_bytes));
-    let mut figure = Figure::new(
-        "flowtune-d",
-        "Five staggered flows to one receiver (flowtune fig. 8)",
-        settings.seed,
-        settings.quick,
-    );
-    for panel in &panels {
+    let schemes: Vec<Scheme> = Scheme::ALL.into_iter().chain([Scheme::Ideal]).collect();
+    MONITOR.expect(schemes.len() * settings.seed_count as usize, DURATION);
+    let found = sweep(&settings, &schemes, |&scheme, seed| {
+        let five = FiveFlows {
+            name: scheme.name(),
+            topology: &topology,
+            seed,
+        };
+        let deliveries = scheme.visit(&topology, &settings.assumptions, five)?;
         // The ideal scheme hands out less than the link, to leave acknowledgements the rest: 1/N is
         // of that.
-        let capacity_bps = match panel.name {
-            "Ideal" => goodput_bps * schemes::ideal(&settings.assumptions).share,
+        let capacity_bps = match scheme {
+            Scheme::Ideal => goodput_bps * schemes::ideal(&settings.assumptions).share,
             _ => goodput_bps,
         };
-        let times: Vec<_> = (0..2 * FLOWS - 1)
-            .map(|phase| panel.fair_after_us(phase, capacity_bps))
-            .collect();
-        let slowest = times
-            .iter()
-            .try_fold(0.0, |most: f64, time| time.map(|time| most.max(time)));
-        let never = times.iter().filter(|time| time.is_none()).count();
-        let slow = slowest.is_none_or(|slowest| slowest >= 1_000.0);
-        let within = slowest.is_some_and(|slowest| slowest <= 100.0);
-        // The paper (§5.3.1 D) describes the other schemes in words, so each has a test of its own.
-        // sfqCoDel's fairness is judged by its bursts, in the next row.
-        let (paper, holds) = match panel.name {
-            "Flowtune" => ("100 µs", Some(within)),
-            "DCTCP" => ("several milliseconds", Some(slow)),
-            "pFabric" => ("never: it does not share", Some(never > 0)),
-            "sfqCoDel" => ("quickly, but in bursts", None),
-            "XCP" => ("slowly", Some(!within)),
-            _ => ("no such scheme in fig. 8", None),
-        };
-        figure.rows.push(
-            Row::new(
-                format!(
-                    "{}: every flow within 5 % of 1/N after a start or stop",
-                    panel.name
-                ),
-                paper,
-                slowest,
-                "µs",
-                match holds {
-                    Some(true) => Verdict::Reproduced,
-                    Some(false) => Verdict::Off,
-                    None => Verdict::NoFigure,
-                },
-            )
-            .note(format!(
-                "by phase of 1, 2, 3, 4, 5, 4, 3, 2, 1 flows ({never} of 9 never get there): {}",
-                times
-                    .iter()
-                    .map(|time| time.map_or("never".to_owned(), |time| format!("{time}")))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            )),
+        Ok(Fairness::new(deliveries, capacity_bps))
+    })?;
+    let mut figure = settings.figure(
+        "flowtune-fig08",
+        "Five staggered flows to one receiver (flowtune fig. 8)",
+    );
+    for (&scheme, runs) in schemes.iter().zip(&found) {
+        let name = scheme.name();
+        let [time, distance] = claims(scheme);
+        let row = Row::judge(
+            format!("{name}: every flow within 5 % of 1/N after a start or stop, slowest phase"),
+            time,
+            runs.estimate(|run| Some(run.slowest_us())),
+            "µs",
         );
-        // Only sfqCoDel is said to reach fair rates and still deliver in bursts, which only whole
-        // packets at the application show.
-        let worst = match panel.name {
-            "sfqCoDel" => panel.worst_burst(capacity_bps),
-            _ => panel.worst_after_100_us(capacity_bps),
-        };
-        figure.rows.push(Row::new(
-            format!(
-                "{}: farthest from 1/N of any flow, from 100 µs after a change on",
-                panel.name
-            ),
-            match panel.name {
-                "Flowtune" => "N flows each get 1/N",
-                "DCTCP" => "allocations fluctuate",
-                "pFabric" => "one flow has it all",
-                "sfqCoDel" => "bursts, and nothing in between",
-                "XCP" => "slow to hand out bandwidth",
-                _ => "no such scheme in fig. 8",
-            },
-            100.0 * worst,
+        figure.rows.push(row.note(by_phase(runs)));
+        figure.rows.push(Row::judge(
+            format!("{name}: farthest from 1/N of any flow, from 100 µs after a change on"),
+            distance,
+            runs.estimate(|run| Some(100.0 * run.worst)),
             "%",
-            match panel.name {
-                "Flowtune" if worst <= FAIR => Verdict::Reproduced,
-                "Flowtune" => Verdict::Off,
-                "DCTCP" | "pFabric" | "sfqCoDel" | "XCP" if worst > FAIR => Verdict::Reproduced,
-                "DCTCP" | "pFabric" | "sfqCoDel" | "XCP" => Verdict::Off,
-                _ => Verdict::NoFigure,
-            },
         ));
     }
     figure.notes = vec![
+        "a phase lasts 10 ms, which also stands for one in which flows are never fair".to_owned(),
         "pFabric: a window of at most 15 packets of 1,460 bytes over a round trip of 23 µs is 7.6 Gbit/s, so that one flow leaves room for a second one".to_owned(),
     ];
     figure.scenario = vec![
         "144 servers; senders in five racks, the receiver in a sixth; a start every 10 ms, then a stop every 10 ms".to_owned(),
         format!("1/N of {:.3} Gbit/s, the payload of a 10 Gbit/s link in packets of 1,460 bytes", goodput_bps / 1e9),
     ];
+    // Courses over time cannot be averaged: the picture is the first seed's.
+    let panels: Vec<&Deliveries> = found
+        .iter()
+        .filter_map(|runs| Some(&runs.0.first()?.deliveries))
+        .collect();
     let plot = |panel: &Deliveries| {
         let lines = (0..FLOWS as usize)
             .map(|flow| {
@@ -329,10 +353,25 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     };
     let picture = Picture::new(
         "Five staggered flows to one receiver",
-        "Flowtune fig. 8: a flow starts every 10 ms, then one stops every 10 ms; intervals of 100 µs",
-        panels.iter().map(plot).collect(),
+        "Flowtune fig. 8: a flow starts every 10 ms, then one stops every 10 ms; intervals of 100 µs; first seed",
+        panels.into_iter().map(plot).collect(),
     )
     .columns(3)
     .panel_size(420, 300);
     Ok(Reproduction { figure, picture })
+}
+
+/// Means of the times to fairness by phase, in words.
+fn by_phase(runs: &Replicas<Fairness>) -> String {
+    let of_phase = |phase: usize| {
+        let mean = runs.estimate(|run| run.fair_after_us[phase]);
+        mean.map_or("not always".to_owned(), |mean| format!("{:.0}", mean.mean))
+    };
+    let times: Vec<String> = (0..PHASES as usize).map(of_phase).collect();
+    let never = runs.estimate(|run| Some(run.never()));
+    format!(
+        "by phase of 1, 2, 3, 4, 5, 4, 3, 2, 1 flows: {}; {:.1} of 9 phases never get there",
+        times.join(", "),
+        never.map_or(0.0, |never| never.mean)
+    )
 }

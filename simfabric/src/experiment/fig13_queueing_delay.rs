@@ -1,106 +1,84 @@
 //! Flowtune fig. 13: the 99th percentile of queueing delays on paths of two and of four links.
 
-use super::comparison::{find, loads, samples, scenario};
-use super::explain::{Alternative, RowCheck, explain};
+use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
 use super::schemes::Scheme;
 use super::{ExperimentError, Reproduction, Settings};
-use crate::report::figure::{Figure, Row};
+use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
 
 /// DCTCP's delay over Flowtune's in the paper's words (§5.3.2 I).
 const LONGER: f64 = 12.0;
-/// Relative distance from that ratio up to which a row is reproduced.
+/// Accepted relative distance from that ratio: it is one number for all loads and paths.
 const TOLERANCE: f64 = 0.25;
+/// Least delay of Flowtune that counts, in µs: its queues may be empty for more than 99 % of the
+/// time.
+const LEAST_US: f64 = 1e-3;
 
-/// Alternatives for a row that is off.
-pub(super) const ALTERNATIVES: [Alternative; 3] =
-    [&["framing=ethernet"], &["reserve=0.05"], &["mark=40"]];
+/// See [`PARAMETERS`].
+pub(super) const VARIATIONS: &[&[&str]] = PARAMETERS;
 
 /// Runs the experiment.
 ///
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
-    let samples = samples(settings)?;
-    let mut figure = Figure::new(
-        "flowtune-i",
+    let comparison = Comparison::run(settings)?;
+    let mut figure = settings.figure(
+        "flowtune-fig13",
         "99th percentile of queueing delays (flowtune fig. 13)",
-        settings.seed,
-        settings.quick,
     );
     figure.scenario = scenario(settings);
-    let paths = ["paths of two links", "paths of four links"];
+    figure.notes = comparison.remarks();
     let mut panels = Vec::new();
-    let mut checks = Vec::new();
     // Index 0 of a sample's delays is that of paths of two links, 1 that of four.
-    for (hops, path) in paths.iter().enumerate() {
-        let delay = |scheme, load| find(&samples, scheme, load).map(|s| s.queueing_p99_us[hops]);
+    for (hops, path) in ["paths of two links", "paths of four links"]
+        .iter()
+        .enumerate()
+    {
+        let delay = |scheme, load| {
+            comparison.estimate(scheme, load, |sample| Some(sample.queueing_p99_us[hops]))
+        };
         for &load in loads(settings.quick) {
             // The paper compares queues in words; only DCTCP's has a number, in a row of its own.
             for scheme in Scheme::ALL {
-                let label = format!("{}, {path}, load {load}", scheme.name());
                 let paper = match scheme {
                     Scheme::Flowtune => "near-empty queues",
                     Scheme::Dctcp => "12 times Flowtune's",
                     Scheme::Xcp => "shorter than DCTCP's",
                     _ => "relatively long, not first in, first out",
                 };
-                figure
-                    .rows
-                    .push(Row::judged(label, paper, delay(scheme, load), "µs", 0.0));
+                let label = format!("{}, {path}, load {load}", scheme.name());
+                let claim = Claim::words(paper);
+                let row = Row::judge(label, claim, delay(scheme, load), "µs");
+                figure.rows.push(row);
             }
-            let over = delay(Scheme::Dctcp, load)
-                .zip(delay(Scheme::Flowtune, load))
-                // Flowtune's queues may be empty for more than 99 % of the time: at least 1 ns.
-                .map(|(dctcp, flowtune)| dctcp / flowtune.max(1e-3));
-            checks.push(RowCheck {
-                row: figure.rows.len(),
-                scheme: Scheme::Dctcp,
-                load,
-                of: hops,
-                range: (LONGER, LONGER),
-                tolerance: TOLERANCE,
-                alternatives: &ALTERNATIVES,
-                bounded: false,
+            let over = comparison.against_flowtune(Scheme::Dctcp, load, |dctcp, flowtune| {
+                Some(dctcp.queueing_p99_us[hops] / flowtune.queueing_p99_us[hops].max(LEAST_US))
             });
-            figure.rows.push(
-                Row::judged(
-                    format!("DCTCP over Flowtune, {path}, load {load}"),
-                    LONGER,
-                    over,
-                    "×",
-                    TOLERANCE,
-                )
-                .note(format!(
-                    "DCTCP {:.1} µs, Flowtune {:.1} µs",
-                    delay(Scheme::Dctcp, load).unwrap_or_default(),
-                    delay(Scheme::Flowtune, load).unwrap_or_default()
-                )),
-            );
+            figure.rows.push(Row::judge(
+                format!("DCTCP over Flowtune, {path}, load {load}"),
+                Claim::number(LONGER, TOLERANCE),
+                over,
+                "×",
+            ));
         }
-        let lines = Scheme::ALL
-            .iter()
-            .map(|&scheme| {
-                let points = loads(settings.quick)
-                    .iter()
-                    .filter_map(|&load| Some((load, delay(scheme, load)?)))
-                    .collect();
-                Curve::new(scheme.name(), points).dots()
-            })
-            .collect();
+        let lines = Scheme::ALL.iter().map(|&scheme| {
+            let points = loads(settings.quick)
+                .iter()
+                .filter_map(|&load| Some((load, delay(scheme, load)?)));
+            Curve::estimates(scheme.name(), points)
+        });
         panels.push(Panel::curves(
             *path,
             Axis::linear("Load").over(0.0, 1.0),
-            Axis::linear("99th percentile of queueing delay (µs)"),
-            lines,
+            Axis::linear("99th percentile of queueing delay (µs)").starting_at(0.0),
+            lines.collect(),
         ));
     }
-    explain(&mut figure, settings, &checks, |hops, theirs, ours| {
-        Some(theirs.queueing_p99_us[hops] / ours.queueing_p99_us[hops].max(1e-3))
-    })?;
+    figure.data = serde_json::json!(comparison);
     let picture = Picture::new(
         "99th percentile of queueing delays",
-        "Flowtune fig. 13; from the lengths of queues",
+        "Flowtune fig. 13; from the lengths of queues; 95 % intervals",
         panels,
     )
     .columns(2)

@@ -14,17 +14,19 @@
 //! | [`assumptions`] | values that the paper leaves open (figures 9 to 15), each with a key |
 //! | [`comparison`] | runs behind figures 12 to 15: five schemes under equal flowlets |
 //! | [`control_traffic`] | runs behind figures 9 to 11, and their counts of control traffic |
-//! | [`explain`] | figures 12 to 15: rows that are off, measured under other assumptions |
-//! | [`explain_traffic`] | figures 9 and 10: rows that are off, measured under other assumptions |
 //! | [`monitor`] | progress of the runs, and a request to stop them |
 //! | [`schemes`] | the compared schemes with their queues |
 //! | [`scene`] | the paper's network (flowtune §5.3) |
+//! | [`sweep`] | cases × seeds in parallel, and estimates over the seeds |
+//!
+//! An experiment is an entry of its paper's list in [`PAPERS`]. Its function lists the cases of a
+//! [sweep](sweep::sweep), estimates the rows' values over the seeds, and
+//! [judges](crate::report::figure::Row::judge) each by a
+//! [claim](crate::report::figure::Claim) that stands in its file.
 
 pub mod assumptions;
 pub mod comparison;
 pub mod control_traffic;
-pub mod explain;
-pub mod explain_traffic;
 pub mod monitor;
 
 pub mod fig08_staggered_flows;
@@ -38,6 +40,7 @@ pub mod fig15_fairness_score;
 
 pub mod scene;
 pub mod schemes;
+pub mod sweep;
 
 use crate::control::ControlError;
 use crate::net::FabricError;
@@ -48,12 +51,33 @@ use crate::workload::{PoissonError, SizeError};
 /// Settings that are common to all experiments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Seed of everything random.
-    pub seed: u64,
+    /// The first seed.
+    pub first_seed: u64,
+    /// Number of seeds; each case runs once with each.
+    pub seed_count: u32,
     /// The short form, for continuous integration.
     pub quick: bool,
     /// Values that the paper leaves open.
     pub assumptions: assumptions::Assumptions,
+}
+
+impl Settings {
+    /// Seeds of the short form, the fewest that give an interval of use.
+    pub const QUICK_SEEDS: u32 = 3;
+    /// Seeds of the long form.
+    pub const LONG_SEEDS: u32 = 5;
+
+    /// Returns the seeds.
+    pub fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
+        let first = self.first_seed;
+        (0..u64::from(self.seed_count)).map(move |i| first.wrapping_add(i))
+    }
+
+    /// Makes a figure of these settings, without rows.
+    #[must_use]
+    pub fn figure(&self, name: &str, title: &str) -> Figure {
+        Figure::new(name, title, (self.first_seed, self.seed_count), self.quick)
+    }
 }
 
 /// A figure and its picture.
@@ -97,67 +121,92 @@ pub enum ExperimentError {
     Stopped,
 }
 
-/// An experiment by its letter.
+/// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
-    pub letter: char,
+    /// Its name on the command line, a letter for Flowtune's.
+    pub name: &'static str,
     /// Name of its files, by figure and subject.
     pub file_name: &'static str,
     /// Its figure and subject.
     pub title: &'static str,
     /// Runs all its cases and judges its rows.
     pub run: fn(Settings) -> Result<Reproduction, ExperimentError>,
+    /// Other parameters, `KEY=VALUE` each, that the sensitivity table has its rows under.
+    pub variations: &'static [&'static [&'static str]],
 }
+
+/// A paper with its experiments.
+#[derive(Clone, Copy, Debug)]
+pub struct PaperExperiments {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Experiments in the order of the paper.
+    pub experiments: &'static [Experiment],
+}
+
+/// All papers.
+pub const PAPERS: &[PaperExperiments] = &[PaperExperiments {
+    name: "flowtune",
+    experiments: FLOWTUNE,
+}];
 
 /// Flowtune's experiments on the fabric, by the letters of the paper's §5.
 pub const FLOWTUNE: &[Experiment] = &[
     Experiment {
-        letter: 'D',
+        name: "D",
         file_name: "fig08_staggered_flows",
         title: "fig. 8: how soon five staggered flows share a link",
         run: fig08_staggered_flows::run,
+        variations: fig08_staggered_flows::VARIATIONS,
     },
     Experiment {
-        letter: 'E',
+        name: "E",
         file_name: "fig09_update_traffic",
         title: "fig. 9: update traffic by load and workload",
         run: fig09_update_traffic::run,
+        variations: fig09_update_traffic::VARIATIONS,
     },
     Experiment {
-        letter: 'F',
+        name: "F",
         file_name: "fig10_thresholds",
         title: "fig. 10: update traffic that larger thresholds save",
         run: fig10_thresholds::run,
+        variations: fig10_thresholds::VARIATIONS,
     },
     Experiment {
-        letter: 'G',
+        name: "G",
         file_name: "fig11_network_size",
         title: "fig. 11: update traffic from 128 to 2,048 servers",
         run: fig11_network_size::run,
+        variations: fig11_network_size::VARIATIONS,
     },
     Experiment {
-        letter: 'H',
+        name: "H",
         file_name: "fig12_completion_times",
         title: "fig. 12: 99th percentile of completion times against other schemes",
         run: fig12_completion_times::run,
+        variations: fig12_completion_times::VARIATIONS,
     },
     Experiment {
-        letter: 'I',
+        name: "I",
         file_name: "fig13_queueing_delay",
         title: "fig. 13: 99th percentile of queueing delays",
         run: fig13_queueing_delay::run,
+        variations: fig13_queueing_delay::VARIATIONS,
     },
     Experiment {
-        letter: 'J',
+        name: "J",
         file_name: "fig14_drops",
         title: "fig. 14: dropped data",
         run: fig14_drops::run,
+        variations: fig14_drops::VARIATIONS,
     },
     Experiment {
-        letter: 'K',
+        name: "K",
         file_name: "fig15_fairness_score",
         title: "fig. 15: proportional fairness",
         run: fig15_fairness_score::run,
+        variations: fig15_fairness_score::VARIATIONS,
     },
 ];

@@ -2,7 +2,9 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`figure`] | a reproduced figure: rows {name, paper, ours, unit, verdict}, seed, commit, notes |
+//! | [`figure`] | a reproduced figure: rows {name, paper, ours, interval, unit, verdict}, seeds, commit |
+//! | [`estimate`] | means over seeds with 95 % intervals |
+//! | [`stationarity`] | end of a warm-up by MSER-5 |
 //! | [`tally`] | verdicts of several figures |
 //! | [`plot`] | SVG pictures of panels with curves or bars, in one palette |
 //! | [`stats`] | Jain's index, percentiles, means |
@@ -16,13 +18,16 @@
 pub mod classes;
 pub mod commit;
 pub mod digits;
+pub mod estimate;
 pub mod figure;
 pub mod file;
 pub mod ideal;
 pub mod plot;
+pub mod stationarity;
 pub mod stats;
 pub mod summary;
 pub mod tally;
 
-pub use figure::{Figure, Number, Paper, Row, Verdict};
+pub use estimate::Estimate;
+pub use figure::{Claim, Figure, Paper, Row, Verdict};
 pub use file::ReportError;

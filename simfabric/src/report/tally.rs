@@ -4,32 +4,36 @@ use std::fmt;
 
 use super::figure::{Figure, Verdict};
 
-/// Number of rows by verdict, and the names of those that are off.
+/// Number of rows by verdict, and the rows whose verdict is not the recorded one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// In the order of [`Verdict::ALL`].
     counts: [usize; Verdict::ALL.len()],
-    off: Vec<String>,
+    unexpected: Vec<String>,
 }
 
 impl Tally {
     /// Counts the rows of a figure.
     pub fn add(&mut self, figure: &Figure) {
         for row in &figure.rows {
-            // All verdicts, also those without rows, are printed: zero `off` is what counts.
             for (verdict, count) in Verdict::ALL.iter().zip(&mut self.counts) {
                 *count += usize::from(row.verdict == *verdict);
             }
-            if row.verdict == Verdict::Off {
-                self.off.push(format!("{}: {}", figure.figure, row.name));
+            let expected = row.expected_verdict();
+            if row.verdict != expected {
+                let [verdict, expected] = [row.verdict, expected].map(Verdict::as_str);
+                self.unexpected.push(format!(
+                    "{}: {}: {verdict}, not {expected}",
+                    figure.figure, row.name
+                ));
             }
         }
     }
 
-    /// Rows that are off, each with its figure's name.
+    /// Rows whose verdict differs from the recorded one, each with its figure's name.
     #[must_use]
-    pub fn off(&self) -> &[String] {
-        &self.off
+    pub fn unexpected(&self) -> &[String] {
+        &self.unexpected
     }
 }
 
@@ -47,25 +51,33 @@ impl fmt::Display for Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::figure::Row;
+    use crate::report::estimate::Estimate;
+    use crate::report::figure::{Claim, Row};
 
     #[test]
-    fn rows_are_counted_by_verdict_and_those_that_are_off_are_named() {
-        let mut figure = Figure::new("flowtune-x", "t", 1, true);
+    fn rows_are_counted_by_verdict_and_unexpected_ones_are_named() {
+        let mut figure = Figure::new("flowtune-x", "t", (1, 2), true);
+        let row = |name: &str, claim, mean| Row::judge(name, claim, Estimate::of([mean; 2]), "x");
+        let two = || Claim::number(2.0, 0.1);
         figure.rows = vec![
-            Row::judged("a", 2.0, 2.0, "x", 0.1),
-            Row::judged("b", 2.0, 5.0, "x", 0.1),
-            Row::judged("c", 2.0, 5.0, "x", 0.1).explained("because of 3"),
-            Row::judged("d", "near-empty", 5.0, "x", 0.1),
-            Row::judged("e", 2.0, f64::NAN, "x", 0.1),
+            row("a", two(), 2.0),
+            row("b", two(), 5.0),
+            row("c", two(), 5.0).disagrees_because("3 of 4 wait"),
+            row("d", two(), 2.0).disagrees_because("a cause that is gone"),
+            row("e", Claim::words("near-empty"), 5.0),
         ];
         let mut tally = Tally::default();
         tally.add(&figure);
-        tally.add(&figure);
         assert_eq!(
             tally.to_string(),
-            "10 rows: 2 reproduced, 2 explained, 2 off, 2 no-figure, 2 not-measured"
+            "5 rows: 2 agrees, 2 disagrees, 1 no figure"
         );
-        assert_eq!(tally.off(), ["flowtune-x: b", "flowtune-x: b"]);
+        assert_eq!(
+            tally.unexpected(),
+            [
+                "flowtune-x: b: disagrees, not agrees",
+                "flowtune-x: d: agrees, not disagrees"
+            ]
+        );
     }
 }

@@ -5,8 +5,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Mark;
 use super::canvas::{Canvas, Chart, DrawError};
+use super::curves::whisker;
 use super::style::{self, INK, MUTED};
 use crate::report::digits::short;
+use crate::report::estimate::Estimate;
 
 /// Share of a group's width that its bars take.
 const FILLED: f64 = 0.82;
@@ -28,6 +30,8 @@ pub struct Bars {
     pub hollow: bool,
     /// Values, one for each group; `None` leaves a gap.
     pub values: Vec<Option<f64>>,
+    /// Ends of the values' intervals, one for each group where there are any.
+    pub intervals: Vec<Option<[f64; 2]>>,
 }
 
 impl Bars {
@@ -39,6 +43,19 @@ impl Bars {
             name,
             hollow: false,
             values,
+            intervals: Vec::new(),
+        }
+    }
+
+    /// Bars of means, each with its interval.
+    pub fn estimates(name: impl Into<String>, values: &[Option<Estimate>]) -> Self {
+        let means = values.iter().map(|value| value.map(|value| value.mean));
+        Self {
+            intervals: values
+                .iter()
+                .map(|value| value.and_then(|v| v.interval()))
+                .collect(),
+            ..Self::new(name, means.collect())
         }
     }
 
@@ -91,9 +108,16 @@ where
                 bars.colour.filled()
             };
             chart.draw_series(std::iter::once(Rectangle::new(corners, fill)))?;
+            let middle = left + width / 2.0;
+            let ends = bars.intervals.get(group).copied().flatten();
+            let ends = ends.map(|ends| ends.map(|y| y.clamp(low, high)));
+            if let Some([from, to]) = ends {
+                whisker(chart, middle, (from, to), INK)?;
+            }
             if written {
-                let middle = left + width / 2.0;
-                let mut above = chart.backend_coord(&(middle, value.clamp(low, high)));
+                // Above the whisker, too.
+                let top = ends.map_or(value, |[_, to]| to.max(value));
+                let mut above = chart.backend_coord(&(middle, top.clamp(low, high)));
                 // A mark's line would cross the digits: the value then stands above the line.
                 let [from, to] = corners.map(|at| chart.backend_coord(&at).0);
                 let lines = marks.iter().flat_map(|mark| [mark.from, mark.to]);
@@ -166,6 +190,7 @@ mod tests {
             colour: style::colour(0),
             hollow: false,
             values: vec![Some(0.93), Some(0.37), Some(2.0)],
+            intervals: Vec::new(),
         };
         let groups = ["a", "b", "c"].map(str::to_owned).to_vec();
         let panel = Panel::bars("p", "x", Axis::linear("y"), groups, vec![bars]);

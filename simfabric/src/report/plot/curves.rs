@@ -4,6 +4,7 @@ use plotters::prelude::*;
 
 use super::canvas::{Chart, DrawError};
 use super::style;
+use crate::report::estimate::Estimate;
 
 /// Marks at the points of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,8 @@ pub struct Curve {
     pub width: u32,
     /// Points, x and y.
     pub points: Vec<(f64, f64)>,
+    /// Whiskers: x, and the ends of an interval of y.
+    pub whiskers: Vec<(f64, [f64; 2])>,
 }
 
 impl Curve {
@@ -45,6 +48,21 @@ impl Curve {
             dots: Dots::None,
             width: 2,
             points,
+            whiskers: Vec::new(),
+        }
+    }
+
+    /// A curve through means, with a dot and the interval at each.
+    pub fn estimates(
+        name: impl Into<String>,
+        points: impl IntoIterator<Item = (f64, Estimate)>,
+    ) -> Self {
+        let points: Vec<(f64, Estimate)> = points.into_iter().collect();
+        let means = points.iter().map(|(x, y)| (*x, y.mean)).collect();
+        let whiskers = points.iter().filter_map(|(x, y)| Some((*x, y.interval()?)));
+        Self {
+            whiskers: whiskers.collect(),
+            ..Self::new(name, means).dots()
         }
     }
 
@@ -118,6 +136,10 @@ where
         } else {
             chart.draw_series(LineSeries::new(points.iter().copied(), stroke))?;
         }
+        for &(x, ends) in curve.whiskers.iter().filter(|(x, _)| x.is_finite()) {
+            let [low, high] = ends.map(|y| y.clamp(y_low, y_high));
+            whisker(chart, x.clamp(x_low, x_high), (low, high), curve.colour)?;
+        }
         // A ring must be wider than the stroke that passes through it, to be seen beside it.
         let radius = curve.width as i32 + 1;
         let (radius, fill) = match curve.dots {
@@ -127,6 +149,28 @@ where
         };
         let dots = points.iter().map(|p| Circle::new(*p, radius, fill));
         chart.draw_series(dots)?;
+    }
+    Ok(())
+}
+
+/// Draws an interval as a line with short ends.
+pub(super) fn whisker<X, Y>(
+    chart: &mut Chart<'_, '_, X, Y>,
+    x: f64,
+    (low, high): (f64, f64),
+    colour: RGBColor,
+) -> Result<(), DrawError>
+where
+    X: Ranged<ValueType = f64>,
+    Y: Ranged<ValueType = f64>,
+{
+    let stroke = style::line(colour, 1);
+    let line = PathElement::new(vec![(x, low), (x, high)], stroke);
+    chart.draw_series(std::iter::once(line))?;
+    // In pixels, since an axis may be logarithmic.
+    for y in [low, high] {
+        let end = PathElement::new(vec![(-4, 0), (4, 0)], stroke);
+        chart.draw_series(std::iter::once(EmptyElement::at((x, y)) + end))?;
     }
     Ok(())
 }

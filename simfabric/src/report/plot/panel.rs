@@ -109,12 +109,18 @@ impl Panel {
     fn y_extent(&self) -> Option<(f64, f64)> {
         match &self.content {
             Content::Curves(curves) => {
-                let values = curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
+                let values = curves.iter().flat_map(|c| {
+                    let ends = c.whiskers.iter().flat_map(|whisker| whisker.1);
+                    c.points.iter().map(|p| p.1).chain(ends)
+                });
                 extent(values, self.y.log)
             }
             Content::Bars { series, .. } => {
-                let values = series.iter().flat_map(|s| s.values.iter().flatten());
-                extent(values.copied(), self.y.log)
+                let values = series.iter().flat_map(|s| {
+                    let ends = s.intervals.iter().flatten().flatten();
+                    s.values.iter().flatten().chain(ends).copied()
+                });
+                extent(values, self.y.log)
             }
         }
     }
