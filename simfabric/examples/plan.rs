@@ -10,7 +10,7 @@ use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use ratewright_simfabric::plan::RunPlan;
+use ratewright_simfabric::plan::{Overrides, RunPlan};
 
 const PLAN: &str = r#"
 [run]
@@ -50,7 +50,12 @@ sizes = "web"
 "#;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let plan = RunPlan::parse(PLAN, "the example's plan", Path::new("."), None)?;
+    let plan = RunPlan::parse(
+        PLAN,
+        "the example's plan",
+        Path::new("."),
+        &Overrides::default(),
+    )?;
     println!("transport    flow size    flows    mean    p99 (us)");
     for transport in &plan.transports {
         // The callback may stop a run that takes too long.

@@ -12,6 +12,8 @@
 //! | [`event`] | the event queue: by time, order and kind |
 //! | [`net`] | ports, wires, routing, buffers; [`net::queue`] has one file per queue discipline |
 //! | [`transport`] | the trait of schemes, and the [`Context`] through which they act |
+//! | [`scheme`] | the registry of schemes: names, parameters, demands on the fabric |
+//! | [`parameters`], [`units`] | parameters with documentation and defaults; rates and times as texts |
 //! | [`workload`] | streams of flows |
 //! | [`run`] | the event loop; [`results`]: results of a run |
 //! | [`control`] | Flowtune's control plane without a network: production sessions and engine |
@@ -29,12 +31,15 @@ pub mod ext;
 pub mod flow;
 pub mod net;
 pub mod packet;
+pub mod parameters;
 pub mod plan;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod scheme;
 pub mod time;
 pub mod transport;
+pub mod units;
 pub mod workload;
 
 pub use ext::Extension;

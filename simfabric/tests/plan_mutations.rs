@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use ratewright_simfabric::plan::RunPlan;
+use ratewright_simfabric::plan::{Overrides, RunPlan};
 
 /// Words of plans, and values that no plan should have.
 const WORDS: [&str; 48] = [
@@ -150,7 +150,7 @@ fn altered(plans: &[String], which: Index, edits: &[Edit]) -> String {
 /// Asserts that a text is a plan whose first flows come in order, or an error that begins with the
 /// plan's name.
 fn check(text: &str) {
-    match RunPlan::parse(text, "altered.toml", &directory(), None) {
+    match RunPlan::parse(text, "altered.toml", &directory(), &Overrides::default()) {
         Ok(plan) => {
             // A hundred flows: an altered plan may have billions.
             let flows = plan.flows().unwrap();

@@ -50,7 +50,7 @@ fn control_goes_first_in_queues_that_have_classes() {
     assert!(!output.status.success());
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(
-        complaint.contains("`control_first` needs queues with classes"),
+        complaint.contains("flowtune needs queues with classes here, which xcp cannot be"),
         "{complaint}"
     );
     assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
@@ -173,6 +173,24 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             "10000 ns, must be at least 1 µs and the least one, 20000 ns",
         ),
         ("packets = 10", "packets = 0", 19, "a window of 0 packets"),
+        (
+            "packets = 10",
+            "paquets = 10",
+            19,
+            "unknown key `paquets`; there are packets",
+        ),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"cubic\"\nmin_rto = \"1ms\"\ngain = 0.1",
+            20,
+            "unknown key `gain`; there are growth, first_limit, reno_friendly",
+        ),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"dctcp\"\nmin_rto = \"1ms\"\ngain = nan",
+            20,
+            "it must be above 0 and at most 1",
+        ),
         (
             "\"fixed-window\"\npackets = 10",
             "\"xcp\"",
@@ -426,7 +444,7 @@ fn a_plan_with_flowtune_needs_a_duration() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(
-        error.contains("plan.toml:3:9: the sessions of \"flowtune\" go on without flows"),
+        error.contains("plan.toml:3:9: the clocks of \"flowtune\" go on without flows"),
         "{error}"
     );
 }

@@ -32,7 +32,7 @@ pub(crate) struct CheckArgs {
 impl CheckArgs {
     /// Reads a plan without running it.
     pub(crate) fn run(&self) -> Result<()> {
-        let plan = plan::RunPlan::load(&self.plan, None)?;
+        let plan = plan::RunPlan::load(&self.plan, &plan::Overrides::default())?;
         let names: Vec<&str> = plan
             .transports
             .iter()
@@ -65,7 +65,10 @@ fn create(out: &Path) -> Result<()> {
 
 /// Prints the names that plans can use, the experiments, and the assumptions.
 pub(crate) fn list() -> Result<()> {
-    say!("transports: {}", plan::NAMES.join(", "));
+    say!(
+        "transports: {}",
+        ratewright_simfabric::scheme::names().join(", ")
+    );
     say!("queues: {}", plan::DISCIPLINES.join(", "));
     say!("topologies: {}", plan::TOPOLOGIES.join(", "));
     say!("workloads: {}", plan::WORKLOADS.join(", "));

@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indexmap::IndexMap;
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle};
-use ratewright_simfabric::plan::{PlannedTransport, RunPlan, TransportRun};
+use ratewright_simfabric::parameters::Setting;
+use ratewright_simfabric::plan::{Overrides, PlannedTransport, RunPlan, TransportRun};
 use ratewright_simfabric::report::digits::short;
 use ratewright_simfabric::report::file::{write_json, write_text};
 use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
@@ -31,6 +32,9 @@ pub(crate) struct RunArgs {
     /// Replaces the plan's seed.
     #[arg(long)]
     seed: Option<u64>,
+    /// Another value for a parameter of a scheme; `simfabric list` has them all.
+    #[arg(long, value_name = "SCHEME.KEY=VALUE")]
+    set: Vec<Setting>,
     /// Runs at a time; each transport of the plan is one run. Results do not depend on it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
@@ -40,7 +44,13 @@ impl RunArgs {
     /// Runs the plan and writes `summary.json`, `flows-<transport>.csv` and, where the plan asks
     /// for it, `throughput.svg`.
     pub(crate) fn run(&self) -> Result<()> {
-        let plan = RunPlan::load(&self.plan, self.seed)?;
+        let plan = RunPlan::load(
+            &self.plan,
+            &Overrides {
+                seed: self.seed,
+                set: self.set.clone(),
+            },
+        )?;
         // In this order: a signal that comes once the directory is there is always heard.
         let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use ratewright_simfabric::plan::RunPlan;
+use ratewright_simfabric::plan::{Overrides, RunPlan};
 use ratewright_simfabric::workload::trace;
 
 /// Arguments of `trace`.
@@ -25,7 +25,13 @@ pub(crate) struct TraceArgs {
 impl TraceArgs {
     /// Writes the flows.
     pub(crate) fn run(&self) -> Result<()> {
-        let plan = RunPlan::load(&self.plan, self.seed)?;
+        let plan = RunPlan::load(
+            &self.plan,
+            &Overrides {
+                seed: self.seed,
+                ..Overrides::default()
+            },
+        )?;
         let flows = plan.flows()?;
         let Some(path) = &self.out else {
             let written = trace::write(flows, &mut BufWriter::new(std::io::stdout().lock()));

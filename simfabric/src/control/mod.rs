@@ -60,7 +60,8 @@ pub fn segment_wire_bytes(payload_bytes: usize, blocks: usize) -> u32 {
 }
 
 /// Transport of control messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Carrier {
     /// Datagrams, as production endpoints send them; sessions repair a loss with the newest state.
     #[default]

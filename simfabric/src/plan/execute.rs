@@ -1,31 +1,23 @@
 //! Runs a plan, one scheme at a time.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use super::{PlannedTransport, RunPlan, SchemeConfig};
-use crate::control::ControlError;
-use crate::net::{FabricConfig, FabricError};
+use super::{PlannedTransport, RunPlan};
+use crate::Config;
+use crate::net::FabricError;
 use crate::report::summary::{SummaryContext, TransportSummary};
 use crate::results::{ConservationError, RunResults};
 use crate::run::{EndReason, Progress};
-use crate::transport::Transport;
-use crate::transport::constant::ConstantRate;
-use crate::transport::flowtune::Flowtune;
-use crate::transport::ideal::Ideal;
-use crate::transport::tcp::Tcp;
-use crate::transport::tcp::congestion::{Cubic, Dctcp, NewReno, PFabric, Xcp};
-use crate::transport::window::ConstantWindow;
+use crate::scheme::StartError;
 use crate::workload::TraceError;
-use crate::{Config, Sim};
 
 /// A run that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The allocator's sessions or engine.
+    /// The run cannot begin.
     #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The fabric cannot be built, or a flow cannot run on it.
+    Start(#[from] StartError),
+    /// A flow cannot run on the fabric.
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// A trace has changed since the plan was read.
@@ -53,57 +45,11 @@ impl RunPlan {
     pub fn run(
         &self,
         transport: &PlannedTransport,
-        progress: impl FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<TransportRun, RunError> {
-        let fabric = &transport.fabric;
-        match transport.scheme {
-            SchemeConfig::Xcp(config) => self.run_with(fabric, Tcp::<Xcp>::new(config), progress),
-            SchemeConfig::PFabric(config) => {
-                self.run_with(fabric, Tcp::<PFabric>::new(config), progress)
-            }
-            SchemeConfig::Flowtune { ref config, links } => {
-                // Only Flowtune has an allocator in the network; for the others it would be a host
-                // more.
-                let fabric = FabricConfig {
-                    allocator: Some(links),
-                    ..fabric.clone()
-                };
-                let topology = Arc::new(self.topology.clone());
-                let flowtune = Flowtune::new(&topology, (**config).clone())?;
-                self.run_with(&fabric, flowtune, progress)
-            }
-            SchemeConfig::Ideal(ref config) => {
-                let topology = Arc::new(self.topology.clone());
-                let ideal = Ideal::new(&topology, config.clone()).map_err(ControlError::from)?;
-                self.run_with(fabric, ideal, progress)
-            }
-            SchemeConfig::Constant { rate_bps } => {
-                self.run_with(fabric, ConstantRate::new(rate_bps), progress)
-            }
-            SchemeConfig::FixedWindow { packets } => {
-                self.run_with(fabric, ConstantWindow::new(packets), progress)
-            }
-            SchemeConfig::NewReno(config) => {
-                self.run_with(fabric, Tcp::<NewReno>::new(config), progress)
-            }
-            SchemeConfig::Cubic(config) => {
-                self.run_with(fabric, Tcp::<Cubic>::new(config), progress)
-            }
-            SchemeConfig::Dctcp(config) => {
-                self.run_with(fabric, Tcp::<Dctcp>::new(config), progress)
-            }
-        }
-    }
-
-    fn run_with<T: Transport>(
-        &self,
-        fabric: &FabricConfig,
-        transport: T,
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<TransportRun, RunError> {
+        let fabric = &transport.fabric;
         let config = Config {
             seed: self.seed,
-            fabric: fabric.clone(),
             sample_every: self.series.map(|s| s.0),
             sampled_flows: self.series.map_or(0, |s| s.1),
             // Queues' lengths are sampled at the interval of the series, and only with one.
@@ -115,7 +61,7 @@ impl RunPlan {
             warm_up: self.warm_up,
             ..Config::default()
         };
-        let mut sim = Sim::new(config, self.topology.clone(), self.flows()?, transport)?;
+        let mut sim = transport.start(config, &self.topology, self.flows()?)?;
         let mut ended = EndReason::TimeUp;
         // Goodput counts from the end of the warm-up, so the run halts there to note what each flow
         // has delivered. The callback sees one run: progress goes on from the first part's.

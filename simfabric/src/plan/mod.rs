@@ -7,18 +7,16 @@
 //! |---|---|
 //! | `topology.rs` | `[topology]` |
 //! | `queue.rs` | `[queue]`, `[nic_queue]` |
-//! | `scheme.rs`, `transport.rs` | `[transport]`: its scheme; its label and queues |
+//! | `transport.rs` | `[transport]`: label, queues, and a scheme of the [registry](crate::scheme) |
 //! | `workload.rs` | `[workload]` |
 //! | `execute.rs` | runs a plan's transports |
-//! | `source.rs`, `values.rs` | the text with its places; rates and times |
+//! | `source.rs` | the text with its places |
 
 mod execute;
 mod queue;
-mod scheme;
 mod source;
 mod topology;
 mod transport;
-mod values;
 mod workload;
 
 use std::ops::Range;
@@ -31,17 +29,18 @@ use toml::de::DeTable;
 
 pub use execute::{RunError, TransportRun};
 pub use queue::DISCIPLINES;
-pub use scheme::{NAMES, SchemeConfig};
 pub use source::PlanError;
 pub use topology::KINDS as TOPOLOGIES;
-pub use transport::PlannedTransport;
+pub use transport::{PlannedTransport, read_transports};
 pub use workload::KINDS as WORKLOADS;
 
 use crate::net::FabricConfig;
+use crate::parameters::Setting;
+use crate::scheme::{Network, SetQueues};
+use crate::units::Delay;
 use crate::workload::{FlowStream, Merge, TraceError};
 use crate::{Framing, Span, Time};
 use source::{Source, TomlTable};
-use values::Delay;
 
 /// The tables of a plan.
 const TABLES: [&str; 8] = [
@@ -111,8 +110,7 @@ enum Queues {
 }
 
 impl RunPlan {
-    /// Reads a plan. `origin` names it in errors, relative paths in it begin at `dir`, and `seed`
-    /// replaces its own.
+    /// Reads a plan. `origin` names it in errors, and relative paths in it begin at `dir`.
     ///
     /// # Errors
     /// If it is no TOML, has an unknown key, or describes something that cannot be run.
@@ -120,11 +118,11 @@ impl RunPlan {
         text: &str,
         origin: &str,
         dir: &Path,
-        seed: Option<u64>,
+        overrides: &Overrides,
     ) -> Result<Self, PlanError> {
         Reader {
             source: Source { text, origin, dir },
-            seed,
+            overrides,
         }
         .read()
     }
@@ -133,14 +131,15 @@ impl RunPlan {
     ///
     /// # Errors
     /// As [`parse`](Self::parse), and if the file cannot be read.
-    pub fn load(path: &Path, seed: Option<u64>) -> Result<Self, PlanError> {
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, PlanError> {
         let origin = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| PlanError {
             origin: origin.clone(),
             place: None,
             message: format!("cannot be read: {e}"),
         })?;
-        Self::parse(&text, &origin, path.parent().unwrap_or(Path::new("")), seed)
+        let dir = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, &origin, dir, overrides)
     }
 
     /// Flows of all workloads in the order of their starts, from the beginning.
@@ -159,39 +158,51 @@ impl RunPlan {
 
 type Section<'a> = (TomlTable<'a>, Range<usize>);
 
-/// A plan's text, and the seed that replaces its own.
+/// Values that replace a plan's own.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// The seed.
+    pub seed: Option<u64>,
+    /// Parameters of schemes.
+    pub set: Vec<Setting>,
+}
+
+/// A plan's text, and the values that replace its own.
 struct Reader<'a> {
     source: Source<'a>,
-    seed: Option<u64>,
+    overrides: &'a Overrides,
 }
 
 impl<'a> Reader<'a> {
     fn read(&self) -> Result<RunPlan, PlanError> {
         let source = &self.source;
-        let document = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
-        let mut document = document.into_inner();
-        // Sections refuse unknown keys of their own; unknown tables are refused here.
-        for key in document.keys() {
-            if !TABLES.contains(&key.get_ref().as_ref()) {
-                let message = format!(
-                    "unknown table `{}`; a plan has {}",
-                    key.get_ref(),
-                    TABLES.join(", ")
-                );
-                return Err(source.error(Some(key.span()), message));
-            }
-        }
+        let mut document = self.document(&TABLES)?;
         let run: RunTable = match self.one(&mut document, "run")? {
             Some((table, span)) => source.section(table, span)?,
             None => source.section(TomlTable::new(), 0..0)?,
         };
-        let seed = self.seed.unwrap_or(run.seed);
+        let seed = self.overrides.seed.unwrap_or(run.seed);
         let (end, warm_up) = self.times(&run)?;
         let (table, span) = self.required(&mut document, "topology")?;
         let network = topology::read(source, table, span)?;
-        let fabric = self.fabric(&mut document, &network)?;
+        let usual = FabricConfig {
+            spreading: network.spreading,
+            host_delay: network.host_delay,
+            histograms: true,
+            ..FabricConfig::default()
+        };
+        let (fabric, set) = self.fabric(&mut document, usual)?;
         let transports = self.several(&mut document, "transport")?;
-        let transports = transport::read(source, transports, &fabric)?;
+        let common = transport::Common {
+            network: Network {
+                topology: &network.topology,
+                framing: fabric.framing,
+            },
+            fabric: &fabric,
+            set,
+            settings: &self.overrides.set,
+        };
+        let transports = transport::read(source, transports, &common)?;
         let mut workloads = Vec::new();
         for (number, (table, span)) in self
             .several(&mut document, "workload")?
@@ -239,6 +250,25 @@ impl<'a> Reader<'a> {
         };
         self.check_end(&plan, run.until.map(|u| u.span()))?;
         Ok(plan)
+    }
+
+    /// The text as a table of these tables.
+    fn document(&self, known: &[&str]) -> Result<TomlTable<'a>, PlanError> {
+        let source = &self.source;
+        let document = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
+        let document = document.into_inner();
+        // Sections refuse unknown keys of their own; unknown tables are refused here.
+        for key in document.keys() {
+            if !known.contains(&key.get_ref().as_ref()) {
+                let message = format!(
+                    "unknown table `{}`; a plan has {}",
+                    key.get_ref(),
+                    known.join(", ")
+                );
+                return Err(source.error(Some(key.span()), message));
+            }
+        }
+        Ok(document)
     }
 
     /// End of the run and of the warm-up.
@@ -312,19 +342,13 @@ impl<'a> Reader<'a> {
         self.source.tables(key, value)
     }
 
-    /// Delays, framing and queues of the plan.
+    /// Framing and queues of the plan, in place of the fabric's own.
     fn fabric(
         &self,
         document: &mut TomlTable<'a>,
-        network: &topology::PlannedNetwork,
-    ) -> Result<FabricConfig, PlanError> {
+        mut fabric: FabricConfig,
+    ) -> Result<(FabricConfig, SetQueues), PlanError> {
         let source = &self.source;
-        let mut fabric = FabricConfig {
-            spreading: network.spreading,
-            host_delay: network.host_delay,
-            histograms: true,
-            ..FabricConfig::default()
-        };
         if let Some((table, span)) = self.one(document, "packet")? {
             let t: PacketTable = source.section(table, span)?;
             let usual = Framing::default();
@@ -351,8 +375,8 @@ impl<'a> Reader<'a> {
             self.one(document, "queue")?,
             self.one(document, "nic_queue")?,
         );
-        transport::read_queues(source, queue, nic_queue, &mut fabric)?;
-        Ok(fabric)
+        let set = transport::read_queues(source, queue, nic_queue, &mut fabric)?;
+        Ok((fabric, set))
     }
 
     /// Measured links, and the throughput series with its number of flows.
@@ -456,10 +480,9 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         // Keep-alives and rates of sessions go on for as long as these stand.
-        let flowtune = |c: &&PlannedTransport| matches!(c.scheme, SchemeConfig::Flowtune { .. });
-        if let Some(transport) = plan.transports.iter().find(flowtune) {
+        if let Some(transport) = plan.transports.iter().find(|c| c.never_idle) {
             let message = format!(
-                "the sessions of {:?} go on without flows, so something is always left to happen; give the run a `duration`",
+                "the clocks of {:?} go on without flows, so something is always left to happen; give the run a `duration`",
                 transport.label
             );
             return Err(self.source.error(until, message));

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::source::{self, PlanError, Source, TomlTable};
-use super::values::Delay;
 use crate::QueueConfig;
 use crate::net::queue::{CodelConfig, QueueLimit, RedConfig, XcpConfig};
+use crate::units::Delay;
 
 /// The values of `discipline`.
 pub const DISCIPLINES: [&str; 8] = [

@@ -11,10 +11,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::source::{PlanError, Source, TomlTable};
-use super::values::{Delay, LinkRate};
 use crate::Span;
 use crate::net::Spreading;
 use crate::net::port::MIN_RATE_BPS;
+use crate::units::{Delay, LinkRate};
 
 /// The values of `kind`.
 pub const KINDS: [&str; 6] = [

@@ -2,14 +2,18 @@
 
 use std::ops::Range;
 
+use ratewright_topology::Topology;
 use serde::Deserialize;
-use toml::Spanned;
+use toml::{Spanned, Table};
 
-use super::scheme::{self, SchemeConfig};
-use super::source::{self, PlanError, Source};
-use super::{Section, queue};
+use super::source::{self, PlanError, Source, TomlTable};
+use super::{Reader, Section, queue};
+use crate::net::FabricConfig;
 use crate::net::buffer::SharedBuffer;
-use crate::net::{FabricConfig, QueueConfig};
+use crate::parameters::{ParamError, Setting};
+use crate::run::Config;
+use crate::scheme::{self, Configured, Network, Run, SetQueues, Setup, StartError};
+use crate::workload::FlowStream;
 
 /// A transport of a plan: one scheme over its queues.
 #[derive(Clone, Debug)]
@@ -17,12 +21,39 @@ pub struct PlannedTransport {
     /// Name of its results, unique within the plan.
     pub label: String,
     /// The scheme with its parameters.
-    pub scheme: SchemeConfig,
+    pub scheme: Configured,
     /// The fabric with its queues; delays and framing are those of all transports.
     pub fabric: FabricConfig,
+    /// True if a run never becomes idle: the scheme has clocks that go on without flows.
+    pub never_idle: bool,
 }
 
 impl PlannedTransport {
+    /// Begins a run. The transport's fabric takes the place of that in `config`.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(
+        &self,
+        config: Config,
+        topology: &Topology,
+        flows: FlowStream,
+    ) -> Result<Box<dyn Run>, StartError> {
+        let network = Network {
+            topology,
+            framing: self.fabric.framing,
+        };
+        let setup = Setup {
+            config: Config {
+                fabric: self.fabric.clone(),
+                ..config
+            },
+            topology: topology.clone(),
+            flows,
+        };
+        self.scheme.build(&network)?.start(setup)
+    }
+
     /// The label as part of a file's name.
     #[must_use]
     pub fn file_name(&self) -> String {
@@ -47,13 +78,17 @@ struct BufferTable {
 }
 
 /// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. A table
-/// that is not given leaves the fabric's queues as they are.
+/// that is not given leaves the fabric's queues as they are. Returns which were given.
 pub(super) fn read_queues<'a>(
     source: &Source<'a>,
     queue: Option<Section<'a>>,
     nic_queue: Option<Section<'a>>,
     fabric: &mut FabricConfig,
-) -> Result<(), PlanError> {
+) -> Result<SetQueues, PlanError> {
+    let set = SetQueues {
+        switches: queue.is_some(),
+        nic: nic_queue.is_some(),
+    };
     let packet_bytes = fabric.framing.wire_bytes(fabric.framing.mss_bytes);
     if let Some((mut table, span)) = queue {
         // Taken out first: the rest of the table is the queue's, which refuses unknown keys.
@@ -71,7 +106,7 @@ pub(super) fn read_queues<'a>(
     if let Some((table, span)) = nic_queue {
         fabric.nic = queue::read(source, table, span, packet_bytes)?;
     }
-    Ok(())
+    Ok(set)
 }
 
 /// Checks a shared buffer.
@@ -95,47 +130,60 @@ fn shared_buffer(
     })
 }
 
-/// Reads the transports of a plan. `fabric` has the plan's queues, for transports without their
-/// own.
+/// What the transports of a plan have in common.
+pub(super) struct Common<'a> {
+    /// The network.
+    pub(super) network: Network<'a>,
+    /// Delays, framing, and queues for transports without their own.
+    pub(super) fabric: &'a FabricConfig,
+    /// Queues of the fabric that the plan gives.
+    pub(super) set: SetQueues,
+    /// Parameters that replace the plan's.
+    pub(super) settings: &'a [Setting],
+}
+
+/// Reads the transports of a text that describes nothing but `[[transport]]`, `[packet]`, `[queue]`
+/// and `[nic_queue]`, such as those of an experiment. `fabric` has the delays.
+///
+/// # Errors
+/// As [`RunPlan::parse`](super::RunPlan::parse), and a setting that no transport takes.
+pub fn read_transports(
+    text: &str,
+    origin: &str,
+    topology: &Topology,
+    fabric: FabricConfig,
+    settings: &[Setting],
+) -> Result<Vec<PlannedTransport>, PlanError> {
+    let dir = std::path::Path::new("");
+    let overrides = super::Overrides::default();
+    let reader = Reader {
+        source: Source { text, origin, dir },
+        overrides: &overrides,
+    };
+    let mut document = reader.document(&["packet", "queue", "nic_queue", "transport"])?;
+    let (fabric, set) = reader.fabric(&mut document, fabric)?;
+    let tables = reader.several(&mut document, "transport")?;
+    let common = Common {
+        network: Network {
+            topology,
+            framing: fabric.framing,
+        },
+        fabric: &fabric,
+        set,
+        settings,
+    };
+    read(&reader.source, tables, &common)
+}
+
+/// Reads the transports of a plan.
 pub(super) fn read<'a>(
     source: &Source<'a>,
     tables: Vec<Section<'a>>,
-    fabric: &FabricConfig,
+    common: &Common<'_>,
 ) -> Result<Vec<PlannedTransport>, PlanError> {
     let mut transports: Vec<PlannedTransport> = Vec::new();
-    for (mut table, span) in tables {
-        let label = match source::take(&mut table, "label") {
-            None => None,
-            Some(value) => {
-                let text = value.get_ref().as_str().filter(|text| !text.is_empty());
-                let wrong =
-                    || source.error(Some(value.span()), "`label` must be a text, not empty");
-                Some(text.ok_or_else(wrong)?.to_owned())
-            }
-        };
-        let mut own = |key: &str| {
-            source::take(&mut table, key)
-                .map(|value| source.table(key, value))
-                .transpose()
-        };
-        let (queue, nic_queue) = (own("queue")?, own("nic_queue")?);
-        let mut fabric = fabric.clone();
-        read_queues(source, queue, nic_queue, &mut fabric)?;
-        let (name, scheme) = scheme::read(source, table, span.clone())?;
-        check_queues(source, &scheme, &fabric, &span)?;
-        // Different priorities mean nothing in a queue without classes.
-        if let SchemeConfig::Flowtune { config, .. } = &scheme
-            && config.data_priority != config.control_priority
-        {
-            for queue in [&mut fabric.edge, &mut fabric.core, &mut fabric.nic] {
-                control_first(source, queue, &span)?;
-            }
-        }
-        let transport = PlannedTransport {
-            label: label.unwrap_or(name),
-            scheme,
-            fabric,
-        };
+    for (table, span) in tables {
+        let transport = one(source, table, &span, common)?;
         // Labels that differ may still be one file name; the second would overwrite the first.
         let file = transport.file_name();
         if let Some(other) = transports.iter().find(|other| other.file_name() == file) {
@@ -149,53 +197,92 @@ pub(super) fn read<'a>(
         }
         transports.push(transport);
     }
+    for setting in common.settings {
+        if !transports.iter().any(|t| t.scheme.name() == setting.name) {
+            let names: Vec<&str> = transports.iter().map(|t| t.scheme.name()).collect();
+            return Err(refused(
+                setting,
+                &format!(
+                    "no transport is of this scheme; there are {}",
+                    names.join(", ")
+                ),
+            ));
+        }
+    }
     Ok(transports)
 }
 
-/// Turns a queue without classes into two classes of its kind, one for control packets and one for
-/// data.
-fn control_first(
-    source: &Source<'_>,
-    queue: &mut QueueConfig,
-    span: &Range<usize>,
-) -> Result<(), PlanError> {
-    match queue {
-        QueueConfig::StrictPriority { .. } => {}
-        QueueConfig::Xcp { .. } => {
-            // XCP's queue computes with all that passes the link; in two classes each would grant
-            // the whole link.
-            let message = "`control_first` needs queues with classes, which xcp cannot be";
-            return Err(source.error(Some(span.clone()), message));
-        }
-        _ => {
-            let each = Box::new(queue.clone());
-            *queue = QueueConfig::StrictPriority { classes: 2, each };
-        }
+/// An error about a setting, which has no place in the plan.
+fn refused(setting: &Setting, message: &str) -> PlanError {
+    PlanError {
+        origin: format!("--set {}.{}", setting.name, setting.key),
+        place: None,
+        message: message.to_owned(),
     }
-    Ok(())
 }
 
-/// Refuses XCP and pFabric over other queues: half of these schemes is in the switches.
-fn check_queues(
-    source: &Source<'_>,
-    scheme: &SchemeConfig,
-    fabric: &FabricConfig,
+/// Reads one transport.
+fn one<'a>(
+    source: &Source<'a>,
+    mut table: TomlTable<'a>,
     span: &Range<usize>,
-) -> Result<(), PlanError> {
-    // Classes have queues of one kind. Edge and core are of one table, so the edge stands for both.
-    let each = match &fabric.edge {
-        QueueConfig::StrictPriority { each, .. } => each,
-        edge => edge,
+    common: &Common<'_>,
+) -> Result<PlannedTransport, PlanError> {
+    let label = match source::take(&mut table, "label") {
+        None => None,
+        Some(value) => {
+            let text = value.get_ref().as_str().filter(|text| !text.is_empty());
+            let wrong = || source.error(Some(value.span()), "`label` must be a text, not empty");
+            Some(text.ok_or_else(wrong)?.to_owned())
+        }
     };
-    let needed = match (scheme, each) {
-        (SchemeConfig::Xcp(_), QueueConfig::Xcp { .. })
-        | (SchemeConfig::PFabric(_), QueueConfig::PFabric { .. }) => return Ok(()),
-        (SchemeConfig::Xcp(_), _) => "xcp",
-        (SchemeConfig::PFabric(_), _) => "pfabric",
-        _ => return Ok(()),
+    let mut own = |key: &str| {
+        source::take(&mut table, key)
+            .map(|value| source.table(key, value))
+            .transpose()
     };
-    let message = format!(
-        "{needed} needs the queue `{needed}` in switches; give it a [transport.queue] of its own, or the plan that [queue]"
-    );
-    Err(source.error(Some(span.clone()), message))
+    let (queue, nic_queue) = (own("queue")?, own("nic_queue")?);
+    let mut fabric = common.fabric.clone();
+    let set = read_queues(source, queue, nic_queue, &mut fabric)?;
+    let set = SetQueues {
+        switches: set.switches || common.set.switches,
+        nic: set.nic || common.set.nic,
+    };
+    let (name, _) = source.choice(&mut table, span.clone(), "name", &scheme::names())?;
+    // Places of the keys and of their values: the scheme's reader knows none.
+    let places: Vec<(String, [Range<usize>; 2])> = table
+        .iter()
+        .map(|(key, value)| (key.get_ref().to_string(), [key.span(), value.span()]))
+        .collect();
+    let mut given: Table = source.section(table, span.clone())?;
+    let settings = common.settings.iter().filter(|s| s.name == name);
+    for setting in settings.clone() {
+        given.insert(setting.key.clone(), setting.value.clone());
+    }
+    let wrong = |error: ParamError| {
+        let key = error.key.as_deref();
+        if let Some(setting) = settings.clone().find(|s| Some(s.key.as_str()) == key) {
+            return refused(setting, &error.message);
+        }
+        let place = places.iter().find(|(name, _)| Some(name.as_str()) == key);
+        let place = place.map_or(
+            span,
+            |(_, [of_key, of_value])| {
+                if error.unknown { of_key } else { of_value }
+            },
+        );
+        source.error(Some(place.clone()), error.message)
+    };
+    let scheme = Configured::new(name, &given).map_err(wrong)?;
+    let built = scheme.build(&common.network).map_err(wrong)?;
+    built
+        .needs
+        .complete(name, &mut fabric, set)
+        .map_err(wrong)?;
+    Ok(PlannedTransport {
+        label: label.unwrap_or_else(|| name.to_owned()),
+        scheme,
+        fabric,
+        never_idle: built.never_idle,
+    })
 }

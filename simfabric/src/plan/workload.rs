@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::source::{PlanError, Source, TomlTable};
 use super::topology::PlannedNetwork;
-use super::values::Delay;
+use crate::units::Delay;
 use crate::workload::{
     AllToAll, FlowStream, FlowTrace, Incast, Permutation, Poisson, PoissonError, Rounds,
     SizeDistribution, Staggered,

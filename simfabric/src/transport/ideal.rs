@@ -50,7 +50,8 @@ impl Default for IdealConfig {
 }
 
 /// Objective of the ideal rates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Objective {
     /// The smallest rate is as large as possible, then the next: [`MaxMin`], Fastpass's objective.
     #[default]

@@ -246,6 +246,21 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
+    /// Returns the discipline's name in plans.
+    #[must_use]
+    pub const fn discipline(&self) -> &'static str {
+        match self {
+            Self::DropTail { .. } => "drop-tail",
+            Self::EcnThreshold { .. } => "ecn-threshold",
+            Self::Codel { .. } => "codel",
+            Self::SfqCodel { .. } => "sfq-codel",
+            Self::Red { .. } => "red",
+            Self::PFabric { .. } => "pfabric",
+            Self::Xcp { .. } => "xcp",
+            Self::StrictPriority { .. } => "strict-priority",
+        }
+    }
+
     /// Makes an empty queue of this kind for a port of this rate.
     #[must_use]
     pub fn build(&self, rate_bps: u64) -> Queue {

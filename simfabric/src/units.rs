@@ -1,27 +1,44 @@
-//! Values with a text form of their own: rates and times.
+//! Parameters with a text form of their own: rates and times.
 
 use std::marker::PhantomData;
 
-use ratewright_topology::units::{parse_capacity_bps, parse_delay_ns};
+use ratewright_topology::units::{
+    format_capacity_bps, format_delay_ns, parse_capacity_bps, parse_delay_ns,
+};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 use crate::Span;
 use crate::net::port::MIN_RATE_BPS;
 
 /// `"10Gbit/s"`, in bit/s, not 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Rate(pub(super) u64);
+pub struct Rate(pub u64);
 
 /// A link's rate, in bit/s, at least [`MIN_RATE_BPS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct LinkRate(pub(super) u64);
+pub struct LinkRate(pub u64);
 
 /// `"10us"`, in whole nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Delay(pub(super) Span);
+pub struct Delay(pub Span);
 
 impl Delay {
-    pub(super) const fn ns(self) -> u64 {
+    /// Makes a delay of whole nanoseconds.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(Span::from_ns(ns))
+    }
+
+    /// Makes a delay of whole microseconds.
+    #[must_use]
+    pub const fn from_us(us: u64) -> Self {
+        Self(Span::from_us(us))
+    }
+
+    /// Returns nanoseconds.
+    #[must_use]
+    pub const fn ns(self) -> u64 {
         self.0.as_ns()
     }
 }
@@ -96,5 +113,23 @@ impl<'de> Deserialize<'de> for LinkRate {
 impl<'de> Deserialize<'de> for Delay {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format_capacity_bps(self.0))
+    }
+}
+
+impl Serialize for LinkRate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format_capacity_bps(self.0))
+    }
+}
+
+impl Serialize for Delay {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format_delay_ns(self.ns()))
     }
 }

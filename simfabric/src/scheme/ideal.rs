@@ -1,0 +1,54 @@
+//! Exact fair rates without a control plane: see [`Ideal`].
+
+use super::{Built, FabricNeeds, Network, Scheme, tcp};
+use crate::control::ControlError;
+use crate::parameters::ParamError;
+use crate::transport::ideal::{Ideal, IdealConfig, Objective};
+use crate::transport::paced::SenderConfig;
+use crate::units::Delay;
+
+crate::parameters! {
+    /// Exact fair rates for the active flows, known everywhere at once, without a message.
+    pub struct Config {
+        /// Rates are "max-min" fair (Fastpass), or "proportional" (Flowtune's objective).
+        objective: Objective = Objective::MaxMin,
+        /// Share of every link that is handed out; unless given, all that a full packet leaves beside
+        /// its acknowledgement.
+        share: Option<f64> = None,
+        /// Least retransmission time-out.
+        min_rto: Delay = Delay::from_us(200),
+    }
+}
+
+impl Scheme for Config {
+    const NAME: &'static str = "ideal";
+
+    fn check(&self) -> Result<(), ParamError> {
+        tcp::time_out("min_rto", self.min_rto)?;
+        match self.share {
+            Some(share) if !(share > 0.0 && share <= 1.0) => {
+                let message = "the share of links must be above 0 and at most 1";
+                Err(ParamError::of("share", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn build(self, network: &Network<'_>) -> Built {
+        let framing = network.framing;
+        // As much data goes in the other direction, and is acknowledged in this one.
+        let [data, answer] = [framing.mss_bytes, 0].map(|b| f64::from(framing.wire_bytes(b)));
+        let config = IdealConfig {
+            objective: self.objective,
+            sender: SenderConfig {
+                payload_bytes: framing.mss_bytes,
+                min_rto: self.min_rto.0,
+                ..SenderConfig::default()
+            },
+            share: self.share.unwrap_or(data / (data + answer)),
+        };
+        Built::new(FabricNeeds::default(), move |topology| {
+            Ok(Ideal::new(topology, config).map_err(ControlError::from)?)
+        })
+    }
+}

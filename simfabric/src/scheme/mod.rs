@@ -1,0 +1,388 @@
+//! The registry of schemes: the one place that lists them.
+//!
+//! A scheme is a file with its parameters ([`parameters!`](crate::parameters)) and an
+//! implementation of [`Scheme`], and one line in `schemes!` below. Plans, `--set`, experiments and
+//! `simfabric list` find it by its name.
+//!
+//! | what | where |
+//! |---|---|
+//! | parameters, defaults with their sources, checks | the scheme's file |
+//! | demands on the fabric: queues by tier, allocator, classes | [`FabricNeeds`], from the scheme's file |
+//! | parameters that all TCP schemes share | `tcp.rs` |
+//! | a run of any scheme | [`Run`] |
+
+mod run;
+mod tcp;
+
+use std::sync::Arc;
+
+use ratewright_topology::{Node, Topology};
+use toml::Table;
+
+pub use run::{Run, Setup, StartError};
+
+use crate::net::{AllocatorLinks, FabricConfig, Framing, QueueConfig};
+use crate::parameters::{self, ParamError, Parameter, Parameters};
+use crate::run::Sim;
+use crate::transport::Transport;
+
+/// Declares a module for each scheme and lists its parameters' structure, which the file calls
+/// `Config`.
+macro_rules! schemes {
+    ($($file:ident,)*) => {
+        $(pub mod $file;)*
+
+        /// All schemes, in the order in which they are listed.
+        pub static SCHEMES: &[Entry] = &[$(Entry::of::<$file::Config>()),*];
+    };
+}
+
+schemes! {
+    constant,
+    fixed_window,
+    new_reno,
+    cubic,
+    dctcp,
+    xcp,
+    pfabric,
+    flowtune,
+    ideal,
+}
+
+/// The network that a scheme is to run on.
+#[derive(Clone, Copy, Debug)]
+pub struct Network<'a> {
+    /// Hosts, switches and links.
+    pub topology: &'a Topology,
+    /// Bytes around the payload.
+    pub framing: Framing,
+}
+
+impl Network<'_> {
+    /// Returns the rate of the fastest link from a switch to a host, in bit/s.
+    #[must_use]
+    pub fn edge_bps(&self) -> u64 {
+        self.fastest(|to| matches!(to, Node::Host(_)))
+    }
+
+    /// Returns the rate of the fastest link between switches, in bit/s.
+    #[must_use]
+    pub fn core_bps(&self) -> u64 {
+        self.fastest(|to| matches!(to, Node::Switch(_)))
+    }
+
+    fn fastest(&self, of: impl Fn(&Node) -> bool) -> u64 {
+        let links = self.topology.links().iter();
+        links
+            .filter(|link| matches!(link.from, Node::Switch(_)) && of(&link.to))
+            .map(|link| link.capacity_bps)
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// Demands of a scheme on the fabric.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FabricNeeds {
+    /// Queues of switches towards hosts and towards switches, where the fabric has none set.
+    pub switches: Option<[QueueConfig; 2]>,
+    /// Queues of hosts, where the fabric has none set.
+    pub nic: Option<QueueConfig>,
+    /// Discipline of switches without which this is another scheme.
+    pub discipline: Option<&'static str>,
+    /// Least number of classes in every queue, for packets of different priority.
+    pub classes: u8,
+    /// The allocator's links.
+    pub allocator: Option<AllocatorLinks>,
+}
+
+/// Queues of a fabric that are set, and leave a scheme's own aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetQueues {
+    /// Those of switches.
+    pub switches: bool,
+    /// Those of hosts.
+    pub nic: bool,
+}
+
+impl FabricNeeds {
+    /// Needs the same queue in all switches, and this discipline there.
+    #[must_use]
+    pub fn own_discipline(queue: QueueConfig) -> Self {
+        Self {
+            discipline: Some(queue.discipline()),
+            switches: Some([queue.clone(), queue]),
+            ..Self::default()
+        }
+    }
+
+    /// Completes a fabric with what the scheme needs.
+    ///
+    /// # Errors
+    /// Queues that were set and that the scheme cannot work with.
+    pub fn complete(
+        self,
+        name: &str,
+        fabric: &mut FabricConfig,
+        set: SetQueues,
+    ) -> Result<(), ParamError> {
+        if let Some([edge, core]) = self.switches
+            && !set.switches
+        {
+            (fabric.edge, fabric.core) = (edge, core);
+        }
+        if let Some(nic) = self.nic
+            && !set.nic
+        {
+            fabric.nic = nic;
+        }
+        if let Some(needed) = self.discipline {
+            for queue in [&fabric.edge, &fabric.core] {
+                // Classes have queues of one kind.
+                let each = match queue {
+                    QueueConfig::StrictPriority { each, .. } => each,
+                    queue => queue,
+                };
+                if each.discipline() != needed {
+                    return Err(ParamError::whole(format!(
+                        "{name} needs the queue `{needed}` in switches; give it a \
+                         [transport.queue] of its own, or the plan that [queue] or none"
+                    )));
+                }
+            }
+        }
+        if self.classes > 1 {
+            for queue in [&mut fabric.edge, &mut fabric.core, &mut fabric.nic] {
+                with_classes(name, queue, self.classes)?;
+            }
+        }
+        fabric.allocator = self.allocator;
+        Ok(())
+    }
+}
+
+/// Turns a queue without classes into one with a queue of its kind for each class.
+fn with_classes(name: &str, queue: &mut QueueConfig, classes: u8) -> Result<(), ParamError> {
+    match queue {
+        QueueConfig::StrictPriority { .. } => Ok(()),
+        // XCP's queue computes with all that passes the link; in classes each would grant the whole
+        // link.
+        QueueConfig::Xcp { .. } => Err(ParamError::whole(format!(
+            "{name} needs queues with classes here, which {} cannot be",
+            queue.discipline()
+        ))),
+        _ => {
+            let each = Box::new(std::mem::take(queue));
+            *queue = QueueConfig::StrictPriority { classes, each };
+            Ok(())
+        }
+    }
+}
+
+/// A scheme with checked parameters, ready to run.
+pub struct Built {
+    /// Demands on the fabric.
+    pub needs: FabricNeeds,
+    /// True if clocks of the scheme go on without flows: a run never becomes idle.
+    pub never_idle: bool,
+    start: Start,
+}
+
+type Start = Box<dyn FnOnce(Setup) -> Result<Box<dyn Run>, StartError> + Send>;
+
+impl std::fmt::Debug for Built {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Built")
+            .field("needs", &self.needs)
+            .field("never_idle", &self.never_idle)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Built {
+    /// Makes the scheme from its demands and the constructor of its transport.
+    pub fn new<T: Transport + 'static>(
+        needs: FabricNeeds,
+        transport: impl FnOnce(&Arc<Topology>) -> Result<T, StartError> + Send + 'static,
+    ) -> Self {
+        let start = |setup: Setup| -> Result<Box<dyn Run>, StartError> {
+            let topology = Arc::new(setup.topology);
+            let transport = transport(&topology)?;
+            let topology = Arc::unwrap_or_clone(topology);
+            let sim = Sim::new(setup.config, topology, setup.flows, transport)?;
+            Ok(Box::new(sim))
+        };
+        Self {
+            needs,
+            never_idle: false,
+            start: Box::new(start),
+        }
+    }
+
+    /// Begins a run.
+    ///
+    /// # Errors
+    /// A fabric that cannot be built, or settings that the scheme's engine refuses.
+    pub fn start(self, setup: Setup) -> Result<Box<dyn Run>, StartError> {
+        (self.start)(setup)
+    }
+}
+
+/// A scheme: implemented by the structure of its parameters.
+pub trait Scheme: Parameters + 'static {
+    /// Name in plans and options.
+    const NAME: &'static str;
+
+    /// Checks values that depend on nothing but each other.
+    ///
+    /// # Errors
+    /// The first key whose value the scheme cannot work with.
+    fn check(&self) -> Result<(), ParamError> {
+        Ok(())
+    }
+
+    /// Makes the scheme for a network.
+    fn build(self, network: &Network<'_>) -> Built;
+}
+
+/// A line of the registry.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Name in plans and options.
+    pub name: &'static str,
+    /// The scheme in words.
+    pub about: &'static str,
+    /// Parameters with their meanings.
+    pub parameters: fn() -> Vec<Parameter>,
+    /// Defaults.
+    pub default: fn() -> Table,
+    /// Defaults with the given values in their place.
+    effective: fn(&Table) -> Result<Table, ParamError>,
+    build: fn(&Table, &Network<'_>) -> Result<Built, ParamError>,
+}
+
+impl Entry {
+    const fn of<S: Scheme>() -> Self {
+        Self {
+            name: S::NAME,
+            about: S::ABOUT,
+            parameters: S::parameters,
+            default: S::defaults,
+            effective: parameters::effective::<S>,
+            build: |table, network| {
+                let config: S = parameters::read(table)?;
+                config.check()?;
+                Ok(config.build(network))
+            },
+        }
+    }
+}
+
+/// Names of all schemes.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    SCHEMES.iter().map(|entry| entry.name).collect()
+}
+
+/// A scheme of the registry with its parameters.
+#[derive(Clone, Debug)]
+pub struct Configured {
+    entry: &'static Entry,
+    parameters: Table,
+}
+
+impl Configured {
+    /// Takes the scheme of this name, with these values in place of defaults.
+    ///
+    /// # Errors
+    /// An unknown name or key. Values are checked by [`build`](Self::build).
+    pub fn new(name: &str, given: &Table) -> Result<Self, ParamError> {
+        let Some(entry) = SCHEMES.iter().find(|entry| entry.name == name) else {
+            let message = format!(
+                "there is no scheme {name:?}; there are {}",
+                names().join(", ")
+            );
+            return Err(ParamError::whole(message));
+        };
+        Ok(Self {
+            entry,
+            parameters: (entry.effective)(given)?,
+        })
+    }
+
+    /// Returns the scheme's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.entry.name
+    }
+
+    /// Returns all parameters, defaults included. Schemes of equal name and parameters are equal.
+    #[must_use]
+    pub const fn parameters(&self) -> &Table {
+        &self.parameters
+    }
+
+    /// Makes the scheme for a network.
+    ///
+    /// # Errors
+    /// A value that the scheme cannot work with.
+    pub fn build(&self, network: &Network<'_>) -> Result<Built, ParamError> {
+        (self.entry.build)(&self.parameters, network)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every default is a value of its key, and every key has a meaning: what `simfabric list`
+    /// prints can be written into a plan.
+    #[test]
+    fn every_scheme_builds_with_its_defaults_and_documents_its_keys() {
+        let topology = ratewright_topology::TwoTierClos::default().build().unwrap();
+        let network = Network {
+            topology: &topology,
+            framing: Framing::default(),
+        };
+        for entry in SCHEMES {
+            let defaults = (entry.default)();
+            let parameters = (entry.parameters)();
+            assert!(!defaults.is_empty() && !entry.about.trim().is_empty());
+            for key in defaults.keys() {
+                assert!(
+                    parameters.iter().any(|p| p.key == key),
+                    "{}.{key}",
+                    entry.name
+                );
+            }
+            for parameter in parameters {
+                assert!(
+                    parameter.doc.trim().len() > 10,
+                    "{}.{}",
+                    entry.name,
+                    parameter.key
+                );
+            }
+            let configured = Configured::new(entry.name, &defaults).unwrap();
+            assert_eq!(configured.parameters(), &defaults, "{}", entry.name);
+            let built = configured.build(&network).unwrap();
+            let mut fabric = FabricConfig::default();
+            built
+                .needs
+                .complete(entry.name, &mut fabric, SetQueues::default())
+                .unwrap();
+            let same = SCHEMES.iter().filter(|other| other.name == entry.name);
+            assert_eq!(same.count(), 1, "{}", entry.name);
+        }
+    }
+
+    /// Nothing is silently ignored: a key of another scheme is no key of this one.
+    #[test]
+    fn an_unknown_key_is_refused_by_every_scheme() {
+        for entry in SCHEMES {
+            let given: Table = toml::from_str("no_such_key = 1").unwrap();
+            let refused = Configured::new(entry.name, &given).unwrap_err();
+            assert!(refused.unknown && refused.key.as_deref() == Some("no_such_key"));
+        }
+    }
+}

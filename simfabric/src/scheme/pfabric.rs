@@ -1,0 +1,57 @@
+//! pFabric: see [`PFabric`] for senders and [`net::queue::pfabric`](crate::net::queue::pfabric) for
+//! switches.
+
+use super::tcp::{self, TcpFamily};
+use super::{Built, FabricNeeds, Network, Scheme};
+use crate::net::QueueConfig;
+use crate::net::queue::QueueLimit;
+use crate::parameters::ParamError;
+use crate::transport::tcp::Tcp;
+use crate::transport::tcp::congestion::{PFabric, PFabricConfig};
+use crate::units::Delay;
+
+crate::parameters! {
+    /// pFabric (SIGCOMM 2013): switches send and keep the packets with the fewest bytes to go.
+    pub struct Config {
+        ..
+        /// A bandwidth-delay product at once and a fixed time-out (§4.3, §5.1: 12 packets, 45 µs).
+        tcp: TcpFamily = TcpFamily {
+            initial_window_packets: 12,
+            fixed_rto: Some(Delay::from_us(45)),
+            nic_limit_packets: tcp::MAX_WINDOW_PACKETS,
+            ..TcpFamily::default()
+        },
+        /// Largest window, in packets (the authors' ns-2 code: 15).
+        largest_window_packets: u32 = 15,
+        /// Bytes that a queue holds, of switches as of hosts (§5.1: 36 KB, two bandwidth-delay
+        /// products).
+        buffer_bytes: u64 = 36_864,
+    }
+}
+
+impl Scheme for Config {
+    const NAME: &'static str = "pfabric";
+
+    fn check(&self) -> Result<(), ParamError> {
+        tcp::window("largest_window_packets", self.largest_window_packets)?;
+        tcp::buffer("buffer_bytes", self.buffer_bytes)?;
+        self.tcp.check()
+    }
+
+    fn build(self, _: &Network<'_>) -> Built {
+        let queue = QueueConfig::PFabric {
+            limit: QueueLimit::Bytes(self.buffer_bytes),
+        };
+        let needs = FabricNeeds {
+            // §4.2: the host's queue is one of the path's.
+            nic: Some(queue.clone()),
+            ..FabricNeeds::own_discipline(queue)
+        };
+        let control = PFabricConfig {
+            largest_window_packets: self.largest_window_packets,
+        };
+        Built::new(needs, move |_| {
+            Ok(Tcp::<PFabric>::new(self.tcp.config(control)))
+        })
+    }
+}

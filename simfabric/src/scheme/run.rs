@@ -1,0 +1,91 @@
+//! A run whose scheme is known by name only.
+
+use std::ops::ControlFlow;
+
+use ratewright_topology::Topology;
+
+use crate::control::ControlError;
+use crate::net::FabricError;
+use crate::parameters::ParamError;
+use crate::results::RunResults;
+use crate::run::{Config, EndReason, Progress, Sim};
+use crate::time::Time;
+use crate::transport::Transport;
+use crate::workload::{Arrivals, FlowStream};
+
+/// A run's settings, network and workload.
+pub struct Setup {
+    /// Settings beside topology, workload and scheme.
+    pub config: Config,
+    /// The network.
+    pub topology: Topology,
+    /// The flows in the order of their starts.
+    pub flows: FlowStream,
+}
+
+/// A run that cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The control plane.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The fabric.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The scheme's parameters.
+    #[error(transparent)]
+    Parameters(#[from] ParamError),
+}
+
+/// A run of any scheme.
+pub trait Run {
+    /// Runs until `end`, or until no event is left. The callback gets the progress, and may stop
+    /// the run, which can be continued.
+    ///
+    /// # Errors
+    /// If the workload's flows are out of order or lead nowhere.
+    fn run_with(
+        &mut self,
+        end: Time,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<EndReason, FabricError>;
+
+    /// Returns the progress so far.
+    fn progress(&self) -> Progress;
+
+    /// Returns the number of regions that take turns.
+    fn regions(&self) -> usize;
+
+    /// Returns the results so far.
+    fn results(&mut self) -> RunResults;
+
+    /// Runs until `end`, or until no event is left.
+    ///
+    /// # Errors
+    /// As [`run_with`](Self::run_with).
+    fn run_until(&mut self, end: Time) -> Result<EndReason, FabricError> {
+        self.run_with(end, &mut |_| ControlFlow::Continue(()))
+    }
+}
+
+impl<T: Transport, A: Arrivals> Run for Sim<T, A> {
+    fn run_with(
+        &mut self,
+        end: Time,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<EndReason, FabricError> {
+        self.run_with(end, progress)
+    }
+
+    fn progress(&self) -> Progress {
+        self.progress()
+    }
+
+    fn regions(&self) -> usize {
+        self.regions()
+    }
+
+    fn results(&mut self) -> RunResults {
+        self.results()
+    }
+}
