@@ -128,7 +128,7 @@ pub struct Packet {
     pub kind: PacketKind,
     /// ECN bits and others.
     pub flags: Flags,
-    /// Class in a [strict-priority queue](crate::net::queue::strict_priority); 0 goes first. It is
+    /// Class in a [queue of classes](crate::net::queue::classes); 0 is the first. It is
     /// the flow's class, or a later one where the scheme says so.
     pub priority: u8,
     /// Links crossed so far.

@@ -3,7 +3,7 @@
 
 use rand::{RngExt as _, SeedableRng as _};
 use ratewright_simfabric::net::buffer::SharedBuffer;
-use ratewright_simfabric::net::queue::{DropReason, QueueLimit, RedConfig};
+use ratewright_simfabric::net::queue::{ClassConfig, DropReason, QueueLimit, RedConfig};
 use ratewright_simfabric::net::route::Spreading;
 use ratewright_simfabric::results::RunResults;
 use ratewright_simfabric::transport::constant::ConstantRate;
@@ -112,8 +112,7 @@ fn first_in_first_out_waits_as_in_an_m_d_1_queue() {
 #[test]
 fn strict_priorities_wait_as_cobham_says() {
     let (load, first) = (0.7, 0.4);
-    let each = Box::new(QueueConfig::default());
-    let nic = QueueConfig::StrictPriority { classes: 2, each };
+    let nic = QueueConfig::Classes(vec![ClassConfig::default(); 2]);
     let [urgent, other] = waits(nic, load, first);
     let residual = load / 2.0;
     let free = 1.0 - load * first;

@@ -52,12 +52,12 @@ const WORDS: [&str; 48] = [
     "\"dumbbell\"",
     "\"fat-tree\"",
     "\"leaf-spine\"",
-    "\"strict-priority\"",
+    "\"classes\"",
     "\"red\"",
     "discipline = \"codel\"",
     "limit_bytes = 1538",
     "mss_bytes = 65535",
-    "classes = 8",
+    "classes = [{ discipline = \"red\", weight = 2 }]",
 ];
 
 /// A mutation of a plan's text.

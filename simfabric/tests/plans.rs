@@ -75,15 +75,28 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ("load = 0.5", "lode = 0.5", 23, "unknown field `lode`"),
         (
             "\"drop-tail\"",
-            "\"strict-priority\"\nclasses = 9",
+            "\"classes\"\nclasses = 9",
             16,
-            "there are 2 to 8 classes",
+            "`classes` must be a table",
+        ),
+        ("\"drop-tail\"", "\"classes\"", 14, "`classes` is missing"),
+        (
+            "\"drop-tail\"",
+            "\"classes\"\nclasses = [{ discipline = \"drop-tail\", weight = 0 }]",
+            16,
+            "`weight` must be from 1 to 65535",
         ),
         (
             "\"drop-tail\"",
-            "\"strict-priority\"\nclasses = 2\neach = { discipline = \"xcp\" }",
-            17,
-            "the queue of a class cannot be xcp or strict-priority",
+            "\"classes\"\nclasses = [{ discipline = \"drop-tail\", shaper = { share = 1.5 } }]",
+            16,
+            "it must be above 0 and at most 1",
+        ),
+        (
+            "\"drop-tail\"",
+            "\"classes\"\nclasses = [{ discipline = \"xcp\" }]",
+            16,
+            "the queue of a class cannot be xcp or classes",
         ),
         (
             "sizes = \"web\"",
@@ -235,8 +248,8 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ),
         (
             "\"drop-tail\"",
-            "\"strict-priority\"\nclasses = 2\neach = { discipline = \"codel\", limit_bytes = 84 }",
-            17,
+            "\"classes\"\nclasses = [{ discipline = \"codel\", limit_bytes = 84 }]",
+            16,
             "84 bytes hold no packet",
         ),
         (

@@ -4,19 +4,13 @@
 //! link's sending end and the wire. Hosts have one port each, their NIC. An allocator adds a node
 //! with a link to each switch of the highest tier.
 //!
-//! Three things are in the types for schemes that are not here yet:
+//! A discipline sees its own port only. RPM and FNCC write into an acknowledgement what the port
+//! knows by which its data packet left. That is the other direction of the link that the
+//! acknowledgement came by, so that no switch needs a table of flows: see [`Tap`]. With
+//! [symmetric](ratewright_topology::EcmpConfig::symmetric) ECMP acknowledgements pass the switches
+//! of their data.
 //!
-//! | what | where | for |
-//! |---|---|---|
-//! | priority flow control | [`Change::Pause`](crate::run::Change::Pause), [`port::Port::is_paused`] | lossless classes |
-//! | in-band telemetry | [`Extension::Int`](crate::Extension::Int), which a discipline fills in as packets leave | HPCC on data, FNCC on acknowledgements |
-//! | rewriting acknowledgements | [`queue::QueueContext::shared`]: a discipline is handed acknowledgements ([`PacketKind::Ack`](crate::packet::PacketKind::Ack)) like all packets, and may change flags, fields and extension of each in place, as [`queue::xcp`] does with data | FNCC, which writes telemetry into them; RPM, which echoes marks in them ([`Flags::ECE`](crate::packet::Flags::ECE)) before the receiver does |
-//!
-//! A discipline sees its own port only. FNCC and RPM write into an acknowledgement data of the port
-//! by which its data packet left, which is the other direction of the link that the acknowledgement
-//! came by. `Core::port_event` (`run/core.rs`) has both at hand: the packet is off that link and in
-//! no queue yet. With [symmetric](ratewright_topology::EcmpConfig::symmetric) ECMP acknowledgements
-//! pass the switches of their data.
+//! In-band telemetry has its type, [`Extension::Int`](crate::Extension::Int), and no user yet.
 
 pub mod buffer;
 pub mod port;
@@ -81,6 +75,18 @@ pub struct AllocatorLinks {
     pub processing: Span,
 }
 
+/// What a switch writes into the acknowledgements that come to it by a link, from the port by which
+/// it sends into that link: the port that their data left by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tap {
+    /// Nothing.
+    #[default]
+    None,
+    /// A mark of the flow that waits in the port's queue becomes an echo,
+    /// [`Flags::ECE`](crate::packet::Flags::ECE) (RPM §III).
+    Marks,
+}
+
 /// Settings of a fabric beside its topology.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct FabricConfig {
@@ -102,6 +108,8 @@ pub struct FabricConfig {
     pub framing: Framing,
     /// Attachment of an allocator; `None` without one.
     pub allocator: Option<AllocatorLinks>,
+    /// What switches write into acknowledgements.
+    pub tap: Tap,
     /// True if ports keep a histogram of their queue's length; it costs time and memory.
     pub histograms: bool,
 }
@@ -137,6 +145,12 @@ pub enum FabricError {
         /// The factor.
         alpha: f64,
     },
+    /// A queue of classes has none or too many of them, classes within classes, or weights or
+    /// shapers out of range.
+    #[error(
+        "a port has 1 to 8 classes, each with a queue without classes, a weight of at least 1, and a share of the link above 0 and at most 1"
+    )]
+    Classes,
     /// The framing leaves no room for payload.
     #[error(
         "packets need payload, and an MSS of {mss_bytes} bytes with {header_bytes} bytes around it that fit 65,535"
@@ -181,6 +195,8 @@ pub(crate) struct Fabric {
     pub(crate) ports: Vec<Port>,
     pub(crate) pools: Vec<Pool>,
     pub(crate) routes: Routes,
+    /// The other direction of each link of the topology.
+    pub(crate) reverse: Box<[u32]>,
 }
 
 /// Returns the switches of the highest tier, in order.
@@ -216,6 +232,12 @@ impl Fabric {
             && !(bytes > 0 && alpha > 0.0)
         {
             return Err(FabricError::EmptyBuffer { bytes, alpha });
+        }
+        if ![&config.nic, &config.edge, &config.core]
+            .into_iter()
+            .all(QueueConfig::is_valid)
+        {
+            return Err(FabricError::Classes);
         }
         let pools = config
             .shared_buffer
@@ -294,7 +316,15 @@ impl Fabric {
                 )?);
             }
         }
+        for port in &mut ports[..topology.links().len()] {
+            if let FarEnd::Switch(_) = port.far() {
+                port.set_tap(config.tap);
+            }
+        }
+        let reverse = topology.links().iter();
+        let reverse = reverse.map(|link| topology.reverse_link(link.id).0);
         let mut fabric = Self {
+            reverse: reverse.collect(),
             ports,
             pools,
             routes: Routes::new(topology, config.spreading, &top),

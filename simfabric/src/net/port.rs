@@ -21,8 +21,9 @@ use std::num::NonZeroU32;
 use self::sending::{SendingEnd, Serialiser};
 use crate::cache::prefetch;
 use crate::flow::PacketCount;
+use crate::net::Tap;
 use crate::net::buffer::Pool;
-use crate::net::queue::{Discipline, Queue, SharedState};
+use crate::net::queue::{ClassMask, Discipline, Queue, SharedState};
 use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
 use crate::time::{Span, Time};
@@ -56,6 +57,17 @@ impl ByteTime {
         Self((scaled + rate_bps / 2) / rate_bps)
     }
 
+    /// Returns the time that a number of bytes takes, at most [`Span`]'s maximum.
+    #[must_use]
+    pub const fn of_bytes(self, bytes: u64) -> Span {
+        let ps = (bytes as u128 * self.0 as u128 + (1 << (RATE_SHIFT - 1))) >> RATE_SHIFT;
+        Span(if ps > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            ps as u64
+        })
+    }
+
     /// Returns the time that `wire_bytes` bytes take.
     #[inline]
     #[must_use]
@@ -81,6 +93,8 @@ struct Wire {
     far: FarEnd,
     /// Packets that reached the far end.
     arrived: PacketCount,
+    /// What the switch at the far end shows to acknowledgements that come by this wire.
+    tap: Tap,
     /// Index of the queue's shared buffer, plus 1. Departures of such a port are events, because
     /// other ports depend on them.
     pool: Option<NonZeroU32>,
@@ -127,7 +141,7 @@ macro_rules! with_sending {
             Some(pool) => Some(&mut $pools[pool.get() as usize - 1]),
         };
         match queue {
-            Queue::EcnThreshold(queue) => {
+            Queue::DropTail(queue) => {
                 let mut $sending = SendingEnd {
                     serialiser,
                     wire,
@@ -162,11 +176,13 @@ impl Port {
                 region: 0,
                 crosses: false,
                 far,
+                tap: Tap::None,
                 arrived: PacketCount::default(),
                 pool: None,
                 rate_bps,
             },
             serialiser: Serialiser {
+                due_at: Time::MAX,
                 free_at: Time::ZERO,
                 byte_time: ByteTime::of_rate(rate_bps),
                 delay,
@@ -177,7 +193,7 @@ impl Port {
                 scheduled: false,
                 departure_scheduled: false,
                 up: true,
-                paused: false,
+                paused: ClassMask::NONE,
             },
             queue,
             stats: PortStats::default(),
@@ -190,13 +206,24 @@ impl Port {
             // A bypassing packet is not offered to the pool, so a shared buffer forbids it.
             && !self.is_eager()
             && self.serialiser.up
-            && !self.serialiser.paused;
+            && self.serialiser.paused.is_empty();
     }
 
     /// Attaches the queue to a shared buffer.
     pub(crate) fn attach_pool(&mut self, pool: u32) {
         self.wire.pool = NonZeroU32::new(pool + 1);
         self.update_bypass();
+    }
+
+    /// Sets what the switch at the far end shows to acknowledgements.
+    pub(crate) fn set_tap(&mut self, tap: Tap) {
+        self.wire.tap = tap;
+    }
+
+    /// Returns what the switch at the far end shows to acknowledgements.
+    #[inline]
+    pub(crate) fn tap(&self) -> Tap {
+        self.wire.tap
     }
 
     /// Keeps a histogram of the queue's length from now on.
@@ -339,9 +366,9 @@ impl Port {
 
     /// Returns the time of the next departure.
     pub(crate) fn next_departure(&self) -> Option<Time> {
-        let serialiser = &self.serialiser;
-        // A paused port has no event of its own until it is resumed.
-        (!serialiser.paused && serialiser.waiting > 0).then_some(serialiser.free_at)
+        // A port whose classes are all paused has no event of its own until one is resumed.
+        let due_at = self.serialiser.due_at;
+        (due_at < Time::MAX).then_some(due_at)
     }
 
     /// Prefetches the lines that a packet touches of the port that it goes on to.
@@ -386,18 +413,18 @@ impl Port {
         self.wire.head
     }
 
-    /// Pauses or resumes the port (priority flow control, IEEE 802.1Qbb); the port has been
-    /// [advanced](Self::advance).
-    pub(crate) fn set_paused(&mut self, now: Time, paused: bool) {
+    /// Sets the classes that the far end pauses (priority flow control, IEEE 802.1Qbb); the port has
+    /// been [advanced](Self::advance).
+    pub(crate) fn set_paused(&mut self, now: Time, paused: ClassMask) {
         self.serialiser.paused = paused;
-        // A resumed port sends from now on and not in its past.
-        self.serialiser.free_at = self.serialiser.free_at.max(now);
+        // A resumed class sends from now on and not in its past.
+        self.serialiser.ask_again(now);
         self.update_bypass();
     }
 
-    /// Returns true if the far end has paused the port.
+    /// Returns the classes that the far end pauses.
     #[must_use]
-    pub fn is_paused(&self) -> bool {
+    pub fn paused(&self) -> ClassMask {
         self.serialiser.paused
     }
 
@@ -434,6 +461,7 @@ impl Port {
         self.serialiser.wire_tail = PacketId::NONE;
         // The packet that was being sent is lost with the wire.
         self.serialiser.free_at = now;
+        self.serialiser.due_at = Time::MAX;
     }
 
     /// Marks the link as down from the beginning.

@@ -143,9 +143,7 @@ impl Regions {
 
 /// Returns true if a queue draws random numbers.
 fn draws_numbers(queue: &QueueConfig) -> bool {
-    match queue {
-        QueueConfig::Red { .. } => true,
-        QueueConfig::StrictPriority { each, .. } => draws_numbers(each),
-        _ => false,
-    }
+    queue
+        .of_classes()
+        .any(|queue| matches!(queue, QueueConfig::Red { .. }))
 }

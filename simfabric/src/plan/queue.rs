@@ -4,10 +4,13 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::DeValue;
 
 use super::source::{self, PlanError, Source, TomlTable};
 use crate::QueueConfig;
-use crate::net::queue::{CodelConfig, QueueLimit, RedConfig, XcpConfig};
+use crate::net::queue::{
+    ClassConfig, CodelConfig, MAX_CLASSES, QueueLimit, RedConfig, Service, ShaperConfig, XcpConfig,
+};
 use crate::units::Delay;
 
 /// The values of `discipline`.
@@ -19,7 +22,7 @@ pub const DISCIPLINES: [&str; 8] = [
     "red",
     "pfabric",
     "xcp",
-    "strict-priority",
+    "classes",
 ];
 
 /// Length of pFabric's queue in bytes, unless the plan has one.
@@ -155,8 +158,61 @@ pub(super) fn holds_a_packet(
     Err(source.error(at, message))
 }
 
-/// A queue of classes from its keys. The queue of each class is of a simpler discipline.
-fn strict_priority<'a>(
+/// `shaper` of a class.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShaperTable {
+    share: Spanned<f64>,
+    burst_bytes: Option<u32>,
+}
+
+/// One class: the keys of its queue, with `weight` and `shaper`.
+fn class<'a>(
+    source: &Source<'a>,
+    mut table: TomlTable<'a>,
+    span: Range<usize>,
+    packet_bytes: u16,
+) -> Result<ClassConfig, PlanError> {
+    let service = match source::take(&mut table, "weight") {
+        None => Service::Strict,
+        Some(value) => {
+            let weight = match value.get_ref() {
+                DeValue::Integer(i) => u16::from_str_radix(i.as_str(), i.radix()).ok(),
+                _ => None,
+            };
+            let wrong = || source.error(Some(value.span()), "`weight` must be from 1 to 65535");
+            Service::Weighted(weight.filter(|w| *w > 0).ok_or_else(wrong)?)
+        }
+    };
+    let shaper = match source::take(&mut table, "shaper") {
+        None => None,
+        Some(value) => {
+            let (table, at) = source.table("shaper", value)?;
+            let t: ShaperTable = source.section(table, at)?;
+            Some(ShaperConfig {
+                share: share(source, Some(&t.share), 1.0)?,
+                burst_bytes: t.burst_bytes.unwrap_or(0),
+            })
+        }
+    };
+    // A queue's own reader, so that errors within a class name their own place.
+    let queue = read(source, table, span.clone(), packet_bytes)?;
+    match queue {
+        // XCP computes with all traffic of a link; classes within classes have no order.
+        QueueConfig::Xcp { .. } | QueueConfig::Classes(_) => {
+            let message = "the queue of a class cannot be xcp or classes";
+            Err(source.error(Some(span), message))
+        }
+        queue => Ok(ClassConfig {
+            queue,
+            service,
+            shaper,
+        }),
+    }
+}
+
+/// A queue of classes from its keys.
+fn classes<'a>(
     source: &Source<'a>,
     mut table: TomlTable<'a>,
     span: Range<usize>,
@@ -164,34 +220,20 @@ fn strict_priority<'a>(
 ) -> Result<QueueConfig, PlanError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Classes {
-        classes: Spanned<u8>,
+    struct Rest {}
+    let value = source::take(&mut table, "classes").ok_or_else(|| {
+        let message = "`classes` is missing; it has a table for each class";
+        source.error(Some(span.clone()), message)
+    })?;
+    let Rest {} = source.section(table, span)?;
+    let at = value.span();
+    let tables = source.tables("classes", value)?;
+    if tables.len() > MAX_CLASSES {
+        return Err(source.error(Some(at), "there are 1 to 8 classes"));
     }
-    let each = match source::take(&mut table, "each") {
-        None => QueueConfig::default(),
-        Some(value) => {
-            // A queue's own reader, so that errors within `each` name their own place.
-            let (inner, at) = source.table("each", value)?;
-            let each = read(source, inner, at.clone(), packet_bytes)?;
-            match each {
-                // XCP computes with all traffic of a link; classes within classes have no order.
-                QueueConfig::Xcp { .. } | QueueConfig::StrictPriority { .. } => {
-                    let message = "the queue of a class cannot be xcp or strict-priority";
-                    return Err(source.error(Some(at), message));
-                }
-                each => each,
-            }
-        }
-    };
-    let t: Classes = source.section(table, span)?;
-    let classes = *t.classes.get_ref();
-    if !(2..=8).contains(&classes) {
-        return Err(source.error(Some(t.classes.span()), "there are 2 to 8 classes"));
-    }
-    Ok(QueueConfig::StrictPriority {
-        classes,
-        each: Box::new(each),
-    })
+    let classes = tables.into_iter();
+    let classes = classes.map(|(table, at)| class(source, table, at, packet_bytes));
+    Ok(QueueConfig::Classes(classes.collect::<Result<_, _>>()?))
 }
 
 /// Reads a queue table. A full packet takes `packet_bytes` on a link.
@@ -225,7 +267,7 @@ pub(super) fn read<'a>(
                 QueueConfig::SfqCodel { control, limit }
             });
         }
-        "strict-priority" => return strict_priority(source, table, span, packet_bytes),
+        "classes" => return classes(source, table, span, packet_bytes),
         "red" => return red(source, source.section(table, span)?, packet_bytes),
         "pfabric" => {
             let t: DropTailTable = source.section(table, span.clone())?;

@@ -5,11 +5,11 @@ use ratewright_topology::{HostId, LinkId, Topology};
 use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
 use crate::net::port::{FarEnd, Port};
-use crate::net::queue::SharedState;
+use crate::net::queue::{ClassMask, Discipline as _, SharedState};
 use crate::net::regions::Regions;
 use crate::net::route::RouteKey;
-use crate::net::{Fabric, Framing};
-use crate::packet::{Packet, PacketId};
+use crate::net::{Fabric, Framing, Tap};
+use crate::packet::{Flags, Packet, PacketId, PacketKind};
 use crate::results::Series;
 use crate::run::prefetch::Prefetcher;
 use crate::run::scheduler::Scheduler;
@@ -163,6 +163,7 @@ impl Core {
         let port = &mut self.fabric.ports[index as usize];
         let arrived = port.arrive(self.now, &self.shared.packets);
         let far = port.far();
+        let tap = port.tap();
         match port.next_arrival() {
             // The flag stays set: the event of the next arrival replaces this one.
             Some(at) if !port.is_eager() => {
@@ -174,6 +175,9 @@ impl Core {
         self.packet_hops += 1;
         match far {
             FarEnd::Switch(switch) => {
+                if tap != Tap::None && self.shared.packets[id].kind == PacketKind::Ack {
+                    self.write_into_ack(index, id);
+                }
                 let packet = &self.shared.packets[id];
                 let key = RouteKey {
                     src: packet.src,
@@ -188,6 +192,23 @@ impl Core {
                 None
             }
             FarEnd::Host(host) => Some((HostId(host), id)),
+        }
+    }
+
+    /// Writes into an acknowledgement that came by a link what the switch knows of the other
+    /// direction, by which the data left.
+    #[inline(never)]
+    fn write_into_ack(&mut self, link: u32, id: PacketId) {
+        let index = self.fabric.reverse[link as usize];
+        let port = &mut self.fabric.ports[index as usize];
+        // Ports are lazy: this makes the queue that of now.
+        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        let ack = &mut self.shared.packets[id];
+        if port.queue.take_mark(ack.flow) {
+            ack.flags.insert(Flags::ECE);
+        }
+        if port.needs_scheduling() {
+            self.schedule(index);
         }
     }
 
@@ -311,7 +332,12 @@ impl Core {
             Change::Pause { link, paused } => {
                 let port = &mut self.fabric.ports[link.index()];
                 port.advance(self.now, shared, pools);
-                port.set_paused(self.now, paused);
+                let classes = if paused {
+                    ClassMask::ALL
+                } else {
+                    ClassMask::NONE
+                };
+                port.set_paused(self.now, classes);
             }
         }
         if let Change::Link { .. } | Change::Switch { .. } = change {

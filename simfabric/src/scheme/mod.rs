@@ -21,6 +21,7 @@ use toml::Table;
 
 pub use run::{Run, Setup, StartError};
 
+use crate::net::queue::ClassConfig;
 use crate::net::{AllocatorLinks, FabricConfig, Framing, QueueConfig};
 use crate::parameters::{self, ParamError, Parameter, Parameters};
 use crate::run::Sim;
@@ -138,12 +139,7 @@ impl FabricNeeds {
         }
         if let Some(needed) = self.discipline {
             for queue in [&fabric.edge, &fabric.core] {
-                // Classes have queues of one kind.
-                let each = match queue {
-                    QueueConfig::StrictPriority { each, .. } => each,
-                    queue => queue,
-                };
-                if each.discipline() != needed {
+                if queue.of_classes().any(|each| each.discipline() != needed) {
                     return Err(ParamError::whole(format!(
                         "{name} needs the queue `{needed}` in switches; give it a \
                          [transport.queue] of its own, or the plan that [queue] or none"
@@ -164,7 +160,7 @@ impl FabricNeeds {
 /// Turns a queue without classes into one with a queue of its kind for each class.
 fn with_classes(name: &str, queue: &mut QueueConfig, classes: u8) -> Result<(), ParamError> {
     match queue {
-        QueueConfig::StrictPriority { .. } => Ok(()),
+        QueueConfig::Classes(_) => Ok(()),
         // XCP's queue computes with all that passes the link; in classes each would grant the whole
         // link.
         QueueConfig::Xcp { .. } => Err(ParamError::whole(format!(
@@ -172,8 +168,11 @@ fn with_classes(name: &str, queue: &mut QueueConfig, classes: u8) -> Result<(), 
             queue.discipline()
         ))),
         _ => {
-            let each = Box::new(std::mem::take(queue));
-            *queue = QueueConfig::StrictPriority { classes, each };
+            let class = ClassConfig {
+                queue: std::mem::take(queue),
+                ..ClassConfig::default()
+            };
+            *queue = QueueConfig::Classes(vec![class; classes.into()]);
             Ok(())
         }
     }

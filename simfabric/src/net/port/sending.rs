@@ -3,7 +3,7 @@
 use super::{ByteTime, Wire};
 use crate::flow::PacketCount;
 use crate::net::buffer::Pool;
-use crate::net::queue::{Discipline, DropReason, QueueContext, SharedState};
+use crate::net::queue::{ClassMask, Discipline, DropReason, Next, QueueContext, SharedState};
 use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
 use crate::time::{Span, Time};
@@ -12,6 +12,9 @@ use crate::time::{Span, Time};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Serialiser {
+    /// Time at which the next departure may begin: no packet leaves before it. The greatest time
+    /// if none waits, or none of an open class.
+    pub(super) due_at: Time,
     /// Time at which the serialiser is free.
     pub(super) free_at: Time,
     pub(super) byte_time: ByteTime,
@@ -31,15 +34,23 @@ pub(super) struct Serialiser {
     /// True if the departure event is pending.
     pub(super) departure_scheduled: bool,
     pub(super) up: bool,
-    /// Priority flow control: no packet leaves while the far end pauses the port.
-    pub(super) paused: bool,
+    /// Priority flow control: classes of which no packet leaves, because the far end pauses them.
+    pub(super) paused: ClassMask,
 }
 
 impl Serialiser {
     /// Returns true if a departure is due.
     #[inline]
     pub(super) fn is_due(&self, now: Time) -> bool {
-        self.free_at <= now && self.waiting > 0 && !self.paused
+        self.due_at <= now
+    }
+
+    /// Lets the queue be asked for a packet as soon as the serialiser is free, after a change.
+    #[inline]
+    pub(super) fn ask_again(&mut self, now: Time) {
+        if self.waiting > 0 {
+            self.due_at = self.free_at.max(now);
+        }
     }
 
     /// Returns true if a packet that comes now bypasses the queue; departures until now are done.
@@ -108,7 +119,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
     #[inline]
     pub(super) fn depart_until(&mut self, now: Time, shared: &mut SharedState) {
         while self.serialiser.is_due(now) {
-            let at = self.serialiser.free_at;
+            let at = self.serialiser.due_at;
             // Accounted before the departure, with the length that lasted until then.
             self.stats
                 .account(at, self.serialiser.waiting, self.queue.bytes());
@@ -133,8 +144,8 @@ impl<D: Discipline> SendingEnd<'_, D> {
         let bytes = self.queue.bytes();
         // What passes through an empty queue changes none of its means: that queue was and stays
         // empty.
-        let at_once = waiting == 0 && self.serialiser.free_at <= now && !self.serialiser.paused;
-        if !at_once {
+        let idle = waiting == 0 && self.serialiser.free_at <= now;
+        if !idle {
             self.stats.account(now, waiting, bytes);
         }
         let mut q = QueueContext {
@@ -160,17 +171,26 @@ impl<D: Discipline> SendingEnd<'_, D> {
         if let Some(pool) = &mut self.pool {
             pool.changed(bytes, self.queue.bytes());
         }
-        if at_once {
-            self.serialiser.free_at = now;
-            if waiting > 0 {
-                self.send_next(now, shared);
+        if waiting == 0 {
+            self.serialiser.due_at = Time::MAX;
+            return;
+        }
+        self.serialiser.due_at = self.serialiser.free_at.max(now);
+        // Also where others wait, if those are of classes that are paused or shaped.
+        if self.serialiser.is_due(now) {
+            self.send_next(now, shared);
+        }
+        let waiting = self.serialiser.waiting;
+        if waiting > 0 {
+            if idle {
+                self.stats.account(now, 0, 0);
             }
-        } else if waiting > 0 {
             self.stats.record_length(waiting, self.queue.bytes());
         }
     }
 
-    /// Begins to send the queue's next packet. The queue may drop all packets that it has instead.
+    /// Begins to send the queue's next packet, if one may go. The queue may drop all packets that it
+    /// has instead.
     #[inline]
     fn send_next(&mut self, at: Time, shared: &mut SharedState) {
         let bytes = self.queue.bytes();
@@ -179,16 +199,33 @@ impl<D: Discipline> SendingEnd<'_, D> {
             shared,
             stats: &mut *self.stats,
         };
-        let next = self.queue.dequeue(&mut q);
+        let next = self
+            .queue
+            .select(&mut q, self.serialiser.paused.complement());
         self.serialiser.waiting = self.queue.packets();
         if let Some(pool) = &mut self.pool {
             pool.changed(bytes, self.queue.bytes());
         }
-        // The discipline dropped all it had; the serialiser stays free.
-        let Some(id) = next else { return };
+        let id = match next {
+            Next::Packet(id) => id,
+            Next::At(at) => {
+                self.serialiser.due_at = at;
+                return;
+            }
+            // All that waits is paused, or the discipline dropped all it had.
+            Next::Nothing => {
+                self.serialiser.due_at = Time::MAX;
+                return;
+            }
+        };
         let packets = &mut shared.packets;
         let wire_bytes = self.serialiser.launch(self.wire, at, id, packets);
         self.stats.sent.add(wire_bytes);
+        self.serialiser.due_at = if self.serialiser.waiting > 0 {
+            self.serialiser.free_at
+        } else {
+            Time::MAX
+        };
     }
 
     /// Drops all waiting packets, because the link fails.

@@ -1,6 +1,9 @@
 //! Queue disciplines, one file each, behind one trait.
 //!
-//! A discipline sees one port. It stores the packets that it accepts, drops others through
+//! A discipline sees one port. Above it, where a port has several classes, stands the scheduler
+//! ([`classes`]), which is what pauses and shapes.
+//!
+//! A discipline stores the packets that it accepts, drops others through
 //! [`QueueContext::drop`], marks through [`QueueContext::mark`], and selects the next packet. The
 //! packet that is being sent has left the queue and counts no more, as in ns-3.
 //!
@@ -9,30 +12,31 @@
 //! interval) catches up with it in `enqueue` and `dequeue`: its inputs cannot have changed in
 //! between.
 
+pub mod classes;
 pub mod codel;
 pub mod drop_tail;
-pub mod ecn_threshold;
 mod fifo;
 pub mod pfabric;
 pub mod red;
 pub mod sfq_codel;
-pub mod strict_priority;
+pub mod shaper;
 pub mod xcp;
 
 use crate::SimRng;
 use crate::ext::Extensions;
-use crate::flow::FlowStore;
+use crate::flow::{FlowId, FlowStore};
 pub use crate::net::stats::DropReason;
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, Packet, PacketId, PacketKind, PacketSlab};
 use crate::time::Time;
+pub use classes::{ClassConfig, ClassMask, Classes, MAX_CLASSES, Service};
 pub use codel::{CodelConfig, CodelQueue};
-pub use ecn_threshold::EcnThreshold;
+pub use drop_tail::DropTail;
 pub use fifo::Fifo;
 pub use pfabric::PFabricQueue;
 pub use red::{Red, RedConfig};
 pub use sfq_codel::SfqCodel;
-pub use strict_priority::StrictPriority;
+pub use shaper::ShaperConfig;
 pub use xcp::{XcpConfig, XcpQueue};
 
 /// Capacity of a queue.
@@ -153,13 +157,38 @@ impl QueueContext<'_> {
     }
 }
 
+/// Answer of a queue that is asked for a packet to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// This packet, which has left the queue.
+    Packet(PacketId),
+    /// None before this time, because of a shaper.
+    At(Time),
+    /// None until a packet comes or a class is resumed.
+    Nothing,
+}
+
 /// A queue discipline.
 pub trait Discipline {
     /// Takes a packet, or drops it, or drops others in its place.
     fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId);
-    /// Takes the packet that is to be sent now. Returns `None` if the queue is empty, or became
-    /// empty because the discipline dropped the rest.
+    /// Takes the next packet, whatever is paused or shaped. Returns `None` if the queue is empty,
+    /// or became empty because the discipline dropped the rest.
     fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId>;
+    /// Takes the packet that is to be sent now, of the classes that are open. A queue without
+    /// classes is of class 0.
+    #[inline]
+    fn select(&mut self, q: &mut QueueContext<'_>, open: ClassMask) -> Next {
+        if !open.contains(0) {
+            return Next::Nothing;
+        }
+        self.dequeue(q).map_or(Next::Nothing, Next::Packet)
+    }
+    /// Takes a mark that waits for the flow's acknowledgements
+    /// ([`Tap::Marks`](crate::net::Tap::Marks)); returns true if there was one.
+    fn take_mark(&mut self, _flow: FlowId) -> bool {
+        false
+    }
     /// Returns the packet that goes next, where that costs nothing; a hint for prefetching.
     fn front(&self) -> PacketId {
         PacketId::NONE
@@ -228,13 +257,8 @@ pub enum QueueConfig {
         /// Capacity of the queue.
         limit: QueueLimit,
     },
-    /// Strict priorities of packets' classes.
-    StrictPriority {
-        /// Number of classes.
-        classes: u8,
-        /// Queue of each class.
-        each: Box<QueueConfig>,
-    },
+    /// A queue for each class, at most [`MAX_CLASSES`], under a scheduler.
+    Classes(Vec<ClassConfig>),
 }
 
 impl Default for QueueConfig {
@@ -257,22 +281,45 @@ impl QueueConfig {
             Self::Red { .. } => "red",
             Self::PFabric { .. } => "pfabric",
             Self::Xcp { .. } => "xcp",
-            Self::StrictPriority { .. } => "strict-priority",
+            Self::Classes(_) => "classes",
         }
+    }
+
+    /// Returns the queue of each class: of all classes, or this one.
+    pub fn of_classes(&self) -> impl Iterator<Item = &Self> {
+        let (classes, own) = match self {
+            Self::Classes(classes) => (classes.as_slice(), None),
+            own => ([].as_slice(), Some(own)),
+        };
+        classes.iter().map(|class| &class.queue).chain(own)
+    }
+
+    /// Returns true if a queue can be built: classes are 1 to [`MAX_CLASSES`], have no classes of
+    /// their own, and weights and shapers are within their ranges.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let Self::Classes(classes) = self else {
+            return true;
+        };
+        (1..=MAX_CLASSES).contains(&classes.len())
+            && classes.iter().all(|class| {
+                !matches!(class.queue, Self::Classes(_))
+                    && class.service != Service::Weighted(0)
+                    && (class.shaper).is_none_or(|s| s.share > 0.0 && s.share <= 1.0)
+            })
     }
 
     /// Makes an empty queue of this kind for a port of this rate.
     #[must_use]
     pub fn build(&self, rate_bps: u64) -> Queue {
         match self {
-            Self::StrictPriority { classes, each } => {
-                Queue::StrictPriority(Box::new(StrictPriority::new(*classes, each, rate_bps)))
+            Self::DropTail { limit } => {
+                Queue::DropTail(DropTail::new(*limit, QueueLimit::Unlimited))
             }
-            // One variant for both: NICs and marking switches then run the same code.
-            Self::DropTail { limit } => Queue::EcnThreshold(drop_tail::drop_tail(*limit)),
             Self::EcnThreshold { mark_at, limit } => {
-                Queue::EcnThreshold(EcnThreshold::new(*mark_at, *limit))
+                Queue::DropTail(DropTail::new(*limit, *mark_at))
             }
+            Self::Classes(classes) => Queue::Classes(Box::new(Classes::new(classes, rate_bps))),
             Self::Codel { control, limit } => {
                 Queue::Codel(Box::new(CodelQueue::new(*control, *limit)))
             }
@@ -311,6 +358,15 @@ macro_rules! queue {
             }
 
             #[inline]
+            fn select(&mut self, q: &mut QueueContext<'_>, open: ClassMask) -> Next {
+                match self { $(Self::$variant(d) => d.select(q, open),)* }
+            }
+
+            fn take_mark(&mut self, flow: FlowId) -> bool {
+                match self { $(Self::$variant(d) => d.take_mark(flow),)* }
+            }
+
+            #[inline]
             fn front(&self) -> PacketId {
                 match self { $(Self::$variant(d) => d.front(),)* }
             }
@@ -338,8 +394,8 @@ macro_rules! queue {
 }
 
 queue! {
-    /// See [`ecn_threshold`] and [`drop_tail`].
-    EcnThreshold(EcnThreshold),
+    /// See [`drop_tail`].
+    DropTail(DropTail),
     /// See [`codel`].
     Codel(Box<CodelQueue>),
     /// See [`red`].
@@ -350,8 +406,8 @@ queue! {
     PFabric(Box<PFabricQueue>),
     /// See [`xcp`].
     Xcp(Box<XcpQueue>),
-    /// See [`strict_priority`].
-    StrictPriority(Box<StrictPriority>),
+    /// See [`classes`].
+    Classes(Box<Classes>),
 }
 
 const _: () = assert!(size_of::<Queue>() <= 64, "a queue is one cache line");

@@ -2,7 +2,7 @@
 
 use rand::SeedableRng;
 
-use super::{Discipline, DropReason, QueueContext, SharedState};
+use super::{ClassMask, Discipline, DropReason, Next, QueueContext, SharedState};
 use crate::SimRng;
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowSpec, FlowStore};
@@ -52,14 +52,24 @@ impl<D: Discipline> Bench<D> {
         self.queue.enqueue(&mut q, id);
     }
 
-    pub(crate) fn take(&mut self) -> Option<Packet> {
+    pub(crate) fn select(&mut self, open: ClassMask) -> Next {
         let mut q = QueueContext {
             now: self.now,
             shared: &mut self.shared,
             stats: &mut self.stats,
         };
-        let id = self.queue.dequeue(&mut q)?;
-        Some(self.shared.packets.remove(id))
+        self.queue.select(&mut q, open)
+    }
+
+    pub(crate) fn take_open(&mut self, open: ClassMask) -> Option<Packet> {
+        match self.select(open) {
+            Next::Packet(id) => Some(self.shared.packets.remove(id)),
+            Next::At(_) | Next::Nothing => None,
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Packet> {
+        self.take_open(ClassMask::ALL)
     }
 
     pub(crate) fn drops(&self, reason: DropReason) -> u64 {
