@@ -170,10 +170,16 @@ pub struct SetError {
 pub struct Setting {
     /// Name of whom the parameter belongs to, such as a scheme.
     pub name: String,
-    /// Key of the parameter.
+    /// Key of the parameter; keys of inner tables are joined by dots.
     pub key: String,
-    /// The value.
-    pub value: Value,
+    /// The value, as TOML.
+    pub value: String,
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}={}", self.name, self.key, self.value)
+    }
 }
 
 impl std::str::FromStr for Setting {
@@ -188,15 +194,46 @@ impl std::str::FromStr for Setting {
         let (path, value) = option.split_once('=').ok_or_else(wrong)?;
         let (name, key) = path.trim().split_once('.').ok_or_else(wrong)?;
         let value = value.trim();
-        let read: Option<Value> = toml::from_str::<Table>(&format!("value = {value}"))
-            .ok()
-            .and_then(|mut table| table.remove("value"));
+        let is_toml = toml::from_str::<Table>(&format!("value = {value}")).is_ok();
         Ok(Self {
             name: name.to_owned(),
             key: key.to_owned(),
-            value: read.unwrap_or_else(|| Value::String(value.to_owned())),
+            value: if is_toml {
+                value.to_owned()
+            } else {
+                Value::String(value.to_owned()).to_string()
+            },
         })
     }
+}
+
+/// Reads parameters from the settings of this name, over the defaults.
+///
+/// # Errors
+/// As [`read`], with the setting that is at fault.
+pub fn from_settings<P: Parameters>(name: &str, settings: &[Setting]) -> Result<P, SetError> {
+    let own: Vec<&Setting> = settings.iter().filter(|s| s.name == name).collect();
+    let refused = |setting: &Setting, message: String| SetError {
+        option: setting.to_string(),
+        message,
+    };
+    let mut given = Table::new();
+    for setting in &own {
+        let value = toml::from_str::<Table>(&format!("value = {}", setting.value))
+            .map_err(|e| refused(setting, e.message().to_owned()))?;
+        given.extend(
+            value
+                .into_iter()
+                .map(|(_, value)| (setting.key.clone(), value)),
+        );
+    }
+    read(&given).map_err(|error| {
+        let at_fault = own.iter().find(|s| Some(&s.key) == error.key.as_ref());
+        SetError {
+            option: at_fault.map_or(name.to_owned(), ToString::to_string),
+            message: error.message,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -256,16 +293,12 @@ mod tests {
     #[test]
     fn a_setting_is_a_toml_value_or_else_a_text() {
         let setting = |option: &str| option.parse::<Setting>().unwrap();
-        assert_eq!(setting("dctcp.gain=0.1").value, Value::Float(0.1));
-        assert_eq!(setting("dctcp.ecn = true").value, Value::Boolean(true));
-        assert_eq!(
-            setting("cubic.min_rto=1ms").value,
-            Value::String("1ms".to_owned())
-        );
-        assert_eq!(
-            setting("cubic.queue={ a = 1 }").value["a"],
-            Value::Integer(1)
-        );
+        assert_eq!(setting("dctcp.gain=0.1").value, "0.1");
+        assert_eq!(setting("dctcp.ecn = true").value, "true");
+        assert_eq!(setting("cubic.min_rto=1ms").value, "\"1ms\"");
+        let nested = setting("cubic.queue.interval=60us");
+        assert_eq!(nested.key, "queue.interval");
+        assert_eq!(nested.to_string(), "cubic.queue.interval=\"60us\"");
         for wrong in ["dctcp", "dctcp.gain", "gain=1"] {
             assert!(wrong.parse::<Setting>().is_err(), "{wrong}");
         }

@@ -7,17 +7,14 @@
 use allocation_counter::measure;
 use ratewright_simfabric::Time;
 use ratewright_simfabric::bench;
-use ratewright_simfabric::experiment::assumptions::Assumptions;
-use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
-use ratewright_simfabric::experiment::{ExperimentError, scene};
+use ratewright_simfabric::experiment::contenders::{FLOWTUNE, contender, contenders};
+use ratewright_simfabric::experiment::{ExperimentError, Settings, scene};
 use ratewright_simfabric::flow::FlowSpec;
-use ratewright_simfabric::net::queue::{QueueLimit, RedConfig};
-use ratewright_simfabric::net::{FabricConfig, QueueConfig};
+use ratewright_simfabric::net::FabricConfig;
+use ratewright_simfabric::plan::{PlannedTransport, read_transports};
 use ratewright_simfabric::run::{Config, Order, Sim};
-use ratewright_simfabric::transport::Transport;
-use ratewright_simfabric::transport::tcp::congestion::{Cubic, NewReno};
-use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::workload::{Arrivals, Poisson, SizeDistribution};
+use ratewright_simfabric::scheme::Run;
+use ratewright_simfabric::workload::{FlowStream, Poisson, SizeDistribution};
 use ratewright_topology::{HostId, Topology};
 
 /// Most doublings of tables in a span. An allocation for every hundredth packet would be thousands.
@@ -39,11 +36,7 @@ struct SpanCounts {
 }
 
 /// Runs to the begin of a span, and counts until its end.
-fn count_over<T: Transport, A: Arrivals>(
-    sim: &mut Sim<T, A>,
-    from: Time,
-    to: Time,
-) -> Result<SpanCounts, ExperimentError> {
+fn count_over(sim: &mut dyn Run, from: Time, to: Time) -> Result<SpanCounts, ExperimentError> {
     sim.run_until(from)?;
     // Nothing else may run in the closure: the counter sees every allocation of this thread.
     let before = sim.progress();
@@ -100,69 +93,59 @@ fn a_dctcp_permutation_does_not_allocate_per_packet() {
     }
 }
 
+/// The paper's parameters, but for these.
+fn settings(options: &[&str]) -> Settings {
+    Settings {
+        first_seed: 7,
+        seed_count: 1,
+        quick: true,
+        set: options
+            .iter()
+            .map(|o| o.parse().expect("a setting"))
+            .collect(),
+    }
+}
+
 /// Counts of a run from 20 to 60 ms.
-fn settled<T: Transport, A: Arrivals>(
+fn settled(
     topology: &Topology,
-    fabric: FabricConfig,
-    flows: A,
-    transport: T,
+    transport: &PlannedTransport,
+    flows: FlowStream,
 ) -> Result<SpanCounts, ExperimentError> {
+    let mut transport = transport.clone();
+    transport.fabric.histograms = false;
     let config = Config {
         seed: 7,
-        fabric,
         ..Config::default()
     };
-    let mut sim = Sim::new(config, topology.clone(), flows, transport)?;
-    count_over(&mut sim, Time::from_ms(20), Time::from_ms(60))
+    let mut run = transport.start(config, topology, flows)?;
+    count_over(&mut *run, Time::from_ms(20), Time::from_ms(60))
 }
 
 /// Eight hosts send without end to two, so that queues are full and lossy schemes lose packets.
-struct FourToOne<'a>(&'a Topology);
-
-impl Visitor for FourToOne<'_> {
-    type Output = SpanCounts;
-
-    fn visit<T: Transport>(
-        self,
-        fabric: FabricConfig,
-        transport: T,
-    ) -> Result<SpanCounts, ExperimentError> {
-        let rack = scene::HOSTS_PER_RACK;
-        let flows = (0..8).map(|i| {
-            let (src, dst) = (HostId(i), HostId(rack + i % 2));
-            FlowSpec::new(src, dst, FlowSpec::UNBOUNDED, Time::from_us(u64::from(i)))
-        });
-        settled(self.0, fabric, flows, transport)
-    }
+fn four_to_one() -> FlowStream {
+    let rack = scene::HOSTS_PER_RACK;
+    Box::new((0..8).map(move |i| {
+        let (src, dst) = (HostId(i), HostId(rack + i % 2));
+        FlowSpec::new(src, dst, FlowSpec::UNBOUNDED, Time::from_us(u64::from(i)))
+    }))
 }
 
 /// Flowlets come and go, which makes much control traffic.
-struct Flowlets<'a>(&'a Topology);
-
-impl Visitor for Flowlets<'_> {
-    type Output = SpanCounts;
-
-    fn visit<T: Transport>(
-        self,
-        fabric: FabricConfig,
-        transport: T,
-    ) -> Result<SpanCounts, ExperimentError> {
-        let hosts = self.0.hosts().len() as u32;
-        let sizes = SizeDistribution::constant(60_000);
-        let window = (Time::ZERO, Time::from_ms(60));
-        let flows = Poisson::new(hosts, 10_000_000_000, 0.6, sizes, window, 7).expect("flows");
-        settled(self.0, fabric, flows, transport)
-    }
+fn flowlets(topology: &Topology) -> FlowStream {
+    let hosts = topology.hosts().len() as u32;
+    let sizes = SizeDistribution::constant(60_000);
+    let window = (Time::ZERO, Time::from_ms(60));
+    Box::new(Poisson::new(hosts, 10_000_000_000, 0.6, sizes, window, 7).expect("flows"))
 }
 
 /// Allocations of both carriers are in proportion to flowlets, not to messages about them.
 #[test]
 fn control_traffic_does_not_allocate_per_message() {
     let topology = scene::topology(2).expect("a topology");
-    for control in ["control=datagram", "control=tcp"] {
-        let mut assumptions = Assumptions::default();
-        assumptions.set(control).expect("an assumption");
-        let counts = Scheme::Flowtune.visit(&topology, &assumptions, Flowlets(&topology));
+    for control in ["flowtune.control=datagram", "flowtune.control=tcp"] {
+        let transport = contender(FLOWTUNE, &topology, &settings(&[control])).expect("a transport");
+        let counts = settled(&topology, &transport, flowlets(&topology));
         let counts = counts.expect("it runs");
         println!("{control}: {counts:?}");
         // Enough flowlets, and several messages for each, for the bound to mean something.
@@ -178,26 +161,33 @@ fn control_traffic_does_not_allocate_per_message() {
     }
 }
 
+/// Schemes that the paper does not compare, over a queue that loses packets.
+const OTHERS: &str = r#"
+queue = { discipline = "red", min_packets = 15, max_packets = 45, limit_packets = 100 }
+
+[[transport]]
+name = "newreno"
+label = "NewReno"
+min_rto = "200us"
+initial_rto = "1ms"
+
+[[transport]]
+name = "cubic"
+label = "CUBIC"
+min_rto = "200us"
+initial_rto = "1ms"
+"#;
+
 /// Schemes with and without losses, with headers in side tables, and with a control plane.
 #[test]
 fn no_scheme_allocates_per_packet() {
     let topology = scene::topology(2).expect("a topology");
-    let row = || FourToOne(&topology);
-    let mut all = Vec::new();
-    for scheme in Scheme::ALL.into_iter().chain([Scheme::Ideal]) {
-        let counts = scheme.visit(&topology, &Assumptions::default(), row());
-        all.push((scheme.name(), counts.expect("it runs")));
-    }
-    let red = QueueConfig::Red {
-        control: RedConfig::default(),
-        limit: QueueLimit::Packets(100),
-    };
-    let fabric = FabricConfig::with_switch_queues(red);
-    let new_reno = row().visit(fabric.clone(), Tcp::<NewReno>::new(TcpConfig::datacenter()));
-    all.push(("NewReno", new_reno.expect("it runs")));
-    let cubic = row().visit(fabric, Tcp::<Cubic>::new(TcpConfig::datacenter()));
-    all.push(("CUBIC", cubic.expect("it runs")));
-    for (name, counts) in all {
+    let mut transports = contenders(&topology, &settings(&[])).expect("transports");
+    let others = read_transports(OTHERS, "others", &topology, FabricConfig::default(), &[]);
+    transports.extend(others.expect("transports"));
+    for transport in &transports {
+        let name = transport.label.as_str();
+        let counts = settled(&topology, transport, four_to_one()).expect("it runs");
         println!("{name}: {counts:?}");
         assert!(counts.hops > 500_000, "{name}: {counts:?}");
         assert!(counts.allocations <= DOUBLINGS, "{name}: {counts:?}");

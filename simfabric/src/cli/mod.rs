@@ -9,9 +9,12 @@ mod trace;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use ratewright_simfabric::experiment::{PAPERS, assumptions};
+use ratewright_simfabric::experiment::PAPERS;
+use ratewright_simfabric::experiment::scene::{self, SceneConfig};
+use ratewright_simfabric::parameters::{Parameter, Parameters as _};
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::classes::CLASSES;
+use ratewright_simfabric::scheme;
 use ratewright_simfabric::workload::{SizeDistribution, sizes};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -63,12 +66,9 @@ fn create(out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))
 }
 
-/// Prints the names that plans can use, the experiments, and the assumptions.
+/// Prints the names that plans can use, the experiments, and all parameters with their defaults.
 pub(crate) fn list() -> Result<()> {
-    say!(
-        "transports: {}",
-        ratewright_simfabric::scheme::names().join(", ")
-    );
+    say!("schemes: {}", scheme::names().join(", "));
     say!("queues: {}", plan::DISCIPLINES.join(", "));
     say!("topologies: {}", plan::TOPOLOGIES.join(", "));
     say!("workloads: {}", plan::WORKLOADS.join(", "));
@@ -89,9 +89,30 @@ pub(crate) fn list() -> Result<()> {
             say!("  {}  {}", experiment.name, experiment.title);
         }
     }
-    say!("\nchoices of `reproduce --set KEY=VALUE`, what they take and what they are:");
-    for (key, takes, meaning) in assumptions::KEYS {
-        say!("  {key:<18} {takes}: {meaning}");
+    say!("\nparameters, in plans and for --set NAME.KEY=VALUE:");
+    for entry in scheme::SCHEMES {
+        parameters(
+            entry.name,
+            entry.about,
+            &(entry.parameters)(),
+            &(entry.default)(),
+        )?;
+    }
+    parameters(
+        scene::NAME,
+        SceneConfig::ABOUT,
+        &SceneConfig::parameters(),
+        &SceneConfig::defaults(),
+    )
+}
+
+/// Prints a structure of parameters: a line for each with its default, if it has one.
+fn parameters(name: &str, about: &str, all: &[Parameter], defaults: &toml::Table) -> Result<()> {
+    say!("\n{name}: {}", about.trim());
+    for Parameter { key, doc } in all {
+        let default = defaults.get(*key).map(|value| format!(" [{value}]"));
+        let doc = doc.trim();
+        say!("  {key}{}: {doc}", default.unwrap_or_default());
     }
     Ok(())
 }

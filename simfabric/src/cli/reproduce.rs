@@ -3,11 +3,11 @@
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use ratewright_simfabric::experiment::assumptions::Assumptions;
 use ratewright_simfabric::experiment::monitor::{MONITOR, MonitorProgress};
 use ratewright_simfabric::experiment::{
     Experiment, ExperimentError, PAPERS, PaperExperiments, Reproduction, Settings,
 };
+use ratewright_simfabric::parameters::Setting;
 use ratewright_simfabric::report::commit::COMMIT;
 use ratewright_simfabric::report::digits::short;
 use ratewright_simfabric::report::tally::Tally;
@@ -35,10 +35,11 @@ pub(crate) struct ReproduceArgs {
     /// The short form: fewer seeds, loads and milliseconds.
     #[arg(long)]
     quick: bool,
-    /// Another choice where the paper leaves one open; `simfabric list` has them, and
+    /// Another value for a parameter of a scheme (also of its `queue` or `nic_queue`), of the
+    /// framing (`packet`), or of the `scene`; `simfabric list` has them, and
     /// docs/simfabric/reproduction.md which figures they move.
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[arg(long, value_name = "NAME.KEY=VALUE")]
+    set: Vec<Setting>,
     /// Where the results go.
     #[arg(long, default_value = "results")]
     out: PathBuf,
@@ -99,10 +100,6 @@ impl ReproduceArgs {
     /// Runs the experiments and writes their results.
     pub(crate) fn run(&self) -> Result<()> {
         let chosen = self.chosen()?;
-        let mut assumptions = Assumptions::default();
-        for option in &self.set {
-            assumptions.set(option)?;
-        }
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(self.jobs.unwrap_or(0))
             .build()
@@ -116,7 +113,7 @@ impl ReproduceArgs {
             first_seed: self.seed,
             seed_count: self.seeds.unwrap_or(usual),
             quick: self.quick,
-            assumptions,
+            set: self.set.clone(),
         };
         let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;
@@ -134,7 +131,7 @@ impl ReproduceArgs {
             // The monitor counts for the whole process; this experiment's share is the difference.
             let before = MONITOR.progress();
             let outcome = watched(experiment.name, &stop, || {
-                pool.install(|| self.reproduce(experiment, settings))
+                pool.install(|| self.reproduce(experiment, &settings))
             })?;
             let result = match outcome {
                 Ok(result) => result,
@@ -186,16 +183,16 @@ impl ReproduceArgs {
     fn reproduce(
         &self,
         experiment: &Experiment,
-        settings: Settings,
+        settings: &Settings,
     ) -> Result<Reproduction, ExperimentError> {
         let mut result = (experiment.run)(settings)?;
         if self.sensitivity {
             for parameters in experiment.variations {
-                let mut other = settings;
+                let mut other = settings.clone();
                 for option in *parameters {
-                    other.assumptions.set(option)?;
+                    other.set.push(option.parse::<Setting>()?);
                 }
-                let other = (experiment.run)(other)?;
+                let other = (experiment.run)(&other)?;
                 result.figure.add_sensitivity(parameters, &other.figure);
             }
         }
@@ -210,7 +207,8 @@ impl ReproduceArgs {
         } else {
             ""
         };
-        let set: String = self.set.iter().map(|key| format!(" --set {key}")).collect();
+        let set = self.set.iter();
+        let set: String = set.map(|set| format!(" --set '{set}'")).collect();
         let (first, count) = (settings.first_seed, settings.seed_count);
         let paper = self.paper.name;
         format!(

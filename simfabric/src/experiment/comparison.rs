@@ -9,42 +9,56 @@ use std::sync::{Mutex, PoisonError};
 
 use ratewright_topology::Topology;
 
-use super::assumptions::{PathQueues, ScoreWeight};
+use super::contenders::{FLOWTUNE, PAPER, contenders};
 use super::monitor::MONITOR;
-use super::schemes::{Scheme, Visitor};
+use super::scene::{PathQueues, SceneConfig, ScoreWeight};
 use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
 use crate::net::FabricConfig;
+use crate::plan::PlannedTransport;
 use crate::report::classes::{CLASSES, class_of};
 use crate::report::estimate::Estimate;
 use crate::report::ideal;
 use crate::report::stats::quantile;
 use crate::results::RunResults;
-use crate::run::{Config, Sim};
+use crate::run::Config;
 use crate::time::Time;
-use crate::transport::Transport;
 use crate::workload::Poisson;
 
 /// Other parameters that figures 12 to 15 are measured under for their sensitivity tables, one at a
 /// time: framing, handshake and first window of all; each scheme's own.
 pub(super) const VARIATIONS: &[&[&str]] = &[
-    &["framing=ethernet"],
-    &["handshake=true"],
-    &["tcp-window=2"],
-    &["reserve=0.05"],
-    &["mark=40"],
-    &["pfabric-nic=short"],
-    &["pfabric-rto=66"],
-    &["codel-interval=60"],
-    &["min-rto=1000"],
-    &["xcp-interval=50000"],
+    &["packet.header_bytes=78", "packet.min_wire_bytes=84"],
+    &[
+        "flowtune.handshake=true",
+        "dctcp.handshake=true",
+        "pfabric.handshake=true",
+        "cubic.handshake=true",
+        "xcp.handshake=true",
+    ],
+    &[
+        "dctcp.initial_window_packets=2",
+        "cubic.initial_window_packets=2",
+    ],
+    &["flowtune.reserve=0.05"],
+    &["dctcp.mark_packets=40", "dctcp.nic_queue.mark_packets=40"],
+    &["pfabric.nic_queue={ discipline = \"drop-tail\", limit_bytes = 36864 }"],
+    &["pfabric.fixed_rto=66us"],
+    &["cubic.queue.interval=60us", "cubic.nic_queue.interval=60us"],
+    &[
+        "flowtune.min_rto=1ms",
+        "dctcp.min_rto=1ms",
+        "cubic.min_rto=1ms",
+        "xcp.min_rto=1ms",
+    ],
+    &["xcp.first_interval=50ms", "xcp.idle_interval=50ms"],
 ];
 
 /// Measurements of one scheme at one load.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct SchemeSample {
-    /// The scheme.
-    pub scheme: &'static str,
+    /// The scheme's label.
+    pub scheme: String,
     /// The load, as a share of the servers' links.
     pub load: f64,
     /// 99 % of the slowdown (completion time over that on an empty network) by class of size.
@@ -81,62 +95,48 @@ pub fn loads(quick: bool) -> &'static [f64] {
     schedule(quick).0
 }
 
-/// The run of one scheme at one load, for any scheme.
+/// A run of one scheme at one load.
 struct ComparisonRun<'a> {
-    scheme: &'static str,
+    transport: &'a PlannedTransport,
     topology: &'a Topology,
     load: f64,
-    settings: Settings,
-    seed: u64,
+    quick: bool,
+    scene: &'a SceneConfig,
 }
 
-impl Visitor for ComparisonRun<'_> {
-    type Output = SchemeSample;
-
-    fn visit<T: Transport>(
-        self,
-        fabric: FabricConfig,
-        transport: T,
-    ) -> Result<SchemeSample, ExperimentError> {
-        let (_, warm_up, last, end) = schedule(self.settings.quick);
-        let sizes = self.settings.assumptions.sizes()?;
-        let hosts = self.topology.hosts().len() as u32;
-        let seed = self.seed;
+impl ComparisonRun<'_> {
+    fn run(&self, seed: u64) -> Result<SchemeSample, ExperimentError> {
+        let (_, warm_up, last, end) = schedule(self.quick);
         let flows = Poisson::new(
-            hosts,
+            self.topology.hosts().len() as u32,
             scene::HOST_BPS,
             self.load,
-            sizes,
+            self.scene.sizes()?,
             (Time::ZERO, last),
             seed,
         )?;
         let config = Config {
             seed,
-            fabric: FabricConfig {
-                histograms: true,
-                ..fabric.clone()
-            },
             warm_up,
             ..Config::default()
         };
-        let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
+        let mut run = self
+            .transport
+            .start(config, self.topology, Box::new(flows))?;
         // Queues and drops are those while flowlets start: the network drains afterwards, and an
         // average over that time would be lower. Completion times need the end.
-        MONITOR.run_until(&mut sim, last)?;
-        let during = sim.results();
-        MONITOR.run_until(&mut sim, end)?;
-        let results = sim.results();
+        MONITOR.run_until(&mut *run, last)?;
+        let during = run.results();
+        MONITOR.run_until(&mut *run, end)?;
+        let results = run.results();
         results.conservation?;
-        self.sample(&fabric, warm_up, last, &during, &results)
+        self.sample(warm_up, last, &during, &results)
     }
-}
 
-impl ComparisonRun<'_> {
     /// Works out the sample: queues and drops from `during`, the results at the last start, and
     /// completion times from `results`, those at the end.
     fn sample(
         &self,
-        fabric: &FabricConfig,
         warm_up: Time,
         last: Time,
         during: &RunResults,
@@ -145,7 +145,7 @@ impl ComparisonRun<'_> {
         let mut slowdowns: [Vec<f64>; 5] = Default::default();
         let mut unfinished = 0;
         let mut scores = [(0.0, 0.0); 5];
-        let assumptions = &self.settings.assumptions;
+        let fabric = &self.transport.fabric;
         for flow in &results.flows {
             if flow.spec.start < warm_up {
                 continue;
@@ -164,7 +164,7 @@ impl ComparisonRun<'_> {
                 flow.spec.bytes,
             )?;
             slowdowns[class_of(flow.spec.bytes)].push(took.as_us_f64() / empty.as_us_f64());
-            let weight = match assumptions.score {
+            let weight = match self.scene.score {
                 ScoreWeight::Flowlet => 1.0,
                 ScoreWeight::Time => took.as_secs_f64(),
             };
@@ -183,17 +183,12 @@ impl ComparisonRun<'_> {
             .sum();
         let sent: u64 = during.flows.iter().map(|flow| flow.sent.bytes).sum();
         Ok(SchemeSample {
-            scheme: self.scheme,
+            scheme: self.transport.label.clone(),
             load: self.load,
             flowlets: std::array::from_fn(|class| slowdowns[class].len()),
             slowdown_p99: slowdowns.map(|mut values| quantile(&mut values, 0.99)),
             unfinished,
-            queueing_p99_us: queueing_p99_us(
-                self.topology,
-                during,
-                fabric,
-                assumptions.path_queues,
-            ),
+            queueing_p99_us: queueing_p99_us(self.topology, during, fabric, self.scene.path_queues),
             drops_gbps: dropped as f64 * 8.0 / last.as_secs_f64() / 1e9,
             drops_share: dropped as f64 / sent.max(1) as f64,
             fairness: if weights > 0.0 { logs / weights } else { 0.0 },
@@ -242,11 +237,9 @@ fn queueing_p99_us(
     [down, 2.0 * core + down]
 }
 
-/// Settings, scheme and load of a case.
-type ComparisonCase = (Settings, Scheme, f64);
-/// Samples of this process by case. Equality of settings is the key, so a list does: cases are
-/// tens.
-type Cache = Mutex<Vec<(ComparisonCase, Replicas<SchemeSample>)>>;
+/// Samples of this process by case: its transport's key, its scene, its load and the settings of
+/// seeds and form. A list does: cases are tens.
+type Cache = Mutex<Vec<(String, Replicas<SchemeSample>)>>;
 
 /// Samples of all schemes at all loads.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -269,52 +262,51 @@ impl Comparison {
     ///
     /// # Errors
     /// See [`ExperimentError`].
-    pub fn run(settings: Settings) -> Result<Self, ExperimentError> {
+    pub fn run(settings: &Settings) -> Result<Self, ExperimentError> {
         static DONE: Cache = Mutex::new(Vec::new());
         // The lock is held during the runs: a second caller waits for results instead of making
         // them too.
         let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut cases: Vec<ComparisonCase> = Vec::new();
+        let topology = scene::topology(scene::RACKS)?;
+        let transports = contenders(&topology, settings)?;
+        let scene = settings.scene()?;
+        let form = (settings.first_seed, settings.seed_count, settings.quick);
+        let mut cases = Vec::new();
         for &load in loads(settings.quick) {
-            for scheme in Scheme::ALL {
-                // Parameters that do not concern the scheme take their defaults, so that runs which
-                // could not differ are one case.
-                let assumptions = scheme.relevant(&settings.assumptions);
-                let settings = Settings {
-                    assumptions,
-                    ..settings
+            for label in PAPER {
+                let found = transports.iter().find(|t| t.label == label);
+                let transport =
+                    found.ok_or_else(|| ExperimentError::NoContender(label.to_owned()))?;
+                // Settings of other schemes are not in the key, so that runs which could not differ
+                // are one case.
+                let key = format!("{form:?} {load} {scene:?}\n{}", transport.key());
+                let run = ComparisonRun {
+                    transport,
+                    topology: &topology,
+                    load,
+                    quick: settings.quick,
+                    scene: &scene,
                 };
-                cases.push((settings, scheme, load));
+                cases.push((key, label, run));
             }
         }
-        let known = |done: &[(ComparisonCase, Replicas<SchemeSample>)], case: &ComparisonCase| {
-            let found = done.iter().find(|(of, _)| of == case);
+        let known = |done: &[(String, Replicas<SchemeSample>)], key: &str| {
+            let found = done.iter().find(|(of, _)| of == key);
             found.map(|(_, samples)| samples.clone())
         };
-        let missing: Vec<ComparisonCase> = cases
+        let missing: Vec<_> = cases
             .iter()
-            .filter(|case| known(&done, case).is_none())
-            .copied()
+            .filter(|(key, ..)| known(&done, key).is_none())
             .collect();
-        let topology = scene::topology(scene::RACKS)?;
         let runs = missing.len() * settings.seed_count as usize;
         MONITOR.expect(runs, schedule(settings.quick).3.since(Time::ZERO));
-        let new = sweep(&settings, &missing, |&(settings, scheme, load), seed| {
-            let run = ComparisonRun {
-                scheme: scheme.name(),
-                topology: &topology,
-                load,
-                settings,
-                seed,
-            };
-            scheme.visit(&topology, &settings.assumptions, run)
-        })?;
-        done.extend(missing.into_iter().zip(new));
-        let compared = cases.iter().filter_map(|case| {
+        let new = sweep(settings, &missing, |(.., run), seed| run.run(seed))?;
+        done.extend(missing.into_iter().map(|case| case.0.clone()).zip(new));
+        let compared = cases.iter().filter_map(|(key, label, run)| {
             Some(ComparedCase {
-                scheme: case.1.name(),
-                load: case.2,
-                samples: known(&done, case)?,
+                scheme: label,
+                load: run.load,
+                samples: known(&done, key)?,
             })
         });
         Ok(Self {
@@ -324,16 +316,15 @@ impl Comparison {
 
     /// Returns the samples of a scheme at one of the [`loads`].
     #[must_use]
-    pub fn of(&self, scheme: Scheme, load: f64) -> Option<&Replicas<SchemeSample>> {
-        let is =
-            |case: &&ComparedCase| case.scheme == scheme.name() && (case.load - load).abs() < 1e-9;
+    pub fn of(&self, scheme: &str, load: f64) -> Option<&Replicas<SchemeSample>> {
+        let is = |case: &&ComparedCase| case.scheme == scheme && (case.load - load).abs() < 1e-9;
         self.cases.iter().find(is).map(|case| &case.samples)
     }
 
     /// Estimates a value of a scheme at a load.
     pub fn estimate(
         &self,
-        scheme: Scheme,
+        scheme: &str,
         load: f64,
         value: impl Fn(&SchemeSample) -> Option<f64>,
     ) -> Option<Estimate> {
@@ -343,12 +334,12 @@ impl Comparison {
     /// Estimates a value of a scheme's sample and of Flowtune's, seed by seed.
     pub fn against_flowtune(
         &self,
-        scheme: Scheme,
+        scheme: &str,
         load: f64,
         value: impl Fn(&SchemeSample, &SchemeSample) -> Option<f64>,
     ) -> Option<Estimate> {
         self.of(scheme, load)?
-            .paired(self.of(Scheme::Flowtune, load)?, value)
+            .paired(self.of(FLOWTUNE, load)?, value)
     }
 
     /// Says which schemes did not finish all flowlets, for the figures' remarks.
@@ -368,16 +359,18 @@ impl Comparison {
 }
 
 /// Parameters of a comparison in words, for the figures' scenario.
-#[must_use]
-pub fn scenario(settings: Settings) -> Vec<String> {
+///
+/// # Errors
+/// A setting of the scene that it does not take.
+pub fn scenario(settings: &Settings) -> Result<Vec<String>, ExperimentError> {
     let (loads, warm_up, last, end) = schedule(settings.quick);
     let ms = |at: Time| at.since(Time::ZERO).as_us_f64() / 1e3;
-    vec![
+    Ok(vec![
         "144 servers in 9 racks, 4 spines, 10 Gbit/s to servers and 40 Gbit/s between switches"
             .to_owned(),
         format!(
             "Poisson flowlets of the workload {} at loads {loads:?}",
-            settings.assumptions.workload
+            settings.scene()?.workload
         ),
         format!(
             "counted are flowlets that start from {} to {} ms; the run ends at {} ms",
@@ -389,5 +382,5 @@ pub fn scenario(settings: Settings) -> Vec<String> {
             "classes of size: {}",
             CLASSES.map(|class| class.0).join(", ")
         ),
-    ]
+    ])
 }

@@ -10,20 +10,24 @@
 //! Every data packet runs too. Cases of equal parameters run once in a process: figures 9 and 10
 //! share most of theirs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rand::{RngExt as _, SeedableRng as _};
+use ratewright_topology::Topology;
 
-use super::assumptions::{Assumptions, Counting};
+use super::contenders::{FLOWTUNE, contender};
 use super::monitor::MONITOR;
+use super::scene::{Counting, SceneConfig};
 use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
 use crate::control::allocator::AllocatorCounts;
 use crate::control::{ControlTraffic, ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES};
-use crate::run::{Config, Sim};
+use crate::parameters::Setting;
+use crate::plan::PlannedTransport;
+use crate::run::Config;
+use crate::scheme::Run;
 use crate::time::{Span, Time};
-use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
-use crate::workload::{Arrivals, Poisson};
+use crate::workload::Poisson;
 use crate::{FlowSpec, SimRng};
 
 /// Number of parts that a warm-up is counted in.
@@ -44,9 +48,6 @@ pub struct TrafficCase {
     pub warm_up: Time,
     /// End of the count and of the run.
     pub end: Time,
-    /// Values that the paper leaves open. A run takes sizes, carrier, price update and iteration
-    /// from them.
-    pub assumptions: Assumptions,
 }
 
 /// Measurements of a run. Its fields are the figures' JSON.
@@ -132,10 +133,11 @@ impl TrafficSample {
 /// An unknown workload or an impossible load.
 pub fn flows(
     case: &TrafficCase,
+    scene: &SceneConfig,
     seed: u64,
 ) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
-    let sizes = case.assumptions.sizes_of(case.workload)?;
+    let sizes = scene.sizes_of(case.workload)?;
     let span = (Time::ZERO, case.end);
     let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, seed)?;
     // A generator of its own ("paths" in ASCII) leaves arrivals and sizes as they are without
@@ -222,8 +224,84 @@ fn sample(case: &TrafficCase, counted: &PartCounts) -> TrafficSample {
     }
 }
 
-/// Samples of cases with the settings and the case that they are of.
-type Cache = Mutex<Vec<((u64, u32, TrafficCase), Replicas<TrafficSample>)>>;
+/// Samples of this process by the run's key.
+type Cache = Mutex<Vec<(String, Replicas<TrafficSample>)>>;
+
+/// A case that is ready to run.
+struct TrafficRun<'a> {
+    case: &'a TrafficCase,
+    topology: Topology,
+    transport: PlannedTransport,
+    scene: SceneConfig,
+}
+
+impl<'a> TrafficRun<'a> {
+    /// Takes the paper's transport with the case's threshold, and links that fit the network.
+    fn new(settings: &Settings, case: &'a TrafficCase) -> Result<Self, ExperimentError> {
+        let topology = scene::topology(case.racks)?;
+        let mut settings = settings.clone();
+        let scheme = contender(FLOWTUNE, &topology, &settings)?.scheme.name();
+        let rate_bps = scene::allocator_bps(topology.hosts().len() as u32);
+        // First in the list: what the user sets comes later, and replaces it.
+        let of_case = [
+            ("threshold", case.threshold.to_string()),
+            ("allocator_rate", format!("\"{rate_bps}bit/s\"")),
+        ];
+        let of_case = of_case.map(|(key, value)| Setting {
+            name: scheme.to_owned(),
+            key: key.to_owned(),
+            value,
+        });
+        settings.set.splice(0..0, of_case);
+        Ok(Self {
+            case,
+            transport: contender(FLOWTUNE, &topology, &settings)?,
+            topology,
+            scene: SceneConfig {
+                // The counting is applied to a run's samples, not to the run.
+                count: None,
+                ..settings.scene()?
+            },
+        })
+    }
+
+    /// The run's key; equal runs have equal keys.
+    fn key(&self, settings: &Settings) -> String {
+        let seeds = (settings.first_seed, settings.seed_count);
+        let (case, scene) = (self.case, &self.scene);
+        format!("{seeds:?} {case:?} {scene:?}\n{}", self.transport.key())
+    }
+
+    /// Runs the case packet by packet.
+    fn run(&self, seed: u64) -> Result<TrafficSample, ExperimentError> {
+        let case = self.case;
+        let hosts = self.topology.hosts().len() as u32;
+        let config = Config {
+            seed,
+            ..Config::default()
+        };
+        let flows = flows(case, &self.scene, seed)?;
+        let mut run = self
+            .transport
+            .start(config, &self.topology, Box::new(flows))?;
+        // Parts double in length, because the number of active flowlets grows ever more slowly.
+        let mut growth = Vec::new();
+        let mut from = Time::ZERO;
+        for halvings in (0..WARM_UP_PARTS).rev() {
+            let to = Time::from_ps(case.warm_up.as_ps() >> halvings);
+            let counted = count(&mut *run, (from, to))?;
+            growth.push(part(hosts, (from, to), &counted));
+            from = to;
+        }
+        let counted = count(&mut *run, (from, case.end))?;
+        growth.push(part(hosts, (from, case.end), &counted));
+        run.results().conservation?;
+        Ok(TrafficSample {
+            growth,
+            ..sample(case, &counted)
+        })
+    }
+}
 
 /// Runs cases under all seeds. Results are in the order of the cases; cases that this process has
 /// run before are not run again.
@@ -238,107 +316,80 @@ pub fn all(
     // The lock is held during the runs: a second caller waits for results instead of making them
     // too.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = |case: &TrafficCase| {
-        // The counting is applied to a run's samples, not to the run.
-        let assumptions = Assumptions {
-            count: None,
-            ..case.assumptions
-        };
-        let case = TrafficCase {
-            assumptions,
-            ..case.clone()
-        };
-        (settings.first_seed, settings.seed_count, case)
-    };
-    let mut missing: Vec<(u64, u32, TrafficCase)> = Vec::new();
-    for case in cases.iter().map(key) {
-        if !missing.contains(&case) && !done.iter().any(|(known, _)| *known == case) {
-            missing.push(case);
+    let mut keys = Vec::new();
+    let mut missing: Vec<(String, TrafficRun<'_>)> = Vec::new();
+    for case in cases {
+        let run = TrafficRun::new(settings, case)?;
+        let key = run.key(settings);
+        let known = done.iter().map(|(known, _)| known);
+        if !known
+            .chain(missing.iter().map(|(known, _)| known))
+            .any(|known| *known == key)
+        {
+            MONITOR.expect(settings.seed_count as usize, case.end.since(Time::ZERO));
+            missing.push((key.clone(), run));
         }
+        keys.push(key);
     }
-    for (_, seeds, case) in &missing {
-        MONITOR.expect(*seeds as usize, case.end.since(Time::ZERO));
-    }
-    let new = sweep(settings, &missing, |(.., case), seed| {
-        packet_level(case, seed)
-    })?;
-    done.extend(missing.into_iter().zip(new));
-    let found = cases.iter().map(key).filter_map(|case| {
-        let found = done.iter().find(|(known, _)| *known == case);
+    let new = sweep(settings, &missing, |(_, run), seed| run.run(seed))?;
+    done.extend(missing.into_iter().map(|(key, _)| key).zip(new));
+    let found = keys.iter().filter_map(|key| {
+        let found = done.iter().find(|(known, _)| known == key);
         found.map(|(_, samples)| samples.clone())
     });
     Ok(found.collect())
 }
 
-/// Runs a case packet by packet.
-///
-/// # Errors
-/// See [`ExperimentError`].
-pub fn packet_level(case: &TrafficCase, seed: u64) -> Result<TrafficSample, ExperimentError> {
-    let topology = scene::topology(case.racks)?;
-    let hosts = case.racks * scene::HOSTS_PER_RACK;
-    let mut scheme = FlowtuneConfig::default();
-    scheme.control.threshold = case.threshold;
-    scheme.control.step_rule = case.assumptions.step;
-    scheme.control.interval_ns = case.assumptions.iteration.as_ns().max(1);
-    scheme.carrier = case.assumptions.carrier;
-    let scheme = Flowtune::new(&Arc::new(topology.clone()), scheme)?;
-    let config = Config {
-        seed,
-        fabric: scene::fabric(hosts),
-        ..Config::default()
+/// Traffic and records so far, from the scheme's counters.
+fn control(run: &dyn Run) -> ([ControlTraffic; 2], AllocatorCounts) {
+    let counters = run.counters();
+    let count = |name: &str| {
+        let found = counters.iter().find(|(known, _)| *known == name);
+        found.map_or(0, |(_, value)| *value as u64)
     };
-    let mut sim = Sim::new(config, topology, flows(case, seed)?, scheme)?;
-    // Parts double in length, because the number of active flowlets grows ever more slowly.
-    let mut growth = Vec::new();
-    let mut from = Time::ZERO;
-    for halvings in (0..WARM_UP_PARTS).rev() {
-        let to = Time::from_ps(case.warm_up.as_ps() >> halvings);
-        let counted = count(&mut sim, (from, to))?;
-        growth.push(part(hosts, (from, to), &counted));
-        from = to;
-    }
-    let counted = count(&mut sim, (from, case.end))?;
-    growth.push(part(hosts, (from, case.end), &counted));
-    sim.results().conservation?;
-    Ok(TrafficSample {
-        growth,
-        ..sample(case, &counted)
-    })
+    let traffic = ["to", "from"].map(|way| ControlTraffic {
+        datagrams: count(&format!("control_datagrams_{way}_allocator")),
+        wire_bytes: count(&format!("control_wire_bytes_{way}_allocator")),
+        bare_datagrams: count(&format!("control_bare_datagrams_{way}_allocator")),
+        bare_wire_bytes: count(&format!("control_bare_wire_bytes_{way}_allocator")),
+    });
+    let counts = AllocatorCounts {
+        starts: count("flowlet_starts"),
+        ends: count("flowlet_ends"),
+        updates: count("rate_updates"),
+        ..AllocatorCounts::default()
+    };
+    (traffic, counts)
+}
+
+/// A gauge of the scheme.
+fn gauge(run: &dyn Run, name: &str) -> f64 {
+    let counters = run.counters();
+    let found = counters.iter().find(|(known, _)| *known == name);
+    found.map_or(0.0, |(_, value)| *value)
 }
 
 /// Runs to the end of a part, and counts over it.
-fn count<A: Arrivals>(
-    sim: &mut Sim<Flowtune, A>,
-    (from, to): (Time, Time),
-) -> Result<PartCounts, ExperimentError> {
-    let [to_before, from_before] = sim.transport().control_traffic();
-    let before = *sim.transport().allocator().counts();
-    let started_before = sim.progress().started;
+fn count(run: &mut dyn Run, (from, to): (Time, Time)) -> Result<PartCounts, ExperimentError> {
+    let ([to_before, from_before], before) = control(run);
+    let started_before = run.progress().started;
     // The mean over a hundred moments stands for the mean over time.
-    let mut active = 0;
+    let mut active = 0.0;
     let step = (to.since(from) / 100).as_ps();
     for i in 1..=100 {
-        MONITOR.run_until(sim, Time::from_ps(from.as_ps() + i * step))?;
-        active += sim.transport().active();
+        MONITOR.run_until(run, Time::from_ps(from.as_ps() + i * step))?;
+        active += gauge(run, "flowlets_active");
     }
-    MONITOR.run_until(sim, to)?;
-    let [to_allocator, from_allocator] = sim.transport().control_traffic();
-    let allocator = sim.transport().allocator();
-    let (mut loads, mut capacities) = (Vec::new(), Vec::new());
-    // The last iteration's loads: the allocator must never hand out more than a link has.
-    allocator.engine().link_loads(&mut loads);
-    allocator.engine().link_capacities(&mut capacities);
+    MONITOR.run_until(run, to)?;
+    let ([to_allocator, from_allocator], counts) = control(run);
     Ok(PartCounts {
         to: to_allocator.since(&to_before),
         from: from_allocator.since(&from_before),
-        counts: allocator.counts().since(&before),
-        started: sim.progress().started - started_before,
-        active_per_iteration: active as f64 / 100.0,
-        max_link_load: loads
-            .iter()
-            .zip(&capacities)
-            .fold(0.0, |most: f64, (load, capacity)| most.max(load / capacity)),
+        counts: counts.since(&before),
+        started: run.progress().started - started_before,
+        active_per_iteration: active / 100.0,
+        // The last iteration's loads: the allocator must never hand out more than a link has.
+        max_link_load: gauge(run, "largest_link_load"),
     })
 }
 
@@ -355,9 +406,14 @@ mod tests {
             threshold: 0.01,
             warm_up: Time::from_ms(2),
             end: Time::from_ms(5),
-            assumptions: Assumptions::default(),
         };
-        let packets = packet_level(&case, 4).unwrap();
+        let settings = Settings {
+            first_seed: 4,
+            seed_count: 1,
+            quick: true,
+            set: Vec::new(),
+        };
+        let packets = TrafficRun::new(&settings, &case).unwrap().run(4).unwrap();
         // The closed form: starts per second times the bytes that a start, its end and its updates
         // take.
         let alone =

@@ -8,16 +8,15 @@
 
 use ratewright_topology::{HostId, Topology};
 
+use super::contenders::{DCTCP, FLOWTUNE, IDEAL, PFABRIC, SFQ_CODEL, XCP, contenders};
 use super::monitor::MONITOR;
-use super::schemes::{self, Scheme, Visitor};
 use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Reproduction, Settings, scene};
-use crate::net::FabricConfig;
+use crate::plan::PlannedTransport;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
-use crate::run::{Config, Sim};
+use crate::run::Config;
 use crate::time::{Span, Time};
-use crate::transport::Transport;
 use crate::workload::Staggered;
 
 /// Number of flows, each from a sender of its own.
@@ -38,54 +37,46 @@ const PHASES: u32 = 2 * FLOWS - 1;
 const NEVER_US: f64 = 10_000.0;
 
 /// Parameters that figure 8 does not depend on much are not varied.
-pub(super) const VARIATIONS: &[&[&str]] = &[&["mark=40"], &["codel-interval=60"]];
+pub(super) const VARIATIONS: &[&[&str]] = &[
+    &["dctcp.mark_packets=40", "dctcp.nic_queue.mark_packets=40"],
+    &["cubic.queue.interval=60us", "cubic.nic_queue.interval=60us"],
+];
 
 /// Deliveries to the receiver under one scheme, by sample.
 #[derive(Clone, Debug)]
 pub struct Deliveries {
     /// The scheme's name in the figure.
-    pub name: &'static str,
+    pub name: String,
     /// Bytes delivered in order, by sample and flow.
     delivered: Vec<Vec<u64>>,
 }
 
-/// The run of the five flows, for any scheme.
-struct FiveFlows<'a> {
-    name: &'static str,
-    topology: &'a Topology,
+/// Runs the five flows under a scheme.
+fn five_flows(
+    transport: &PlannedTransport,
+    topology: &Topology,
     seed: u64,
-}
-
-impl Visitor for FiveFlows<'_> {
-    type Output = Deliveries;
-
-    fn visit<T: Transport>(
-        self,
-        fabric: FabricConfig,
-        transport: T,
-    ) -> Result<Deliveries, ExperimentError> {
-        // Five racks, each with one sender; the receiver is in a sixth. Only its link is shared, so
-        // 1/N is the fair share whatever paths flows take.
-        let sender = |rack: u32| HostId(rack * scene::HOSTS_PER_RACK);
-        let senders = (0..FLOWS).map(sender).collect();
-        let flows = Staggered::new(senders, sender(FLOWS), Time::ZERO, STEP, true);
-        let config = Config {
-            seed: self.seed,
-            fabric,
-            sample_every: Some(SAMPLE),
-            sampled_flows: FLOWS,
-            ..Config::default()
-        };
-        let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
-        MONITOR.run_until(&mut sim, Time::ZERO + DURATION)?;
-        let results = sim.results();
-        results.conservation?;
-        let delivered = results.series.map(|series| series.delivered_bytes);
-        Ok(Deliveries {
-            name: self.name,
-            delivered: delivered.unwrap_or_default(),
-        })
-    }
+) -> Result<Deliveries, ExperimentError> {
+    // Five racks, each with one sender; the receiver is in a sixth. Only its link is shared, so 1/N
+    // is the fair share whatever paths flows take.
+    let sender = |rack: u32| HostId(rack * scene::HOSTS_PER_RACK);
+    let senders = (0..FLOWS).map(sender).collect();
+    let flows = Staggered::new(senders, sender(FLOWS), Time::ZERO, STEP, true);
+    let config = Config {
+        seed,
+        sample_every: Some(SAMPLE),
+        sampled_flows: FLOWS,
+        ..Config::default()
+    };
+    let mut run = transport.start(config, topology, Box::new(flows))?;
+    MONITOR.run_until(&mut *run, Time::ZERO + DURATION)?;
+    let results = run.results();
+    results.conservation?;
+    let delivered = results.series.map(|series| series.delivered_bytes);
+    Ok(Deliveries {
+        name: transport.label.clone(),
+        delivered: delivered.unwrap_or_default(),
+    })
 }
 
 impl Deliveries {
@@ -225,8 +216,8 @@ impl Fairness {
                 .collect(),
             // Only sfqCoDel is said to reach fair rates and still deliver in bursts, which only
             // whole packets at the application show.
-            worst: match deliveries.name {
-                "sfqCoDel" => deliveries.worst_burst(capacity_bps),
+            worst: match deliveries.name.as_str() {
+                SFQ_CODEL => deliveries.worst_burst(capacity_bps),
                 _ => deliveries.worst_after_100_us(capacity_bps),
             },
             deliveries,
@@ -249,31 +240,31 @@ impl Fairness {
 /// The paper's words on a scheme (§5.3.1 D), with our reading of them: of the slowest phase in µs,
 /// and of the largest distance from 1/N in per cent. "Fluctuates", "bursts" and "slow" are read as
 /// farther from 1/N than what counts as fair, at some time.
-fn claims(scheme: Scheme) -> [Claim; 2] {
+fn claims(scheme: &str) -> [Claim; 2] {
     let unfair = |text: &str| Claim::words(text).at_least(100.0 * FAIR);
     match scheme {
-        Scheme::Flowtune => [
+        FLOWTUNE => [
             Claim::words("100 µs").at_most(100.0),
             Claim::words("N flows each get 1/N").at_most(100.0 * FAIR),
         ],
-        Scheme::Dctcp => [
+        DCTCP => [
             Claim::words("several milliseconds").at_least(2_000.0),
             unfair("allocations fluctuate"),
         ],
-        Scheme::PFabric => [
+        PFABRIC => [
             Claim::words("never: it does not share").at_least(NEVER_US),
             unfair("one flow has it all"),
         ],
-        Scheme::SfqCodel => [
+        SFQ_CODEL => [
             Claim::words("quickly, but in bursts"),
             unfair("bursts, and nothing in between"),
         ],
-        Scheme::Xcp => [
+        XCP => [
             Claim::words("slowly").at_least(100.0),
             unfair("slow to hand out bandwidth"),
         ],
         // None of the paper's; it shows what the measurement itself adds.
-        Scheme::Ideal => [Claim::nothing(), Claim::nothing()],
+        _ => [Claim::nothing(), Claim::nothing()],
     }
 }
 
@@ -281,24 +272,19 @@ fn claims(scheme: Scheme) -> [Claim; 2] {
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let topology = scene::topology(scene::RACKS)?;
-    let framing = settings.assumptions.framing;
+    let transports = contenders(&topology, settings)?;
+    let framing = transports[0].fabric.framing;
     let goodput_bps = scene::HOST_BPS as f64 * f64::from(framing.mss_bytes)
         / f64::from(framing.wire_bytes(framing.mss_bytes));
-    let schemes: Vec<Scheme> = Scheme::ALL.into_iter().chain([Scheme::Ideal]).collect();
-    MONITOR.expect(schemes.len() * settings.seed_count as usize, DURATION);
-    let found = sweep(&settings, &schemes, |&scheme, seed| {
-        let five = FiveFlows {
-            name: scheme.name(),
-            topology: &topology,
-            seed,
-        };
-        let deliveries = scheme.visit(&topology, &settings.assumptions, five)?;
+    MONITOR.expect(transports.len() * settings.seed_count as usize, DURATION);
+    let found = sweep(settings, &transports, |transport, seed| {
+        let deliveries = five_flows(transport, &topology, seed)?;
         // The ideal scheme hands out less than the link, to leave acknowledgements the rest: 1/N is
         // of that.
-        let capacity_bps = match scheme {
-            Scheme::Ideal => goodput_bps * schemes::ideal(&settings.assumptions).share,
+        let capacity_bps = match transport.label.as_str() {
+            IDEAL => goodput_bps * framing.data_share(),
             _ => goodput_bps,
         };
         Ok(Fairness::new(deliveries, capacity_bps))
@@ -307,9 +293,9 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         "flowtune-fig08",
         "Five staggered flows to one receiver (flowtune fig. 8)",
     );
-    for (&scheme, runs) in schemes.iter().zip(&found) {
-        let name = scheme.name();
-        let [time, distance] = claims(scheme);
+    for (transport, runs) in transports.iter().zip(&found) {
+        let name = &transport.label;
+        let [time, distance] = claims(name);
         let row = Row::judge(
             format!("{name}: every flow within 5 % of 1/N after a start or stop, slowest phase"),
             time,
@@ -345,7 +331,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             })
             .collect();
         Panel::curves(
-            panel.name,
+            panel.name.as_str(),
             Axis::linear("Time (ms)").over(0.0, 100.0),
             Axis::linear("Throughput (Gbit/s)").over(0.0, 10.0),
             lines,

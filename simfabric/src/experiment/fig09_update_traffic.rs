@@ -6,8 +6,8 @@
 //! number of flowlets per second at a load, and with that most of the update traffic. The report
 //! therefore gives starts and updates per server beside the shares.
 
-use super::assumptions::Counting;
 use super::control_traffic::{TrafficCase, TrafficSample, all};
+use super::scene::Counting;
 use super::sweep::Replicas;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::digits::short;
@@ -32,11 +32,11 @@ const SUBSTANTIALLY_LOWER: f64 = 0.6;
 /// Other sizes of flowlets, which set their number per second; sizes without their tail; the
 /// paper's encoding; TCP, which acknowledges every segment; the paper's price update.
 pub(super) const VARIATIONS: &[&[&str]] = &[
-    &["count=paper"],
-    &["size-factor=3"],
-    &["size-cut=1000000"],
-    &["step=paper"],
-    &["control=tcp"],
+    &["scene.count=paper"],
+    &["scene.size_factor=3"],
+    &["scene.size_cut=1000000"],
+    &["flowtune.step=ned"],
+    &["flowtune.control=tcp"],
 ];
 
 /// The cases of a workload at some loads, with one threshold.
@@ -54,7 +54,6 @@ pub(super) fn cases(
         threshold,
         warm_up: Time::from_ms(warm_up),
         end: Time::from_ms(end),
-        assumptions: settings.assumptions,
     };
     loads.iter().map(case).collect()
 }
@@ -70,7 +69,7 @@ pub(super) fn window_ms(quick: bool) -> (u64, u64) {
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let loads: &[f64] = if settings.quick {
         &[0.4, 0.8]
     } else {
@@ -78,13 +77,13 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     };
     let cases: Vec<TrafficCase> = PAPER
         .into_iter()
-        .flat_map(|(workload, ..)| cases(&settings, workload, loads, 0.01))
+        .flat_map(|(workload, ..)| cases(settings, workload, loads, 0.01))
         .collect();
-    let samples = all(&settings, &cases)?;
+    let samples = all(settings, &cases)?;
     // Cases go by workload and then by load.
     let by_workload: Vec<_> = samples.chunks(loads.len()).collect();
     // ns-2, which the paper simulates with, counts IP packets: no Ethernet header, preamble or gap.
-    let counting = settings.assumptions.count.unwrap_or(Counting::Ip);
+    let counting = settings.scene()?.count.unwrap_or(Counting::Ip);
     let percent = |runs: &Replicas<TrafficSample>| runs.estimate(|s| Some(s.percent(counting)));
     let mut figure = settings.figure(
         "flowtune-fig09",
@@ -93,7 +92,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     for ((workload, name, paper), samples) in PAPER.into_iter().zip(&by_workload) {
         // The paper's shares are those at its highest load.
         let Some(runs) = samples.last() else { continue };
-        let mean_bytes = settings.assumptions.sizes_of(workload)?.mean_bytes();
+        let mean_bytes = settings.scene()?.sizes_of(workload)?.mean_bytes();
         let row = Row::judge(
             format!("{name}, load 0.8: IP packets to and from the allocator"),
             Claim::number(paper, TOLERANCE),

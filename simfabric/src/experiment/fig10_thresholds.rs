@@ -4,9 +4,9 @@
 //! The paper says "up to", without the load. Ours is measured at 0.4, 0.6 and 0.8, and the row
 //! takes the load with the largest mean saving.
 
-use super::assumptions::Counting;
 use super::control_traffic::{TrafficCase, TrafficSample, all};
 use super::fig09_update_traffic::{self, scenario, window_ms};
+use super::scene::Counting;
 use super::sweep::Replicas;
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
@@ -30,10 +30,10 @@ const TOLERANCE: f64 = 0.3;
 /// The paper's encoding in packets as they went; the same with a packet for every notice, so that
 /// fewer updates are fewer packets; the paper's price update; larger flowlets.
 pub(super) const VARIATIONS: &[&[&str]] = &[
-    &["count=paper"],
-    &["count=alone"],
-    &["step=paper"],
-    &["size-factor=3"],
+    &["scene.count=paper"],
+    &["scene.count=alone"],
+    &["flowtune.step=ned"],
+    &["scene.size_factor=3"],
 ];
 
 /// Saving against the first of two cases, in per cent.
@@ -51,7 +51,7 @@ fn saved(
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let (loads, thresholds): (&[f64], &[f64]) = if settings.quick {
         (&[0.4, 0.8], &[0.01, 0.05])
     } else {
@@ -62,17 +62,17 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         .iter()
         .flat_map(|&(workload, ..)| {
             let of = |&threshold: &f64| {
-                fig09_update_traffic::cases(&settings, workload, loads, threshold)
+                fig09_update_traffic::cases(settings, workload, loads, threshold)
             };
             thresholds.iter().flat_map(of).collect::<Vec<_>>()
         })
         .collect();
-    let samples = all(&settings, &cases)?;
+    let samples = all(settings, &cases)?;
     let mut figure = settings.figure(
         "flowtune-fig10",
         "Update traffic saved by larger thresholds (flowtune fig. 10)",
     );
-    let counting = settings.assumptions.count.unwrap_or(Counting::Wire);
+    let counting = settings.scene()?.count.unwrap_or(Counting::Wire);
     let traffic = |sample: &TrafficSample| sample.percent(counting);
     let updates = |sample: &TrafficSample| sample.updates_per_host_s;
     let mut panels = Vec::new();
@@ -105,7 +105,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             Some(cause) => row.disagrees_because(cause),
             None => row,
         });
-        let mean_kb = settings.assumptions.sizes_of(workload)?.mean_bytes() / 1e3;
+        let mean_kb = settings.scene()?.sizes_of(workload)?.mean_bytes() / 1e3;
         for (&load, (base, last)) in loads.iter().zip(pairs()) {
             let per_flowlet =
                 [base, last].map(|runs| mean(runs.estimate(|s| Some(s.updates_per_flowlet))));

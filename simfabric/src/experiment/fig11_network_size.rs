@@ -3,9 +3,9 @@
 //! A share that grew with the network would mean that one flowlet's change cascades through it
 //! (§5.3.2 G).
 
-use super::assumptions::Counting;
 use super::control_traffic::{TrafficCase, TrafficSample, all};
 use super::fig09_update_traffic::scenario;
+use super::scene::Counting;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
@@ -18,13 +18,13 @@ const SERVERS: [u32; 5] = [128, 256, 512, 1_024, 2_048];
 const CONSTANT: f64 = 1.15;
 
 /// The paper's price update, and the paper's encoding.
-pub(super) const VARIATIONS: &[&[&str]] = &[&["step=paper"], &["count=paper"]];
+pub(super) const VARIATIONS: &[&[&str]] = &[&["flowtune.step=ned"], &["scene.count=paper"]];
 
 /// Runs the experiment.
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let (loads, servers): (&[f64], &[u32]) = if settings.quick {
         (&[0.6], &[128, 512, 2_048])
     } else {
@@ -40,18 +40,17 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         threshold: 0.01,
         warm_up: Time::from_ms(warm_up),
         end: Time::from_ms(end),
-        assumptions: settings.assumptions,
     };
     let cases: Vec<TrafficCase> = loads
         .iter()
         .flat_map(|&load| servers.iter().map(move |&servers| case(load, servers)))
         .collect();
-    let samples = all(&settings, &cases)?;
+    let samples = all(settings, &cases)?;
     let mut figure = settings.figure(
         "flowtune-fig11",
         "Update traffic by network size (flowtune fig. 11)",
     );
-    let counting = settings.assumptions.count.unwrap_or(Counting::Wire);
+    let counting = settings.scene()?.count.unwrap_or(Counting::Wire);
     let percent = |sample: &TrafficSample| Some(sample.percent(counting));
     let mut lines = Vec::new();
     for (i, (&load, of_load)) in loads.iter().zip(samples.chunks(servers.len())).enumerate() {

@@ -3,7 +3,7 @@
 //! the paper.
 
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
-use super::schemes::Scheme;
+use super::contenders::{DCTCP, FLOWTUNE, PAPER as SCHEMES, PFABRIC, SFQ_CODEL};
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::classes::CLASSES;
 use crate::report::figure::{Claim, Row};
@@ -11,13 +11,13 @@ use crate::report::plot::{Axis, Bars, Panel, Picture};
 
 /// The least and the largest ratio that the paper's text gives (§5.3.2 H), by scheme and class. The
 /// figure's bars are not printed as numbers.
-const PAPER: [(Scheme, usize, (f64, f64)); 5] = [
-    (Scheme::Dctcp, 0, (8.6, 10.9)),
-    (Scheme::Dctcp, 1, (2.1, 2.9)),
-    (Scheme::PFabric, 0, (1.7, 2.4)),
+const PAPER: [(&str, usize, (f64, f64)); 5] = [
+    (DCTCP, 0, (8.6, 10.9)),
+    (DCTCP, 1, (2.1, 2.9)),
+    (PFABRIC, 0, (1.7, 2.4)),
     // The text gives the first at high load, the second at low load: see `applies`.
-    (Scheme::SfqCodel, 2, (3.5, 3.8)),
-    (Scheme::SfqCodel, 3, (2.1, 2.4)),
+    (SFQ_CODEL, 2, (3.5, 3.8)),
+    (SFQ_CODEL, 3, (2.1, 2.4)),
 ];
 
 /// Accepted widening of the paper's ranges at both ends: they span loads that the text does not
@@ -28,10 +28,10 @@ const TOLERANCE: f64 = 0.1;
 pub(super) const VARIATIONS: &[&[&str]] = PARAMETERS;
 
 /// True if the paper's range holds at this load.
-fn applies(scheme: Scheme, class: usize, load: f64) -> bool {
+fn applies(scheme: &str, class: usize, load: f64) -> bool {
     match (scheme, class) {
-        (Scheme::SfqCodel, 2) => load >= 0.7,
-        (Scheme::SfqCodel, 3) => load <= 0.5,
+        (SFQ_CODEL, 2) => load >= 0.7,
+        (SFQ_CODEL, 3) => load <= 0.5,
         _ => true,
     }
 }
@@ -40,15 +40,15 @@ fn applies(scheme: Scheme, class: usize, load: f64) -> bool {
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let comparison = Comparison::run(settings)?;
     let mut figure = settings.figure(
         "flowtune-fig12",
         "99th percentile of completion times over Flowtune's (flowtune fig. 12)",
     );
-    figure.scenario = scenario(settings);
+    figure.scenario = scenario(settings)?;
     // Flowtune is the first of all, and what the others are divided by.
-    let others = &Scheme::ALL[1..];
+    let others = &SCHEMES[1..];
     let ratio = |scheme, class: usize, load| {
         comparison.against_flowtune(scheme, load, |theirs, ours| {
             Some(theirs.slowdown_p99[class]? / ours.slowdown_p99[class]?)
@@ -65,7 +65,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     // Classes that the workload has flowlets of: the public Web curve need not reach all.
     let has_flowlets = |class: &usize| {
         let mut loads = loads(settings.quick).iter();
-        loads.any(|&load| flowlets(Scheme::Flowtune, *class, load) > 0)
+        loads.any(|&load| flowlets(FLOWTUNE, *class, load) > 0)
     };
     let classes: Vec<usize> = (0..CLASSES.len()).filter(has_flowlets).collect();
     for &scheme in others {
@@ -79,14 +79,14 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 let claim = paper.map_or(Claim::words("no number in the text"), |row| {
                     Claim::range(row.2, TOLERANCE)
                 });
-                let label = format!("{}, {}, load {load}", scheme.name(), CLASSES[class].0);
+                let label = format!("{}, {}, load {load}", scheme, CLASSES[class].0);
                 let row = Row::judge(label, claim, ratio(scheme, class, load), "×");
                 figure.rows.push(row.note(format!(
                     "99 % of {} flowlets within {:.2} times an empty network's, of Flowtune's {} within {:.2}",
                     flowlets(scheme, class, load),
                     p99(scheme, class, load),
-                    flowlets(Scheme::Flowtune, class, load),
-                    p99(Scheme::Flowtune, class, load),
+                    flowlets(FLOWTUNE, class, load),
+                    p99(FLOWTUNE, class, load),
                 )));
             }
         }
@@ -102,7 +102,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 .iter()
                 .map(|&class| ratio(scheme, class, load))
                 .collect();
-            Bars::estimates(scheme.name(), &values)
+            Bars::estimates(scheme, &values)
         });
         Panel::bars(
             format!("Load {load}"),
@@ -121,7 +121,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         "99th percentile of completion times over Flowtune's",
         format!(
             "Flowtune fig. 12; workload {}; the line at 1 is Flowtune; 95 % intervals",
-            settings.assumptions.workload
+            settings.scene()?.workload
         ),
         panels.collect(),
     )

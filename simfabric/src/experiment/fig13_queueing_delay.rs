@@ -1,7 +1,7 @@
 //! Flowtune fig. 13: the 99th percentile of queueing delays on paths of two and of four links.
 
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
-use super::schemes::Scheme;
+use super::contenders::{DCTCP, FLOWTUNE, PAPER as SCHEMES, XCP};
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
@@ -21,13 +21,13 @@ pub(super) const VARIATIONS: &[&[&str]] = PARAMETERS;
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let comparison = Comparison::run(settings)?;
     let mut figure = settings.figure(
         "flowtune-fig13",
         "99th percentile of queueing delays (flowtune fig. 13)",
     );
-    figure.scenario = scenario(settings);
+    figure.scenario = scenario(settings)?;
     figure.notes = comparison.remarks();
     let mut panels = Vec::new();
     // Index 0 of a sample's delays is that of paths of two links, 1 that of four.
@@ -40,19 +40,19 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         };
         for &load in loads(settings.quick) {
             // The paper compares queues in words; only DCTCP's has a number, in a row of its own.
-            for scheme in Scheme::ALL {
+            for scheme in SCHEMES {
                 let paper = match scheme {
-                    Scheme::Flowtune => "near-empty queues",
-                    Scheme::Dctcp => "12 times Flowtune's",
-                    Scheme::Xcp => "shorter than DCTCP's",
+                    FLOWTUNE => "near-empty queues",
+                    DCTCP => "12 times Flowtune's",
+                    XCP => "shorter than DCTCP's",
                     _ => "relatively long, not first in, first out",
                 };
-                let label = format!("{}, {path}, load {load}", scheme.name());
+                let label = format!("{}, {path}, load {load}", scheme);
                 let claim = Claim::words(paper);
                 let row = Row::judge(label, claim, delay(scheme, load), "µs");
                 figure.rows.push(row);
             }
-            let over = comparison.against_flowtune(Scheme::Dctcp, load, |dctcp, flowtune| {
+            let over = comparison.against_flowtune(DCTCP, load, |dctcp, flowtune| {
                 Some(dctcp.queueing_p99_us[hops] / flowtune.queueing_p99_us[hops].max(LEAST_US))
             });
             figure.rows.push(Row::judge(
@@ -62,11 +62,11 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 "×",
             ));
         }
-        let lines = Scheme::ALL.iter().map(|&scheme| {
+        let lines = SCHEMES.iter().map(|&scheme| {
             let points = loads(settings.quick)
                 .iter()
                 .filter_map(|&load| Some((load, delay(scheme, load)?)));
-            Curve::estimates(scheme.name(), points)
+            Curve::estimates(scheme, points)
         });
         panels.push(Panel::curves(
             *path,

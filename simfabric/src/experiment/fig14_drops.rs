@@ -1,7 +1,7 @@
 //! Flowtune fig. 14: data that the network drops.
 
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
-use super::schemes::Scheme;
+use super::contenders::{PAPER as SCHEMES, PFABRIC, SFQ_CODEL};
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
@@ -20,34 +20,34 @@ pub(super) const VARIATIONS: &[&[&str]] = PARAMETERS;
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let comparison = Comparison::run(settings)?;
     let mut figure = settings.figure("flowtune-fig14", "Dropped data (flowtune fig. 14)");
-    figure.scenario = scenario(settings);
+    figure.scenario = scenario(settings)?;
     figure.notes = comparison.remarks();
     for &load in loads(settings.quick) {
-        for scheme in Scheme::ALL {
+        for scheme in SCHEMES {
             // The text has a number for sfqCoDel at load 0.8 alone: "close to 8 %". Loads are
             // literals, so 0.79 only keeps the comparison clear of rounding.
             let claim = match scheme {
-                Scheme::SfqCodel if load >= 0.79 => Claim::number(DROPS, TOLERANCE),
-                Scheme::SfqCodel | Scheme::PFabric => Claim::words("drops much"),
+                SFQ_CODEL if load >= 0.79 => Claim::number(DROPS, TOLERANCE),
+                SFQ_CODEL | PFABRIC => Claim::words("drops much"),
                 _ => Claim::words("negligible").at_most(NEGLIGIBLE),
             };
             let share = comparison.estimate(scheme, load, |s| Some(100.0 * s.drops_share));
-            let name = scheme.name();
+            let name = scheme;
             let label = format!("{name}, load {load}: dropped of what servers send");
             figure.rows.push(Row::judge(label, claim, share, "%"));
         }
     }
     figure.data = serde_json::json!(comparison);
     // The picture has the paper's unit, Gbit/s of the whole network; rows have shares.
-    let lines = Scheme::ALL.iter().map(|&scheme| {
+    let lines = SCHEMES.iter().map(|&scheme| {
         let points = loads(settings.quick).iter().filter_map(|&load| {
             let drops = comparison.estimate(scheme, load, |sample| Some(sample.drops_gbps));
             Some((load, drops?))
         });
-        Curve::estimates(scheme.name(), points)
+        Curve::estimates(scheme, points)
     });
     let picture = Picture::new(
         "Dropped data",

@@ -2,18 +2,18 @@
 //! A factor of two in rate is one point.
 
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
-use super::schemes::Scheme;
+use super::contenders::{DCTCP, FLOWTUNE, PFABRIC, SFQ_CODEL, XCP};
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
 
 /// Points per flowlet by which the paper's Flowtune is ahead (§5.3.2 K).
-const PAPER: [(Scheme, (f64, f64)); 4] = [
-    (Scheme::Dctcp, (1.0, 1.9)),
-    (Scheme::PFabric, (0.45, 0.83)),
-    (Scheme::SfqCodel, (0.25, 0.25)),
-    (Scheme::Xcp, (1.3, 1.3)),
+const PAPER: [(&str, (f64, f64)); 4] = [
+    (DCTCP, (1.0, 1.9)),
+    (PFABRIC, (0.45, 0.83)),
+    (SFQ_CODEL, (0.25, 0.25)),
+    (XCP, (1.3, 1.3)),
 ];
 
 /// Accepted widening of the paper's ranges at both ends: the text gives no loads.
@@ -26,13 +26,13 @@ pub(super) const VARIATIONS: &[&[&str]] = PARAMETERS;
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let comparison = Comparison::run(settings)?;
     let mut figure = settings.figure(
         "flowtune-fig15",
         "Proportional fairness per flowlet (flowtune fig. 15)",
     );
-    figure.scenario = scenario(settings);
+    figure.scenario = scenario(settings)?;
     figure.notes = comparison.remarks();
     // Scores are means of logarithms, so one scheme's lead is a difference, not a ratio.
     let ahead = |scheme, load| {
@@ -43,7 +43,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     for (scheme, range) in PAPER {
         for &load in loads(settings.quick) {
             let row = Row::judge(
-                format!("Flowtune over {}, load {load}", scheme.name()),
+                format!("Flowtune over {}, load {load}", scheme),
                 Claim::range(range, TOLERANCE),
                 ahead(scheme, load),
                 "points",
@@ -54,8 +54,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             };
             figure.rows.push(row.note(format!(
                 "mean of log₂ of the rates in bit/s: Flowtune {:.2}, {} {:.2}",
-                score(Scheme::Flowtune),
-                scheme.name(),
+                score(FLOWTUNE),
+                scheme,
                 score(scheme)
             )));
         }
@@ -71,7 +71,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             };
             Some((load, behind))
         });
-        Curve::estimates(scheme.name(), points)
+        Curve::estimates(scheme, points)
     });
     let picture = Picture::new(
         "Proportional fairness per flowlet, against Flowtune",

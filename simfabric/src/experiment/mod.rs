@@ -11,12 +11,11 @@
 //! | [`fig13_queueing_delay`] | flowtune fig. 13: queueing delay |
 //! | [`fig14_drops`] | flowtune fig. 14: drops |
 //! | [`fig15_fairness_score`] | flowtune fig. 15: proportional fairness |
-//! | [`assumptions`] | values that the paper leaves open (figures 9 to 15), each with a key |
 //! | [`comparison`] | runs behind figures 12 to 15: five schemes under equal flowlets |
 //! | [`control_traffic`] | runs behind figures 9 to 11, and their counts of control traffic |
 //! | [`monitor`] | progress of the runs, and a request to stop them |
-//! | [`schemes`] | the compared schemes with their queues |
-//! | [`scene`] | the paper's network (flowtune §5.3) |
+//! | [`contenders`], `flowtune.toml` | the compared schemes with their parameters and queues |
+//! | [`scene`] | the paper's network (flowtune §5.3), workload and measures |
 //! | [`sweep`] | cases × seeds in parallel, and estimates over the seeds |
 //!
 //! An experiment is an entry of its paper's list in [`PAPERS`]. Its function lists the cases of a
@@ -24,8 +23,8 @@
 //! [judges](crate::report::figure::Row::judge) each by a
 //! [claim](crate::report::figure::Claim) that stands in its file.
 
-pub mod assumptions;
 pub mod comparison;
+pub mod contenders;
 pub mod control_traffic;
 pub mod monitor;
 
@@ -39,17 +38,19 @@ pub mod fig14_drops;
 pub mod fig15_fairness_score;
 
 pub mod scene;
-pub mod schemes;
 pub mod sweep;
 
-use crate::control::ControlError;
 use crate::net::FabricError;
+use crate::parameters::{SetError, Setting, from_settings};
+use crate::plan::PlanError;
 use crate::report::figure::Figure;
 use crate::report::plot::Picture;
+use crate::scheme::StartError;
 use crate::workload::{PoissonError, SizeError};
+use scene::SceneConfig;
 
 /// Settings that are common to all experiments.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The first seed.
     pub first_seed: u64,
@@ -57,8 +58,9 @@ pub struct Settings {
     pub seed_count: u32,
     /// The short form, for continuous integration.
     pub quick: bool,
-    /// Values that the paper leaves open.
-    pub assumptions: assumptions::Assumptions,
+    /// Parameters in place of the paper's: of schemes, of the framing (`packet`) and of the
+    /// [scene](scene::SceneConfig).
+    pub set: Vec<Setting>,
 }
 
 impl Settings {
@@ -71,6 +73,19 @@ impl Settings {
     pub fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
         let first = self.first_seed;
         (0..u64::from(self.seed_count)).map(move |i| first.wrapping_add(i))
+    }
+
+    /// Returns workload and measures.
+    ///
+    /// # Errors
+    /// A setting of the scene that it does not take.
+    pub fn scene(&self) -> Result<SceneConfig, ExperimentError> {
+        let scene: SceneConfig = from_settings(scene::NAME, &self.set)?;
+        scene.check().map_err(|error| SetError {
+            option: scene::NAME.to_owned(),
+            message: error.to_string(),
+        })?;
+        Ok(scene)
     }
 
     /// Makes a figure of these settings, without rows.
@@ -95,9 +110,15 @@ pub enum ExperimentError {
     /// The network.
     #[error("the topology: {0}")]
     Topology(#[from] ratewright_topology::BuildError),
-    /// The control plane.
+    /// The transports of the paper.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Contenders(#[from] PlanError),
+    /// A figure's file names a transport that its paper's set lacks.
+    #[error("the paper's set has no transport {0:?}")]
+    NoContender(String),
+    /// A run cannot begin.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// The fabric.
     #[error("the fabric: {0}")]
     Fabric(#[from] FabricError),
@@ -107,9 +128,9 @@ pub enum ExperimentError {
     /// The arrivals of flows.
     #[error("the workload: {0}")]
     Arrivals(#[from] PoissonError),
-    /// An assumption that does not exist, or a value that it does not take.
+    /// A setting that does not exist, or a value that it does not take.
     #[error(transparent)]
-    Assumption(#[from] assumptions::AssumptionError),
+    Setting(#[from] SetError),
     /// A flow without a path.
     #[error("the topology: {0}")]
     Path(#[from] ratewright_topology::PathError),
@@ -131,8 +152,8 @@ pub struct Experiment {
     /// Its figure and subject.
     pub title: &'static str,
     /// Runs all its cases and judges its rows.
-    pub run: fn(Settings) -> Result<Reproduction, ExperimentError>,
-    /// Other parameters, `KEY=VALUE` each, that the sensitivity table has its rows under.
+    pub run: fn(&Settings) -> Result<Reproduction, ExperimentError>,
+    /// Other parameters, `NAME.KEY=VALUE` each, that the sensitivity table has its rows under.
     pub variations: &'static [&'static [&'static str]],
 }
 

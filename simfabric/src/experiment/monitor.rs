@@ -9,10 +9,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::ExperimentError;
-use crate::run::{EndReason, Sim};
+use crate::run::EndReason;
+use crate::scheme::Run;
 use crate::time::{Span, Time};
-use crate::transport::Transport;
-use crate::workload::Arrivals;
 
 /// Counters of all runs, which several threads add to.
 #[derive(Debug)]
@@ -81,15 +80,11 @@ impl Monitor {
     ///
     /// # Errors
     /// If the workload's flows are out of order or lead nowhere, and after [`Monitor::stop`].
-    pub fn run_until<T: Transport, A: Arrivals>(
-        &self,
-        sim: &mut Sim<T, A>,
-        end: Time,
-    ) -> Result<(), ExperimentError> {
+    pub fn run_until(&self, sim: &mut dyn Run, end: Time) -> Result<(), ExperimentError> {
         let begin = sim.progress();
         // A run may come here in parts, so only what is new since the last report counts.
         let (mut at, mut hops) = (begin.now, begin.packet_hops);
-        let ended = sim.run_with(end, |progress| {
+        let ended = sim.run_with(end, &mut |progress| {
             let now = progress.now.min(end);
             self.done_ns.fetch_add(now.since(at).0 / 1_000, Relaxed);
             self.packet_hops

@@ -1,9 +1,12 @@
-//! The network of the paper's simulations (flowtune §5.3, *Topology*).
+//! The network of the paper's simulations (flowtune §5.3, *Topology*), and what figures 9 to 15
+//! measure on it.
 
 use ratewright_topology::{BuildError, Topology, TwoTierClos};
+use serde::{Deserialize, Serialize};
 
-use crate::net::{AllocatorLinks, FabricConfig};
+use crate::parameters::ParamError;
 use crate::time::Span;
+use crate::workload::sizes::{NAMES, SizeDistribution, SizeError};
 
 /// Every server's link, in bit/s.
 pub const HOST_BPS: u64 = 10_000_000_000;
@@ -41,26 +44,162 @@ pub fn topology(racks: u32) -> Result<Topology, BuildError> {
     .build()
 }
 
-/// The allocator's links: 40 Gbit/s to every spine (flowtune §5.3), and in proportion to the
+/// Rate of the allocator's link to every spine: 40 Gbit/s (flowtune §5.3), and in proportion to the
 /// servers beyond the paper's 144. At 2,048 servers one per cent of their capacity is more than 160
 /// Gbit/s.
 #[must_use]
-pub fn allocator_links(hosts: u32) -> AllocatorLinks {
+pub fn allocator_bps(hosts: u32) -> u64 {
     // Smaller networks keep the paper's links.
     let servers = u64::from(hosts.max(RACKS * HOSTS_PER_RACK));
-    AllocatorLinks {
-        rate_bps: 40_000_000_000 * servers / u64::from(RACKS * HOSTS_PER_RACK),
-        delay: LINK_DELAY,
-        processing: HOST_DELAY,
+    40_000_000_000 * servers / u64::from(RACKS * HOSTS_PER_RACK)
+}
+
+/// Name of [`SceneConfig`] in settings.
+pub const NAME: &str = "scene";
+
+crate::parameters! {
+    /// Workload and measures of figures 9 to 15, for what the paper leaves open.
+    pub struct SceneConfig {
+        /// Published sizes of flowlets in figures 12 to 15 (§5.3: web).
+        workload: String = "web".to_owned(),
+        /// Factor on the sizes.
+        size_factor: f64 = 1.0,
+        /// Bytes that larger flowlets are cut to; unless given, none is cut.
+        size_cut: Option<u64> = None,
+        /// Control traffic that counts: "wire", "ip", "paper", "alone" or "updates"; unless given,
+        /// "ip" in figure 9 and "wire" in figures 10 and 11.
+        count: Option<Counting> = None,
+        /// Queues in a path's delay (figure 13): "all", with the sender's NIC, or "switches".
+        path_queues: PathQueues = PathQueues::All,
+        /// Weight in the fairness score (figure 15): every "flowlet" once, or by its "time".
+        score: ScoreWeight = ScoreWeight::Flowlet,
     }
 }
 
-/// The fabric around the topology, with the default queues.
-#[must_use]
-pub fn fabric(hosts: u32) -> FabricConfig {
-    FabricConfig {
-        host_delay: HOST_DELAY,
-        allocator: Some(allocator_links(hosts)),
-        ..FabricConfig::default()
+/// Queues that add up to the queueing delay of a path (figure 13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PathQueues {
+    /// Queues of switches.
+    Switches,
+    /// Queues of switches, and the sender's NIC.
+    All,
+}
+
+/// Weight of a flowlet's rate in the fairness score (figure 15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScoreWeight {
+    /// Every flowlet counts once.
+    Flowlet,
+    /// A flowlet counts by its duration: the score of the active flowlets, averaged over time.
+    Time,
+}
+
+/// Counting of the traffic to and from the allocator in figures 9 to 11.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Counting {
+    /// Everything on links, with Ethernet, preamble and gap.
+    Wire,
+    /// IP packets, as ns-2 counts.
+    Ip,
+    /// The sent packets with their records in the paper's encoding: 40 bytes of headers each, 16
+    /// for a start, 4 for an end, 6 for a rate (flowtune §5.3). Bare acknowledgements do not count.
+    Paper,
+    /// The paper's encoding, with a packet for every start, end and rate.
+    Alone,
+    /// The paper's encoding, with a packet for every rate, and nothing else.
+    Updates,
+}
+
+impl SceneConfig {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// An unknown workload, or sizes that leave nothing of it.
+    pub fn check(&self) -> Result<(), ParamError> {
+        if !NAMES.contains(&self.workload.as_str()) {
+            let message = format!("published workloads are {}", NAMES.join(", "));
+            return Err(ParamError::of("workload", message));
+        }
+        if !(self.size_factor > 0.0 && self.size_factor.is_finite()) {
+            return Err(ParamError::of("size_factor", "it must be above 0"));
+        }
+        if self.size_cut == Some(0) {
+            return Err(ParamError::of("size_cut", "it must be above 0"));
+        }
+        Ok(())
+    }
+
+    /// Returns the sizes of the flowlets of figures 12 to 15.
+    ///
+    /// # Errors
+    /// As [`sizes_of`](Self::sizes_of).
+    pub fn sizes(&self) -> Result<SizeDistribution, SizeError> {
+        self.sizes_of(&self.workload)
+    }
+
+    /// Returns the sizes of the flowlets of any published workload, after factor and cut.
+    ///
+    /// # Errors
+    /// If the workload is not a published one, or the factor leaves nothing of it.
+    pub fn sizes_of(&self, workload: &str) -> Result<SizeDistribution, SizeError> {
+        let mut sizes = SizeDistribution::published(workload)?;
+        if (self.size_factor - 1.0).abs() >= f64::EPSILON {
+            let times = |bytes: u64| (bytes as f64 * self.size_factor).round() as u64;
+            let points = sizes.points().iter();
+            let points = points
+                .map(|&(bytes, share)| (times(bytes), share))
+                .collect();
+            let name = format!("{workload} × {}", self.size_factor);
+            sizes = SizeDistribution::from_points(&name, points)?;
+        }
+        let largest = sizes.points().last().map_or(0, |point| point.0);
+        if let Some(cut) = self.size_cut.filter(|cut| *cut < largest) {
+            let points = sizes.points().iter().copied();
+            let mut points: Vec<_> = points.filter(|point| point.0 < cut).collect();
+            // Two points at one size are a step: every larger flowlet has the size of the cut.
+            points.extend([(cut, sizes.cdf(cut as f64)), (cut, 1.0)]);
+            let name = format!("{} up to {cut}", sizes.name());
+            sizes = SizeDistribution::from_points(&name, points)?;
+        }
+        Ok(sizes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_factor_moves_the_mean() {
+        let mean = |scene: SceneConfig| scene.sizes().unwrap().mean_bytes();
+        let thrice = SceneConfig {
+            size_factor: 3.0,
+            ..SceneConfig::default()
+        };
+        let (before, after) = (mean(SceneConfig::default()), mean(thrice));
+        assert!((after / before - 3.0).abs() < 1e-3, "{before} {after}");
+    }
+
+    /// Larger flowlets have the size of the cut; all others are as before.
+    #[test]
+    fn a_cut_shortens_what_is_larger() {
+        let of = |size_cut| {
+            let scene = SceneConfig {
+                size_cut,
+                ..SceneConfig::default()
+            };
+            scene.sizes_of("hadoop").unwrap()
+        };
+        let (whole, cut) = (of(None), of(Some(1_000_000)));
+        for i in 0..=1_000 {
+            let share = f64::from(i) / 1_000.0;
+            // A byte for rounding.
+            let expected = whole.quantile(share).min(1_000_000);
+            assert!(cut.quantile(share).abs_diff(expected) <= 1, "{share}");
+        }
+        assert_eq!(of(Some(1_000_000_000)).points(), whole.points());
     }
 }

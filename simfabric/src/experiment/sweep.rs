@@ -64,7 +64,6 @@ impl<S> Replicas<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::assumptions::Assumptions;
 
     #[test]
     fn results_are_in_the_order_of_cases_and_seeds() {
@@ -72,7 +71,7 @@ mod tests {
             first_seed: 5,
             seed_count: 3,
             quick: true,
-            assumptions: Assumptions::default(),
+            set: Vec::new(),
         };
         let cases = [100, 200];
         let found = sweep(&settings, &cases, |case, seed| Ok(case + seed)).unwrap();

@@ -52,6 +52,14 @@ impl Default for Framing {
 }
 
 impl Framing {
+    /// Returns the share of a link's bytes that full packets take, where each is acknowledged by an
+    /// empty one of as much traffic in the other direction.
+    #[must_use]
+    pub fn data_share(self) -> f64 {
+        let [data, answer] = [self.mss_bytes, 0].map(|b| f64::from(self.wire_bytes(b)));
+        data / (data + answer)
+    }
+
     /// Returns the bytes on the link of a packet with this payload.
     #[must_use]
     pub const fn wire_bytes(self, payload_bytes: u16) -> u16 {

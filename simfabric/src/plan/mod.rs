@@ -25,7 +25,7 @@ use std::path::Path;
 use ratewright_topology::{LinkId, Topology};
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 pub use execute::{RunError, TransportRun};
 pub use queue::DISCIPLINES;
@@ -41,6 +41,9 @@ use crate::units::Delay;
 use crate::workload::{FlowStream, Merge, TraceError};
 use crate::{Framing, Span, Time};
 use source::{Source, TomlTable};
+
+/// Tables of a plan that all transports share and that settings may name.
+const COMMON: [&str; 3] = ["packet", "queue", "nic_queue"];
 
 /// The tables of a plan.
 const TABLES: [&str; 8] = [
@@ -256,7 +259,7 @@ impl<'a> Reader<'a> {
     fn document(&self, known: &[&str]) -> Result<TomlTable<'a>, PlanError> {
         let source = &self.source;
         let document = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
-        let document = document.into_inner();
+        let mut document = document.into_inner();
         // Sections refuse unknown keys of their own; unknown tables are refused here.
         for key in document.keys() {
             if !known.contains(&key.get_ref().as_ref()) {
@@ -266,6 +269,17 @@ impl<'a> Reader<'a> {
                     known.join(", ")
                 );
                 return Err(source.error(Some(key.span()), message));
+            }
+        }
+        for setting in &self.overrides.set {
+            if COMMON.contains(&setting.name.as_str()) {
+                let mut inner = match self.one(&mut document, &setting.name)? {
+                    Some((inner, _)) => inner,
+                    None => TomlTable::new(),
+                };
+                transport::apply(&mut inner, setting)?;
+                let key = Spanned::new(0..0, setting.name.as_str().into());
+                document.insert(key, Spanned::new(0..0, DeValue::Table(inner)));
             }
         }
         Ok(document)

@@ -152,6 +152,33 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Puts the value of a setting into a table, under the path of its key. The value's places are not
+/// those of the plan.
+pub(super) fn set<'a>(
+    table: &mut TomlTable<'a>,
+    path: &'a str,
+    value: Spanned<DeValue<'a>>,
+) -> Result<(), String> {
+    let (key, rest) = path
+        .split_once('.')
+        .map_or((path, None), |(k, r)| (k, Some(r)));
+    let value = match rest {
+        None => value,
+        Some(rest) => {
+            let mut inner = match take(table, key).map(Spanned::into_inner) {
+                None => TomlTable::new(),
+                Some(DeValue::Table(inner)) => inner,
+                Some(_) => return Err(format!("`{key}` is no table")),
+            };
+            set(&mut inner, rest, value)?;
+            Spanned::new(0..0, DeValue::Table(inner))
+        }
+    };
+    take(table, key);
+    table.insert(Spanned::new(0..0, key.into()), value);
+    Ok(())
+}
+
 /// Takes a value out of a table. What is left goes to a reader that refuses unknown keys.
 pub(super) fn take<'a>(table: &mut TomlTable<'a>, key: &str) -> Option<Spanned<DeValue<'a>>> {
     let found = table.keys().find(|k| k.get_ref() == key)?.clone();

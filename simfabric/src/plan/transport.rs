@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ratewright_topology::Topology;
 use serde::Deserialize;
+use toml::de::DeValue;
 use toml::{Spanned, Table};
 
 use super::source::{self, PlanError, Source, TomlTable};
@@ -29,6 +30,14 @@ pub struct PlannedTransport {
 }
 
 impl PlannedTransport {
+    /// Returns the scheme's name, its parameters as TOML, and the fabric. Transports of equal keys
+    /// give equal runs.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let (name, parameters) = (self.scheme.name(), self.scheme.parameters());
+        format!("[{name}]\n{parameters}\n{:?}", self.fabric)
+    }
+
     /// Begins a run. The transport's fabric takes the place of that in `config`.
     ///
     /// # Errors
@@ -155,7 +164,10 @@ pub fn read_transports(
     settings: &[Setting],
 ) -> Result<Vec<PlannedTransport>, PlanError> {
     let dir = std::path::Path::new("");
-    let overrides = super::Overrides::default();
+    let overrides = super::Overrides {
+        seed: None,
+        set: settings.to_vec(),
+    };
     let reader = Reader {
         source: Source { text, origin, dir },
         overrides: &overrides,
@@ -170,7 +182,7 @@ pub fn read_transports(
         },
         fabric: &fabric,
         set,
-        settings,
+        settings: &overrides.set,
     };
     read(&reader.source, tables, &common)
 }
@@ -179,7 +191,7 @@ pub fn read_transports(
 pub(super) fn read<'a>(
     source: &Source<'a>,
     tables: Vec<Section<'a>>,
-    common: &Common<'_>,
+    common: &Common<'a>,
 ) -> Result<Vec<PlannedTransport>, PlanError> {
     let mut transports: Vec<PlannedTransport> = Vec::new();
     for (table, span) in tables {
@@ -197,7 +209,8 @@ pub(super) fn read<'a>(
         }
         transports.push(transport);
     }
-    for setting in common.settings {
+    let of_schemes = common.settings.iter();
+    for setting in of_schemes.filter(|s| !super::COMMON.contains(&s.name.as_str())) {
         if !transports.iter().any(|t| t.scheme.name() == setting.name) {
             let names: Vec<&str> = transports.iter().map(|t| t.scheme.name()).collect();
             return Err(refused(
@@ -213,12 +226,18 @@ pub(super) fn read<'a>(
 }
 
 /// An error about a setting, which has no place in the plan.
-fn refused(setting: &Setting, message: &str) -> PlanError {
+pub(super) fn refused(setting: &Setting, message: &str) -> PlanError {
     PlanError {
-        origin: format!("--set {}.{}", setting.name, setting.key),
+        origin: format!("--set {setting}"),
         place: None,
         message: message.to_owned(),
     }
+}
+
+/// Puts a setting into a table of the plan.
+pub(super) fn apply<'a>(table: &mut TomlTable<'a>, setting: &'a Setting) -> Result<(), PlanError> {
+    let value = DeValue::parse(&setting.value).map_err(|e| refused(setting, e.message().trim()))?;
+    source::set(table, &setting.key, value).map_err(|message| refused(setting, &message))
 }
 
 /// Reads one transport.
@@ -226,7 +245,7 @@ fn one<'a>(
     source: &Source<'a>,
     mut table: TomlTable<'a>,
     span: &Range<usize>,
-    common: &Common<'_>,
+    common: &Common<'a>,
 ) -> Result<PlannedTransport, PlanError> {
     let label = match source::take(&mut table, "label") {
         None => None,
@@ -236,29 +255,37 @@ fn one<'a>(
             Some(text.ok_or_else(wrong)?.to_owned())
         }
     };
+    let (name, _) = source.choice(&mut table, span.clone(), "name", &scheme::names())?;
+    let settings = common.settings.iter().filter(|s| s.name == name);
+    for setting in settings.clone() {
+        apply(&mut table, setting)?;
+    }
     let mut own = |key: &str| {
         source::take(&mut table, key)
             .map(|value| source.table(key, value))
             .transpose()
     };
-    let (queue, nic_queue) = (own("queue")?, own("nic_queue")?);
     let mut fabric = common.fabric.clone();
-    let set = read_queues(source, queue, nic_queue, &mut fabric)?;
+    let mut read_own = |queue, nic_queue| read_queues(source, queue, nic_queue, &mut fabric);
+    let set = own("queue").and_then(|queue| read_own(queue, own("nic_queue")?));
+    let set = set.map_err(|error| {
+        // Places in a queue that was set are not the plan's.
+        let of_queue = |s: &&Setting| s.key.starts_with("queue") || s.key.starts_with("nic_queue");
+        match settings.clone().find(of_queue) {
+            Some(setting) => refused(setting, &error.message),
+            None => error,
+        }
+    })?;
     let set = SetQueues {
         switches: set.switches || common.set.switches,
         nic: set.nic || common.set.nic,
     };
-    let (name, _) = source.choice(&mut table, span.clone(), "name", &scheme::names())?;
     // Places of the keys and of their values: the scheme's reader knows none.
     let places: Vec<(String, [Range<usize>; 2])> = table
         .iter()
         .map(|(key, value)| (key.get_ref().to_string(), [key.span(), value.span()]))
         .collect();
-    let mut given: Table = source.section(table, span.clone())?;
-    let settings = common.settings.iter().filter(|s| s.name == name);
-    for setting in settings.clone() {
-        given.insert(setting.key.clone(), setting.value.clone());
-    }
+    let given: Table = source.section(table, span.clone())?;
     let wrong = |error: ParamError| {
         let key = error.key.as_deref();
         if let Some(setting) = settings.clone().find(|s| Some(s.key.as_str()) == key) {

@@ -14,7 +14,7 @@ crate::parameters! {
         ..
         /// Windows, time-outs, marks.
         tcp: TcpFamily = TcpFamily::default(),
-        /// Growth: "continuous" (RFC 9438 §4.4), or "counted" by whole packets as in Linux and ns-3.
+        /// Growth: "continuous" (RFC 9438 §4.4), or "counted" by whole packets (Linux, ns-3).
         growth: Growth = Growth::Continuous,
         /// Packets acknowledged per packet of counted growth at most, before the first loss (Linux
         /// and ns-3: 20).

@@ -28,7 +28,7 @@ crate::parameters! {
         threshold: f64 = 0.01,
         /// Step of the price update (§5.3: 0.4).
         gamma: f64 = 0.4,
-        /// Rule of the price update: production's "safeguarded", or "ned", Algorithm 1 to the letter.
+        /// Rule of the price update: production's "safeguarded", or "ned", the paper's Algorithm 1.
         step: Step = Step::Safeguarded,
         /// Share of links that the allocator leaves free.
         reserve: f64 = 0.0,

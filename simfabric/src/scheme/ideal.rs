@@ -12,8 +12,8 @@ crate::parameters! {
     pub struct Config {
         /// Rates are "max-min" fair (Fastpass), or "proportional" (Flowtune's objective).
         objective: Objective = Objective::MaxMin,
-        /// Share of every link that is handed out; unless given, all that a full packet leaves beside
-        /// its acknowledgement.
+        /// Share of every link that is handed out; unless given, what acknowledgements leave to
+        /// full packets.
         share: Option<f64> = None,
         /// Least retransmission time-out.
         min_rto: Delay = Delay::from_us(200),
@@ -36,8 +36,6 @@ impl Scheme for Config {
 
     fn build(self, network: &Network<'_>) -> Built {
         let framing = network.framing;
-        // As much data goes in the other direction, and is acknowledged in this one.
-        let [data, answer] = [framing.mss_bytes, 0].map(|b| f64::from(framing.wire_bytes(b)));
         let config = IdealConfig {
             objective: self.objective,
             sender: SenderConfig {
@@ -45,7 +43,7 @@ impl Scheme for Config {
                 min_rto: self.min_rto.0,
                 ..SenderConfig::default()
             },
-            share: self.share.unwrap_or(data / (data + answer)),
+            share: self.share.unwrap_or(framing.data_share()),
         };
         Built::new(FabricNeeds::default(), move |topology| {
             Ok(Ideal::new(topology, config).map_err(ControlError::from)?)

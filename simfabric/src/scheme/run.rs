@@ -56,6 +56,9 @@ pub trait Run {
     /// Returns the number of regions that take turns.
     fn regions(&self) -> usize;
 
+    /// Returns the scheme's own counters, by name.
+    fn counters(&self) -> Vec<(&'static str, f64)>;
+
     /// Returns the results so far.
     fn results(&mut self) -> RunResults;
 
@@ -83,6 +86,10 @@ impl<T: Transport, A: Arrivals> Run for Sim<T, A> {
 
     fn regions(&self) -> usize {
         self.regions()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, f64)> {
+        self.transport().summary()
     }
 
     fn results(&mut self) -> RunResults {

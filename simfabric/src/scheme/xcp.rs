@@ -17,8 +17,8 @@ crate::parameters! {
         tcp: TcpFamily = TcpFamily::default(),
         /// Routers' control interval before any round trip is known (ns-2: 50 ms).
         first_interval: Delay = Delay::from_us(100),
-        /// Routers' control interval after one without traffic (ns-2: 50 ms); unless given, the last
-        /// mean round trip.
+        /// Routers' control interval after one without traffic (ns-2: 50 ms); unless given, the
+        /// last mean round trip.
         idle_interval: Option<Delay> = None,
         /// Routers' shortest control interval (ns-2: 1 ms).
         least_interval: Delay = Delay::from_us(0),

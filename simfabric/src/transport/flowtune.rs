@@ -209,6 +209,16 @@ impl Flowtune {
         [from_hosts, *self.allocator.sent()]
     }
 
+    /// Returns the largest load over capacity of any link that the last iteration handed out.
+    #[must_use]
+    pub fn largest_link_load(&self) -> f64 {
+        let (mut loads, mut capacities) = (Vec::new(), Vec::new());
+        self.allocator.engine().link_loads(&mut loads);
+        self.allocator.engine().link_capacities(&mut capacities);
+        let shares = loads.iter().zip(&capacities).map(|(load, of)| load / of);
+        shares.fold(0.0, f64::max)
+    }
+
     /// Returns the number of flowlets whose last byte is not acknowledged.
     #[must_use]
     pub fn active(&self) -> usize {
@@ -715,9 +725,27 @@ impl Transport for Flowtune {
             ),
             ("control_datagrams_to_allocator", from_hosts.datagrams),
             ("control_datagrams_from_allocator", from_allocator.datagrams),
+            (
+                "control_bare_datagrams_to_allocator",
+                from_hosts.bare_datagrams,
+            ),
+            (
+                "control_bare_datagrams_from_allocator",
+                from_allocator.bare_datagrams,
+            ),
+            (
+                "control_bare_wire_bytes_to_allocator",
+                from_hosts.bare_wire_bytes,
+            ),
+            (
+                "control_bare_wire_bytes_from_allocator",
+                from_allocator.bare_wire_bytes,
+            ),
+            ("flowlets_active", self.active() as u64),
         ]
         .map(|(name, value)| (name, value as f64))
         .into();
+        summary.push(("largest_link_load", self.largest_link_load()));
         if let Some(tcp) = tcp {
             summary.push(("control_retransmits", tcp.retransmits as f64));
             summary.push(("control_time_outs", tcp.time_outs as f64));
