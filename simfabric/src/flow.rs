@@ -37,8 +37,6 @@ pub struct FlowSpec {
     /// Class of the flow in the workload. Where queues have priorities, it is the class of its
     /// packets, unless the scheme puts them into a later one.
     pub class: u16,
-    /// Hash by which switches choose among equal paths. The run draws it from its seed if it is 0.
-    pub path_hash: u32,
 }
 
 impl FlowSpec {
@@ -56,7 +54,6 @@ impl FlowSpec {
             stop: Time::MAX,
             weight: 1.0,
             class: 0,
-            path_hash: 0,
         }
     }
 }

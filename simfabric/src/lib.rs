@@ -6,7 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`time`] | integer picoseconds |
+//! | [`time`], [`rng`] | integer picoseconds; a stream of random numbers for each thing that draws |
 //! | [`packet`], [`ext`] | 64-byte packets in a slab; side tables for data that few packets carry |
 //! | [`flow`] | flows, their progress and their share of the conservation law |
 //! | [`event`] | the event queue: by time, order and kind |
@@ -35,6 +35,7 @@ pub mod parameters;
 pub mod plan;
 pub mod report;
 pub mod results;
+pub mod rng;
 pub mod run;
 pub mod scheme;
 pub mod time;
@@ -51,6 +52,3 @@ pub use results::RunResults;
 pub use run::{Config, Sim};
 pub use time::{Span, Time};
 pub use transport::{Context, Transport};
-
-/// Random number generator of a run.
-pub type SimRng = rand_pcg::Pcg64Mcg;

@@ -113,9 +113,9 @@ pub struct Packet {
     pub src: HostId,
     /// Destination host.
     pub dst: HostId,
-    /// Hash by which switches choose among equal paths; see
+    /// Entropy by which switches choose among equal paths; see
     /// [`Context::path_hash`](crate::Context::path_hash).
-    pub path_hash: u32,
+    pub path_hash: u16,
     /// Index + 1 into the [side table](crate::ext); 0: the packet carries no extension.
     pub ext: u32,
     /// The next packet of the queue or wire.

@@ -1,15 +1,13 @@
 //! The fabric against independent formulae: queueing theory, the binomial distribution, and counts
 //! made by hand. No expected value comes from the simulator.
 
-use rand::{RngExt as _, SeedableRng as _};
+use rand::RngExt as _;
 use ratewright_simfabric::net::buffer::SharedBuffer;
 use ratewright_simfabric::net::queue::{ClassConfig, DropReason, QueueLimit, RedConfig};
-use ratewright_simfabric::net::route::Spreading;
 use ratewright_simfabric::results::RunResults;
+use ratewright_simfabric::rng::{Purpose, Stream};
 use ratewright_simfabric::transport::constant::ConstantRate;
-use ratewright_simfabric::{
-    Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, SimRng, Time,
-};
+use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Time};
 use ratewright_topology::{BigSwitch, Node, Topology, TwoTierClos};
 
 const RATE_BPS: u64 = 10_000_000_000;
@@ -53,7 +51,7 @@ fn run(
 /// Flows of one full packet each from host 0 to host 1 that arrive as a Poisson process with this
 /// load; each is of class 0 with probability `first`, else of class 1.
 fn poisson(load: f64, first: f64, packets: u32) -> impl Iterator<Item = FlowSpec> {
-    let mut rng = SimRng::seed_from_u64(5);
+    let mut rng = Stream::new(5, Purpose::Test, 0);
     let service_ps = (PACKET_BYTES * 8_000_000_000_000 / RATE_BPS) as f64;
     let mut at = 0.0;
     (0..packets).map(move |_| {
@@ -252,7 +250,7 @@ fn red_settles_where_its_probability_drops_the_excess() {
 }
 
 /// Packets on each of the uplinks of the first rack.
-fn uplinks(spreading: Spreading, flows: impl Iterator<Item = FlowSpec>) -> Vec<u64> {
+fn uplinks(spraying: bool, flows: impl Iterator<Item = FlowSpec>) -> Vec<u64> {
     let topology = TwoTierClos {
         racks: 2,
         hosts_per_rack: 4,
@@ -272,7 +270,7 @@ fn uplinks(spreading: Spreading, flows: impl Iterator<Item = FlowSpec>) -> Vec<u
         .map(|l| l.id.index())
         .collect();
     let fabric = FabricConfig {
-        spreading,
+        spraying,
         ..FabricConfig::default()
     };
     let times = (Time::ZERO, Time::from_ms(100));
@@ -304,12 +302,12 @@ fn hashes_spread_flows_over_equal_paths_and_keep_each_on_one() {
             Time::from_ns(u64::from(i)),
         )
     });
-    let counts = uplinks(Spreading::Flow, many);
+    let counts = uplinks(false, many);
     assert_eq!((counts.len(), counts.iter().sum::<u64>()), (8, 8_000));
     assert!(chi_squared(&counts) < ONE_IN_A_THOUSAND, "{counts:?}");
     // One flow of many packets: a path of its own, or the receiver would see reordering.
     let one = std::iter::once(FlowSpec::new(HostId(0), HostId(4), 1_000 * MSS, Time::ZERO));
-    let mut counts = uplinks(Spreading::Flow, one);
+    let mut counts = uplinks(false, one);
     counts.sort_unstable();
     assert_eq!(counts, [0, 0, 0, 0, 0, 0, 0, 1_000]);
 }
@@ -317,7 +315,7 @@ fn hashes_spread_flows_over_equal_paths_and_keep_each_on_one() {
 #[test]
 fn spraying_spreads_the_packets_of_one_flow_over_all_paths() {
     let one = std::iter::once(FlowSpec::new(HostId(0), HostId(4), 8_000 * MSS, Time::ZERO));
-    let counts = uplinks(Spreading::Packet, one);
+    let counts = uplinks(true, one);
     assert_eq!((counts.len(), counts.iter().sum::<u64>()), (8, 8_000));
     assert!(chi_squared(&counts) < ONE_IN_A_THOUSAND, "{counts:?}");
     // Round robin would give each path exactly 1,000; paths are drawn at random.

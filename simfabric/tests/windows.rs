@@ -1,18 +1,20 @@
 //! Simulation by regions, window by window, against the whole fabric at once: equal results to the
-//! last picosecond.
+//! last picosecond for any number of regions, whatever is left to chance.
 
 use proptest::prelude::*;
 use ratewright_simfabric::bench;
 use ratewright_simfabric::experiment::contenders::{FLOWTUNE, PAPER, contender};
 use ratewright_simfabric::experiment::{ExperimentError, Settings};
+use ratewright_simfabric::net::QueueConfig;
+use ratewright_simfabric::net::queue::{QueueLimit, RedConfig};
 use ratewright_simfabric::plan::PlannedTransport;
-use ratewright_simfabric::run::{Change, Config, Order};
+use ratewright_simfabric::run::{Change, Config};
 use ratewright_simfabric::transport::tcp::congestion::Dctcp;
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{FlowSpec, RunResults, Sim, Span, Time};
 use ratewright_topology::{HostId, LinkId, ThreeTierClos, Topology, TwoTierClos};
 
-/// A fabric with flows and changes, to be run in either order.
+/// A fabric with flows and changes, to be run with any number of regions.
 #[derive(Clone, Debug)]
 struct WindowScene {
     topology: Topology,
@@ -23,26 +25,46 @@ struct WindowScene {
     warm_up: Time,
     /// Moments at which the run is interrupted and continued.
     ends: Vec<Time>,
+    /// Three sources of chance: paths of packets, processing times, and RED in place of the
+    /// scheme's own queues.
+    spraying: bool,
+    host_jitter: Span,
+    red: bool,
 }
 
-/// Runs a scene in an order.
+/// Runs a scene with at most so many regions.
 fn run_scene(
     scene: &WindowScene,
     transport: &PlannedTransport,
-    order: Order,
+    regions: usize,
 ) -> Result<RunResults, ExperimentError> {
     // Schemes whose hosts act on each other by more than packets must stay in one part.
     let may = transport.label != FLOWTUNE;
-    // Sampled flows and watched links too, so that the series of both orders are compared.
+    let mut fabric = transport.fabric.clone();
+    fabric.spraying = scene.spraying;
+    fabric.host_jitter = scene.host_jitter;
+    if scene.red {
+        // Thresholds that these short flows reach.
+        let control = RedConfig {
+            min_packets: 1.0,
+            max_packets: 5.0,
+            weight: 0.1,
+            ..RedConfig::default()
+        };
+        let limit = QueueLimit::Packets(50);
+        fabric.edge = QueueConfig::Red { control, limit };
+        fabric.core = fabric.edge.clone();
+    }
+    // Sampled flows and watched links too, so that the series of both are compared.
     let config = Config {
         seed: 5,
-        fabric: transport.fabric.clone(),
+        fabric,
         changes: scene.changes.clone(),
         sample_every: scene.sample_every,
         sampled_flows: 4,
         watched: vec![LinkId(0), LinkId(3)],
         warm_up: scene.warm_up,
-        order,
+        regions: Some(regions),
     };
     // Starts are distances from the flow before, so that shrinking keeps them in order.
     let mut start_ns = 0;
@@ -59,8 +81,8 @@ fn run_scene(
             spec
         });
     let mut sim = transport.start(config, &scene.topology, Box::new(flows))?;
-    // Otherwise the test would compare one order with itself.
-    assert_eq!(sim.regions() > 1, may && order == Order::Windows);
+    // Otherwise the test would compare a run with itself.
+    assert_eq!(sim.regions() > 1, may && regions > 1);
     for end in &scene.ends {
         sim.run_until(*end)?;
     }
@@ -69,7 +91,7 @@ fn run_scene(
     Ok(records)
 }
 
-/// Results that must not depend on the order. Numbers of events and of packets in memory may.
+/// Results that must not depend on the regions. Numbers of events and of packets in memory may.
 fn results(records: &RunResults) -> String {
     // Field by field, so that a new field must be thought of here.
     let RunResults {
@@ -168,17 +190,24 @@ fn scene() -> impl Strategy<Value = WindowScene> {
             prop::option::of((1_000_u64..40_000).prop_map(Span::from_ns)),
             prop_oneof![Just(Time::ZERO), (1_u64..40_000).prop_map(Time::from_ns)],
             prop::collection::btree_set(1_u64..300_000_000, 1..4),
+            (any::<bool>(), 0_u64..3, any::<bool>()),
         )
-            .prop_map(|(topology, flows, changes, sample_every, warm_up, ends)| {
-                WindowScene {
-                    topology,
-                    flows,
-                    changes,
-                    sample_every,
-                    warm_up,
-                    ends: ends.into_iter().map(Time).collect(),
-                }
-            })
+            .prop_map(
+                |(topology, flows, changes, sample_every, warm_up, ends, chance)| {
+                    let (spraying, jitter, red) = chance;
+                    WindowScene {
+                        topology,
+                        flows,
+                        changes,
+                        sample_every,
+                        warm_up,
+                        ends: ends.into_iter().map(Time).collect(),
+                        spraying,
+                        host_jitter: Span::from_ns(100 * jitter),
+                        red,
+                    }
+                },
+            )
     })
 }
 
@@ -186,21 +215,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn windows_change_nothing(scene in scene(), scheme in 0_usize..PAPER.len()) {
+    fn the_number_of_regions_changes_nothing(
+        scene in scene(),
+        scheme in 0_usize..PAPER.len(),
+        regions in prop_oneof![2_usize..8, Just(usize::MAX)],
+    ) {
         let settings = Settings { first_seed: 5, seed_count: 1, quick: true, set: Vec::new() };
         let transport = contender(PAPER[scheme], &scene.topology, &settings).expect("a transport");
-        let run = |order| run_scene(&scene, &transport, order).expect("a run");
-        let (windows, time) = (run(Order::Windows), run(Order::ByPlace));
-        let (windows, time) = (results(&windows), results(&time));
+        let run = |regions| run_scene(&scene, &transport, regions).expect("a run");
+        let (several, one) = (results(&run(regions)), results(&run(1)));
         // The first line that differs: the whole text would be thousands.
-        if windows != time {
-            let differ = windows.lines().zip(time.lines()).find(|(w, t)| w != t);
+        if several != one {
+            let differ = several.lines().zip(one.lines()).find(|(s, o)| s != o);
             prop_assert!(false, "{}: {differ:?}", transport.label);
         }
     }
 }
 
-/// The fabric's size decides between one part and windows.
+/// The number of the fabric's links decides between one region and several.
 #[test]
 fn large_fabrics_go_in_windows_by_themselves() {
     for (hosts, windows) in [(128, false), (686, true)] {

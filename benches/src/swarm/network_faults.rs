@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use rand::{RngExt, SeedableRng};
-use ratewright_simfabric::SimRng;
+use rand_pcg::Pcg64Mcg;
 
 /// Maximum delay of a datagram.
 const LATEST_NS: u64 = 1_000_000;
@@ -18,7 +18,7 @@ type Held = Reverse<(u64, u64, usize, Vec<u8>)>;
 pub struct NetworkFaults {
     loss: f64,
     reorder: f64,
-    rng: SimRng,
+    rng: Pcg64Mcg,
     held: BinaryHeap<Held>,
     count: u64,
     /// Datagrams lost so far.
@@ -32,7 +32,7 @@ impl NetworkFaults {
         Self {
             loss,
             reorder,
-            rng: SimRng::seed_from_u64(seed),
+            rng: Pcg64Mcg::seed_from_u64(seed),
             held: BinaryHeap::new(),
             count: 0,
             lost: 0,

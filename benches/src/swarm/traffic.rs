@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
-use ratewright_simfabric::SimRng;
 
 use super::options::Offer;
 
@@ -50,7 +50,7 @@ struct HostFlows {
 #[derive(Debug)]
 pub struct Traffic {
     offer: Offer,
-    rng: SimRng,
+    rng: Pcg64Mcg,
     /// The hosts' numbers in the topology.
     hosts: Vec<u32>,
     tables: Vec<HostFlows>,
@@ -75,7 +75,7 @@ impl Traffic {
     pub fn new(offer: Offer, seed: u64) -> Self {
         Self {
             offer,
-            rng: SimRng::seed_from_u64(seed),
+            rng: Pcg64Mcg::seed_from_u64(seed),
             hosts: Vec::new(),
             tables: Vec::new(),
             active: Vec::new(),

@@ -1,11 +1,11 @@
 //! Memory latency of this machine: the time of a cache line that is waited for, and of one among
 //! many prefetched ones. A packet-hop touches some fifteen lines.
 
+use rand::RngExt as _;
 use rand::seq::SliceRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
 
-use crate::SimRng;
 use crate::cache::prefetch;
+use crate::rng::{Purpose, Stream};
 
 /// Distance, in lines, between the line that is prefetched and the one that is touched.
 const AHEAD: usize = 32;
@@ -32,7 +32,7 @@ impl CacheLines {
     #[must_use]
     pub fn new(bytes: usize, seed: u64) -> Self {
         let count = (bytes / size_of::<CacheLine>()).clamp(1, u32::MAX as usize);
-        let mut rng = SimRng::seed_from_u64(seed);
+        let mut rng = Stream::new(seed, Purpose::Test, 0);
         let mut ring: Vec<u32> = (0..count as u32).collect();
         ring.shuffle(&mut rng);
         let mut lines = vec![CacheLine::default(); count];

@@ -12,7 +12,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use rand::{RngExt as _, SeedableRng as _};
 use ratewright_topology::Topology;
 
 use super::contenders::{FLOWTUNE, contender};
@@ -20,6 +19,7 @@ use super::monitor::MONITOR;
 use super::scene::{Counting, SceneConfig};
 use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
+use crate::FlowSpec;
 use crate::control::allocator::AllocatorCounts;
 use crate::control::{ControlTraffic, ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES};
 use crate::parameters::Setting;
@@ -28,7 +28,6 @@ use crate::run::Config;
 use crate::scheme::Run;
 use crate::time::{Span, Time};
 use crate::workload::Poisson;
-use crate::{FlowSpec, SimRng};
 
 /// Number of parts that a warm-up is counted in.
 const WARM_UP_PARTS: u32 = 5;
@@ -127,7 +126,7 @@ impl TrafficSample {
     }
 }
 
-/// The flowlets of a case, each with a path hash that depends on nothing but the seed.
+/// The flowlets of a case.
 ///
 /// # Errors
 /// An unknown workload or an impossible load.
@@ -139,14 +138,14 @@ pub fn flows(
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let sizes = scene.sizes_of(case.workload)?;
     let span = (Time::ZERO, case.end);
-    let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, seed)?;
-    // A generator of its own ("paths" in ASCII) leaves arrivals and sizes as they are without
-    // hashes. 0 is left out: it stands for a hash that the fabric draws.
-    let mut hashes = SimRng::seed_from_u64(seed ^ 0x70_6174_6873);
-    Ok(poisson.map(move |mut flow| {
-        flow.path_hash = hashes.random_range(1..u32::MAX);
-        flow
-    }))
+    Ok(Poisson::new(
+        hosts,
+        scene::HOST_BPS,
+        case.load,
+        sizes,
+        span,
+        seed,
+    )?)
 }
 
 /// Differences of counters over a part of a run.

@@ -21,12 +21,12 @@ pub mod stats;
 
 use ratewright_topology::{Node, Topology};
 
+use crate::rng::{Purpose, Stream};
 use crate::time::Span;
 use buffer::{Pool, SharedBuffer};
 use port::{FarEnd, MIN_RATE_BPS, Port};
 pub use queue::QueueConfig;
 use route::Routes;
-pub use route::Spreading;
 
 /// Framing: conversion of payload into bytes on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,12 +106,16 @@ pub struct FabricConfig {
     pub core: QueueConfig,
     /// A buffer that the ports of each switch share, on top of the limits of the queues.
     pub shared_buffer: Option<SharedBuffer>,
-    /// Choice of switches among equal paths.
-    pub spreading: Spreading,
+    /// True if hosts spray: they draw the path of every packet anew. Otherwise all packets of a flow
+    /// take one path.
+    pub spraying: bool,
     /// Processing time of a host per packet that it sends or receives. It passes like propagation,
     /// after the NIC's queue and after the last link. From end to end that takes as long as before
     /// the queue.
     pub host_delay: Span,
+    /// Jitter of that time on the sending side, uniform from 0 to this span for each packet.
+    /// Packets stay in order and keep the NIC's rate, so that one may wait for the one before it.
+    pub host_jitter: Span,
     /// Bytes around the payload.
     pub framing: Framing,
     /// Attachment of an allocator; `None` without one.
@@ -224,7 +228,11 @@ fn top_switches(topology: &Topology) -> Vec<u32> {
 }
 
 impl Fabric {
-    pub(crate) fn new(topology: &Topology, config: &FabricConfig) -> Result<Self, FabricError> {
+    pub(crate) fn new(
+        topology: &Topology,
+        config: &FabricConfig,
+        seed: u64,
+    ) -> Result<Self, FabricError> {
         let Framing {
             mss_bytes,
             header_bytes,
@@ -251,13 +259,23 @@ impl Fabric {
             .shared_buffer
             .map(|shared| vec![Pool::new(shared); topology.switches().len()])
             .unwrap_or_default();
-        let port =
+        let mut numbers = 0_u64..;
+        let mut port =
             |rate_bps: u64, delay: Span, owner: Option<u32>, far: FarEnd, queue: &QueueConfig| {
                 if rate_bps < MIN_RATE_BPS {
                     return Err(FabricError::TooSlow { rate_bps });
                 }
-                let mut port = Port::new(rate_bps, delay, far, queue.build(rate_bps));
-                // A host's port has no owner and shares no buffer.
+                let number = numbers.next().unwrap_or(u64::MAX);
+                let mut rng = Stream::new(seed, Purpose::Queue, number);
+                let mut port = Port::new(rate_bps, delay, far, queue.build(rate_bps, &mut rng));
+                // A host's port has no owner.
+                if owner.is_none() && config.host_jitter > Span::ZERO {
+                    port.jitter(
+                        config.host_jitter,
+                        Stream::new(seed, Purpose::Jitter, number),
+                    );
+                }
+                // It shares no buffer either.
                 if let Some(switch) = owner.filter(|_| config.shared_buffer.is_some()) {
                     port.attach_pool(switch);
                 }
@@ -335,7 +353,7 @@ impl Fabric {
             reverse: reverse.collect(),
             ports,
             pools,
-            routes: Routes::new(topology, config.spreading, &top),
+            routes: Routes::new(topology, &top),
         };
         // The topology may have failed links before the run begins.
         for link in topology.links() {

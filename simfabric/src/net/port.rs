@@ -18,7 +18,7 @@ mod sending;
 
 use std::num::NonZeroU32;
 
-use self::sending::{SendingEnd, Serialiser};
+use self::sending::{Jitter, SendingEnd, Serialiser};
 use crate::cache::prefetch;
 use crate::flow::PacketCount;
 use crate::net::Tap;
@@ -26,6 +26,7 @@ use crate::net::buffer::Pool;
 use crate::net::queue::{ClassMask, Discipline, Queue, SharedState};
 use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
+use crate::rng::Stream;
 use crate::time::{Span, Time};
 
 /// Far end of a wire.
@@ -99,6 +100,8 @@ struct Wire {
     /// other ports depend on them.
     pool: Option<NonZeroU32>,
     rate_bps: u64,
+    /// Jitter of the host's processing, if this is a host's port that has any.
+    jitter: Option<Box<Jitter>>,
 }
 
 /// A directed link with the queue before it.
@@ -180,6 +183,7 @@ impl Port {
                 arrived: PacketCount::default(),
                 pool: None,
                 rate_bps,
+                jitter: None,
             },
             serialiser: Serialiser {
                 due_at: Time::MAX,
@@ -194,6 +198,7 @@ impl Port {
                 departure_scheduled: false,
                 up: true,
                 paused: ClassMask::NONE,
+                jitters: false,
             },
             queue,
             stats: PortStats::default(),
@@ -224,6 +229,12 @@ impl Port {
     #[inline]
     pub(crate) fn tap(&self) -> Tap {
         self.wire.tap
+    }
+
+    /// Lets each packet take up to `most` longer from now on.
+    pub(crate) fn jitter(&mut self, most: Span, rng: Stream) {
+        self.wire.jitter = Some(Box::new(Jitter::new(most, rng)));
+        self.serialiser.jitters = true;
     }
 
     /// Keeps a histogram of the queue's length from now on.

@@ -11,8 +11,12 @@
 use ratewright_topology::{Node, Topology};
 
 use crate::net::port::{FarEnd, Port};
-use crate::net::{FabricConfig, QueueConfig, Spreading, top_switches};
+use crate::net::{FabricConfig, top_switches};
 use crate::time::Span;
+
+/// Number of links from which on regions take turns. The ports of fewer links and their packets fit
+/// into the caches of a core anyway. It decides about speed alone.
+const REGIONS_FROM_PORTS: usize = 1_600;
 
 /// A fabric's partition.
 #[derive(Debug)]
@@ -26,14 +30,20 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Partitions a fabric. Returns `None` for a single region, and if parts of the fabric act on
-    /// each other without a packet: through shared buffers, the one random number generator, or
-    /// links without delay. An allocator is a region by itself.
-    pub(crate) fn new(topology: &Topology, config: &FabricConfig) -> Option<Self> {
-        let draws = [&config.nic, &config.edge, &config.core]
-            .into_iter()
-            .any(draws_numbers);
-        if draws || config.shared_buffer.is_some() || config.spreading != Spreading::Flow {
+    /// Partitions a fabric into at most `most` regions beside the allocator, which is one by
+    /// itself. `None` makes as many as there can be of a large fabric, and one of any other.
+    /// Returns `None` for a single region, and if parts of the fabric act on each other without a
+    /// packet: through shared buffers, or links without delay.
+    pub(crate) fn new(
+        topology: &Topology,
+        config: &FabricConfig,
+        most: Option<usize>,
+    ) -> Option<Self> {
+        let regions = most.unwrap_or_else(|| {
+            let large = topology.links().len() >= REGIONS_FROM_PORTS;
+            if large { usize::MAX } else { 1 }
+        });
+        if regions < 2 || config.shared_buffer.is_some() {
             return None;
         }
         let mut pod_of_leaf = vec![None; topology.switches().len()];
@@ -64,11 +74,13 @@ impl Regions {
         if keys.len() < 2 || keys.len() >= usize::from(u16::MAX) {
             return None;
         }
+        let regions = keys.len().min(regions);
         let region_of = |node: Node| {
-            let place = keys.binary_search(&key_of(node));
-            place.unwrap_or_default() as u16
+            let place = keys.binary_search(&key_of(node)).unwrap_or_default();
+            // Neighbours go together where there are fewer regions than could be.
+            (place * regions / keys.len()) as u16
         };
-        let mut ports = vec![Vec::new(); keys.len()];
+        let mut ports = vec![Vec::new(); regions];
         let mut delays = Vec::new();
         for link in topology.links() {
             let (from, to) = (region_of(link.from), region_of(link.to));
@@ -139,11 +151,4 @@ impl Regions {
             port.set_region(region, regions > 1);
         }
     }
-}
-
-/// Returns true if a queue draws random numbers.
-fn draws_numbers(queue: &QueueConfig) -> bool {
-    queue
-        .of_classes()
-        .any(|queue| matches!(queue, QueueConfig::Red { .. }))
 }

@@ -1,6 +1,8 @@
 //! Routing: the port by which a switch forwards a packet.
 //!
-//! Equal paths are chosen as in the topology crate ([`Topology::path`]): a leaf takes the `hash %
+//! Switches choose among equal paths by the entropy that the sender put into the packet, and by
+//! nothing else: a sender that draws it anew for every packet sprays. The choice is that of the
+//! topology crate ([`Topology::path`]): a leaf takes the `hash %
 //! n`-th of its upward links, an aggregation switch the `(hash / n) % m`-th of its own. A table by
 //! (switch, rack) holds the ports of a switch's choices. While anything is down, the table is not
 //! used: every choice asks the topology for the links that still lead to the destination.
@@ -8,21 +10,9 @@
 //! The allocator's node is attached to every switch of the highest tier. It counts as one more
 //! rack with one host.
 
-use rand::RngExt as _;
 use ratewright_topology::{Direction, HostId, Node, PathChoice, Topology};
 
-use crate::SimRng;
 use crate::cache::prefetch;
-
-/// Choice of switches among equal paths.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Spreading {
-    /// Choice by the packet's hash: packets of a flow stay in order.
-    #[default]
-    Flow,
-    /// Random choice for every packet.
-    Packet,
-}
 
 /// The ports that lead from one switch to one rack, or to several.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,12 +57,11 @@ impl NextHops {
     #[inline]
     fn choose(self, key: RouteKey) -> u32 {
         if self.mask == DIVIDES {
-            return self.first + key.hash / u32::from(self.divide) % u32::from(self.count);
+            return self.first + u32::from(key.hash / self.divide % self.count);
         }
         // A leaf towards its own rack has mask 0 and adds the host's number instead: `ports` begins
         // with the hosts' ports.
-        self.first
-            + ((key.hash >> self.shift & u32::from(self.mask)) | (key.dst.0 & self.host_mask))
+        self.first + (u32::from(key.hash >> self.shift & self.mask) | (key.dst.0 & self.host_mask))
     }
 }
 
@@ -81,13 +70,12 @@ impl NextHops {
 pub(crate) struct RouteKey {
     pub(crate) src: HostId,
     pub(crate) dst: HostId,
-    pub(crate) hash: u32,
+    pub(crate) hash: u16,
 }
 
 /// The routing tables of all switches.
 #[derive(Debug)]
 pub struct Routes {
-    spreading: Spreading,
     hosts: u32,
     /// Number of racks, and one for the allocator.
     columns: usize,
@@ -111,12 +99,11 @@ pub struct Routes {
 impl Routes {
     /// Builds the tables of a topology, whose links are the first ports. The allocator's ports
     /// follow: one towards each switch of `top`, each followed by the port back.
-    pub(crate) fn new(topology: &Topology, spreading: Spreading, top: &[u32]) -> Self {
+    pub(crate) fn new(topology: &Topology, top: &[u32]) -> Self {
         let racks = topology.racks().len();
         let columns = racks + 1;
         let first_extra = topology.links().len() as u32;
         let mut routes = Self {
-            spreading,
             hosts: topology.hosts().len() as u32,
             columns,
             table: Vec::with_capacity(topology.switches().len() * columns),
@@ -241,28 +228,16 @@ impl Routes {
 
     /// Returns the port by which a switch forwards a packet.
     #[inline]
-    pub(crate) fn next_hop(
-        &self,
-        topology: &Topology,
-        rng: &mut SimRng,
-        switch: u32,
-        key: RouteKey,
-    ) -> Option<u32> {
+    pub(crate) fn next_hop(&self, topology: &Topology, switch: u32, key: RouteKey) -> Option<u32> {
         if !topology.is_whole() {
-            return self.next_hop_degraded(topology, rng, switch, key);
+            return self.next_hop_degraded(topology, switch, key);
         }
         let next = self.next_hops(switch, self.rack_of[key.dst.index()]);
-        let choice = match self.spreading {
-            Spreading::Packet if next.count > 1 => {
-                next.first + rng.random_range(0..u32::from(next.count))
-            }
-            _ => next.choose(key),
-        };
-        self.ports.get(choice as usize).copied()
+        self.ports.get(next.choose(key) as usize).copied()
     }
 
-    /// Returns the port by which a switch will forward a packet, unless that is random or something
-    /// is down; a hint for prefetching.
+    /// Returns the port by which a switch will forward a packet, unless something is down; a hint
+    /// for prefetching.
     #[inline]
     pub(crate) fn predicted_next_hop(
         &self,
@@ -274,9 +249,6 @@ impl Routes {
             return None;
         }
         let next = self.next_hops(switch, self.rack_of[key.dst.index()]);
-        if next.count > 1 && self.spreading == Spreading::Packet {
-            return None;
-        }
         self.ports.get(next.choose(key) as usize).copied()
     }
 
@@ -298,20 +270,10 @@ impl Routes {
 
     /// Returns the port by which a switch forwards a packet while something is down.
     #[cold]
-    fn next_hop_degraded(
-        &self,
-        topology: &Topology,
-        rng: &mut SimRng,
-        switch: u32,
-        key: RouteKey,
-    ) -> Option<u32> {
-        let hash = match self.spreading {
-            Spreading::Flow => key.hash,
-            Spreading::Packet => rng.random(),
-        };
+    fn next_hop_degraded(&self, topology: &Topology, switch: u32, key: RouteKey) -> Option<u32> {
         // The topology has paths between hosts and none to the allocator.
         if key.src.0 < self.hosts && key.dst.0 < self.hosts {
-            let path = topology.path(key.src, key.dst, PathChoice::Hash(hash));
+            let path = topology.path(key.src, key.dst, PathChoice::Hash(key.hash.into()));
             let own = |l: &&_| {
                 topology.links()[ratewright_topology::LinkId::index(**l)].from
                     == Node::Switch(ratewright_topology::SwitchId(switch))
@@ -330,8 +292,8 @@ impl Routes {
             return self.ports.get(key.dst.index()).copied();
         }
         let usable: Vec<u32> = self.usable_ports(topology, switch, rack).collect();
-        let choice = (hash / u32::from(next.divide)).checked_rem(usable.len() as u32)?;
-        usable.get(choice as usize).copied()
+        let choice = usize::from(key.hash / next.divide).checked_rem(usable.len())?;
+        usable.get(choice).copied()
     }
 
     /// Iterates over the ports of a switch that lead to a rack over links that are up.
@@ -381,7 +343,7 @@ impl Routes {
         if topology.is_whole() {
             return self
                 .allocator_ports
-                .get(key.hash.checked_rem(n)? as usize)
+                .get(u32::from(key.hash).checked_rem(n)? as usize)
                 .copied();
         }
         let usable: Vec<u32> = self
@@ -391,7 +353,7 @@ impl Routes {
             .filter(|port| self.reaches(topology, *port, rack))
             .collect();
         usable
-            .get(key.hash.checked_rem(usable.len() as u32)? as usize)
+            .get(usize::from(key.hash).checked_rem(usable.len())?)
             .copied()
     }
 }

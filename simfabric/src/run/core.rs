@@ -1,5 +1,6 @@
 //! State of a run without its transport, and the operations of event loop and transport on it.
 
+use rand::RngExt as _;
 use ratewright_topology::{HostId, LinkId, Topology};
 
 use crate::event::{Event, MAX_INDEX};
@@ -11,6 +12,7 @@ use crate::net::route::RouteKey;
 use crate::net::{Fabric, Framing, Tap};
 use crate::packet::{Flags, Packet, PacketId, PacketKind};
 use crate::results::Series;
+use crate::rng::{Paths, Purpose, Stream};
 use crate::run::prefetch::Prefetcher;
 use crate::run::scheduler::Scheduler;
 use crate::run::timers::{TimerId, TimerOutcome, Timers};
@@ -49,6 +51,28 @@ pub enum Change {
     },
 }
 
+/// Random numbers of flows and hosts.
+#[derive(Debug)]
+pub(crate) struct Chance {
+    pub(crate) paths: Paths,
+    /// The streams of the scheme at each node.
+    pub(crate) hosts: Vec<Stream>,
+    /// The streams from which nodes draw paths; none unless they spray.
+    sprays: Vec<Stream>,
+}
+
+impl Chance {
+    /// Makes the streams of a run with this many nodes.
+    pub(crate) fn new(seed: u64, nodes: u64, spraying: bool) -> Self {
+        let streams = |purpose| (0..nodes).map(move |node| Stream::new(seed, purpose, node));
+        Self {
+            paths: Paths::new(seed),
+            hosts: streams(Purpose::Host).collect(),
+            sprays: streams(Purpose::Spraying).filter(|_| spraying).collect(),
+        }
+    }
+}
+
 /// The simulated fabric and its scheduler: all of a run but the transport.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -63,6 +87,7 @@ pub(crate) struct Core {
     pub(crate) fabric: Fabric,
     pub(crate) topology: Topology,
     pub(crate) timers: Timers,
+    pub(crate) chance: Chance,
     pub(crate) framing: Framing,
     pub(crate) allocator: Option<HostId>,
     pub(crate) symmetric: bool,
@@ -104,6 +129,9 @@ impl Core {
             .progress_mut(packet.flow)
             .sent
             .add(packet.wire_bytes);
+        if let Some(spray) = self.chance.sprays.get_mut(host.index()) {
+            packet.path_hash = spray.random();
+        }
         let key = RouteKey {
             src: host,
             dst: packet.dst,
@@ -184,10 +212,7 @@ impl Core {
                     dst: packet.dst,
                     hash: packet.path_hash,
                 };
-                let next =
-                    self.fabric
-                        .routes
-                        .next_hop(&self.topology, &mut self.shared.rng, switch, key);
+                let next = self.fabric.routes.next_hop(&self.topology, switch, key);
                 self.forward(next, id);
                 None
             }

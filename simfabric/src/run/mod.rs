@@ -7,13 +7,11 @@ pub(crate) mod timers;
 
 use std::ops::ControlFlow;
 
-use rand::{RngExt as _, SeedableRng as _};
 use ratewright_topology::{HostId, LinkId, Topology};
 
 pub use self::core::Change;
-use self::core::Core;
+use self::core::{Chance, Core};
 use self::scheduler::{GlobalEvent, Scheduler};
-use crate::SimRng;
 use crate::event::Event;
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowSpec, FlowStore, PacketCount};
@@ -44,25 +42,9 @@ pub struct Config {
     pub watched: Vec<LinkId>,
     /// Time from which queue means, maxima and histograms are counted.
     pub warm_up: Time,
-    /// Order of events.
-    pub order: Order,
-}
-
-/// Order in which a fabric's events are simulated, and tie-breaking among those of one picosecond.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Order {
-    /// Windows where that is faster: in a large fabric whose hosts act on each other [by packets
-    /// only](Transport::is_local). Otherwise [`Time`](Self::Time).
-    #[default]
-    Auto,
-    /// The whole fabric in order of time; events of one moment in the order of scheduling.
-    Time,
-    /// The whole fabric in order of time; events of one moment by kind, port and flow.
-    ByPlace,
-    /// Region by region in windows, wherever that is possible. Results are those of
-    /// [`ByPlace`](Self::ByPlace) but for [`RunResults::events`] and
-    /// [`RunResults::packets_high_water`].
-    Windows,
+    /// Number of regions that take turns, at most; `None` leaves it to the fabric's size. Results do
+    /// not depend on it, but for [`RunResults::events`] and [`RunResults::packets_high_water`].
+    pub regions: Option<usize>,
 }
 
 /// Progress of a run.
@@ -95,10 +77,6 @@ pub enum EndReason {
 /// end of the window.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
-/// Bytes of ports from which on regions take turns. Fewer ports and their packets fit into the
-/// caches of a core anyway.
-const WINDOWS_FROM_BYTES: usize = 1 << 19;
-
 /// A simulation run.
 #[derive(Debug)]
 pub struct Sim<T, A> {
@@ -126,7 +104,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         arrivals: A,
         transport: T,
     ) -> Result<Self, FabricError> {
-        let mut fabric = Fabric::new(&topology, &config.fabric)?;
+        let mut fabric = Fabric::new(&topology, &config.fabric, config.seed)?;
         for (_, change) in &config.changes {
             check_change(&topology, *change)?;
         }
@@ -137,24 +115,16 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         {
             return Err(FabricError::UnknownLink(*link));
         }
-        let large_enough = match config.order {
-            Order::Auto => size_of_val(&*fabric.ports) >= WINDOWS_FROM_BYTES,
-            Order::Time | Order::ByPlace => false,
-            Order::Windows => true,
-        };
         // Regions are exact only for schemes without shared state between hosts.
-        let regions = if large_enough && transport.is_local() {
-            Regions::new(&topology, &config.fabric)
+        let regions = if transport.is_local() {
+            Regions::new(&topology, &config.fabric, config.regions)
         } else {
             None
         };
         if let Some(regions) = &regions {
             regions.mark(&mut fabric.ports);
         }
-        let mut scheduler = Scheduler::new(
-            regions.as_ref().map(|r| (r.lookahead, r.len())),
-            regions.is_some() || matches!(config.order, Order::ByPlace | Order::Windows),
-        );
+        let mut scheduler = Scheduler::new(regions.as_ref().map(|r| (r.lookahead, r.len())));
         for (i, (at, _)) in config.changes.iter().enumerate() {
             scheduler.push_global(*at, GlobalEvent::Change(i as u32));
         }
@@ -165,6 +135,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 scheduler.push_global(Time::ZERO + every, GlobalEvent::Sample);
                 Series::new(every, config.sampled_flows, config.watched)
             });
+        // One more for the allocator.
+        let nodes = topology.hosts().len() as u64 + 1;
         let core = Core {
             now: Time::ZERO,
             latest: Time::ZERO,
@@ -174,10 +146,10 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 packets: PacketSlab::default(),
                 extensions: Extensions::default(),
                 flows: FlowStore::default(),
-                rng: SimRng::seed_from_u64(config.seed),
             },
             fabric,
             timers: timers::Timers::default(),
+            chance: Chance::new(config.seed, nodes, config.fabric.spraying),
             framing: config.fabric.framing,
             allocator: config
                 .fabric
@@ -452,12 +424,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// starts and stops.
     fn arrivals(&mut self, now: Time) -> Result<(), FabricError> {
         let until = self.core.scheduler.arrivals_until(now);
-        while let Some(mut spec) = self.next_flow.take_if(|spec| spec.start < until) {
-            if spec.path_hash == 0 {
-                // Drawn here, in the order of starts: in windows, the starts themselves happen in
-                // another order.
-                spec.path_hash = self.core.shared.rng.random();
-            }
+        while let Some(spec) = self.next_flow.take_if(|spec| spec.start < until) {
             let flow = self.core.shared.flows.push(spec);
             let region = self.core.regions.as_ref();
             let region = region.map_or(0, |r| r.of_host(spec.src.0));

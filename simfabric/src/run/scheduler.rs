@@ -6,11 +6,10 @@
 //! goes through the regions of a window one after the other. A packet to another region is for a
 //! later window.
 //!
-//! Events of one moment happen in the order of scheduling if the whole fabric is simulated at once,
-//! as in other simulators. Regions have no such common order. While they take turns,
-//! events of one moment happen by kind; arrivals of packets in the order of their ports; timers in
-//! the order in which their host set them. Events of different places at one moment do not affect
-//! each other, so that results equal those of the whole fabric with this order.
+//! Events of one moment happen by kind; arrivals of packets in the order of their ports; timers in
+//! the order in which their host set them. Regions know no common order of scheduling, but they do
+//! know this one. Events of different places at one moment do not affect each other, so that
+//! results are the same with any number of regions.
 //!
 //! *Global events* concern the whole fabric: samples, changes of the network, flows that stop, and
 //! the end of a run. All regions must have reached the same time then, so the windows are shifted
@@ -19,7 +18,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::event::{Event, EventQueue, FLOW_BITS, ORDER_BITS};
+use crate::event::{Event, EventQueue, ORDER_BITS};
 use crate::time::{Span, Time};
 
 /// A global event. Those of one moment happen in the order of the variants, before all other
@@ -37,8 +36,8 @@ pub(crate) enum GlobalEvent {
 /// Region of an event that concerns all regions.
 const ALL: u32 = u32::MAX;
 
-/// Bits that order timers; three more are for the kind.
-const TIMER_BITS: u32 = ORDER_BITS - 3;
+/// Bits that order timers; the one above puts them after all other events of their moment.
+const TIMER_BITS: u32 = ORDER_BITS - 1;
 
 /// The present window, and the mapping of times to keys.
 #[derive(Clone, Copy, Debug)]
@@ -119,12 +118,9 @@ pub(crate) struct Scheduler {
     arrivals_at: Option<Time>,
     /// Region of the present event.
     region: u32,
-    /// True if events of one moment happen by kind and place, false if in the order of scheduling.
-    by_place: bool,
-    /// Number of events scheduled, or of timers where order is by place. The queue uses 36 and 33
-    /// bits of it. After 69 and 8.6 · 10⁹ of them, two of one picosecond may swap, alike in every
-    /// run.
-    scheduled: u64,
+    /// Number of timers scheduled. The queue uses 35 bits of it: after 34 · 10⁹ of them, two of one
+    /// picosecond may swap, alike in every run.
+    timers: u64,
     /// Time before which all events of all regions have happened.
     done: Time,
     /// True if the region or the window has changed since the last query.
@@ -133,12 +129,7 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     /// Makes a scheduler without events, for regions with their lookahead, or for the whole fabric.
-    /// With `by_place`, events of one moment are ordered by kind and place.
-    pub(crate) fn new(regions: Option<(Span, usize)>, by_place: bool) -> Self {
-        debug_assert!(
-            by_place || regions.is_none(),
-            "regions know no common order"
-        );
+    pub(crate) fn new(regions: Option<(Span, usize)>) -> Self {
         let windows = regions.map(|(lookahead, regions)| Windows::new(lookahead, regions));
         Self {
             queue: EventQueue::default(),
@@ -146,8 +137,7 @@ impl Scheduler {
             global_events: BinaryHeap::new(),
             arrivals_at: None,
             region: ALL,
-            by_place,
-            scheduled: 0,
+            timers: 0,
             done: Time::ZERO,
             region_changed: false,
         }
@@ -180,50 +170,23 @@ impl Scheduler {
         }
     }
 
-    /// Returns the order of an event among those of its moment. Starts of flows come first where
-    /// scheduling decides.
-    #[inline]
-    fn order(&mut self, event: Event) -> u64 {
-        if self.by_place {
-            self.order_by_place(event)
-        } else if let Event::Start(_) = event {
-            0
-        } else {
-            self.scheduled += 1;
-            (1 << FLOW_BITS) + self.scheduled
-        }
-    }
-
+    /// Returns the order of an event among those of its moment; of one order, kind and index decide.
     #[inline(always)]
-    fn order_by_place(&mut self, event: Event) -> u64 {
-        let kind = match event {
-            Event::Arrivals => 0,
-            Event::Departure(_) => 1,
-            Event::Port(_) => 2,
-            Event::Start(_) => 3,
-            Event::Timer(_) => {
-                self.scheduled += 1;
-                // Timers of one kind and moment have no place to go by; the order in which their
-                // host set them is the same with and without windows.
-                return 4 << TIMER_BITS | self.scheduled & ((1 << TIMER_BITS) - 1);
-            }
-        };
-        kind << TIMER_BITS
+    fn order(&mut self, event: Event) -> u64 {
+        if let Event::Timer(_) = event {
+            self.timers += 1;
+            // Timers of one moment have no place to go by; the order in which their host set them
+            // is the same with any number of regions.
+            1 << TIMER_BITS | self.timers & ((1 << TIMER_BITS) - 1)
+        } else {
+            0
+        }
     }
 
     /// Schedules an event of a region.
     #[inline(always)]
     pub(crate) fn push(&mut self, at: Time, region: u32, event: Event) {
-        if self.by_place {
-            return self.push_by_place(at, region, event);
-        }
         let order = self.order(event);
-        self.queue.push(at, order, event);
-    }
-
-    #[inline(always)]
-    fn push_by_place(&mut self, at: Time, region: u32, event: Event) {
-        let order = self.order_by_place(event);
         let Some(windows) = &self.windows else {
             return self.queue.push(at, order, event);
         };
@@ -249,15 +212,14 @@ impl Scheduler {
     /// window that holds it.
     pub(crate) fn fetch_arrivals_at(&mut self, at: Time) {
         self.arrivals_at = Some(at);
-        let order = self.order(Event::Arrivals);
         match &self.windows {
-            None => self.queue.push(at, order, Event::Arrivals),
+            None => self.queue.push(at, 0, Event::Arrivals),
             Some(windows) => {
                 let (number, _, _) = windows.parts(windows.key(at, 0));
                 // Key of region 0 at offset 0: flows of all regions start within this window, so
                 // they are drawn before any region's turn.
                 let first = number << (windows.region_bits + windows.offset_bits);
-                self.queue.push(Time(first), order, Event::Arrivals);
+                self.queue.push(Time(first), 0, Event::Arrivals);
             }
         }
     }

@@ -258,7 +258,7 @@ impl Flowtune {
                 flow: id,
                 src: flow.spec.src,
                 dst: flow.spec.dst,
-                path_hash: flow.spec.path_hash,
+                path_hash: cx.path_hash(id, false),
                 seq: segment.seq,
                 stamp: now,
                 payload_bytes: segment.payload_bytes,
@@ -284,7 +284,7 @@ impl Flowtune {
             flow: id,
             src: flow.spec.src,
             dst: flow.spec.dst,
-            path_hash: flow.spec.path_hash,
+            path_hash: cx.path_hash(id, false),
             stamp: cx.now(),
             wire_bytes: cx.framing().wire_bytes(0),
             priority: self.config.data_priority,
@@ -343,7 +343,7 @@ impl Flowtune {
             src,
             dst,
             // Each session keeps to one spine: its datagrams stay in order.
-            path_hash: host,
+            path_hash: host as u16,
             wire_bytes: wire as u16,
             priority: self.config.control_priority,
             ..Packet::default()
@@ -504,7 +504,7 @@ impl Flowtune {
         );
         let lossy = loss > 0.0 && cx.now() >= from && until.is_none_or(|until| cx.now() < until);
         // Drawn only where losses are configured, so that all other runs keep their random numbers.
-        if lossy && cx.rng().random_bool(loss) {
+        if lossy && cx.rng(host).random_bool(loss) {
             // What it carried is freed with it.
             self.lost_control_packets += 1;
             return;
@@ -585,7 +585,7 @@ impl Transport for Flowtune {
         let start = FlowletStart {
             flow: flow.0,
             dst: spec.dst.0,
-            path_hash: spec.path_hash,
+            path_hash: cx.path_hash(flow, false).into(),
             class: 0,
             weight: f64::from(spec.weight),
         };

@@ -183,7 +183,7 @@ impl Ideal {
                 flow: id,
                 src: flow.spec.src,
                 dst: flow.spec.dst,
-                path_hash: flow.spec.path_hash,
+                path_hash: cx.path_hash(id, false),
                 seq: segment.seq,
                 stamp: now,
                 payload_bytes: segment.payload_bytes,
@@ -228,7 +228,7 @@ impl Ideal {
 impl Transport for Ideal {
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
         let spec = *cx.flow(flow);
-        let choice = PathChoice::Hash(spec.path_hash);
+        let choice = PathChoice::Hash(cx.path_hash(flow, false).into());
         let path = self
             .topology
             .path(HostId(spec.src.0), HostId(spec.dst.0), choice);

@@ -11,14 +11,13 @@ pub mod ranges;
 pub mod tcp;
 pub mod window;
 
-use rand::RngExt as _;
 use ratewright_topology::{HostId, Topology};
 
-use crate::SimRng;
 use crate::ext::{Extension, Extensions};
 use crate::flow::{FlowId, FlowProgress, FlowSpec};
 use crate::net::Framing;
 use crate::packet::{Flags, Packet};
+use crate::rng::Stream;
 use crate::run::core::Core;
 pub use crate::run::timers::TimerId;
 use crate::time::{Span, Time};
@@ -60,8 +59,8 @@ pub trait Transport {
 
     /// Returns true if hosts act on each other by packets only: the scheme's actions at a host
     /// depend on nothing but past events at that host, and the specification of a flow. Regions of
-    /// a large fabric may then be simulated one after the other ([`Order`](crate::run::Order)),
-    /// which is faster. Calls for one host are in order of time; those for different hosts within a
+    /// a large fabric may then be simulated one after the other
+    /// ([`Config::regions`](crate::run::Config::regions)), which is faster. Calls for one host are in order of time; those for different hosts within a
     /// link's delay need not be. Flows may begin in another order than that of their numbers.
     fn is_local(&self) -> bool {
         false
@@ -87,9 +86,12 @@ impl Context<'_> {
         self.core.now
     }
 
-    /// Returns the run's random number generator.
-    pub fn rng(&mut self) -> &mut SimRng {
-        &mut self.core.shared.rng
+    /// Returns the stream of random numbers of the scheme at a host, or at the allocator.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn rng(&mut self, host: HostId) -> &mut Stream {
+        &mut self.core.chance.hosts[host.index()]
     }
 
     /// Returns a flow's specification.
@@ -142,20 +144,14 @@ impl Context<'_> {
         self.core.nic(host).rate_bps()
     }
 
-    /// Returns the hash by which switches choose the path of a flow's packets, in its own direction
-    /// or in the other. With symmetric ECMP both are the same, so that acknowledgements take the
-    /// path back.
+    /// Returns the entropy by which switches choose the path of a flow's packets, in its own
+    /// direction or in the other. With symmetric ECMP both are the same, so that acknowledgements
+    /// take the path back.
     #[inline]
     #[must_use]
-    pub fn path_hash(&self, flow: FlowId, reverse: bool) -> u32 {
-        let hash = self.core.shared.flows.spec(flow).path_hash;
-        if reverse && !self.core.symmetric {
-            // Any other hash of the same entropy does: odd multiplication and shift are one to one.
-            let mixed = hash.wrapping_mul(0x9E37_79B1);
-            mixed ^ (mixed >> 15)
-        } else {
-            hash
-        }
+    pub fn path_hash(&self, flow: FlowId, reverse: bool) -> u16 {
+        let reverse = reverse && !self.core.symmetric;
+        self.core.chance.paths.of(flow.0, reverse)
     }
 
     /// Sends a packet from a host: into the queue of its NIC.
@@ -244,10 +240,5 @@ impl Context<'_> {
             wire_bytes: self.core.framing.wire_bytes(0),
             ..Packet::default()
         }
-    }
-
-    /// Draws a hash for traffic that belongs to no flow.
-    pub fn random_hash(&mut self) -> u32 {
-        self.core.shared.rng.random()
     }
 }

@@ -1,10 +1,11 @@
 //! Flows in fixed patterns: incast, all-to-all, permutation, staggered; all in order of start.
 
+use rand::RngExt;
 use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
 
 use super::sizes::SizeDistribution;
-use crate::{FlowSpec, HostId, SimRng, Span, Time};
+use crate::rng::{Purpose, Stream};
+use crate::{FlowSpec, HostId, Span, Time};
 
 /// Times of the rounds of a repeated pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +46,7 @@ pub struct Incast {
     rounds: Rounds,
     next: u32,
     sent: usize,
-    rng: SimRng,
+    rng: Stream,
 }
 
 impl Incast {
@@ -69,7 +70,7 @@ impl Incast {
             rounds,
             next: 0,
             sent: 0,
-            rng: SimRng::seed_from_u64(seed),
+            rng: Stream::new(seed, Purpose::Arrivals, 0),
         }
     }
 }
@@ -109,7 +110,7 @@ pub struct AllToAll {
     next: u32,
     shift: u32,
     src: u32,
-    rng: SimRng,
+    rng: Stream,
 }
 
 impl AllToAll {
@@ -124,7 +125,7 @@ impl AllToAll {
             next: 0,
             shift: 1,
             src: 0,
-            rng: SimRng::seed_from_u64(seed),
+            rng: Stream::new(seed, Purpose::Arrivals, 0),
         }
     }
 }
@@ -164,7 +165,7 @@ pub struct Permutation {
     rounds: Rounds,
     next: u32,
     src: usize,
-    rng: SimRng,
+    rng: Stream,
 }
 
 impl Permutation {
@@ -181,7 +182,7 @@ impl Permutation {
             next: 0,
             // As after a round: the first call draws the first permutation.
             src: hosts as usize,
-            rng: SimRng::seed_from_u64(seed),
+            rng: Stream::new(seed, Purpose::Arrivals, 0),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Poisson arrivals between hosts drawn at random, at an offered load.
 
 use rand::RngExt;
-use rand::SeedableRng;
 
 use super::sizes::SizeDistribution;
-use crate::{FlowSpec, HostId, SimRng, Span, Time};
+use crate::rng::{Purpose, Stream};
+use crate::{FlowSpec, HostId, Span, Time};
 
 /// Reason that arrivals cannot be generated.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub struct Poisson {
     from: Time,
     now_ps: f64,
     until: Time,
-    rng: SimRng,
+    rng: Stream,
 }
 
 impl Poisson {
@@ -70,7 +70,7 @@ impl Poisson {
             from,
             now_ps: from.as_ps() as f64,
             until,
-            rng: SimRng::seed_from_u64(seed),
+            rng: Stream::new(seed, Purpose::Arrivals, 0),
         })
     }
 

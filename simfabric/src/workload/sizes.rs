@@ -8,10 +8,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rand::RngExt;
+use rand::{Rng, RngExt as _};
 
 use super::published::{self, Points};
-use crate::SimRng;
 
 /// Reason that a distribution cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -228,7 +227,7 @@ impl SizeDistribution {
     }
 
     /// Draws the size of the next flow.
-    pub fn sample(&self, rng: &mut SimRng) -> u64 {
+    pub fn sample(&self, rng: &mut impl Rng) -> u64 {
         self.quantile(rng.random())
     }
 
@@ -282,7 +281,7 @@ fn mean(points: &[(u64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng;
+    use crate::rng::{Purpose, Stream};
 
     const SAMPLES: usize = 200_000;
 
@@ -313,7 +312,7 @@ mod tests {
     fn samples_fit_every_published_curve_and_its_mean() {
         for (seed, name) in NAMES.iter().enumerate() {
             let sizes = SizeDistribution::published(name).unwrap();
-            let mut rng = SimRng::seed_from_u64(seed as u64);
+            let mut rng = Stream::new(0, Purpose::Test, seed as u64);
             let mut sample: Vec<u64> = (0..SAMPLES).map(|_| sizes.sample(&mut rng)).collect();
             let n = SAMPLES as f64;
             let mean = sample.iter().map(|s| *s as f64).sum::<f64>() / n;
@@ -337,7 +336,7 @@ mod tests {
     fn another_curve_does_not_fit() {
         let web = SizeDistribution::published("web").unwrap();
         let hadoop = SizeDistribution::published("hadoop").unwrap();
-        let mut rng = SimRng::seed_from_u64(1);
+        let mut rng = Stream::new(1, Purpose::Test, 0);
         let mut sample: Vec<u64> = (0..SAMPLES).map(|_| web.sample(&mut rng)).collect();
         assert!(distance(&hadoop, &mut sample) > 0.1);
     }

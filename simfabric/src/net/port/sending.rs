@@ -1,11 +1,14 @@
 //! The sending end of a port: queue, serialiser, and entry to the wire.
 
+use rand::RngExt as _;
+
 use super::{ByteTime, Wire};
 use crate::flow::PacketCount;
 use crate::net::buffer::Pool;
 use crate::net::queue::{ClassMask, Discipline, DropReason, Next, QueueContext, SharedState};
 use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
+use crate::rng::Stream;
 use crate::time::{Span, Time};
 
 /// State that every packet touches at the sending end, whether it waits or not: one cache line.
@@ -36,6 +39,33 @@ pub(super) struct Serialiser {
     pub(super) up: bool,
     /// Priority flow control: classes of which no packet leaves, because the far end pauses them.
     pub(super) paused: ClassMask,
+    /// True if the wire has a [`Jitter`], which otherwise is not read.
+    pub(super) jitters: bool,
+}
+
+/// Variation of a host's processing time. It passes behind the NIC's queue, as that time does.
+#[derive(Debug)]
+pub(super) struct Jitter {
+    most: Span,
+    rng: Stream,
+    /// Arrival time of the packet before.
+    last: Time,
+}
+
+impl Jitter {
+    pub(super) fn new(most: Span, rng: Stream) -> Self {
+        let last = Time::ZERO;
+        Self { most, rng, last }
+    }
+
+    /// Returns the arrival time of a packet that would arrive at `at` without jitter and takes
+    /// `serialisation` on the link.
+    fn delay(&mut self, at: Time, serialisation: Span) -> Time {
+        let extra = Span(self.rng.random_range(0..=self.most.0));
+        // In order, and no closer to the packet before than the link's rate allows.
+        self.last = (at + extra).max(self.last + serialisation);
+        self.last
+    }
 }
 
 impl Serialiser {
@@ -86,8 +116,14 @@ impl Serialiser {
         let wire_bytes = packet.wire_bytes;
         packet.hops = packet.hops.saturating_add(1);
         packet.next = PacketId::NONE;
-        self.free_at = at + self.byte_time.of(wire_bytes);
-        let arrives_at = self.free_at + self.delay;
+        let serialisation = self.byte_time.of(wire_bytes);
+        self.free_at = at + serialisation;
+        let mut arrives_at = self.free_at + self.delay;
+        if self.jitters
+            && let Some(jitter) = &mut wire.jitter
+        {
+            arrives_at = jitter.delay(arrives_at, serialisation);
+        }
         // Arrivals on one wire are in order of departure, so appending keeps the chain sorted. A
         // rate that rises keeps it so, since serialisation precedes the common delay.
         if self.wire_tail.is_some() {

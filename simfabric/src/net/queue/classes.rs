@@ -21,6 +21,7 @@ use super::shaper::{Shaper, ShaperConfig};
 use super::{Discipline, Next, Queue, QueueConfig, QueueContext};
 use crate::flow::FlowId;
 use crate::packet::PacketId;
+use crate::rng::Stream;
 use crate::time::Time;
 
 /// The most classes that a port can have: those of IEEE 802.1Q.
@@ -146,7 +147,7 @@ pub struct Classes {
 impl Classes {
     /// Makes empty queues for at most [`MAX_CLASSES`] classes of a port of this rate.
     #[must_use]
-    pub fn new(configs: &[ClassConfig], rate_bps: u64) -> Self {
+    pub fn new(configs: &[ClassConfig], rate_bps: u64, rng: &mut Stream) -> Self {
         let (mut strict, mut shaped) = (ClassMask::NONE, ClassMask::NONE);
         let mut classes = ArrayVec::new();
         for (i, config) in configs.iter().take(MAX_CLASSES).enumerate() {
@@ -161,7 +162,7 @@ impl Classes {
                 shaped = shaped.or(ClassMask::of(i));
             }
             classes.push(Class {
-                queue: config.queue.build(rate_bps),
+                queue: config.queue.build(rate_bps, rng),
                 shaper: config.shaper.map(|shaper| Shaper::new(shaper, rate_bps)),
                 quantum_bytes,
                 deficit_bytes: 0,
@@ -301,7 +302,7 @@ impl Discipline for Classes {
 mod tests {
     use super::*;
     use crate::net::port::ByteTime;
-    use crate::net::queue::testing::{Bench, packet};
+    use crate::net::queue::testing::{Bench, packet, stream};
     use crate::net::queue::{DropReason, QueueLimit};
     use crate::packet::{Flags, Packet};
     use crate::time::Span;
@@ -316,7 +317,7 @@ mod tests {
     }
 
     fn bench(classes: &[ClassConfig]) -> Bench<Classes> {
-        Bench::new(Classes::new(classes, RATE_BPS))
+        Bench::new(Classes::new(classes, RATE_BPS, &mut stream()))
     }
 
     fn strict(limit: QueueLimit) -> ClassConfig {

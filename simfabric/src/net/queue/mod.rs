@@ -22,12 +22,12 @@ pub mod sfq_codel;
 pub mod shaper;
 pub mod xcp;
 
-use crate::SimRng;
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowStore};
 pub use crate::net::stats::DropReason;
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, Packet, PacketId, PacketKind, PacketSlab};
+use crate::rng::Stream;
 use crate::time::Time;
 pub use classes::{ClassConfig, ClassMask, Classes, MAX_CLASSES, Service};
 pub use codel::{CodelConfig, CodelQueue};
@@ -101,8 +101,6 @@ pub struct SharedState {
     pub extensions: Extensions,
     /// Flows, for their counters.
     pub flows: FlowStore,
-    /// Random number generator.
-    pub rng: SimRng,
 }
 
 impl SharedState {
@@ -124,7 +122,7 @@ impl SharedState {
 pub struct QueueContext<'a> {
     /// Time at which the packet arrives or leaves.
     pub now: Time,
-    /// Packets, extensions and random numbers.
+    /// Packets and extensions.
     pub shared: &'a mut SharedState,
     /// The port's counters.
     pub stats: &'a mut PortStats,
@@ -309,9 +307,10 @@ impl QueueConfig {
             })
     }
 
-    /// Makes an empty queue of this kind for a port of this rate.
+    /// Makes an empty queue of this kind for a port of this rate. `rng` is the port's stream of
+    /// random numbers.
     #[must_use]
-    pub fn build(&self, rate_bps: u64) -> Queue {
+    pub fn build(&self, rate_bps: u64, rng: &mut Stream) -> Queue {
         match self {
             Self::DropTail { limit } => {
                 Queue::DropTail(DropTail::new(*limit, QueueLimit::Unlimited))
@@ -319,12 +318,14 @@ impl QueueConfig {
             Self::EcnThreshold { mark_at, limit } => {
                 Queue::DropTail(DropTail::new(*limit, *mark_at))
             }
-            Self::Classes(classes) => Queue::Classes(Box::new(Classes::new(classes, rate_bps))),
+            Self::Classes(classes) => {
+                Queue::Classes(Box::new(Classes::new(classes, rate_bps, rng)))
+            }
             Self::Codel { control, limit } => {
                 Queue::Codel(Box::new(CodelQueue::new(*control, *limit)))
             }
             Self::Red { control, limit } => {
-                Queue::Red(Box::new(Red::new(*control, *limit, rate_bps)))
+                Queue::Red(Box::new(Red::new(*control, *limit, rate_bps, rng.split())))
             }
             Self::SfqCodel { control, limit } => {
                 Queue::SfqCodel(Box::new(SfqCodel::new(*control, *limit)))

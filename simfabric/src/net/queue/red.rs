@@ -5,6 +5,7 @@ use rand::RngExt as _;
 
 use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::packet::PacketId;
+use crate::rng::Stream;
 use crate::time::Time;
 
 /// RED's parameters. Lengths are in packets.
@@ -47,12 +48,13 @@ pub struct Red {
     count: i64,
     /// Time since which the queue is empty.
     idle_since: Option<Time>,
+    rng: Stream,
 }
 
 impl Red {
     /// Makes an empty queue for a port of this rate.
     #[must_use]
-    pub fn new(config: RedConfig, limit: QueueLimit, rate_bps: u64) -> Self {
+    pub fn new(config: RedConfig, limit: QueueLimit, rate_bps: u64, rng: Stream) -> Self {
         Self {
             fifo: Fifo::default(),
             config,
@@ -61,6 +63,7 @@ impl Red {
             mean: 0.0,
             count: -1,
             idle_since: Some(Time::ZERO),
+            rng,
         }
     }
 
@@ -110,9 +113,8 @@ impl Discipline for Red {
             let base = self.probability();
             // Spreads the drops evenly instead of geometrically (§6 of the paper).
             let spread = base / (1.0 - self.count as f64 * base);
-            let chosen = base >= 1.0
-                || !(0.0..1.0).contains(&spread)
-                || q.shared.rng.random::<f64>() < spread;
+            let chosen =
+                base >= 1.0 || !(0.0..1.0).contains(&spread) || self.rng.random::<f64>() < spread;
             if chosen {
                 self.count = 0;
                 // Marks alone do not hold a queue that is so long, so that packets are dropped
@@ -152,7 +154,7 @@ impl Discipline for Red {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::queue::testing::{Bench, packet};
+    use crate::net::queue::testing::{Bench, packet, stream};
 
     /// Marks among `packets` arrivals at a queue that stays at `length`.
     fn marks(length: u32, packets: u32) -> u64 {
@@ -160,7 +162,12 @@ mod tests {
             weight: 0.1,
             ..RedConfig::default()
         };
-        let mut bench = Bench::new(Red::new(config, QueueLimit::Unlimited, 10_000_000_000));
+        let mut bench = Bench::new(Red::new(
+            config,
+            QueueLimit::Unlimited,
+            10_000_000_000,
+            stream(),
+        ));
         for _ in 0..length {
             bench.put(packet(0, 0, 1_500));
         }
@@ -194,7 +201,12 @@ mod tests {
             weight: 1.0,
             ..RedConfig::default()
         };
-        let mut bench = Bench::new(Red::new(config, QueueLimit::Unlimited, 10_000_000_000));
+        let mut bench = Bench::new(Red::new(
+            config,
+            QueueLimit::Unlimited,
+            10_000_000_000,
+            stream(),
+        ));
         for _ in 0..1_000 {
             bench.put(Packet {
                 flags: crate::packet::Flags::NONE,

@@ -1,13 +1,11 @@
 //! A bench for one discipline: packets in, packets out, without ports.
 
-use rand::SeedableRng;
-
 use super::{ClassMask, Discipline, DropReason, Next, QueueContext, SharedState};
-use crate::SimRng;
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowSpec, FlowStore};
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, Packet, PacketSlab};
+use crate::rng::{Purpose, Stream};
 use crate::time::Time;
 use ratewright_topology::HostId;
 
@@ -32,7 +30,6 @@ impl<D: Discipline> Bench<D> {
                 packets: PacketSlab::default(),
                 extensions: Extensions::default(),
                 flows,
-                rng: SimRng::seed_from_u64(1),
             },
             stats: PortStats::default(),
             now: Time::ZERO,
@@ -75,6 +72,11 @@ impl<D: Discipline> Bench<D> {
     pub(crate) fn drops(&self, reason: DropReason) -> u64 {
         self.stats.losses().by_reason[reason as usize]
     }
+}
+
+/// Makes a stream of random numbers.
+pub(crate) fn stream() -> Stream {
+    Stream::new(1, Purpose::Test, 0)
 }
 
 /// Makes a packet of a flow that understands marks.

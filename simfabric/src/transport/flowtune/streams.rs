@@ -108,7 +108,7 @@ impl Streams {
                 src,
                 dst,
                 // A connection keeps to one spine.
-                path_hash: host.0,
+                path_hash: host.0 as u16,
                 wire_bytes: (wire_bytes - PREAMBLE_AND_GAP_BYTES + counted) as u16,
                 priority: self.priority,
                 ..Packet::default()

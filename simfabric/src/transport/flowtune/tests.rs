@@ -213,10 +213,6 @@ fn over_tcp_rates_are_in_the_end_those_over_datagrams() {
         let mut flows = crowd(3, 300);
         flows.extend((0..60).map(|i| flow(1_000, i, 143 - (i * 7) % 80, 1 << 30)));
         flows.sort_by_key(|flow| flow.start);
-        // Paths of their own, which do not depend on what else the run draws.
-        for (index, flow) in flows.iter_mut().enumerate() {
-            flow.path_hash = (index as u32 + 1).wrapping_mul(0x9E37_79B1);
-        }
         let elephants: Vec<_> = flows.iter().map(|flow| flow.bytes == 1 << 30).collect();
         let mut sim = sim(config, flows);
         sim.run_until(Time::from_ms(20)).unwrap();

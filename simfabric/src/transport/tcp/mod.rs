@@ -103,7 +103,7 @@ impl<C> TcpConfig<C> {
 struct TcpFlow<C> {
     sender: TcpSender<C>,
     timer: Option<TimerId>,
-    path_hash: u32,
+    path_hash: u16,
     src: HostId,
     dst: HostId,
     /// True until the handshake's answer has come; no data is sent before.

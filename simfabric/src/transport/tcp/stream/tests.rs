@@ -1,10 +1,9 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use rand::SeedableRng as _;
 
 use super::*;
-use crate::SimRng;
+use crate::rng::{Purpose, Stream};
 
 /// Two ends, and wires of 5 µs that lose and reorder.
 struct Wires {
@@ -12,7 +11,7 @@ struct Wires {
     /// Arrival, the end that it goes to, what.
     under_way: VecDeque<(Time, usize, StreamSegment)>,
     deadlines: [Option<Time>; 2],
-    rng: SimRng,
+    rng: Stream,
     loss: f64,
     sent_bytes: u64,
     received: [Vec<Vec<u8>>; 2],
@@ -25,7 +24,7 @@ impl Wires {
             ends: [end(), end()],
             under_way: VecDeque::new(),
             deadlines: [None; 2],
-            rng: SimRng::seed_from_u64(seed),
+            rng: Stream::new(seed, Purpose::Test, 0),
             loss,
             sent_bytes: 0,
             received: [Vec::new(), Vec::new()],
