@@ -27,8 +27,12 @@ pub enum Event {
     Port(u32),
     /// A flow begins.
     Start(u32),
-    /// A timer of the transport.
+    /// A flow's application stops.
+    Stop(u32),
+    /// A timer of an endpoint.
     Timer(u32),
+    /// A host's interface asks its endpoint for the next packet.
+    Pull(u32),
 }
 
 // An entry is 128 bits: 64 of time, then order, kind and index. Comparing two entries as integers
@@ -57,7 +61,9 @@ impl Event {
             // A flow's number has 32 bits and the index 25: the upper ones go into the order's
             // lowest bits.
             Self::Start(i) => (3, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
-            Self::Timer(i) => (4, order, i),
+            Self::Stop(i) => (4, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
+            Self::Timer(i) => (5, order, i),
+            Self::Pull(i) => (6, order, i),
         };
         debug_assert!(index <= MAX_INDEX);
         order << ORDER_SHIFT | kind << INDEX_BITS | index as u64
@@ -65,12 +71,15 @@ impl Event {
 
     const fn unpack(packed: u64) -> Self {
         let index = packed as u32 & MAX_INDEX;
+        let flow = ((packed >> ORDER_SHIFT) as u32) << INDEX_BITS | index;
         match packed >> INDEX_BITS & 7 {
             0 => Self::Arrivals,
             1 => Self::Departure(index),
             2 => Self::Port(index),
-            3 => Self::Start(((packed >> ORDER_SHIFT) as u32) << INDEX_BITS | index),
-            _ => Self::Timer(index),
+            3 => Self::Start(flow),
+            4 => Self::Stop(flow),
+            5 => Self::Timer(index),
+            _ => Self::Pull(index),
         }
     }
 }
@@ -399,6 +408,8 @@ mod tests {
             Event::Timer(7),
             Event::Arrivals,
             Event::Start(u32::MAX),
+            Event::Stop(u32::MAX),
+            Event::Pull(MAX_INDEX),
             Event::Departure(9),
         ] {
             for order in [0, 1 << FLOW_BITS, 1 << (ORDER_BITS - 1)] {

@@ -1,6 +1,7 @@
 //! Flows: specification, progress, and each flow's share of the conservation law.
 
 use crate::cache::prefetch;
+use crate::host::Side;
 use crate::time::Time;
 use ratewright_topology::HostId;
 
@@ -127,9 +128,14 @@ impl Default for FlowProgress {
 pub struct FlowStore {
     specs: Vec<FlowSpec>,
     progress: Vec<FlowProgress>,
+    /// Slots in which a flow's two ends keep its state.
+    slots: Vec<[u32; 2]>,
     /// Packets that belong to no flow.
     none: FlowProgress,
 }
+
+/// Mark of an end of a flow that keeps no state.
+pub const NO_SLOT: u32 = u32::MAX;
 
 impl FlowStore {
     pub(crate) fn push(&mut self, spec: FlowSpec) -> FlowId {
@@ -139,6 +145,7 @@ impl FlowStore {
             .filter(|i| *i != u32::MAX);
         self.specs.push(spec);
         self.progress.push(FlowProgress::default());
+        self.slots.push([NO_SLOT; 2]);
         FlowId(id.expect("fewer than 2^32 - 1 flows"))
     }
 
@@ -184,6 +191,22 @@ impl FlowStore {
         } else {
             &mut self.progress[flow.index()]
         }
+    }
+
+    /// Returns the slot in which an end of a flow keeps its state; [`NO_SLOT`] if it keeps none.
+    ///
+    /// # Panics
+    /// If the flow has not begun, or is [`FlowId::NONE`].
+    #[inline]
+    #[must_use]
+    pub fn slot(&self, flow: FlowId, side: Side) -> u32 {
+        self.slots[flow.index()][side as usize]
+    }
+
+    /// Sets the slot in which an end of a flow keeps its state.
+    #[inline]
+    pub(crate) fn set_slot(&mut self, flow: FlowId, side: Side, slot: u32) {
+        self.slots[flow.index()][side as usize] = slot;
     }
 
     /// Returns a flow's class; 0 for [`FlowId::NONE`].

@@ -29,6 +29,7 @@ pub mod event;
 pub mod experiment;
 pub mod ext;
 pub mod flow;
+pub mod host;
 pub mod net;
 pub mod packet;
 pub mod parameters;

@@ -11,6 +11,7 @@
 //! sixtieth of a packet's time at most.
 
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
+use ratewright_simfabric::host::Policy;
 use ratewright_simfabric::net::queue::{CodelConfig, QueueLimit, XcpConfig};
 use ratewright_simfabric::net::{FabricConfig, Framing, QueueConfig};
 use ratewright_simfabric::run::{Config, Sim};
@@ -265,7 +266,8 @@ fn cubic_under_codel_is_as_in_ns_3() {
     let config = TcpConfig {
         ecn: true,
         stamp_step: Span::from_ms(1),
-        nic_limit_packets: u32::MAX,
+        arbiter: Policy::default(),
+        class: 0,
         control: CubicConfig {
             growth: CubicGrowth::Counted { first_limit: 20 },
             reno_friendly: false,

@@ -8,7 +8,7 @@ use ratewright_simfabric::results::RunResults;
 use ratewright_simfabric::rng::{Purpose, Stream};
 use ratewright_simfabric::transport::constant::ConstantRate;
 use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Time};
-use ratewright_topology::{BigSwitch, Node, Topology, TwoTierClos};
+use ratewright_topology::{BigSwitch, Link, Node, Topology, TwoTierClos};
 
 const RATE_BPS: u64 = 10_000_000_000;
 /// A full packet on the link, with the default framing.
@@ -65,19 +65,23 @@ fn poisson(load: f64, first: f64, packets: u32) -> impl Iterator<Item = FlowSpec
     })
 }
 
-/// Mean waiting times in the sender's NIC of classes 0 and 1, in service times.
-fn waits(nic: QueueConfig, load: f64, first: f64) -> [f64; 2] {
+/// Mean waiting times at the receiver's port of classes 0 and 1, in service times.
+fn waits(edge: QueueConfig, load: f64, first: f64) -> [f64; 2] {
     let fabric = FabricConfig {
-        nic,
+        edge,
         ..FabricConfig::default()
     };
     let flows = poisson(load, first, 300_000);
     let times = (Time::ZERO, Time::from_ms(10_000));
-    let results = run(switch(2), fabric, flows, ConstantRate::blast(), times);
+    let mut topology = switch(2);
+    // The sender's link is so fast that packets reach the port as the process has them.
+    let of_sender = |link: &&Link| link.from == Node::Host(HostId(0));
+    let uplink = topology.links().iter().find(of_sender).expect("a link").id;
+    topology.set_capacity_bps(uplink, 1_000 * RATE_BPS);
+    let results = run(topology, fabric, flows, ConstantRate::blast(), times);
     let service_ps = PACKET_BYTES * 8_000_000_000_000 / RATE_BPS;
-    // Two links, each with its transmission and delay. Both have one rate, so packets that left the
-    // first one do not wait at the second.
-    let empty_ps = 2 * (service_ps + 1_000_000);
+    // Two links, each with its transmission and delay.
+    let empty_ps = service_ps + service_ps / 1_000 + 2_000_000;
     let (mut sums, mut counts) = ([0.0; 2], [0_u32; 2]);
     for flow in &results.flows {
         let took = flow.fct().expect("nothing is dropped").as_ps();
@@ -155,8 +159,8 @@ fn a_full_queue_drops_what_can_be_counted_by_hand() {
         .sum();
     assert_eq!(delivered, 2 * packets - expected);
     let most = results.ports.iter().map(|p| p.stats.max_packets).max();
-    // The NICs hold all packets that are still to be sent: the flow hands them over at once.
-    assert_eq!(most, Some(packets as u32 - 1));
+    // Nothing waits in the NICs, which ask for a packet when their links are free.
+    assert_eq!(most, Some(limit));
     // The packet being sent does not count as queued, here as in `limit`.
     let edge = results.ports.iter().filter(|p| p.to_host);
     assert_eq!(edge.map(|p| p.stats.max_packets).max(), Some(limit));

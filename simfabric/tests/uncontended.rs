@@ -20,14 +20,16 @@
 use std::sync::Arc;
 
 use ratewright_simfabric::control::ControlConfig;
+use ratewright_simfabric::host::Policy;
 use ratewright_simfabric::net::AllocatorLinks;
 use ratewright_simfabric::net::queue::{CodelConfig, QueueLimit, XcpConfig};
 use ratewright_simfabric::report::ideal::completion_time;
 use ratewright_simfabric::transport::Transport;
 use ratewright_simfabric::transport::constant::ConstantRate;
-use ratewright_simfabric::transport::flowtune::{Flowtune, FlowtuneConfig};
+use ratewright_simfabric::transport::flowtune::{
+    Flowtune, FlowtuneConfig, FlowtuneNode, control_traffic, paced_tcp,
+};
 use ratewright_simfabric::transport::ideal::{Ideal, IdealConfig};
-use ratewright_simfabric::transport::paced::SenderConfig;
 use ratewright_simfabric::transport::tcp::congestion::{
     Congestion, Cubic, CubicConfig, Dctcp, NewReno, PFabric, Xcp,
 };
@@ -227,7 +229,7 @@ fn each<T: Transport>(
     }
 }
 
-fn tcp<C: Congestion>(window: u32, nic_limit_packets: u32, control: C::Config) -> Tcp<C> {
+fn tcp<C: Congestion>(window: u32, control: C::Config) -> Tcp<C> {
     Tcp::new(TcpConfig {
         initial_window_packets: window,
         // Above every round trip here: no time-out may add packets.
@@ -237,7 +239,8 @@ fn tcp<C: Congestion>(window: u32, nic_limit_packets: u32, control: C::Config) -
         handshake: false,
         stamp_step: Span::ZERO,
         ecn: true,
-        nic_limit_packets,
+        arbiter: Policy::default(),
+        class: 0,
         control,
     })
 }
@@ -286,16 +289,12 @@ fn windows_send_in_rounds() {
                 fixed,
                 |links, bytes| links.rounds(bytes, first, |window| window),
             );
-            // Packets that the NIC does not take at once wait in its queue or with the sender; for
-            // a lone flow both give the same times.
-            for nic_limit in [u32::MAX, 10] {
-                let slow_start =
-                    |links: &TandemLinks, bytes| links.rounds(bytes, first, |window| 2 * window);
-                let newreno = || tcp::<NewReno>(window, nic_limit, ());
-                each("NewReno", fabric_gbps, &plain, &SIZES, newreno, slow_start);
-                let cubic = || tcp::<Cubic>(window, nic_limit, CubicConfig::default());
-                each("CUBIC", fabric_gbps, &plain, &SIZES, cubic, slow_start);
-            }
+            let slow_start =
+                |links: &TandemLinks, bytes| links.rounds(bytes, first, |window| 2 * window);
+            let newreno = || tcp::<NewReno>(window, ());
+            each("NewReno", fabric_gbps, &plain, &SIZES, newreno, slow_start);
+            let cubic = || tcp::<Cubic>(window, CubicConfig::default());
+            each("CUBIC", fabric_gbps, &plain, &SIZES, cubic, slow_start);
         }
     }
 }
@@ -327,16 +326,15 @@ fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
             let first = u64::from(window);
             let slow_start =
                 |links: &TandemLinks, bytes| links.rounds(bytes, first, |window| 2 * window);
-            let dctcp = || tcp::<Dctcp>(window, u32::MAX, Default::default());
+            let dctcp = || tcp::<Dctcp>(window, Default::default());
             each("DCTCP", fabric_gbps, &marks, &SIZES, dctcp, slow_start);
-            let cubic = || tcp::<Cubic>(window, u32::MAX, CubicConfig::default());
+            let cubic = || tcp::<Cubic>(window, CubicConfig::default());
             each("sfqCoDel", fabric_gbps, &codel, &SIZES, cubic, slow_start);
         }
         let pfabric = || {
             Tcp::<PFabric>::new(TcpConfig {
                 initial_window_packets: 12,
                 fixed_rto: Some(Span::from_us(45)),
-                nic_limit_packets: u32::MAX,
                 ..TcpConfig::default()
             })
         };
@@ -364,7 +362,7 @@ fn a_first_window_of_xcp_is_a_burst() {
     };
     for fabric_gbps in [4, 10, 40] {
         for (window, sizes) in [(10, &SIZES[..7]), (180, &SIZES[..11])] {
-            let xcp = || tcp::<Xcp>(window, u32::MAX, ());
+            let xcp = || tcp::<Xcp>(window, ());
             each("XCP", fabric_gbps, &routers, sizes, xcp, |links, bytes| {
                 links.last(wire(bytes).into_iter().map(|bytes| (0, bytes)))
             });
@@ -410,9 +408,9 @@ fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> LoneFlowSi
             max_rto_ns: 50_000_000,
             ..ControlConfig::default()
         },
-        sender: SenderConfig {
-            initial_window: first_window,
-            ..SenderConfig::default()
+        tcp: TcpConfig {
+            initial_window_packets: first_window,
+            ..paced_tcp()
         },
         ..FlowtuneConfig::default()
     };
@@ -430,7 +428,7 @@ fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> LoneFlowSi
 
 /// Bytes on links of all notices to the allocator so far.
 fn notice_bytes(run: &LoneFlowSim<Flowtune>) -> u64 {
-    run.transport().control_traffic()[0].wire_bytes
+    control_traffic(run.shared(), run.endpoints())[0].wire_bytes
 }
 
 /// The notice is handed over first, and shares the flow's links as far as the spine.
@@ -463,6 +461,13 @@ fn flowtunes_first_window_is_a_burst_behind_the_notice() {
     }
 }
 
+/// Rate that the flow is paced at; 0 without one.
+fn rate_bps(run: &LoneFlowSim<Flowtune>) -> u64 {
+    run.sender_of(FlowId(0))
+        .and_then(|(node, slot)| Some(FlowtuneNode::host(node)?.rate_bps(slot)))
+        .unwrap_or(0)
+}
+
 /// Changes of the flow's rate: picoseconds after its start, and the new rate in bit/s.
 ///
 /// A first run samples the rate at coarse steps. Further runs, equal to the bit, sample at finer
@@ -475,7 +480,7 @@ fn rates(make: impl Fn() -> LoneFlowSim<Flowtune>) -> Vec<(u64, u64)> {
         let mut look = |at| {
             run.run_until(START + Span::from_ps(at))
                 .expect("a good workload");
-            run.transport().rate_bps(FlowId(0))
+            rate_bps(&run)
         };
         found.clear();
         for &(from, to) in &spans {

@@ -179,6 +179,12 @@ pub enum FabricError {
     /// The configuration names a link that the topology lacks.
     #[error("the topology has no {0}")]
     UnknownLink(ratewright_topology::LinkId),
+    /// The topology has more hosts than timers can name.
+    #[error("{hosts} hosts are more than the {last} that a run can hold", last = crate::host::Timer::LAST_HOST)]
+    TooManyHosts {
+        /// Hosts of the topology.
+        hosts: u32,
+    },
     /// A workload's flow cannot run.
     #[error(
         "flow {flow} goes from {src} to {dst}; there are hosts 0 to {last}, and a flow needs two"

@@ -327,22 +327,6 @@ impl Port {
         }
     }
 
-    /// Returns the bytes that wait in the queue now.
-    #[inline]
-    pub(crate) fn backlog_bytes(
-        &mut self,
-        now: Time,
-        shared: &mut SharedState,
-        pools: &mut [Pool],
-    ) -> u64 {
-        self.advance(now, shared, pools);
-        // Spares the queue's cache line on the path of every packet that a host sends.
-        if self.serialiser.waiting == 0 {
-            return 0;
-        }
-        self.queue.bytes()
-    }
-
     /// Takes the packet that reaches the far end now.
     #[inline]
     pub(crate) fn arrive(&mut self, now: Time, packets: &PacketSlab) -> Option<PacketId> {
@@ -373,6 +357,19 @@ impl Port {
     #[inline]
     pub(crate) fn next_event(&self) -> Option<Time> {
         self.next_arrival().or_else(|| self.next_departure())
+    }
+
+    /// Returns the time at which the link is free. After an advance, packets that wait beyond it
+    /// are of paused classes or such as a shaper holds back.
+    #[inline]
+    pub(crate) fn free_at(&self) -> Time {
+        self.serialiser.free_at
+    }
+
+    /// Returns the classes that are not paused.
+    #[inline]
+    pub(crate) fn open_classes(&self) -> ClassMask {
+        ClassMask(!self.serialiser.paused.0)
     }
 
     /// Returns the time of the next departure.

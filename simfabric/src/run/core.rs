@@ -5,6 +5,7 @@ use ratewright_topology::{HostId, LinkId, Topology};
 
 use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
+use crate::host::nic::Nic;
 use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{ClassMask, Discipline as _, SharedState};
 use crate::net::regions::Regions;
@@ -88,6 +89,12 @@ pub(crate) struct Core {
     pub(crate) topology: Topology,
     pub(crate) timers: Timers,
     pub(crate) chance: Chance,
+    /// Interfaces of hosts, and of the allocator.
+    pub(crate) nics: Vec<Nic>,
+    /// The present endpoint has something to send.
+    pub(crate) woken: bool,
+    /// Endpoints that others poked in the present call.
+    pub(crate) poked: Vec<HostId>,
     pub(crate) framing: Framing,
     pub(crate) allocator: Option<HostId>,
     pub(crate) symmetric: bool,
@@ -165,7 +172,7 @@ impl Core {
 
     /// Schedules the port's next event unless one is pending.
     #[inline(never)]
-    fn schedule(&mut self, index: u32) {
+    pub(crate) fn schedule(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
         if !*port.scheduled()
             && let Some(at) = port.next_event()
@@ -272,6 +279,12 @@ impl Core {
         self.schedule(index);
     }
 
+    /// Returns the region of a host; 0 where the whole fabric is simulated at once.
+    pub(crate) fn region_of(&self, host: HostId) -> u32 {
+        let regions = self.regions.as_ref();
+        regions.map_or(0, |regions| regions.of_host(host.0))
+    }
+
     pub(crate) fn set_timer(&mut self, at: Time, token: u64) -> TimerId {
         // A deadline in the past fires now; the scheduler takes no earlier event.
         let at = at.max(self.now);
@@ -318,24 +331,6 @@ impl Core {
             progress.finished = self.now;
             self.completed += 1;
         }
-    }
-
-    pub(crate) fn nic_backlog_bytes(&mut self, host: HostId) -> u64 {
-        let key = RouteKey {
-            src: host,
-            dst: HostId(0),
-            hash: 0,
-        };
-        let Some(index) = self.fabric.routes.first_hop(&self.topology, host, key) else {
-            return 0;
-        };
-        let port = &mut self.fabric.ports[index as usize];
-        let bytes = port.backlog_bytes(self.now, &mut self.shared, &mut self.fabric.pools);
-        // Past departures that were simulated just now may have put packets on an empty wire.
-        if port.needs_scheduling() {
-            self.schedule(index);
-        }
-        bytes
     }
 
     /// Applies a change of the network.

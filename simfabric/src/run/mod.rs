@@ -15,6 +15,8 @@ use self::scheduler::{GlobalEvent, Scheduler};
 use crate::event::Event;
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowSpec, FlowStore, PacketCount};
+use crate::host::nic::Nic;
+use crate::host::{Endpoint, Pull, Side, Timer};
 use crate::net::port::MIN_RATE_BPS;
 use crate::net::queue::SharedState;
 use crate::net::regions::Regions;
@@ -22,7 +24,7 @@ use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
 use crate::results::{RunResults, Series};
 use crate::time::{Span, Time};
-use crate::transport::{Context, Transport};
+use crate::transport::{Context, NO_SLOT, Transport};
 use crate::workload::Arrivals;
 
 /// Settings of a run beside topology, workload and transport.
@@ -78,10 +80,12 @@ pub enum EndReason {
 const PROGRESS_EVERY: u64 = 1 << 16;
 
 /// A simulation run.
-#[derive(Debug)]
-pub struct Sim<T, A> {
+pub struct Sim<T: Transport, A> {
     core: Core,
-    transport: T,
+    /// State that the hosts share.
+    shared: T::Shared,
+    /// Endpoints of the hosts, and of the allocator's node behind them.
+    endpoints: Vec<T::Endpoint>,
     arrivals: A,
     /// Next flow of the workload, which has not begun.
     next_flow: Option<FlowSpec>,
@@ -115,8 +119,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         {
             return Err(FabricError::UnknownLink(*link));
         }
-        // Regions are exact only for schemes without shared state between hosts.
-        let regions = if transport.is_local() {
+        // Regions are exact only if hosts share no state.
+        let regions = if size_of::<T::Shared>() == 0 {
             Regions::new(&topology, &config.fabric, config.regions)
         } else {
             None
@@ -135,8 +139,12 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 scheduler.push_global(Time::ZERO + every, GlobalEvent::Sample);
                 Series::new(every, config.sampled_flows, config.watched)
             });
-        // One more for the allocator.
-        let nodes = topology.hosts().len() as u64 + 1;
+        let hosts = topology.hosts().len() as u32;
+        let nodes = hosts + u32::from(config.fabric.allocator.is_some());
+        if nodes > Timer::LAST_HOST {
+            return Err(FabricError::TooManyHosts { hosts });
+        }
+        let (shared, endpoints) = transport.start(nodes);
         let core = Core {
             now: Time::ZERO,
             latest: Time::ZERO,
@@ -149,12 +157,12 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             },
             fabric,
             timers: timers::Timers::default(),
-            chance: Chance::new(config.seed, nodes, config.fabric.spraying),
+            chance: Chance::new(config.seed, u64::from(hosts) + 1, config.fabric.spraying),
+            nics: vec![Nic::default(); nodes as usize],
+            woken: false,
+            poked: Vec::new(),
             framing: config.fabric.framing,
-            allocator: config
-                .fabric
-                .allocator
-                .map(|_| HostId(topology.hosts().len() as u32)),
+            allocator: config.fabric.allocator.map(|_| HostId(hosts)),
             symmetric: topology.ecmp().symmetric,
             topology,
             packet_hops: 0,
@@ -165,7 +173,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         };
         Ok(Self {
             core,
-            transport,
+            shared,
+            endpoints,
             arrivals,
             next_flow: None,
             last_start: Time::ZERO,
@@ -200,9 +209,11 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             if let Some(spec) = &self.next_flow {
                 self.core.scheduler.fetch_arrivals_at(spec.start);
             }
-            self.transport.on_begin(&mut Context {
-                core: &mut self.core,
-            });
+            for host in 0..self.endpoints.len() as u32 {
+                let region = self.core.region_of(HostId(host));
+                self.core.scheduler.set_region(region);
+                self.call(HostId(host), Endpoint::on_begin);
+            }
         }
         // Queues are not reset, only their statistics: the warm-up fills them.
         if let Some(warm_up) = self.warm_up.filter(|w| *w <= end) {
@@ -290,7 +301,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 self.core.on_region_change(self.events);
             }
             if self.core.prefetcher.on {
-                self.core.prefetch_ahead(&self.transport);
+                self.core.prefetch_ahead(&self.endpoints);
             }
             if event == Event::Arrivals {
                 // A drawn flow may stop before `until`: that is a new global event, and the caller
@@ -328,32 +339,32 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             Event::Port(index) => {
                 if let Some((host, id)) = self.core.port_event(index) {
                     let packet = self.core.take_packet(id);
-                    self.transport.on_packet(
-                        &mut Context {
-                            core: &mut self.core,
-                        },
-                        host,
-                        packet,
-                    );
+                    self.call(host, |endpoint, cx| endpoint.on_packet(cx, packet));
                 }
             }
             Event::Departure(index) => self.core.departure_event(index),
             Event::Timer(index) => {
                 if let Some(token) = self.core.timer_event(index) {
-                    self.transport.on_timer(
-                        &mut Context {
-                            core: &mut self.core,
-                        },
-                        token,
-                    );
+                    let (host, timer) = Timer::of(token);
+                    self.call(host, |endpoint, cx| endpoint.on_timer(cx, timer));
                 }
             }
-            Event::Start(flow) => self.transport.on_start(
-                &mut Context {
-                    core: &mut self.core,
-                },
-                FlowId(flow),
-            ),
+            Event::Start(flow) => {
+                let flow = FlowId(flow);
+                let host = self.core.shared.flows.spec(flow).src;
+                self.call(host, |endpoint, cx| endpoint.on_start(cx, flow));
+            }
+            Event::Stop(flow) => {
+                let flow = FlowId(flow);
+                let host = self.core.shared.flows.spec(flow).src;
+                self.call(host, |endpoint, cx| endpoint.on_stop(cx, flow));
+            }
+            Event::Pull(host) => {
+                if self.core.pull_is_due(HostId(host)) {
+                    self.pull(HostId(host));
+                    self.serve_poked();
+                }
+            }
             // Handled by `events_until`, since drawing flows may fail.
             Event::Arrivals => {}
         }
@@ -362,23 +373,74 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     fn handle_global(&mut self, global: GlobalEvent) {
         self.events += 1;
         match global {
-            GlobalEvent::Change(index) => self.core.change(self.changes[index as usize]),
-            GlobalEvent::Stop(flow) => {
-                let src = self.core.shared.flows.spec(FlowId(flow)).src;
-                let region = self.core.regions.as_ref().map(|r| r.of_host(src.0));
-                // Timers that the transport sets are events of the flow's source region.
-                if let Some(region) = region {
+            GlobalEvent::Change(index) => {
+                self.core.change(self.changes[index as usize]);
+                // Interfaces that were paused, and such as wait for a link of another rate.
+                for host in 0..self.endpoints.len() as u32 {
+                    let region = self.core.region_of(HostId(host));
                     self.core.scheduler.set_region(region);
+                    self.pull(HostId(host));
                 }
-                self.transport.on_stop(
-                    &mut Context {
-                        core: &mut self.core,
-                    },
-                    FlowId(flow),
-                );
             }
             GlobalEvent::Sample => self.sample(),
         }
+    }
+
+    /// Lets an endpoint act, and then those that it poked, and asks for their packets.
+    #[inline]
+    fn call(
+        &mut self,
+        host: HostId,
+        act: impl FnOnce(&mut T::Endpoint, &mut Context<'_, T::Shared>),
+    ) {
+        let Some(endpoint) = self.endpoints.get_mut(host.index()) else {
+            return;
+        };
+        let mut cx = Context {
+            core: &mut self.core,
+            shared: &mut self.shared,
+            host,
+        };
+        act(endpoint, &mut cx);
+        if std::mem::take(&mut self.core.woken) {
+            self.pull(host);
+        }
+        self.serve_poked();
+    }
+
+    /// Lets the endpoints act that another one poked.
+    #[inline]
+    fn serve_poked(&mut self) {
+        while let Some(poked) = self.core.poked.pop() {
+            self.call(poked, Endpoint::on_poke);
+        }
+    }
+
+    /// Sends a host's next packet if its link is free, and schedules the next question.
+    #[inline]
+    fn pull(&mut self, host: HostId) {
+        let free_at = self.core.nic_free_at(host);
+        if free_at > self.core.now {
+            return self.core.pull_at(host, free_at);
+        }
+        let mut cx = Context {
+            core: &mut self.core,
+            shared: &mut self.shared,
+            host,
+        };
+        let pulled = self.endpoints[host.index()].pull(&mut cx);
+        // What the endpoint answers now says whether there is more.
+        self.core.woken = false;
+        let next = match pulled {
+            Pull::Packet(packet) => self.core.send_pulled(host, packet),
+            Pull::Last(packet) => {
+                self.core.send_pulled(host, packet);
+                Time::MAX
+            }
+            Pull::At(at) => at.max(self.core.now),
+            Pull::Nothing => Time::MAX,
+        };
+        self.core.pull_at(host, next);
     }
 
     fn sample(&mut self) {
@@ -435,9 +497,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             if spec.stop < Time::MAX {
                 // Not before it has begun.
                 let stop = spec.stop.max(Time(spec.start.0 + 1));
-                self.core
-                    .scheduler
-                    .push_global(stop, GlobalEvent::Stop(flow.0));
+                self.core.scheduler.push(stop, region, Event::Stop(flow.0));
             }
             self.next_arrival()?;
         }
@@ -459,10 +519,29 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
     }
 
-    /// Returns the transport, for its own results.
+    /// Returns what the hosts share.
     #[must_use]
-    pub fn transport(&self) -> &T {
-        &self.transport
+    pub fn shared(&self) -> &T::Shared {
+        &self.shared
+    }
+
+    /// Returns the endpoints of all hosts, and of the allocator's node behind them.
+    #[must_use]
+    pub fn endpoints(&self) -> &[T::Endpoint] {
+        &self.endpoints
+    }
+
+    /// Returns the endpoint that sends a flow, and the slot of the flow there; `None` before the
+    /// flow has begun and once its sender has forgotten it.
+    #[must_use]
+    pub fn sender_of(&self, flow: FlowId) -> Option<(&T::Endpoint, u32)> {
+        let flows = &self.core.shared.flows;
+        if flow.index() >= flows.len() {
+            return None;
+        }
+        let slot = flows.slot(flow, Side::Sender);
+        let endpoint = self.endpoints.get(flows.spec(flow).src.index())?;
+        (slot != NO_SLOT).then_some((endpoint, slot))
     }
 
     /// Returns the number of regions that take turns; 1 where the whole fabric is simulated at
@@ -474,7 +553,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// Returns the results so far.
     pub fn results(&mut self) -> RunResults {
         self.core.settle();
-        RunResults::new(&self.core, self.events, self.transport.summary())
+        let summary = T::summary(&self.shared, &self.endpoints);
+        RunResults::new(&self.core, self.events, summary)
     }
 }
 

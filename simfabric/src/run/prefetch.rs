@@ -5,12 +5,12 @@
 //! packets of its queue and wire. Each step reads memory that the step before it has fetched. Steps
 //! are some events apart, which is the time that memory takes.
 
+use crate::cache::prefetch;
 use crate::event::Event;
 use crate::net::port::FarEnd;
 use crate::net::route::RouteKey;
 use crate::packet::{Packet, PacketId};
 use crate::run::core::Core;
-use crate::transport::Transport;
 
 /// Bytes of ports and packets from which on memory is prefetched. Fewer stay in a core's caches by
 /// themselves.
@@ -22,11 +22,11 @@ const PER_PORT: u64 = 4;
 // Leads are measured ones: docs/notebook/2026-11-simfabric-speed.md.
 /// Lead, in events, of the prefetch of a port or timer.
 const FIRST: usize = 14;
-/// Lead of a port's packets, and of the state that a timer names.
+/// Lead of a port's packets.
 const SECOND: usize = 10;
 /// Lead of the routing table's entry for the first packet.
 const THIRD: usize = 8;
-/// Lead of the port that the packet goes on to, or of its transport's state at the host.
+/// Lead of the port that the packet goes on to, or of its endpoint.
 const FOURTH: usize = 6;
 /// Delay, in events, from there to the prefetch of that port's last packets.
 const THEN: usize = 3;
@@ -42,7 +42,6 @@ pub(crate) struct Prefetcher {
     region: usize,
     began: u64,
     ports: [u32; THEN],
-    arrivals: [PacketId; THEN],
 }
 
 impl Default for Prefetcher {
@@ -53,7 +52,6 @@ impl Default for Prefetcher {
             region: 0,
             began: 0,
             ports: [u32::MAX; THEN],
-            arrivals: [PacketId::NONE; THEN],
         }
     }
 }
@@ -101,7 +99,7 @@ impl Core {
 
     /// Does each step for the event that is at its distance.
     #[inline]
-    pub(crate) fn prefetch_ahead<T: Transport>(&mut self, transport: &T) {
+    pub(crate) fn prefetch_ahead<E>(&mut self, endpoints: &[E]) {
         match self.scheduler.upcoming(FIRST) {
             Some(Event::Port(index)) => self.fabric.ports[index as usize].prefetch_wire(),
             Some(Event::Timer(index)) => self.timers.prefetch(index),
@@ -111,23 +109,22 @@ impl Core {
             Some(Event::Port(index)) => {
                 self.fabric.ports[index as usize].prefetch_packets(&self.shared.packets);
             }
-            Some(Event::Timer(index)) => self.prefetch_for_timer(transport, index, 0),
             _ => {}
         }
         match self.scheduler.upcoming(THIRD) {
             Some(Event::Port(index)) => self.prefetch_route(index),
-            Some(Event::Timer(index)) => self.prefetch_for_timer(transport, index, 1),
             _ => {}
         }
         // Before the shift: the last entry is the finding of `THEN` events ago.
-        self.prefetch_last(transport);
+        self.prefetch_last();
         self.prefetcher.ports.copy_within(0..THEN - 1, 1);
-        self.prefetcher.arrivals.copy_within(0..THEN - 1, 1);
         self.prefetcher.ports[0] = u32::MAX;
-        self.prefetcher.arrivals[0] = PacketId::NONE;
         match self.scheduler.upcoming(FOURTH) {
-            Some(Event::Port(index)) => self.prefetch_next_port(transport, index),
-            Some(Event::Timer(index)) => self.prefetch_for_timer(transport, index, 2),
+            Some(Event::Port(index)) => self.prefetch_next_port(endpoints, index),
+            Some(Event::Pull(host)) => {
+                endpoints.get(host as usize).map(prefetch::<E, 2>);
+                self.prefetch_port(self.fabric.routes.host_uplink(host));
+            }
             _ => {}
         }
     }
@@ -148,7 +145,7 @@ impl Core {
     }
 
     #[inline]
-    fn prefetch_next_port<T: Transport>(&mut self, transport: &T, port: u32) {
+    fn prefetch_next_port<E>(&mut self, endpoints: &[E], port: u32) {
         let Some((first, far)) = self.first_of(port) else {
             return;
         };
@@ -166,8 +163,7 @@ impl Core {
             }
             FarEnd::Host(host) => {
                 self.shared.flows.prefetch(packet.flow);
-                transport.prefetch(packet);
-                self.prefetcher.arrivals[0] = first;
+                endpoints.get(host as usize).map(prefetch::<E, 2>);
                 self.fabric.routes.host_uplink(host)
             }
         };
@@ -184,19 +180,9 @@ impl Core {
         }
     }
 
-    /// Prefetches the transport's state of a timer, if the timer fires then and is not postponed.
-    fn prefetch_for_timer<T: Transport>(&mut self, transport: &T, timer: u32, step: u32) {
-        if let Some(token) = self.timers.due(timer)
-            && let Some(host) = transport.prefetch_timer(token, step)
-        {
-            self.prefetch_port(self.fabric.routes.host_uplink(host.0));
-        }
-    }
-
-    /// Prefetches the last packets of the port that a packet goes on to, and what the transport
-    /// names.
+    /// Prefetches the last packets of the port that a packet goes on to.
     #[inline]
-    fn prefetch_last<T: Transport>(&self, transport: &T) {
+    fn prefetch_last(&self) {
         // `u32::MAX` stands for no finding and is out of range.
         if let Some(port) = self
             .fabric
@@ -204,12 +190,6 @@ impl Core {
             .get(self.prefetcher.ports[THEN - 1] as usize)
         {
             port.prefetch_neighbours(&self.shared.packets);
-        }
-        let arrival = self.prefetcher.arrivals[THEN - 1];
-        if arrival.is_some()
-            && let Some(timer) = transport.prefetch_again(&self.shared.packets[arrival])
-        {
-            self.timers.prefetch(timer.index());
         }
     }
 }

@@ -27,8 +27,6 @@ use crate::time::{Span, Time};
 pub(crate) enum GlobalEvent {
     /// The network changes (index into the list of changes).
     Change(u32),
-    /// A flow's application stops.
-    Stop(u32),
     /// Series are sampled.
     Sample,
 }
@@ -36,8 +34,8 @@ pub(crate) enum GlobalEvent {
 /// Region of an event that concerns all regions.
 const ALL: u32 = u32::MAX;
 
-/// Bits that order timers; the one above puts them after all other events of their moment.
-const TIMER_BITS: u32 = ORDER_BITS - 1;
+/// Bits that order timers; those above put them after all other events of their moment but pulls.
+const TIMER_BITS: u32 = ORDER_BITS - 2;
 
 /// The present window, and the mapping of times to keys.
 #[derive(Clone, Copy, Debug)]
@@ -173,13 +171,16 @@ impl Scheduler {
     /// Returns the order of an event among those of its moment; of one order, kind and index decide.
     #[inline(always)]
     fn order(&mut self, event: Event) -> u64 {
-        if let Event::Timer(_) = event {
-            self.timers += 1;
-            // Timers of one moment have no place to go by; the order in which their host set them
-            // is the same with any number of regions.
-            1 << TIMER_BITS | self.timers & ((1 << TIMER_BITS) - 1)
-        } else {
-            0
+        match event {
+            Event::Timer(_) => {
+                self.timers += 1;
+                // Timers of one moment have no place to go by; the order in which their host set
+                // them is the same with any number of regions.
+                1 << TIMER_BITS | self.timers & ((1 << TIMER_BITS) - 1)
+            }
+            // Last of all: an interface asks when everything else of the moment has happened.
+            Event::Pull(_) => 2 << TIMER_BITS,
+            _ => 0,
         }
     }
 

@@ -102,13 +102,6 @@ impl Timers {
         }
     }
 
-    /// Returns the token of a timer that fires at its event and is not postponed.
-    #[inline]
-    pub(crate) fn due(&self, index: u32) -> Option<u64> {
-        let slot = self.slots.get(index as usize)?;
-        (slot.deadline == slot.event_at).then_some(slot.token)
-    }
-
     /// Handles the event of a timer.
     pub(crate) fn fire(&mut self, index: u32, now: Time) -> TimerOutcome {
         let slot = &mut self.slots[index as usize];

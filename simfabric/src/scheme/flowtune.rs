@@ -8,8 +8,8 @@ use crate::control::{Carrier, ControlConfig};
 use crate::net::AllocatorLinks;
 use crate::parameters::ParamError;
 use crate::time::Span;
-use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
-use crate::transport::paced::SenderConfig;
+use crate::transport::flowtune::{Flowtune, FlowtuneConfig, paced_tcp};
+use crate::transport::tcp::TcpConfig;
 use crate::transport::tcp::stream::StreamConfig;
 use crate::units::{Delay, LinkRate};
 
@@ -119,7 +119,7 @@ impl Scheme for Config {
         self.check_stream()
     }
 
-    fn build(self, network: &Network<'_>) -> Built {
+    fn build(self, _: &Network<'_>) -> Built {
         let needs = FabricNeeds {
             classes: 1 + u8::from(self.control_first),
             allocator: Some(AllocatorLinks {
@@ -144,15 +144,14 @@ impl Scheme for Config {
             },
             carrier: self.control,
             stream: self.stream(),
-            sender: SenderConfig {
-                payload_bytes: network.framing.mss_bytes,
-                initial_window: self.initial_window_packets,
+            tcp: TcpConfig {
+                initial_window_packets: self.initial_window_packets,
                 min_rto: self.min_rto.0,
-                ..SenderConfig::default()
+                handshake: self.handshake,
+                // Control packets have class 0, the most urgent.
+                class: u8::from(self.control_first),
+                ..paced_tcp()
             },
-            handshake: self.handshake,
-            // Control packets have priority 0, the most urgent.
-            data_priority: u8::from(self.control_first),
             ..FlowtuneConfig::default()
         };
         Built {

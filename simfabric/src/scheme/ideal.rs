@@ -4,7 +4,8 @@ use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::control::ControlError;
 use crate::parameters::ParamError;
 use crate::transport::ideal::{Ideal, IdealConfig, Objective};
-use crate::transport::paced::SenderConfig;
+use crate::transport::flowtune::paced_tcp;
+use crate::transport::tcp::TcpConfig;
 use crate::units::Delay;
 
 crate::parameters! {
@@ -38,10 +39,9 @@ impl Scheme for Config {
         let framing = network.framing;
         let config = IdealConfig {
             objective: self.objective,
-            sender: SenderConfig {
-                payload_bytes: framing.mss_bytes,
+            tcp: TcpConfig {
                 min_rto: self.min_rto.0,
-                ..SenderConfig::default()
+                ..paced_tcp()
             },
             share: self.share.unwrap_or(framing.data_share()),
         };

@@ -3,6 +3,7 @@
 
 use super::tcp::{self, TcpFamily};
 use super::{Built, FabricNeeds, Network, Scheme};
+use crate::host::Policy;
 use crate::net::QueueConfig;
 use crate::net::queue::QueueLimit;
 use crate::parameters::ParamError;
@@ -14,11 +15,12 @@ crate::parameters! {
     /// pFabric (SIGCOMM 2013): switches send and keep the packets with the fewest bytes to go.
     pub struct Config {
         ..
-        /// A bandwidth-delay product at once and a fixed time-out (§4.3, §5.1: 12 packets, 45 µs).
+        /// A bandwidth-delay product at once and a fixed time-out (§4.3, §5.1: 12 packets, 45 µs);
+        /// the host's queue sends the flow with the fewest bytes to go (§4.2).
         tcp: TcpFamily = TcpFamily {
             initial_window_packets: 12,
             fixed_rto: Some(Delay::from_us(45)),
-            nic_limit_packets: tcp::MAX_WINDOW_PACKETS,
+            arbiter: Policy::Srpt,
             ..TcpFamily::default()
         },
         /// Largest window, in packets (the authors' ns-2 code: 15).

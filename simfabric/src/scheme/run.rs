@@ -89,7 +89,7 @@ impl<T: Transport, A: Arrivals> Run for Sim<T, A> {
     }
 
     fn counters(&self) -> Vec<(&'static str, f64)> {
-        self.transport().summary()
+        T::summary(self.shared(), self.endpoints())
     }
 
     fn results(&mut self) -> RunResults {

@@ -1,5 +1,6 @@
 //! Parameters that all TCP schemes share.
 
+use crate::host::Policy;
 use crate::parameters::ParamError;
 use crate::time::Span;
 use crate::transport::tcp::TcpConfig;
@@ -27,15 +28,14 @@ crate::parameters! {
         stamp_step: Delay = Delay::from_us(0),
         /// Packets may be marked instead of dropped (RFC 3168).
         ecn: bool = false,
-        /// Packets in a host's NIC from which its flows wait, as with Linux' TCP small queues.
-        nic_limit_packets: u32 = 10,
+        /// Order in which a host's flows send: "fifo", "round-robin", "srpt" or "half" of both.
+        arbiter: Policy = Policy::RoundRobin,
     }
 }
 
 impl TcpFamily {
     pub(super) fn check(&self) -> Result<(), ParamError> {
         window("initial_window_packets", self.initial_window_packets)?;
-        window("nic_limit_packets", self.nic_limit_packets)?;
         time_out("min_rto", self.min_rto)?;
         time_out("initial_rto", self.initial_rto)?;
         self.fixed_rto
@@ -52,7 +52,8 @@ impl TcpFamily {
             handshake: self.handshake,
             stamp_step: self.stamp_step.0,
             ecn: self.ecn,
-            nic_limit_packets: self.nic_limit_packets,
+            arbiter: self.arbiter,
+            class: 0,
             control,
         }
     }

@@ -1,14 +1,14 @@
 //! Flowtune: rates from the production allocator, over production sessions, packet by packet
 //! (NSDI 2017, §5.3).
 //!
-//! Every host has an [`Endpoint`]; the allocator's node, attached to the spines by its own links,
-//! runs an [`AllocatorNode`]. Their messages travel as real datagrams ([`Extension::Bytes`]) or in
-//! real TCP segments ([`Extension::Segment`]), which take their time on links, wait in queues and
-//! are dropped there like any other packet.
+//! Every host has a [`FlowtuneHost`] with an [`Agent`]. The allocator's node, attached to the
+//! spines by its own links, runs an [`AllocatorNode`]. Their messages travel as real datagrams
+//! ([`Extension::Bytes`]) or in real TCP segments ([`Extension::Segment`]). These take their time
+//! on links, wait in queues and are dropped there like any other packet.
 //!
 //! A flowlet starts like a TCP connection and is reported at once. Its first rate opens the window,
-//! and from then on it is paced ([`crate::transport::paced`]). Its end is reported when its last
-//! byte is acknowledged. When a host's lease expires, its flows go back to their windows.
+//! and from then on it is paced ([`Allocated`]). Its end is reported when its last byte is
+//! acknowledged. When a host's lease expires, its flows go back to their windows.
 //!
 //! | choice | why |
 //! |---|---|
@@ -21,25 +21,27 @@ use std::sync::Arc;
 use rand::RngExt as _;
 use ratewright_topology::{HostId, Topology};
 
-use self::streams::{Side, Streams};
-use super::paced::{FlowMap, PacedReceiver, PacedSender, SenderConfig, receive};
+use self::streams::{End, Streams};
+use super::tcp::congestion::{Allocated, AllocatedConfig};
 use super::tcp::stream::StreamConfig;
-use super::{Context, TimerId, Transport};
+use super::tcp::{Acknowledged, TcpConfig, TcpHost};
+use super::{Context, NO_SLOT, TimerId, Transport};
 use crate::control::allocator::AllocatorNode;
-use crate::control::endpoint::{Endpoint, FlowletStart, Notice};
+use crate::control::endpoint::{Endpoint as Agent, FlowletStart, Notice};
 use crate::control::{
     Carrier, ControlConfig, ControlError, ControlTraffic, PREAMBLE_AND_GAP_BYTES,
     datagram_wire_bytes,
 };
 use crate::ext::{Extension, StreamSegment};
-use crate::flow::{FlowId, FlowSpec};
-use crate::packet::{Flags, Packet, PacketKind};
-use crate::time::Time;
+use crate::flow::FlowId;
+use crate::host::{Endpoint, Pull, Side, Timer};
+use crate::packet::{Packet, PacketKind};
+use crate::time::{Span, Time};
 
 mod streams;
 
 /// Settings of the scheme.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct FlowtuneConfig {
     /// Control plane. Over TCP, sessions wait longer for each other, see
     /// [`ControlConfig::over_tcp`].
@@ -48,16 +50,12 @@ pub struct FlowtuneConfig {
     pub carrier: Carrier,
     /// TCP connections of the control plane, if it uses TCP.
     pub stream: StreamConfig,
-    /// Senders of data.
-    pub sender: SenderConfig,
-    /// True if a flow begins with a SYN and its answer, as TCP connections do. The allocator is
-    /// notified in parallel (flowtune §5.3, *Servers*).
-    pub handshake: bool,
-    /// Priority class of control packets; 0 goes first. Where it differs from that of data, the
+    /// TCP of data. Its handshake goes on while the allocator is notified (flowtune §5.3,
+    /// *Servers*); its class is that of data and acknowledgements.
+    pub tcp: TcpConfig<AllocatedConfig>,
+    /// Queue class of control packets; 0 goes first. Where it differs from that of data, the
     /// fabric's queues need a class for each.
     pub control_priority: u8,
-    /// Priority class of data and acknowledgements.
-    pub data_priority: u8,
     /// Share of control packets that is lost on arrival, on top of queues' drops.
     pub control_loss: f64,
     /// Begin of that loss.
@@ -66,76 +64,45 @@ pub struct FlowtuneConfig {
     pub control_loss_until: Option<Time>,
 }
 
-struct FlowtuneFlow {
-    sender: PacedSender,
-    spec: FlowSpec,
-    /// Id of the flow in the session; `None` if the endpoint's table was full.
-    id: Option<ratewright_proto::FlowId>,
-    timer: Option<TimerId>,
-    /// True until the handshake's answer has come; no data is sent before.
-    handshaking: bool,
-}
-
-struct FlowtuneHost {
-    endpoint: Endpoint,
-    /// Timers of the endpoint, and of the allocator's session of this host.
-    timers: [Option<TimerId>; 2],
-    /// True if a timer for the lease is set.
-    lease_watched: bool,
-}
-
-/// Purpose of a timer, in the high byte of its token.
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum TimerKind {
-    Flow,
-    Endpoint,
-    Session,
-    Lease,
-    Reconnect,
-    Iterate,
-    HostStream,
-    AllocatorStream,
-}
-
-impl TimerKind {
-    const fn token(self, of: u32) -> u64 {
-        // The low word holds the number of a flow or host.
-        (self as u64) << 56 | of as u64
-    }
-
-    const fn of(token: u64) -> Option<(Self, u32)> {
-        let alarm = match token >> 56 {
-            0 => Self::Flow,
-            1 => Self::Endpoint,
-            2 => Self::Session,
-            3 => Self::Lease,
-            4 => Self::Reconnect,
-            5 => Self::Iterate,
-            6 => Self::HostStream,
-            7 => Self::AllocatorStream,
-            _ => return None,
-        };
-        Some((alarm, token as u32))
-    }
-
-    const fn of_stream(side: Side) -> Self {
-        match side {
-            Side::Host => Self::HostStream,
-            Side::Allocator => Self::AllocatorStream,
+impl Default for FlowtuneConfig {
+    fn default() -> Self {
+        Self {
+            control: ControlConfig::default(),
+            carrier: Carrier::default(),
+            stream: StreamConfig::default(),
+            tcp: paced_tcp(),
+            control_priority: 0,
+            control_loss: 0.0,
+            control_loss_from: Time::ZERO,
+            control_loss_until: None,
         }
+    }
+}
+
+/// Returns TCP's parameters for flows that are paced at allocated rates: time-outs of at least 200
+/// µs, and 400 µs before the first measurement.
+#[must_use]
+pub fn paced_tcp() -> TcpConfig<AllocatedConfig> {
+    TcpConfig {
+        initial_rto: Span::from_us(400),
+        ..TcpConfig::datacenter()
     }
 }
 
 /// The scheme; see the [module](self).
 pub struct Flowtune {
+    shared: FlowtuneShared,
+    agents: Vec<Agent>,
+}
+
+/// State that hosts and allocator share: the node where the connections end, and these.
+pub struct FlowtuneShared {
     config: FlowtuneConfig,
     allocator: AllocatorNode,
-    hosts: Vec<FlowtuneHost>,
     /// TCP connections, if control messages use TCP.
     streams: Option<Streams>,
-    senders: FlowMap<FlowtuneFlow>,
-    receivers: FlowMap<PacedReceiver>,
+    /// Timers of the allocator's sessions, by host.
+    session_timers: Vec<Option<TimerId>>,
     iteration_planned: bool,
     failed_handshakes: u64,
     lost_control_packets: u64,
@@ -143,6 +110,40 @@ pub struct Flowtune {
     outbox: Vec<(u32, Vec<u8>)>,
     rearm: Vec<(u32, Option<u64>)>,
 }
+
+/// A node of a run with Flowtune: every host, and the allocator's behind them.
+#[derive(Debug)]
+pub enum FlowtuneNode {
+    /// A host.
+    Host(Box<FlowtuneHost>),
+    /// The allocator's node, whose state is among what is shared.
+    Allocator,
+}
+
+/// Flowtune at one host: its session with the allocator, and its flows.
+#[derive(Debug)]
+pub struct FlowtuneHost {
+    agent: Agent,
+    tcp: TcpHost<Allocated>,
+    /// Ids of flows in the session, by the slot of the flow that this host sends; `None` if the
+    /// agent's table was full.
+    ids: Vec<Option<ratewright_proto::FlowId>>,
+    timer: Option<TimerId>,
+    /// True if a timer for the lease is set.
+    lease_watched: bool,
+}
+
+/// Kinds of timers. That of [`TcpHost::TIMER`] is the flows'.
+mod kind {
+    pub(super) const AGENT: u8 = 1;
+    pub(super) const LEASE: u8 = 2;
+    pub(super) const RECONNECT: u8 = 3;
+    pub(super) const STREAM: u8 = 4;
+    pub(super) const SESSION: u8 = 5;
+    pub(super) const ITERATE: u8 = 6;
+}
+
+type FlowtuneContext<'a> = Context<'a, FlowtuneShared>;
 
 impl Flowtune {
     /// Makes the scheme on a topology, with every host connected to the allocator.
@@ -157,56 +158,47 @@ impl Flowtune {
             Streams::new(count, config.stream, config.control_priority)
         });
         let mut allocator = AllocatorNode::new(Arc::clone(topology), &config.control)?;
-        let hosts = (0..count)
+        let agents = (0..count)
             .map(|host| {
-                let mut endpoint = Endpoint::new(host, &config.control);
-                allocator.connect(0, host, &mut endpoint)?;
-                Ok(FlowtuneHost {
-                    endpoint,
-                    timers: [None; 2],
-                    lease_watched: false,
-                })
+                let mut agent = Agent::new(host, &config.control);
+                allocator.connect(0, host, &mut agent)?;
+                Ok(agent)
             })
             .collect::<Result<Vec<_>, ControlError>>()?;
-        Ok(Self {
+        let shared = FlowtuneShared {
             config,
             allocator,
-            hosts,
             streams,
-            senders: FlowMap::default(),
-            receivers: FlowMap::default(),
+            session_timers: vec![None; count as usize],
             iteration_planned: false,
             failed_handshakes: 0,
             lost_control_packets: 0,
             scratch: Vec::new(),
             outbox: Vec::new(),
             rearm: Vec::new(),
-        })
+        };
+        Ok(Self { shared, agents })
     }
+}
 
+/// Returns the control traffic of a run so far: from the hosts, and from the allocator.
+#[must_use]
+pub fn control_traffic(shared: &FlowtuneShared, nodes: &[FlowtuneNode]) -> [ControlTraffic; 2] {
+    if let Some(streams) = &shared.streams {
+        return streams.traffic();
+    }
+    let hosts = nodes.iter().filter_map(FlowtuneNode::host);
+    let from_hosts = hosts.fold(ControlTraffic::default(), |sum, host| {
+        sum.plus(host.agent.sent())
+    });
+    [from_hosts, *shared.allocator.sent()]
+}
+
+impl FlowtuneShared {
     /// Returns the allocator.
     #[must_use]
     pub fn allocator(&self) -> &AllocatorNode {
         &self.allocator
-    }
-
-    /// Returns the endpoint of a host.
-    #[must_use]
-    pub fn endpoint(&self, host: HostId) -> &Endpoint {
-        &self.hosts[host.index()].endpoint
-    }
-
-    /// Returns the control traffic so far: from the hosts, and from the allocator.
-    #[must_use]
-    pub fn control_traffic(&self) -> [ControlTraffic; 2] {
-        if let Some(streams) = &self.streams {
-            return streams.traffic();
-        }
-        let mut from_hosts = ControlTraffic::default();
-        for host in &self.hosts {
-            from_hosts = from_hosts.plus(host.endpoint.sent());
-        }
-        [from_hosts, *self.allocator.sent()]
     }
 
     /// Returns the largest load over capacity of any link that the last iteration handed out.
@@ -219,368 +211,45 @@ impl Flowtune {
         shares.fold(0.0, f64::max)
     }
 
-    /// Returns the number of flowlets whose last byte is not acknowledged.
+    /// Returns the control packets that were lost on arrival, beside queues' drops.
+    #[must_use]
+    pub fn lost_control_packets(&self) -> u64 {
+        self.lost_control_packets
+    }
+}
+
+impl FlowtuneNode {
+    /// Returns the host; `None` for the allocator's node.
+    #[must_use]
+    pub fn host(&self) -> Option<&FlowtuneHost> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Allocator => None,
+        }
+    }
+}
+
+impl FlowtuneHost {
+    /// Returns the host's end of the control plane.
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Returns the number of flowlets that it sends whose last byte is not acknowledged.
     #[must_use]
     pub fn active(&self) -> usize {
-        self.senders.len()
+        self.tcp.sending()
     }
 
-    /// Returns the rate that a flow is paced at; 0 before its first and without one.
+    /// Returns the rate that a flow in this [slot](Context::slot) is paced at; 0 before its first
+    /// and without one.
     #[must_use]
-    pub fn rate_bps(&self, flow: FlowId) -> u64 {
-        self.senders
-            .get(flow)
-            .map_or(0, |flow| flow.sender.rate_bps())
+    pub fn rate_bps(&self, slot: u32) -> u64 {
+        self.tcp.rate_bps(slot)
     }
 
-    /// Sends what a flow may send now, and sets its timer.
-    fn transmit(&mut self, cx: &mut Context<'_>, id: FlowId) {
-        let Some(flow) = self.senders.get_mut(id) else {
-            return;
-        };
-        if flow.handshaking {
-            return;
-        }
-        let framing = cx.framing();
-        let now = cx.now();
-        let wire = |payload| framing.wire_bytes(payload);
-        while let Some(segment) = flow.sender.poll(&self.config.sender, now, wire) {
-            let mut flags = Flags::NONE;
-            if segment.last {
-                flags.insert(Flags::FIN);
-            }
-            if segment.retransmit {
-                flags.insert(Flags::RETRANSMIT);
-                cx.retransmitted(id);
-            }
-            let packet = Packet {
-                kind: PacketKind::Data,
-                flow: id,
-                src: flow.spec.src,
-                dst: flow.spec.dst,
-                path_hash: cx.path_hash(id, false),
-                seq: segment.seq,
-                stamp: now,
-                payload_bytes: segment.payload_bytes,
-                wire_bytes: framing.wire_bytes(segment.payload_bytes),
-                flags,
-                priority: self.config.data_priority,
-                ..Packet::default()
-            };
-            cx.send(flow.spec.src, packet);
-        }
-        if let Some(at) = flow.sender.deadline(&self.config.sender) {
-            set_timer(cx, &mut flow.timer, at, TimerKind::Flow.token(id.0));
-        }
-    }
-
-    /// Sends a SYN, and sets a timer to repeat it.
-    fn send_syn(&mut self, cx: &mut Context<'_>, id: FlowId) {
-        let Some(flow) = self.senders.get_mut(id) else {
-            return;
-        };
-        let packet = Packet {
-            kind: PacketKind::Syn,
-            flow: id,
-            src: flow.spec.src,
-            dst: flow.spec.dst,
-            path_hash: cx.path_hash(id, false),
-            stamp: cx.now(),
-            wire_bytes: cx.framing().wire_bytes(0),
-            priority: self.config.data_priority,
-            ..Packet::default()
-        };
-        cx.send(flow.spec.src, packet);
-        let again = cx.now() + self.config.sender.initial_rto;
-        set_timer(cx, &mut flow.timer, again, TimerKind::Flow.token(id.0));
-    }
-
-    /// Handles the answer to the SYN: data may leave.
-    fn on_handshake_reply(&mut self, cx: &mut Context<'_>, id: FlowId) {
-        if let Some(flow) = self.senders.get_mut(id)
-            && std::mem::replace(&mut flow.handshaking, false)
-        {
-            if let Some(timer) = flow.timer.take() {
-                cx.cancel(timer);
-            }
-            self.transmit(cx, id);
-        }
-    }
-
-    /// Ends a flow whose last byte is acknowledged, and reports the end.
-    fn finish_if_done(&mut self, cx: &mut Context<'_>, id: FlowId) {
-        let done = self
-            .senders
-            .get(id)
-            .is_some_and(|flow| flow.sender.is_done(&self.config.sender));
-        if done && let Some(flow) = self.senders.remove(id) {
-            if let Some(timer) = flow.timer {
-                cx.cancel(timer);
-            }
-            if let Some(name) = flow.id {
-                let host = flow.spec.src;
-                let endpoint = &mut self.hosts[host.index()].endpoint;
-                endpoint.end(cx.now().as_ns(), name);
-                // The end notice is a datagram that leaves now.
-                self.drive_endpoint(cx, host);
-            }
-        }
-    }
-
-    fn control_packet(
-        &self,
-        cx: &Context<'_>,
-        src: HostId,
-        dst: HostId,
-        host: u32,
-        len: usize,
-    ) -> Packet {
-        // Without preamble and gap, a fabric's smallest packet is Ethernet's smallest frame.
-        let counted = u32::from(cx.framing().min_wire_bytes.saturating_sub(64));
-        let wire = datagram_wire_bytes(len) - PREAMBLE_AND_GAP_BYTES + counted;
-        Packet {
-            kind: PacketKind::Control,
-            src,
-            dst,
-            // Each session keeps to one spine: its datagrams stay in order.
-            path_hash: host as u16,
-            wire_bytes: wire as u16,
-            priority: self.config.control_priority,
-            ..Packet::default()
-        }
-    }
-
-    /// Polls a host's endpoint for notices to its flows and datagrams to the allocator.
-    fn drive_endpoint(&mut self, cx: &mut Context<'_>, host: HostId) {
-        let now_ns = cx.now().as_ns();
-        while let Some(notice) = self.hosts[host.index()].endpoint.poll_notice() {
-            match notice {
-                Notice::Rate(granted) => {
-                    let id = FlowId(granted.flow);
-                    if let Some(flow) = self.senders.get_mut(id) {
-                        flow.sender.set_rate(cx.now(), granted.rate_bps);
-                        self.transmit(cx, id);
-                    }
-                    self.watch_lease(cx, host);
-                }
-                Notice::Lost => {
-                    let at = Time::from_ns(now_ns.saturating_add(self.config.control.reconnect_ns));
-                    cx.timer(at, TimerKind::Reconnect.token(host.0));
-                }
-            }
-        }
-        let Some(allocator) = cx.allocator() else {
-            return;
-        };
-        let mut scratch = std::mem::take(&mut self.scratch);
-        while self.hosts[host.index()]
-            .endpoint
-            .poll_datagram(now_ns, &mut scratch)
-        {
-            if let Some(streams) = &mut self.streams {
-                streams.write(Side::Host, host, &scratch);
-                continue;
-            }
-            let mut packet = self.control_packet(cx, host, allocator, host.0, scratch.len());
-            let mut bytes = cx.extensions().buffer();
-            bytes.extend_from_slice(&scratch);
-            cx.attach_extension(&mut packet, Extension::Bytes(bytes));
-            cx.send(host, packet);
-        }
-        self.scratch = scratch;
-        self.flush(cx, Side::Host, host);
-        let entry = &mut self.hosts[host.index()];
-        if let Some(at_ns) = entry.endpoint.next_timeout_ns() {
-            // Never in the present nanosecond: the timer would fire again and again without time
-            // going on.
-            let at = Time::from_ns(at_ns.max(now_ns + 1));
-            set_timer(
-                cx,
-                &mut entry.timers[0],
-                at,
-                TimerKind::Endpoint.token(host.0),
-            );
-        }
-    }
-
-    /// Polls the allocator for datagrams, and schedules the next iteration if one is needed.
-    fn drive_allocator(&mut self, cx: &mut Context<'_>) {
-        let Some(allocator) = cx.allocator() else {
-            return;
-        };
-        let now_ns = cx.now().as_ns();
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let mut outbox = std::mem::take(&mut self.outbox);
-        let mut rearm = std::mem::take(&mut self.rearm);
-        self.allocator.poll_datagrams(
-            now_ns,
-            &mut scratch,
-            &mut |host, datagram| {
-                let mut bytes = cx.extensions().buffer();
-                bytes.extend_from_slice(datagram);
-                outbox.push((host, bytes));
-            },
-            &mut |host, timeout| rearm.push((host, timeout)),
-        );
-        self.scratch = scratch;
-        for (host, bytes) in outbox.drain(..) {
-            if let Some(streams) = &mut self.streams {
-                streams.write(Side::Allocator, HostId(host), &bytes);
-                cx.extensions().recycle(bytes);
-                continue;
-            }
-            let mut packet = self.control_packet(cx, allocator, HostId(host), host, bytes.len());
-            cx.attach_extension(&mut packet, Extension::Bytes(bytes));
-            cx.send(allocator, packet);
-        }
-        for (host, timeout) in rearm.drain(..) {
-            // All datagrams of the session are written; now those leave that the window allows.
-            self.flush(cx, Side::Allocator, HostId(host));
-            if let Some(at_ns) = timeout {
-                let at = Time::from_ns(at_ns.max(now_ns + 1));
-                let timer = &mut self.hosts[host as usize].timers[1];
-                set_timer(cx, timer, at, TimerKind::Session.token(host));
-            }
-        }
-        self.outbox = outbox;
-        self.rearm = rearm;
-        if !self.iteration_planned && !self.allocator.is_settled() {
-            self.iteration_planned = true;
-            let interval_ns = self.config.control.interval_ns.max(1);
-            // Iterations run on a fixed grid (10 µs in the paper, §5.3), and only while rates still
-            // move.
-            let at = Time::from_ns((now_ns / interval_ns + 1) * interval_ns);
-            cx.timer(at, TimerKind::Iterate.token(0));
-        }
-    }
-
-    /// Sends the TCP segments that may leave one end now, if control messages use TCP.
-    fn flush(&mut self, cx: &mut Context<'_>, side: Side, host: HostId) {
-        if let Some(streams) = &mut self.streams {
-            let token = TimerKind::of_stream(side).token(host.0);
-            streams.flush(cx, side, host, token);
-        }
-    }
-
-    fn watch_lease(&mut self, cx: &mut Context<'_>, host: HostId) {
-        let entry = &mut self.hosts[host.index()];
-        if !std::mem::replace(&mut entry.lease_watched, true) {
-            let at = Time::from_ns(entry.endpoint.lease_expires_ns());
-            cx.timer(at, TimerKind::Lease.token(host.0));
-        }
-    }
-
-    /// Checks a host's lease. If it has expired, no renewal of its rates came in time, and its
-    /// flows go back to their windows.
-    fn check_lease(&mut self, cx: &mut Context<'_>, host: HostId) {
-        self.hosts[host.index()].lease_watched = false;
-        if self.hosts[host.index()].endpoint.lease_expires_ns() > cx.now().as_ns() {
-            // Renewed meanwhile: the timer is not moved by every datagram but set again when it
-            // fires.
-            self.watch_lease(cx, host);
-            return;
-        }
-        let flows: Vec<_> = self.hosts[host.index()].endpoint.flows().collect();
-        for flow in flows {
-            let id = FlowId(flow);
-            if let Some(flow) = self.senders.get_mut(id) {
-                flow.sender.clear_rate();
-                self.transmit(cx, id);
-            }
-        }
-    }
-
-    fn on_data(&mut self, cx: &mut Context<'_>, host: HostId, packet: &Packet) {
-        let mut reply = receive(cx, &mut self.receivers, packet);
-        reply.priority = self.config.data_priority;
-        cx.send(host, reply);
-    }
-
-    fn on_control(&mut self, cx: &mut Context<'_>, host: HostId, mut packet: Packet) {
-        let loss = self.config.control_loss;
-        let (from, until) = (
-            self.config.control_loss_from,
-            self.config.control_loss_until,
-        );
-        let lossy = loss > 0.0 && cx.now() >= from && until.is_none_or(|until| cx.now() < until);
-        // Drawn only where losses are configured, so that all other runs keep their random numbers.
-        if lossy && cx.rng(host).random_bool(loss) {
-            // What it carried is freed with it.
-            self.lost_control_packets += 1;
-            return;
-        }
-        let bytes = match cx.take_extension(&mut packet) {
-            Some(Extension::Bytes(bytes)) => bytes,
-            Some(Extension::Segment(segment)) => {
-                return self.on_segment(cx, host, packet.src, segment);
-            }
-            _ => return,
-        };
-        if Some(host) == cx.allocator() {
-            let now_ns = cx.now().as_ns();
-            self.allocator.on_datagram(now_ns, packet.src.0, &bytes);
-            self.drive_allocator(cx);
-        } else {
-            let endpoint = &mut self.hosts[host.index()].endpoint;
-            endpoint.on_datagram(cx.now().as_ns(), &bytes);
-            self.drive_endpoint(cx, host);
-        }
-        cx.extensions().recycle(bytes);
-    }
-
-    /// Takes a segment and every message that it completes.
-    fn on_segment(
-        &mut self,
-        cx: &mut Context<'_>,
-        at: HostId,
-        from: HostId,
-        segment: StreamSegment,
-    ) {
-        let (side, host) = if Some(at) == cx.allocator() {
-            (Side::Allocator, from)
-        } else {
-            (Side::Host, at)
-        };
-        let now_ns = cx.now().as_ns();
-        let mut heard = false;
-        if let Some(streams) = &mut self.streams {
-            streams.on_segment(cx, side, host, &segment);
-            while let Some(message) = streams.read(side, host) {
-                heard = true;
-                match side {
-                    Side::Host => {
-                        let endpoint = &mut self.hosts[host.index()].endpoint;
-                        endpoint.on_datagram(now_ns, message);
-                    }
-                    Side::Allocator => self.allocator.on_datagram(now_ns, host.0, message),
-                }
-            }
-        }
-        cx.extensions().recycle(segment.bytes);
-        match side {
-            Side::Host if heard => self.drive_endpoint(cx, host),
-            Side::Allocator if heard => self.drive_allocator(cx),
-            // An acknowledgement: it may have opened the window.
-            _ => {}
-        }
-        self.flush(cx, side, host);
-    }
-}
-
-/// Sets a timer or moves it.
-fn set_timer(cx: &mut Context<'_>, timer: &mut Option<TimerId>, at: Time, token: u64) {
-    let moved = timer.and_then(|timer| cx.move_timer(timer, at));
-    *timer = Some(moved.unwrap_or_else(|| cx.timer(at, token)));
-}
-
-impl Transport for Flowtune {
-    fn on_begin(&mut self, cx: &mut Context<'_>) {
-        for host in 0..self.hosts.len() as u32 {
-            self.drive_endpoint(cx, HostId(host));
-        }
-    }
-
-    fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+    fn start(&mut self, cx: &mut FlowtuneContext<'_>, flow: FlowId) {
         let spec = *cx.flow(flow);
         let start = FlowletStart {
             flow: flow.0,
@@ -589,126 +258,342 @@ impl Transport for Flowtune {
             class: 0,
             weight: f64::from(spec.weight),
         };
-        let endpoint = &mut self.hosts[spec.src.index()].endpoint;
-        let id = endpoint.start(cx.now().as_ns(), &start);
-        let entry = FlowtuneFlow {
-            sender: PacedSender::new(&self.config.sender, spec.bytes),
-            spec,
-            id,
-            timer: None,
-            handshaking: self.config.handshake,
-        };
-        // Before the endpoint is polled: its notices may be for this flow.
-        self.senders.insert(flow, entry);
-        // The notice leaves ahead of the first window.
-        self.drive_endpoint(cx, spec.src);
-        if self.config.handshake {
-            self.send_syn(cx, flow);
-        } else {
-            self.transmit(cx, flow);
+        let id = self.agent.start(cx.now().as_ns(), &start);
+        // The notice leaves ahead of the first window: control packets go before data. Notices of
+        // the agent may be for this flow, so it has its slot first.
+        let slot = self.tcp.start(cx, flow) as usize;
+        if slot >= self.ids.len() {
+            self.ids.resize(slot + 1, None);
+        }
+        self.ids[slot] = id;
+        self.drive(cx);
+    }
+
+    /// Reports the end of a flow whose last byte is acknowledged.
+    fn finish(&mut self, cx: &mut FlowtuneContext<'_>, done: Acknowledged) {
+        if let Some(id) = self.ids.get_mut(done.slot as usize).and_then(Option::take) {
+            self.agent.end(cx.now().as_ns(), id);
+            // The end notice is a datagram that leaves now.
+            self.drive(cx);
         }
     }
 
-    fn on_stop(&mut self, cx: &mut Context<'_>, flow: FlowId) {
-        if let Some(entry) = self.senders.get_mut(flow) {
-            entry.sender.stop(&self.config.sender);
-            self.finish_if_done(cx, flow);
-        }
-    }
-
-    fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
-        match packet.kind {
-            PacketKind::Data => self.on_data(cx, host, &packet),
-            PacketKind::Ack => {
-                if let Some(flow) = self.senders.get_mut(packet.flow) {
-                    let config = &self.config.sender;
-                    let now = cx.now();
-                    flow.sender
-                        .on_ack(config, now, packet.ack, packet.seq, packet.stamp);
-                    self.transmit(cx, packet.flow);
-                    self.finish_if_done(cx, packet.flow);
+    /// Polls the agent for notices to the host's flows and datagrams to the allocator.
+    fn drive(&mut self, cx: &mut FlowtuneContext<'_>) {
+        let now_ns = cx.now().as_ns();
+        while let Some(notice) = self.agent.poll_notice() {
+            match notice {
+                Notice::Rate(granted) => {
+                    let slot = cx.slot(FlowId(granted.flow), Side::Sender);
+                    if slot != NO_SLOT {
+                        self.tcp.set_rate(cx, slot, granted.rate_bps);
+                    }
+                    self.watch_lease(cx);
+                }
+                Notice::Lost => {
+                    let reconnect_ns = cx.shared.config.control.reconnect_ns;
+                    let at = Time::from_ns(now_ns.saturating_add(reconnect_ns));
+                    cx.timer(at, timer(kind::RECONNECT, 0));
                 }
             }
-            PacketKind::Control => self.on_control(cx, host, packet),
-            // The SYN has number 0 and its answer 1.
-            PacketKind::Syn if host == packet.dst && packet.seq == 0 => {
-                let answer = Packet {
-                    kind: PacketKind::Syn,
-                    seq: 1,
-                    priority: self.config.data_priority,
-                    ..cx.reply(&packet)
-                };
-                cx.send(host, answer);
+        }
+        let Some(allocator) = cx.allocator() else {
+            return;
+        };
+        let mut scratch = std::mem::take(&mut cx.shared.scratch);
+        while self.agent.poll_datagram(now_ns, &mut scratch) {
+            let host = cx.me();
+            if let Some(streams) = &mut cx.shared.streams {
+                streams.write(End::Host, host, &scratch);
+                continue;
             }
-            PacketKind::Syn => self.on_handshake_reply(cx, packet.flow),
+            send_datagram(cx, allocator, host.0, &scratch);
+        }
+        cx.shared.scratch = scratch;
+        flush(cx, End::Host, cx.me());
+        if let Some(at_ns) = self.agent.next_timeout_ns() {
+            // Never in the present nanosecond: the timer would fire again and again without time
+            // going on.
+            let at = Time::from_ns(at_ns.max(now_ns + 1));
+            cx.restart_timer(&mut self.timer, at, timer(kind::AGENT, 0));
+        }
+    }
+
+    fn watch_lease(&mut self, cx: &mut FlowtuneContext<'_>) {
+        if !std::mem::replace(&mut self.lease_watched, true) {
+            let at = Time::from_ns(self.agent.lease_expires_ns());
+            cx.timer(at, timer(kind::LEASE, 0));
+        }
+    }
+
+    /// Checks the lease. If it has expired, no renewal of its rates came in time, and the host's
+    /// flows go back to their windows.
+    fn check_lease(&mut self, cx: &mut FlowtuneContext<'_>) {
+        self.lease_watched = false;
+        if self.agent.lease_expires_ns() > cx.now().as_ns() {
+            // Renewed meanwhile: the timer is not moved by every datagram but set again when it
+            // fires.
+            return self.watch_lease(cx);
+        }
+        for flow in self.agent.flows() {
+            let slot = cx.slot(FlowId(flow), Side::Sender);
+            self.tcp.set_rate(cx, slot, 0);
+        }
+    }
+
+    /// Connects to the allocator again, after the session was lost.
+    fn reconnect(&mut self, cx: &mut FlowtuneContext<'_>) {
+        let host = cx.me();
+        if let Some(mut streams) = cx.shared.streams.take() {
+            // A session's frames must not follow the old session's bytes in one stream.
+            streams.reopen(cx, host);
+            cx.shared.streams = Some(streams);
+        }
+        let now_ns = cx.now().as_ns();
+        let connected = cx.shared.allocator.connect(now_ns, host.0, &mut self.agent);
+        cx.shared.failed_handshakes += u64::from(connected.is_err());
+        self.drive(cx);
+        if let Some(allocator) = cx.allocator() {
+            cx.poke(allocator);
+        }
+    }
+
+    fn on_control(&mut self, cx: &mut FlowtuneContext<'_>, packet: Packet) {
+        match take_control(cx, packet) {
+            Some(Control::Datagram(bytes)) => {
+                self.agent.on_datagram(cx.now().as_ns(), &bytes);
+                self.drive(cx);
+                cx.extensions().recycle(bytes);
+            }
+            Some(Control::Segment(segment)) => {
+                let host = cx.me();
+                let now_ns = cx.now().as_ns();
+                let agent = &mut self.agent;
+                let heard = on_segment(cx, End::Host, host, segment, |_, message| {
+                    agent.on_datagram(now_ns, message);
+                });
+                if heard {
+                    self.drive(cx);
+                }
+                flush(cx, End::Host, host);
+            }
+            None => {}
+        }
+    }
+}
+
+const fn timer(kind: u8, slot: u32) -> Timer {
+    Timer { kind, slot }
+}
+
+/// Content of a control packet that arrived.
+enum Control {
+    Datagram(Vec<u8>),
+    Segment(StreamSegment),
+}
+
+/// Takes what a control packet carries, unless the packet is one of those that get lost.
+fn take_control(cx: &mut FlowtuneContext<'_>, mut packet: Packet) -> Option<Control> {
+    let content = cx.take_extension(&mut packet);
+    let config = &cx.shared.config;
+    let (loss, from) = (config.control_loss, config.control_loss_from);
+    let before = |until| cx.now() < until;
+    let lossy = loss > 0.0 && cx.now() >= from && config.control_loss_until.is_none_or(before);
+    // Drawn only where losses are configured, so that all other runs keep their random numbers.
+    if lossy && cx.rng().random_bool(loss) {
+        cx.shared.lost_control_packets += 1;
+        return None;
+    }
+    match content {
+        Some(Extension::Bytes(bytes)) => Some(Control::Datagram(bytes)),
+        Some(Extension::Segment(segment)) => Some(Control::Segment(segment)),
+        _ => None,
+    }
+}
+
+/// Sends a datagram of the session of `session`, between its host and the allocator.
+fn send_datagram(cx: &mut FlowtuneContext<'_>, dst: HostId, session: u32, datagram: &[u8]) {
+    // Without preamble and gap, a fabric's smallest packet is Ethernet's smallest frame.
+    let counted = u32::from(cx.framing().min_wire_bytes.saturating_sub(64));
+    let wire = datagram_wire_bytes(datagram.len()) - PREAMBLE_AND_GAP_BYTES + counted;
+    let mut packet = Packet {
+        kind: PacketKind::Control,
+        src: cx.me(),
+        dst,
+        // Each session keeps to one spine: its datagrams stay in order.
+        path_hash: session as u16,
+        wire_bytes: wire as u16,
+        priority: cx.shared.config.control_priority,
+        ..Packet::default()
+    };
+    let mut bytes = cx.extensions().buffer();
+    bytes.extend_from_slice(datagram);
+    cx.attach_extension(&mut packet, Extension::Bytes(bytes));
+    cx.send(packet);
+}
+
+/// Sends the TCP segments that may leave this node's end of a host's connection now, if control
+/// messages use TCP.
+fn flush(cx: &mut FlowtuneContext<'_>, end: End, host: HostId) {
+    if let Some(mut streams) = cx.shared.streams.take() {
+        streams.flush(cx, end, host, timer(kind::STREAM, host.0));
+        cx.shared.streams = Some(streams);
+    }
+}
+
+/// Takes a segment, and shows every message that it completes. Returns true if there was one.
+fn on_segment(
+    cx: &mut FlowtuneContext<'_>,
+    end: End,
+    host: HostId,
+    segment: StreamSegment,
+    mut show: impl FnMut(&mut AllocatorNode, &[u8]),
+) -> bool {
+    let mut heard = false;
+    if let Some(mut streams) = cx.shared.streams.take() {
+        streams.on_segment(cx, end, host, &segment);
+        while let Some(message) = streams.read(end, host) {
+            heard = true;
+            show(&mut cx.shared.allocator, message);
+        }
+        cx.shared.streams = Some(streams);
+    }
+    cx.extensions().recycle(segment.bytes);
+    heard
+}
+
+/// The allocator's node.
+mod node {
+    use super::*;
+
+    /// Polls the allocator for datagrams, and schedules the next iteration if one is needed.
+    pub(super) fn drive(cx: &mut FlowtuneContext<'_>) {
+        let now_ns = cx.now().as_ns();
+        let shared = &mut *cx.shared;
+        let mut scratch = std::mem::take(&mut shared.scratch);
+        let mut outbox = std::mem::take(&mut shared.outbox);
+        let mut rearm = std::mem::take(&mut shared.rearm);
+        let extensions = &mut cx.core.shared.extensions;
+        shared.allocator.poll_datagrams(
+            now_ns,
+            &mut scratch,
+            &mut |host, datagram| {
+                let mut bytes = extensions.buffer();
+                bytes.extend_from_slice(datagram);
+                outbox.push((host, bytes));
+            },
+            &mut |host, timeout| rearm.push((host, timeout)),
+        );
+        cx.shared.scratch = scratch;
+        for (host, bytes) in outbox.drain(..) {
+            if let Some(streams) = &mut cx.shared.streams {
+                streams.write(End::Allocator, HostId(host), &bytes);
+            } else {
+                send_datagram(cx, HostId(host), host, &bytes);
+            }
+            cx.extensions().recycle(bytes);
+        }
+        for (host, timeout) in rearm.drain(..) {
+            // All datagrams of the session are written; now those leave that the window allows.
+            flush(cx, End::Allocator, HostId(host));
+            if let Some(at_ns) = timeout {
+                let at = Time::from_ns(at_ns.max(now_ns + 1));
+                let mut id = cx.shared.session_timers[host as usize];
+                cx.restart_timer(&mut id, at, timer(kind::SESSION, host));
+                cx.shared.session_timers[host as usize] = id;
+            }
+        }
+        cx.shared.outbox = outbox;
+        cx.shared.rearm = rearm;
+        if !cx.shared.iteration_planned && !cx.shared.allocator.is_settled() {
+            cx.shared.iteration_planned = true;
+            let interval_ns = cx.shared.config.control.interval_ns.max(1);
+            // Iterations run on a fixed grid (10 µs in the paper, §5.3), and only while rates still
+            // move.
+            let at = Time::from_ns((now_ns / interval_ns + 1) * interval_ns);
+            cx.timer(at, timer(kind::ITERATE, 0));
+        }
+    }
+
+    pub(super) fn on_packet(cx: &mut FlowtuneContext<'_>, packet: Packet) {
+        let host = packet.src;
+        let now_ns = cx.now().as_ns();
+        match take_control(cx, packet) {
+            Some(Control::Datagram(bytes)) => {
+                cx.shared.allocator.on_datagram(now_ns, host.0, &bytes);
+                drive(cx);
+                cx.extensions().recycle(bytes);
+            }
+            Some(Control::Segment(segment)) => {
+                let heard = on_segment(cx, End::Allocator, host, segment, |allocator, message| {
+                    allocator.on_datagram(now_ns, host.0, message);
+                });
+                if heard {
+                    drive(cx);
+                }
+                // An acknowledgement may have opened the window.
+                flush(cx, End::Allocator, host);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn on_timer(cx: &mut FlowtuneContext<'_>, timer: Timer) {
+        let now_ns = cx.now().as_ns();
+        match timer.kind {
+            kind::SESSION => {
+                cx.shared.session_timers[timer.slot as usize] = None;
+                cx.shared.allocator.on_timeout(now_ns, timer.slot);
+                drive(cx);
+            }
+            kind::ITERATE => {
+                // Before the allocator is polled, which plans the next iteration.
+                cx.shared.iteration_planned = false;
+                cx.shared.allocator.iterate(now_ns);
+                drive(cx);
+            }
+            kind::STREAM => on_stream_timer(cx, End::Allocator, HostId(timer.slot)),
             _ => {}
         }
     }
+}
 
-    fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {
-        let now_ns = cx.now().as_ns();
-        let Some((alarm, of)) = TimerKind::of(token) else {
-            return;
+/// Handles the retransmission timer of one end of a host's connection.
+fn on_stream_timer(cx: &mut FlowtuneContext<'_>, end: End, host: HostId) {
+    let now = cx.now();
+    if let Some(streams) = &mut cx.shared.streams {
+        streams.on_timer(now, end, host);
+    }
+    flush(cx, end, host);
+}
+
+impl Transport for Flowtune {
+    type Shared = FlowtuneShared;
+    type Endpoint = FlowtuneNode;
+
+    fn start(self, nodes: u32) -> (FlowtuneShared, Vec<FlowtuneNode>) {
+        let tcp = Arc::new(self.shared.config.tcp);
+        let host = |agent| {
+            FlowtuneNode::Host(Box::new(FlowtuneHost {
+                agent,
+                tcp: TcpHost::new(Arc::clone(&tcp)),
+                ids: Vec::new(),
+                timer: None,
+                lease_watched: false,
+            }))
         };
-        match alarm {
-            TimerKind::Flow => {
-                if let Some(flow) = self.senders.get_mut(FlowId(of)) {
-                    flow.timer = None;
-                    if flow.handshaking {
-                        return self.send_syn(cx, FlowId(of));
-                    }
-                    flow.sender.on_timeout(&self.config.sender, cx.now());
-                    self.transmit(cx, FlowId(of));
-                }
-            }
-            TimerKind::Endpoint => {
-                let host = &mut self.hosts[of as usize];
-                host.timers[0] = None;
-                host.endpoint.on_timeout(now_ns);
-                self.drive_endpoint(cx, HostId(of));
-            }
-            TimerKind::Session => {
-                self.hosts[of as usize].timers[1] = None;
-                self.allocator.on_timeout(now_ns, of);
-                self.drive_allocator(cx);
-            }
-            TimerKind::Lease => self.check_lease(cx, HostId(of)),
-            TimerKind::Reconnect => {
-                if let Some(streams) = &mut self.streams {
-                    // A session's frames must not follow the old session's bytes in one stream.
-                    streams.reopen(cx, HostId(of));
-                }
-                let endpoint = &mut self.hosts[of as usize].endpoint;
-                if self.allocator.connect(now_ns, of, endpoint).is_err() {
-                    self.failed_handshakes += 1;
-                }
-                self.drive_endpoint(cx, HostId(of));
-                self.drive_allocator(cx);
-            }
-            TimerKind::HostStream | TimerKind::AllocatorStream => {
-                let side = if matches!(alarm, TimerKind::HostStream) {
-                    Side::Host
-                } else {
-                    Side::Allocator
-                };
-                if let Some(streams) = &mut self.streams {
-                    streams.on_timer(cx, side, HostId(of));
-                }
-                self.flush(cx, side, HostId(of));
-            }
-            TimerKind::Iterate => {
-                // Before the allocator is polled, which plans the next iteration.
-                self.iteration_planned = false;
-                self.allocator.iterate(now_ns);
-                self.drive_allocator(cx);
-            }
-        }
+        let mut all: Vec<_> = self.agents.into_iter().map(host).collect();
+        // Without links to the allocator there is no node for it.
+        all.resize_with(nodes as usize, || FlowtuneNode::Allocator);
+        (self.shared, all)
     }
 
-    fn summary(&self) -> Vec<(&'static str, f64)> {
-        let counts = self.allocator.counts();
-        let [from_hosts, from_allocator] = self.control_traffic();
-        let tcp = self.streams.as_ref().map(|streams| streams.counts());
+    fn summary(shared: &FlowtuneShared, nodes: &[FlowtuneNode]) -> Vec<(&'static str, f64)> {
+        let counts = shared.allocator.counts();
+        let [from_hosts, from_allocator] = control_traffic(shared, nodes);
+        let tcp = shared.streams.as_ref().map(Streams::counts);
+        let hosts = nodes.iter().filter_map(FlowtuneNode::host);
+        let active: usize = hosts.map(FlowtuneHost::active).sum();
         let mut summary: Vec<_> = [
             ("allocator_iterations", counts.iterations),
             ("flowlet_starts", counts.starts),
@@ -716,8 +601,8 @@ impl Transport for Flowtune {
             ("rate_updates", counts.updates),
             ("starts_refused", counts.refused),
             ("sessions_lost", counts.sessions_lost),
-            ("failed_handshakes", self.failed_handshakes),
-            ("control_datagrams_lost", self.lost_control_packets),
+            ("failed_handshakes", shared.failed_handshakes),
+            ("control_datagrams_lost", shared.lost_control_packets),
             ("control_wire_bytes_to_allocator", from_hosts.wire_bytes),
             (
                 "control_wire_bytes_from_allocator",
@@ -741,16 +626,81 @@ impl Transport for Flowtune {
                 "control_bare_wire_bytes_from_allocator",
                 from_allocator.bare_wire_bytes,
             ),
-            ("flowlets_active", self.active() as u64),
+            ("flowlets_active", active as u64),
         ]
         .map(|(name, value)| (name, value as f64))
         .into();
-        summary.push(("largest_link_load", self.largest_link_load()));
+        summary.push(("largest_link_load", shared.largest_link_load()));
         if let Some(tcp) = tcp {
             summary.push(("control_retransmits", tcp.retransmits as f64));
             summary.push(("control_time_outs", tcp.time_outs as f64));
         }
         summary
+    }
+}
+
+impl Endpoint for FlowtuneNode {
+    type Shared = FlowtuneShared;
+
+    fn on_begin(&mut self, cx: &mut FlowtuneContext<'_>) {
+        if let Self::Host(host) = self {
+            host.drive(cx);
+        }
+    }
+
+    fn on_start(&mut self, cx: &mut FlowtuneContext<'_>, flow: FlowId) {
+        if let Self::Host(host) = self {
+            host.start(cx, flow);
+        }
+    }
+
+    fn on_stop(&mut self, cx: &mut FlowtuneContext<'_>, flow: FlowId) {
+        if let Self::Host(host) = self {
+            host.tcp.stop(cx, flow);
+        }
+    }
+
+    fn on_packet(&mut self, cx: &mut FlowtuneContext<'_>, packet: Packet) {
+        match self {
+            Self::Host(host) if packet.kind == PacketKind::Control => host.on_control(cx, packet),
+            Self::Host(host) => {
+                if let Some(done) = host.tcp.on_packet(cx, packet) {
+                    host.finish(cx, done);
+                }
+            }
+            Self::Allocator => node::on_packet(cx, packet),
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut FlowtuneContext<'_>, timer: Timer) {
+        let Self::Host(host) = self else {
+            return node::on_timer(cx, timer);
+        };
+        match timer.kind {
+            TcpHost::<Allocated>::TIMER => host.tcp.on_timer(cx, timer.slot),
+            kind::AGENT => {
+                host.timer = None;
+                host.agent.on_timeout(cx.now().as_ns());
+                host.drive(cx);
+            }
+            kind::LEASE => host.check_lease(cx),
+            kind::RECONNECT => host.reconnect(cx),
+            kind::STREAM => on_stream_timer(cx, End::Host, cx.me()),
+            _ => {}
+        }
+    }
+
+    fn on_poke(&mut self, cx: &mut FlowtuneContext<'_>) {
+        if let Self::Allocator = self {
+            node::drive(cx);
+        }
+    }
+
+    fn pull(&mut self, cx: &mut FlowtuneContext<'_>) -> Pull {
+        match self {
+            Self::Host(host) => host.tcp.pull(cx, |_, _| ()),
+            Self::Allocator => Pull::Nothing,
+        }
     }
 }
 

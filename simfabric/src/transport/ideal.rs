@@ -19,10 +19,13 @@ use ratewright_topology::{HostId, PathChoice, Topology};
 
 pub use self::max_min::MaxMin;
 pub use self::proportional::Proportional;
-use super::paced::{FlowMap, PacedReceiver, PacedSender, SenderConfig};
-use super::{Context, TimerId, Transport};
+use super::flowtune::paced_tcp;
+use super::tcp::congestion::{Allocated, AllocatedConfig};
+use super::tcp::{TcpConfig, TcpHost};
+use super::{Context, NO_SLOT, Transport};
 use crate::flow::FlowId;
-use crate::packet::{Flags, Packet, PacketKind};
+use crate::host::{Endpoint, Pull, Side, Timer};
+use crate::packet::Packet;
 
 mod max_min;
 mod proportional;
@@ -30,8 +33,8 @@ mod proportional;
 /// Settings of the ideal scheme.
 #[derive(Clone, Debug)]
 pub struct IdealConfig {
-    /// Senders; their initial window is not used.
-    pub sender: SenderConfig,
+    /// TCP of the flows; their initial window is not used.
+    pub tcp: TcpConfig<AllocatedConfig>,
     /// Share of every link that is allocated. Acknowledgements take the rest: one of 84 bytes for
     /// every 1,538 bytes of data is 5.5 %.
     pub share: f64,
@@ -42,7 +45,7 @@ pub struct IdealConfig {
 impl Default for IdealConfig {
     fn default() -> Self {
         Self {
-            sender: SenderConfig::default(),
+            tcp: paced_tcp(),
             share: 0.945,
             objective: Objective::default(),
         }
@@ -98,23 +101,30 @@ impl Rates {
     }
 }
 
-struct IdealFlow {
-    sender: PacedSender,
-    spec: crate::flow::FlowSpec,
-    /// Slot among the active flows; `None` once its last byte was sent.
-    slot: Option<u32>,
-    timer: Option<TimerId>,
-}
-
 /// The ideal scheme; see the [module](self).
 pub struct Ideal {
-    config: IdealConfig,
+    tcp: TcpConfig<AllocatedConfig>,
+    shared: IdealShared,
+}
+
+/// The central scheduler, which all hosts know.
+pub struct IdealShared {
     topology: Arc<Topology>,
     rates: Rates,
-    senders: FlowMap<IdealFlow>,
-    receivers: FlowMap<PacedReceiver>,
+    /// Places among the active flows, by flow; [`NO_SLOT`] once the last byte was sent.
+    places: Vec<u32>,
+    /// Changed rates by host, which it has not taken yet.
+    changed: Vec<Vec<(FlowId, u64)>>,
     solutions: u64,
     unreachable: u64,
+}
+
+type IdealContext<'a> = Context<'a, IdealShared>;
+
+/// The ideal scheme at one host.
+#[derive(Debug)]
+pub struct IdealHost {
+    tcp: TcpHost<Allocated>,
 }
 
 impl Ideal {
@@ -134,172 +144,119 @@ impl Ideal {
                 Rates::Proportional(Box::new(Proportional::new(&capacities)?))
             }
         };
-        Ok(Self {
-            config,
+        let shared = IdealShared {
             topology: Arc::clone(topology),
             rates,
-            senders: FlowMap::default(),
-            receivers: FlowMap::default(),
+            places: Vec::new(),
+            changed: vec![Vec::new(); topology.hosts().len()],
             solutions: 0,
             unreachable: 0,
-        })
-    }
-
-    fn solve(&mut self, cx: &mut Context<'_>) {
-        self.solutions += 1;
-        // Copied, because transmitting needs the whole scheme.
-        let changed: Vec<_> = self.rates.solve().to_vec();
-        for (flow, rate_bps) in changed {
-            if let Some(entry) = self.senders.get_mut(flow) {
-                // At least 1: a rate of 0 would hand the flow to its window.
-                entry.sender.set_rate(cx.now(), (rate_bps as u64).max(1));
-                self.transmit(cx, flow);
-            }
-        }
-    }
-
-    /// Sends the packets that may leave now. Returns true once the last byte has left for the first
-    /// time.
-    fn transmit(&mut self, cx: &mut Context<'_>, id: FlowId) -> bool {
-        let Some(flow) = self.senders.get_mut(id) else {
-            return false;
         };
-        let (framing, now) = (cx.framing(), cx.now());
-        let mut last = false;
-        let wire = |payload| framing.wire_bytes(payload);
-        while let Some(segment) = flow.sender.poll(&self.config.sender, now, wire) {
-            let mut flags = Flags::NONE;
-            if segment.retransmit {
-                flags.insert(Flags::RETRANSMIT);
-                cx.retransmitted(id);
-            }
-            if segment.last {
-                flags.insert(Flags::FIN);
-                // A retransmission of the last byte sets it again; the slot is released only once.
-                last = true;
-            }
-            let packet = Packet {
-                kind: PacketKind::Data,
-                flow: id,
-                src: flow.spec.src,
-                dst: flow.spec.dst,
-                path_hash: cx.path_hash(id, false),
-                seq: segment.seq,
-                stamp: now,
-                payload_bytes: segment.payload_bytes,
-                wire_bytes: framing.wire_bytes(segment.payload_bytes),
-                flags,
-                ..Packet::default()
-            };
-            cx.send(flow.spec.src, packet);
-        }
-        if let Some(at) = flow.sender.deadline(&self.config.sender) {
-            let moved = flow.timer.and_then(|timer| cx.move_timer(timer, at));
-            flow.timer = Some(moved.unwrap_or_else(|| cx.timer(at, u64::from(id.0))));
-        }
-        last
+        let tcp = TcpConfig {
+            // No packet leaves before the rate, which comes in the same moment.
+            initial_window_packets: 0,
+            ..config.tcp
+        };
+        Ok(Self { tcp, shared })
     }
+}
 
-    /// Releases the flow's rate to the others, because its last byte has left.
-    fn release(&mut self, cx: &mut Context<'_>, id: FlowId) {
-        if let Some(slot) = self.senders.get_mut(id).and_then(|flow| flow.slot.take()) {
-            self.rates.remove(slot);
-            self.solve(cx);
-        }
-    }
-
-    fn advance(&mut self, cx: &mut Context<'_>, id: FlowId) {
-        if self.transmit(cx, id) {
-            self.release(cx, id);
-        }
-        let done = self
-            .senders
-            .get(id)
-            .is_some_and(|flow| flow.sender.is_done(&self.config.sender));
-        if done {
-            self.release(cx, id);
-            if let Some(timer) = self.senders.remove(id).and_then(|flow| flow.timer) {
-                cx.cancel(timer);
-            }
+/// Computes the rates of all active flows, and tells the hosts that send them.
+fn solve(cx: &mut IdealContext<'_>) {
+    cx.shared.solutions += 1;
+    // Copied, because telling the hosts needs the whole context.
+    let changed: Vec<_> = cx.shared.rates.solve().to_vec();
+    for (flow, rate_bps) in changed {
+        let host = cx.flow(flow).src;
+        let of_host = &mut cx.shared.changed[host.index()];
+        // At least 1: a rate of 0 would hand the flow to its window.
+        of_host.push((flow, (rate_bps as u64).max(1)));
+        if of_host.len() == 1 {
+            cx.poke(host);
         }
     }
 }
 
+/// Releases a flow's rate to the others, because its last byte has left.
+fn release(cx: &mut IdealContext<'_>, flow: FlowId) {
+    let place = cx.shared.places.get_mut(flow.index());
+    let place = place.map_or(NO_SLOT, |place| std::mem::replace(place, NO_SLOT));
+    if place != NO_SLOT {
+        cx.shared.rates.remove(place);
+        solve(cx);
+    }
+}
+
 impl Transport for Ideal {
-    fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+    type Shared = IdealShared;
+    type Endpoint = IdealHost;
+
+    fn start(self, nodes: u32) -> (IdealShared, Vec<IdealHost>) {
+        let tcp = Arc::new(self.tcp);
+        let host = |_| IdealHost {
+            tcp: TcpHost::new(Arc::clone(&tcp)),
+        };
+        (self.shared, (0..nodes).map(host).collect())
+    }
+
+    fn summary(shared: &IdealShared, _: &[IdealHost]) -> Vec<(&'static str, f64)> {
+        vec![
+            ("solutions", shared.solutions as f64),
+            ("unreachable_flows", shared.unreachable as f64),
+            ("solutions_cut_short", shared.rates.unsettled() as f64),
+        ]
+    }
+}
+
+impl Endpoint for IdealHost {
+    type Shared = IdealShared;
+
+    fn on_start(&mut self, cx: &mut IdealContext<'_>, flow: FlowId) {
         let spec = *cx.flow(flow);
         let choice = PathChoice::Hash(cx.path_hash(flow, false).into());
-        let path = self
-            .topology
-            .path(HostId(spec.src.0), HostId(spec.dst.0), choice);
+        let path = cx.shared.topology.path(spec.src, spec.dst, choice);
         let Ok(path) = path else {
-            self.unreachable += 1;
+            cx.shared.unreachable += 1;
             return;
         };
         let links = path.iter().map(|link| link.0).collect();
-        let slot = self.rates.add(flow, f64::from(spec.weight), links);
-        let config = SenderConfig {
-            // No packet leaves before the rate, which comes in the same call.
-            initial_window: 0,
-            ..self.config.sender.clone()
-        };
-        let entry = IdealFlow {
-            sender: PacedSender::new(&config, spec.bytes),
-            spec,
-            slot: Some(slot),
-            timer: None,
-        };
-        self.senders.insert(flow, entry);
-        // Rates first: the others give up capacity before this flow's first packet leaves.
-        self.solve(cx);
-        self.advance(cx, flow);
+        let place = cx.shared.rates.add(flow, f64::from(spec.weight), links);
+        let places = &mut cx.shared.places;
+        if places.len() <= flow.index() {
+            places.resize(flow.index() + 1, NO_SLOT);
+        }
+        places[flow.index()] = place;
+        self.tcp.start(cx, flow);
+        solve(cx);
     }
 
-    fn on_stop(&mut self, cx: &mut Context<'_>, flow: FlowId) {
-        if let Some(entry) = self.senders.get_mut(flow) {
-            entry.sender.stop(&self.config.sender);
-            self.release(cx, flow);
-            self.advance(cx, flow);
+    fn on_stop(&mut self, cx: &mut IdealContext<'_>, flow: FlowId) {
+        self.tcp.stop(cx, flow);
+    }
+
+    fn on_packet(&mut self, cx: &mut IdealContext<'_>, packet: Packet) {
+        if let Some(done) = self.tcp.on_packet(cx, packet) {
+            release(cx, done.flow);
         }
     }
 
-    fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
-        match packet.kind {
-            PacketKind::Data => {
-                let reply = super::paced::receive(cx, &mut self.receivers, &packet);
-                cx.send(host, reply);
-            }
-            PacketKind::Ack => {
-                if let Some(flow) = self.senders.get_mut(packet.flow) {
-                    let now = cx.now();
-                    flow.sender.on_ack(
-                        &self.config.sender,
-                        now,
-                        packet.ack,
-                        packet.seq,
-                        packet.stamp,
-                    );
-                    self.advance(cx, packet.flow);
-                }
-            }
-            _ => {}
-        }
+    fn on_timer(&mut self, cx: &mut IdealContext<'_>, timer: Timer) {
+        self.tcp.on_timer(cx, timer.slot);
     }
 
-    fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {
-        let id = FlowId(token as u32);
-        if let Some(flow) = self.senders.get_mut(id) {
-            flow.timer = None;
-            flow.sender.on_timeout(&self.config.sender, cx.now());
-            self.advance(cx, id);
+    /// Takes the rates that have changed.
+    fn on_poke(&mut self, cx: &mut IdealContext<'_>) {
+        let host: HostId = cx.me();
+        let mut changed = std::mem::take(&mut cx.shared.changed[host.index()]);
+        for (flow, rate_bps) in changed.drain(..) {
+            let slot = cx.slot(flow, Side::Sender);
+            self.tcp.set_rate(cx, slot, rate_bps);
         }
+        // The list keeps its memory.
+        cx.shared.changed[host.index()] = changed;
     }
 
-    fn summary(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("solutions", self.solutions as f64),
-            ("unreachable_flows", self.unreachable as f64),
-            ("solutions_cut_short", self.rates.unsettled() as f64),
-        ]
+    fn pull(&mut self, cx: &mut IdealContext<'_>) -> Pull {
+        self.tcp.pull(cx, release)
     }
 }

@@ -1,12 +1,11 @@
-//! The trait of a transport scheme, and the context through which it acts.
+//! Transport schemes, and the context through which they act.
 //!
-//! One instance per run holds the state of all flows of all hosts. It is sans-IO: the run calls it
-//! for starts, packets and timers, and it acts through the [`Context`].
+//! A [`Transport`] makes an [`Endpoint`] per host. Endpoints are sans-IO: the run calls them for
+//! starts, packets, timers and pulls, and they act through the [`Context`].
 
 pub mod constant;
 pub mod flowtune;
 pub mod ideal;
-pub mod paced;
 pub mod ranges;
 pub mod tcp;
 pub mod window;
@@ -14,71 +13,91 @@ pub mod window;
 use ratewright_topology::{HostId, Topology};
 
 use crate::ext::{Extension, Extensions};
+pub use crate::flow::NO_SLOT;
 use crate::flow::{FlowId, FlowProgress, FlowSpec};
+use crate::host::{Endpoint, Side, Timer};
 use crate::net::Framing;
+use crate::net::queue::ClassMask;
 use crate::packet::{Flags, Packet};
 use crate::rng::Stream;
 use crate::run::core::Core;
 pub use crate::run::timers::TimerId;
 use crate::time::{Span, Time};
 
-/// A transport scheme.
-pub trait Transport {
-    /// Handles the begin of the run; for schemes with clocks of their own.
-    fn on_begin(&mut self, _cx: &mut Context<'_>) {}
+/// A transport scheme: its parameters, from which the hosts of a run get their endpoints.
+pub trait Transport: Sized {
+    /// State that the hosts share; `()` for schemes whose hosts act on each other by packets only.
+    /// Regions of a large fabric may then be simulated one after the other.
+    type Shared;
+    /// The scheme at one host.
+    type Endpoint: Endpoint<Shared = Self::Shared>;
 
-    /// Handles the start of a flow: its bytes are ready at its source host.
-    fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId);
-
-    /// Handles the stop of a flow's application: bytes that were not sent yet will not be.
-    fn on_stop(&mut self, _cx: &mut Context<'_>, _flow: FlowId) {}
-
-    /// Handles a packet that reached its host, or the allocator. [`Context::take_extension`] takes
-    /// its extension, if it has one; an extension that is not taken is freed.
-    fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet);
-
-    /// Prefetches the state that [`on_packet`](Self::on_packet) will touch for a packet that
-    /// arrives soon. It may not arrive, and nothing may change.
-    fn prefetch(&self, _packet: &Packet) {}
-
-    /// Prefetches, a few events later, the memory to which that state points. Returns a timer that
-    /// the packet will move.
-    fn prefetch_again(&self, _packet: &Packet) -> Option<TimerId> {
-        None
-    }
-
-    /// Prefetches the state that [`on_timer`](Self::on_timer) will touch, in steps from 0 to 2.
-    /// Each step may read what the step before has fetched. Returns a host that will send by its
-    /// link.
-    fn prefetch_timer(&self, _token: u64, _step: u32) -> Option<HostId> {
-        None
-    }
-
-    /// Handles a timer that fires.
-    fn on_timer(&mut self, cx: &mut Context<'_>, token: u64);
-
-    /// Returns true if hosts act on each other by packets only: the scheme's actions at a host
-    /// depend on nothing but past events at that host, and the specification of a flow. Regions of
-    /// a large fabric may then be simulated one after the other
-    /// ([`Config::regions`](crate::run::Config::regions)), which is faster. Calls for one host are in order of time; those for different hosts within a
-    /// link's delay need not be. Flows may begin in another order than that of their numbers.
-    fn is_local(&self) -> bool {
-        false
-    }
+    /// Makes the endpoints of `nodes` hosts, of which the last is the allocator's node if the
+    /// fabric has one, and what they share.
+    fn start(self, nodes: u32) -> (Self::Shared, Vec<Self::Endpoint>);
 
     /// Returns the scheme's own counters, by name.
-    fn summary(&self) -> Vec<(&'static str, f64)> {
+    fn summary(_shared: &Self::Shared, _endpoints: &[Self::Endpoint]) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 }
 
-/// A transport's view of the run, through which it acts.
+/// An endpoint's view of the run, through which it acts.
 #[derive(Debug)]
-pub struct Context<'a> {
+pub struct Context<'a, S = ()> {
     pub(crate) core: &'a mut Core,
+    /// State that the hosts of the run share.
+    pub shared: &'a mut S,
+    pub(crate) host: HostId,
 }
 
-impl Context<'_> {
+impl<S> Context<'_, S> {
+    /// Returns the endpoint's host.
+    #[inline]
+    #[must_use]
+    pub fn me(&self) -> HostId {
+        self.host
+    }
+
+    /// Asks the interface to pull: there may be something to send.
+    #[inline]
+    pub fn wake(&mut self) {
+        self.core.woken = true;
+    }
+
+    /// Returns the queue classes whose packets the host's link takes: those that are not paused.
+    /// The interface pulls again when others open.
+    #[inline]
+    #[must_use]
+    pub fn open_classes(&self) -> ClassMask {
+        let uplink = self.core.fabric.routes.host_uplink(self.host.0);
+        uplink.map_or(ClassMask::ALL, |port| {
+            self.core.fabric.ports[port as usize].open_classes()
+        })
+    }
+
+    /// Calls another host's [`Endpoint::on_poke`] after this call, because what both share has
+    /// changed.
+    pub fn poke(&mut self, host: HostId) {
+        self.core.poked.push(host);
+    }
+
+    /// Returns the slot in which this end of a flow keeps its state; [`NO_SLOT`] if it keeps none.
+    ///
+    /// # Panics
+    /// If the flow has not begun, or is [`FlowId::NONE`].
+    #[inline]
+    #[must_use]
+    pub fn slot(&self, flow: FlowId, side: Side) -> u32 {
+        self.core.shared.flows.slot(flow, side)
+    }
+
+    /// Sets the slot in which this end of a flow keeps its state.
+    #[inline]
+    pub fn set_slot(&mut self, flow: FlowId, side: Side, slot: u32) {
+        self.core.shared.flows.set_slot(flow, side, slot);
+    }
+
     /// Returns the simulated time.
     #[inline]
     #[must_use]
@@ -86,12 +105,9 @@ impl Context<'_> {
         self.core.now
     }
 
-    /// Returns the stream of random numbers of the scheme at a host, or at the allocator.
-    ///
-    /// # Panics
-    /// If there is no such node.
-    pub fn rng(&mut self, host: HostId) -> &mut Stream {
-        &mut self.core.chance.hosts[host.index()]
+    /// Returns the stream of random numbers of the scheme at this host, or at the allocator.
+    pub fn rng(&mut self) -> &mut Stream {
+        &mut self.core.chance.hosts[self.host.index()]
     }
 
     /// Returns a flow's specification.
@@ -154,10 +170,10 @@ impl Context<'_> {
         self.core.chance.paths.of(flow.0, reverse)
     }
 
-    /// Sends a packet from a host: into the queue of its NIC.
+    /// Sends a control packet: by way of the interface's own queue, which goes before data.
     #[inline]
-    pub fn send(&mut self, host: HostId, packet: Packet) {
-        self.core.send(host, packet);
+    pub fn send(&mut self, packet: Packet) {
+        self.core.send(self.host, packet);
     }
 
     /// Attaches an extension to a packet that is to be sent.
@@ -175,14 +191,20 @@ impl Context<'_> {
         &mut self.core.shared.extensions
     }
 
-    /// Sets a timer: [`Transport::on_timer`] gets the token at this time, or now if it has passed.
-    pub fn timer(&mut self, at: Time, token: u64) -> TimerId {
-        self.core.set_timer(at, token)
+    /// Sets a timer: [`Endpoint::on_timer`] gets it at this time, or now if it has passed.
+    pub fn timer(&mut self, at: Time, timer: Timer) -> TimerId {
+        self.core.set_timer(at, timer.token(self.host))
     }
 
     /// Sets a timer after this span.
-    pub fn timer_in(&mut self, span: Span, token: u64) -> TimerId {
-        self.core.set_timer(self.core.now + span, token)
+    pub fn timer_in(&mut self, span: Span, timer: Timer) -> TimerId {
+        self.timer(self.core.now + span, timer)
+    }
+
+    /// Moves a timer to another time, or sets it if it is not pending.
+    pub fn restart_timer(&mut self, id: &mut Option<TimerId>, at: Time, timer: Timer) {
+        let moved = id.and_then(|id| self.move_timer(id, at));
+        *id = Some(moved.unwrap_or_else(|| self.timer(at, timer)));
     }
 
     /// Cancels a timer. Returns false if it has fired or was cancelled.
@@ -213,11 +235,6 @@ impl Context<'_> {
     /// Counts a retransmission.
     pub fn retransmitted(&mut self, flow: FlowId) {
         self.core.shared.flows.progress_mut(flow).retransmits += 1;
-    }
-
-    /// Returns the bytes that wait in a host's NIC, without the packet that is being sent.
-    pub fn nic_backlog_bytes(&mut self, host: HostId) -> u64 {
-        self.core.nic_backlog_bytes(host)
     }
 
     /// Makes an acknowledgement of a packet, addressed back to its sender: flow, time stamp, echo

@@ -8,26 +8,28 @@ use ratewright_topology::HostId;
 
 use crate::control::{ControlTraffic, PREAMBLE_AND_GAP_BYTES, segment_wire_bytes};
 use crate::ext::{Extension, StreamSegment};
+use crate::host::Timer;
 use crate::packet::{Packet, PacketKind};
+use crate::time::Time;
 use crate::transport::tcp::stream::{StreamConfig, StreamCounts, StreamEnd};
 use crate::transport::{Context, TimerId};
 
 /// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum End {
     Host = 0,
     Allocator = 1,
 }
 
 #[derive(Debug)]
-struct ConnectionEnd {
+struct StreamState {
     stream: StreamEnd,
     timer: Option<TimerId>,
 }
 
 #[derive(Debug)]
 struct ControlConnection {
-    ends: [ConnectionEnd; 2],
+    ends: [StreamState; 2],
     number: u32,
 }
 
@@ -37,7 +39,7 @@ pub(super) struct Streams {
     config: StreamConfig,
     priority: u8,
     connections: Vec<ControlConnection>,
-    /// Traffic by the [`Side`] that sends.
+    /// Traffic by the [`End`] that sends.
     traffic: [ControlTraffic; 2],
     /// Counts of connections that were closed.
     closed: StreamCounts,
@@ -57,7 +59,7 @@ impl Streams {
     }
 
     /// Closes the connection of a host without a message to its other end, and opens the next one.
-    pub(super) fn reopen(&mut self, cx: &mut Context<'_>, host: HostId) {
+    pub(super) fn reopen<S>(&mut self, cx: &mut Context<'_, S>, host: HostId) {
         let old = &mut self.connections[host.index()];
         for end in &mut old.ends {
             if let Some(timer) = end.timer.take() {
@@ -72,21 +74,27 @@ impl Streams {
     }
 
     /// Writes a message.
-    pub(super) fn write(&mut self, side: Side, host: HostId, message: &[u8]) {
+    pub(super) fn write(&mut self, side: End, host: HostId, message: &[u8]) {
         self.connections[host.index()].ends[side as usize]
             .stream
             .write(message);
     }
 
-    /// Sends the segments that an end's window allows, and acknowledgements that are due. `token`
-    /// is that of the end's timer.
-    pub(super) fn flush(&mut self, cx: &mut Context<'_>, side: Side, host: HostId, token: u64) {
+    /// Sends the segments that an end's window allows, and acknowledgements that are due. `timer`
+    /// is the end's.
+    pub(super) fn flush<S>(
+        &mut self,
+        cx: &mut Context<'_, S>,
+        side: End,
+        host: HostId,
+        timer: Timer,
+    ) {
         let Some(allocator) = cx.allocator() else {
             return;
         };
         let (src, dst) = match side {
-            Side::Host => (host, allocator),
-            Side::Allocator => (allocator, host),
+            End::Host => (host, allocator),
+            End::Allocator => (allocator, host),
         };
         let connection = &mut self.connections[host.index()];
         let end = &mut connection.ends[side as usize];
@@ -114,22 +122,22 @@ impl Streams {
                 ..Packet::default()
             };
             cx.attach_extension(&mut packet, Extension::Segment(segment));
-            cx.send(src, packet);
+            cx.send(packet);
         }
         // RFC 6298 §5.1: the timer runs while anything is unacknowledged.
         if end.timer.is_none()
             && let Some(span) = end.stream.time_out()
         {
-            end.timer = Some(cx.timer_in(span, token));
+            end.timer = Some(cx.timer_in(span, timer));
         }
     }
 
     /// Takes a segment at one end. Its messages can then be read, and [`flush`](Self::flush) is
     /// due.
-    pub(super) fn on_segment(
+    pub(super) fn on_segment<S>(
         &mut self,
-        cx: &mut Context<'_>,
-        side: Side,
+        cx: &mut Context<'_, S>,
+        side: End,
         host: HostId,
         segment: &StreamSegment,
     ) {
@@ -155,16 +163,16 @@ impl Streams {
 
     /// Reads the next message at one end. A stream that cannot be cut into messages yields none any
     /// more: its session times out, and its successor gets another connection.
-    pub(super) fn read(&mut self, side: Side, host: HostId) -> Option<&[u8]> {
+    pub(super) fn read(&mut self, side: End, host: HostId) -> Option<&[u8]> {
         let end = &mut self.connections[host.index()].ends[side as usize];
         end.stream.read().ok().flatten()
     }
 
     /// Handles an end's retransmission timer.
-    pub(super) fn on_timer(&mut self, cx: &Context<'_>, side: Side, host: HostId) {
+    pub(super) fn on_timer(&mut self, now: Time, side: End, host: HostId) {
         let end = &mut self.connections[host.index()].ends[side as usize];
         end.timer = None;
-        end.stream.on_time_out(cx.now());
+        end.stream.on_time_out(now);
     }
 
     /// Returns the traffic that the hosts sent, and the allocator's.
@@ -187,7 +195,7 @@ impl Streams {
 
 impl ControlConnection {
     fn new(config: StreamConfig, number: u32) -> Self {
-        let end = || ConnectionEnd {
+        let end = || StreamState {
             stream: StreamEnd::new(config),
             timer: None,
         };

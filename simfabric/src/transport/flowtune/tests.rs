@@ -1,7 +1,7 @@
 use ratewright_topology::TwoTierClos;
 
 use super::*;
-use crate::flow::PacketCount;
+use crate::flow::{FlowSpec, PacketCount};
 use crate::net::{AllocatorLinks, FabricConfig};
 use crate::run::{Config, Sim};
 use crate::time::Span;
@@ -49,6 +49,16 @@ fn sim(
     Sim::new(run_config(), topology, flows.into_iter(), scheme).unwrap()
 }
 
+/// Returns the rate that a flow is paced at; 0 without one.
+fn rate_bps<A>(sim: &Sim<Flowtune, A>, flow: u32) -> u64
+where
+    A: crate::workload::Arrivals,
+{
+    sim.sender_of(FlowId(flow))
+        .and_then(|(node, slot)| Some(node.host()?.rate_bps(slot)))
+        .unwrap_or(0)
+}
+
 /// Makes many short flows between hosts that a small generator draws.
 fn crowd(every_us: u64, count: u64) -> Vec<FlowSpec> {
     let mut state = 99u64;
@@ -72,11 +82,11 @@ fn a_second_flow_gets_half_within_100_us() {
     let flows = vec![flow(100, 1, 140, 1 << 30), flow(3_000, 20, 140, 1 << 30)];
     let mut sim = sim(FlowtuneConfig::default(), flows);
     sim.run_until(Time::from_us(2_999)).unwrap();
-    let rate = sim.transport().rate_bps(FlowId(0)) as f64;
+    let rate = rate_bps(&sim, 0) as f64;
     assert!((rate / 9.9e9 - 1.0).abs() < 0.011, "{rate}");
     sim.run_until(Time::from_us(3_100)).unwrap();
     for id in [0, 1] {
-        let rate = sim.transport().rate_bps(FlowId(id)) as f64;
+        let rate = rate_bps(&sim, id) as f64;
         assert!((rate / 4.95e9 - 1.0).abs() < 0.02, "{id}: {rate}");
     }
     let before: Vec<_> = sim
@@ -103,9 +113,9 @@ fn every_flow_arrives_and_its_end_is_known_to_the_allocator() {
     let results = sim.results();
     results.conservation.unwrap();
     assert!(results.flows.iter().all(|flow| flow.finished.is_some()));
-    let counts = sim.transport().allocator().counts();
+    let counts = sim.shared().allocator().counts();
     assert_eq!((counts.starts, counts.ends), (2_000, 2_000));
-    assert_eq!(sim.transport().allocator().engine().flow_count(), 0);
+    assert_eq!(sim.shared().allocator().engine().flow_count(), 0);
 }
 
 #[test]
@@ -118,12 +128,12 @@ fn both_ends_agree_after_control_datagrams_were_lost() {
     };
     let mut sim = sim(config, flows);
     sim.run_until(Time::from_ms(40)).unwrap();
-    assert!(sim.transport().lost_control_packets > 100);
-    let transport = sim.transport();
-    assert_eq!(transport.active(), 40);
-    for host in 0..144 {
-        let view = transport.endpoint(HostId(host)).view();
-        assert_eq!(view, transport.allocator().view(host), "host {host}");
+    assert!(sim.shared().lost_control_packets() > 100);
+    let hosts = || sim.endpoints().iter().filter_map(FlowtuneNode::host);
+    assert_eq!(hosts().map(FlowtuneHost::active).sum::<usize>(), 40);
+    for (number, host) in (0..).zip(hosts()) {
+        let known = sim.shared().allocator().view(number);
+        assert_eq!(host.agent().view(), known, "host {number}");
     }
 }
 
@@ -136,7 +146,7 @@ fn without_an_allocator_to_hear_from_flows_run_by_their_windows() {
     let mut sim = sim(config, vec![flow(0, 1, 140, 3_000_000)]);
     sim.run_until(Time::from_ms(20)).unwrap();
     assert!(sim.results().flows[0].finished.is_some());
-    assert_eq!(sim.transport().allocator().counts().starts, 0);
+    assert_eq!(sim.shared().allocator().counts().starts, 0);
 }
 
 #[test]
@@ -150,9 +160,9 @@ fn rates_end_with_the_lease() {
     config.control.liveness_ns = 4_000_000;
     let mut sim = sim(config, vec![flow(0, 1, 140, 1 << 32)]);
     sim.run_until(Time::from_us(700)).unwrap();
-    assert!(sim.transport().rate_bps(FlowId(0)) > 9_000_000_000);
+    assert!(rate_bps(&sim, 0) > 9_000_000_000);
     sim.run_until(Time::from_us(2_500)).unwrap();
-    assert_eq!(sim.transport().rate_bps(FlowId(0)), 0);
+    assert_eq!(rate_bps(&sim, 0), 0);
 }
 
 #[test]
@@ -218,8 +228,7 @@ fn over_tcp_rates_are_in_the_end_those_over_datagrams() {
         sim.run_until(Time::from_ms(20)).unwrap();
         sim.results().conservation.unwrap();
         let ids = (0..elephants.len()).filter(|&id| elephants[id]);
-        ids.map(|id| sim.transport().rate_bps(FlowId(id as u32)))
-            .collect::<Vec<_>>()
+        ids.map(|id| rate_bps(&sim, id as u32)).collect::<Vec<_>>()
     };
     let datagrams = rates(FlowtuneConfig::default());
     assert_eq!(datagrams.len(), 60);
@@ -241,15 +250,15 @@ fn over_tcp_both_ends_agree_after_segments_were_lost() {
     flows.extend((0..40).map(|i| flow(2_200, i, 143 - i, 1 << 30)));
     let mut sim = sim(over_tcp(0.2), flows);
     sim.run_until(Time::from_ms(40)).unwrap();
-    let transport = sim.transport();
-    assert!(transport.lost_control_packets > 100);
-    assert_eq!(transport.active(), 40);
-    for host in 0..144 {
-        let view = transport.endpoint(HostId(host)).view();
-        assert_eq!(view, transport.allocator().view(host), "host {host}");
+    assert!(sim.shared().lost_control_packets() > 100);
+    let hosts = || sim.endpoints().iter().filter_map(FlowtuneNode::host);
+    assert_eq!(hosts().map(FlowtuneHost::active).sum::<usize>(), 40);
+    for (number, host) in (0..).zip(hosts()) {
+        let known = sim.shared().allocator().view(number);
+        assert_eq!(host.agent().view(), known, "host {number}");
     }
     // TCP repaired it all: no session had to.
-    let counts = transport.allocator().counts();
+    let counts = sim.shared().allocator().counts();
     assert_eq!((counts.starts, counts.sessions_lost), (740, 0));
 }
 
@@ -266,7 +275,7 @@ fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
         let results = sim.results();
         results.conservation.unwrap();
         assert!(results.flows.iter().all(|flow| flow.finished.is_some()));
-        let [up, down] = sim.transport().control_traffic();
+        let [up, down] = control_traffic(sim.shared(), sim.endpoints());
         // The allocator's own links come after those between servers and switches.
         let own = &results.ports[topology().links().len()..];
         let crossed: u64 = own.iter().map(|port| port.stats.sent.bytes).sum();
@@ -292,9 +301,9 @@ fn over_tcp_a_session_that_was_lost_begins_anew() {
     config.control_loss_until = Some(Time::from_ms(8));
     let mut sim = sim(config, vec![flow(0, 1, 140, 1 << 35)]);
     sim.run_until(Time::from_us(7_500)).unwrap();
-    assert_eq!(sim.transport().rate_bps(FlowId(0)), 0);
+    assert_eq!(rate_bps(&sim, 0), 0);
     sim.run_until(Time::from_ms(60)).unwrap();
-    assert!(sim.transport().rate_bps(FlowId(0)) > 9_000_000_000);
+    assert!(rate_bps(&sim, 0) > 9_000_000_000);
 }
 
 /// A flow over two busy links, and one more on each, get halves by max-min fairness, and a third

@@ -230,9 +230,9 @@ impl<C: Congestion> TcpSender<C> {
     pub(super) fn peek_segment(&self) -> Option<OutgoingSegment> {
         let in_flight = self.in_flight_bytes();
         let window = self.control.window_bytes();
-        // One segment always goes when none is in flight; otherwise a small window would stop the
-        // flow for good.
-        let allowed = |bytes: u64| in_flight == 0 || in_flight + bytes <= window;
+        // One segment goes when none is in flight; otherwise a small window would stop the flow for
+        // good. A window of 0 waits for a rate.
+        let allowed = |bytes: u64| (in_flight == 0 && window > 0) || in_flight + bytes <= window;
         // RFC 6675 §4, `NextSeg`, rule 1: lost bytes before new ones.
         if self.lost_before > self.una {
             let from = self.resent_before.max(self.una);

@@ -3,12 +3,14 @@
 //! Loss recovery and time-outs are the sender's. It notifies a control of acknowledgements and of
 //! the reductions that are due; the control determines the window.
 
+pub mod allocated;
 pub mod cubic;
 pub mod dctcp;
 pub mod new_reno;
 pub mod pfabric;
 pub mod xcp;
 
+pub use allocated::{Allocated, AllocatedConfig};
 pub use cubic::{Cubic, CubicConfig, CubicGrowth};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use new_reno::NewReno;
@@ -55,7 +57,8 @@ pub trait Congestion: Copy + std::fmt::Debug {
     /// Makes the control of a new flow.
     fn new(config: &Self::Config, mss_bytes: u64, initial_window_bytes: u64) -> Self;
 
-    /// Returns the congestion window.
+    /// Returns the congestion window. A flow with nothing in flight may send a packet whatever its
+    /// window, unless it is 0.
     fn window_bytes(&self) -> u64;
 
     /// Returns true if the window grows by the acknowledged bytes.

@@ -1,0 +1,246 @@
+//! Which of a host's flows sends next.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Time;
+
+/// Order in which the flows of a host that may send do so.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// First come, first served: a flow keeps its turn as long as it may send.
+    Fifo,
+    /// One packet each, in turn.
+    #[default]
+    RoundRobin,
+    /// The flow with the fewest remaining bytes (shortest remaining processing time; pFabric §4.1,
+    /// SIRD §4.4). Of equals, the one that came first.
+    Srpt,
+    /// Packets alternate between the choices of [`Srpt`](Self::Srpt) and
+    /// [`RoundRobin`](Self::RoundRobin) (SIRD §4.4: half of the uplink is shared fairly).
+    Half,
+}
+
+/// Answer of an arbiter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// The flow in this slot may send one packet. It has left the arbiter.
+    Slot(u32),
+    /// The first paced flow may send at this time.
+    At(Time),
+    /// No flow has anything to send.
+    Nothing,
+}
+
+/// The flows of one host that have something to send, each at most once.
+///
+/// A flow is *ready*, or it waits for its pacer. Adding and taking cost O(1) for first come and
+/// round robin, O(log flows) otherwise.
+#[derive(Debug, Default)]
+pub struct Arbiter {
+    policy: Policy,
+    /// Ready flows, in the order in which they came.
+    ring: VecDeque<(u32, u64)>,
+    /// Ready flows by remaining bytes and arrival; only for policies that ask for it.
+    shortest: BTreeSet<(u64, u64, u32)>,
+    /// Paced flows, by the time of their next packet and by arrival.
+    paced: BinaryHeap<Reverse<(Time, u64, u32, u64)>>,
+    /// Number of flows that came so far.
+    arrivals: u64,
+    /// By slot, the arrival number of the ready flow there; a ring entry with another one is gone.
+    ready: Vec<u64>,
+    /// By slot, the remaining bytes of the ready flow there.
+    remaining: Vec<u64>,
+    /// The next choice is round robin's.
+    fair_turn: bool,
+}
+
+/// Mark of a slot without a ready flow.
+const NOT_READY: u64 = u64::MAX;
+
+impl Arbiter {
+    /// Makes an arbiter without flows.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a flow with these bytes to go, which may send at once. A flow that is in already is not
+    /// to be added again.
+    #[inline]
+    pub fn ready(&mut self, slot: u32, remaining_bytes: u64) {
+        self.arrivals += 1;
+        self.insert(slot, remaining_bytes, self.arrivals, false);
+    }
+
+    /// Adds a flow that just had its turn and has more to send. First come, first served gives it
+    /// the next turn, too.
+    #[inline]
+    pub fn again(&mut self, slot: u32, remaining_bytes: u64) {
+        self.arrivals += 1;
+        let front = self.policy == Policy::Fifo;
+        self.insert(slot, remaining_bytes, self.arrivals, front);
+    }
+
+    /// Adds a flow with these bytes to go, whose pacer lets it send at `at`.
+    pub fn ready_at(&mut self, slot: u32, remaining_bytes: u64, at: Time) {
+        self.arrivals += 1;
+        self.paced
+            .push(Reverse((at, self.arrivals, slot, remaining_bytes)));
+    }
+
+    fn insert(&mut self, slot: u32, remaining_bytes: u64, arrival: u64, front: bool) {
+        match self.policy {
+            Policy::Fifo if front => self.ring.push_front((slot, arrival)),
+            Policy::Fifo | Policy::RoundRobin => self.ring.push_back((slot, arrival)),
+            Policy::Srpt => {
+                self.shortest.insert((remaining_bytes, arrival, slot));
+            }
+            Policy::Half => {
+                let index = slot as usize;
+                if index >= self.ready.len() {
+                    self.ready.resize(index + 1, NOT_READY);
+                    self.remaining.resize(index + 1, 0);
+                }
+                self.ready[index] = arrival;
+                self.remaining[index] = remaining_bytes;
+                self.shortest.insert((remaining_bytes, arrival, slot));
+                self.ring.push_back((slot, arrival));
+            }
+        }
+    }
+
+    /// Takes the flow whose turn it is.
+    #[inline]
+    pub fn next(&mut self, now: Time) -> Turn {
+        while let Some(&Reverse((at, arrival, slot, remaining_bytes))) = self.paced.peek() {
+            if at > now {
+                break;
+            }
+            self.paced.pop();
+            self.insert(slot, remaining_bytes, arrival, false);
+        }
+        let slot = match self.policy {
+            Policy::Fifo | Policy::RoundRobin => self.ring.pop_front().map(|entry| entry.0),
+            Policy::Srpt => self.shortest.pop_first().map(|entry| entry.2),
+            Policy::Half => self.next_of_half(),
+        };
+        match (slot, self.paced.peek()) {
+            (Some(slot), _) => Turn::Slot(slot),
+            (None, Some(Reverse((at, ..)))) => Turn::At(*at),
+            (None, None) => Turn::Nothing,
+        }
+    }
+
+    fn next_of_half(&mut self) -> Option<u32> {
+        self.fair_turn = !self.fair_turn;
+        let slot = if self.fair_turn {
+            self.shortest.pop_first()?.2
+        } else {
+            loop {
+                let (slot, arrival) = self.ring.pop_front()?;
+                // What the other order took is still in the ring.
+                if self.ready[slot as usize] == arrival {
+                    self.shortest
+                        .remove(&(self.remaining[slot as usize], arrival, slot));
+                    break slot;
+                }
+            }
+        };
+        self.ready[slot as usize] = NOT_READY;
+        // Entries of flows that the other order took stay behind; they are at most as many as its
+        // turns since.
+        while let Some(&(slot, arrival)) = self.ring.front()
+            && self.ready[slot as usize] != arrival
+        {
+            self.ring.pop_front();
+        }
+        Some(slot)
+    }
+
+    /// Returns true if no flow is ready and none waits for its pacer.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty() && self.shortest.is_empty() && self.paced.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets flows with these packets send until all are done; returns the order.
+    fn order(policy: Policy, packets: &[u64]) -> Vec<u32> {
+        let mut arbiter = Arbiter::new(policy);
+        let mut left = packets.to_vec();
+        for (slot, &packets) in packets.iter().enumerate() {
+            arbiter.ready(slot as u32, packets);
+        }
+        let mut order = Vec::new();
+        while let Turn::Slot(slot) = arbiter.next(Time::ZERO) {
+            order.push(slot);
+            let left = &mut left[slot as usize];
+            *left -= 1;
+            if *left > 0 {
+                arbiter.again(slot, *left);
+            }
+        }
+        assert!(arbiter.is_empty());
+        order
+    }
+
+    #[test]
+    fn policies_order_flows_as_their_names_say() {
+        let packets = [3, 1, 2];
+        assert_eq!(order(Policy::Fifo, &packets), [0, 0, 0, 1, 2, 2]);
+        assert_eq!(order(Policy::RoundRobin, &packets), [0, 1, 2, 0, 2, 0]);
+        assert_eq!(order(Policy::Srpt, &packets), [1, 2, 2, 0, 0, 0]);
+        // Shortest, first in the ring, shortest, first in the ring, and so on.
+        assert_eq!(order(Policy::Half, &packets), [1, 0, 2, 0, 2, 0]);
+    }
+
+    #[test]
+    fn half_gives_each_order_every_second_packet() {
+        // One short flow that never ends beside three long ones: the short one has its own half,
+        // and its share of the other.
+        let mut arbiter = Arbiter::new(Policy::Half);
+        let remaining = [10, 1_000, 1_000, 1_000];
+        for (slot, &bytes) in remaining.iter().enumerate() {
+            arbiter.ready(slot as u32, bytes);
+        }
+        let mut turns = [0; 4];
+        for _ in 0..8_000 {
+            let Turn::Slot(slot) = arbiter.next(Time::ZERO) else {
+                panic!("all have more");
+            };
+            turns[slot as usize] += 1;
+            arbiter.again(slot, remaining[slot as usize]);
+        }
+        assert!(turns[0] >= 4_000, "{turns:?}");
+        let others = &turns[1..];
+        let (least, most) = (others.iter().min(), others.iter().max());
+        assert!(
+            most.zip(least).is_some_and(|(m, l)| m - l <= 1),
+            "{turns:?}"
+        );
+        assert!(*least.unwrap_or(&0) >= 1_000, "{turns:?}");
+    }
+
+    #[test]
+    fn paced_flows_come_when_their_time_does() {
+        let mut arbiter = Arbiter::new(Policy::RoundRobin);
+        arbiter.ready_at(7, 1, Time(20));
+        arbiter.ready_at(8, 1, Time(10));
+        assert_eq!(arbiter.next(Time(5)), Turn::At(Time(10)));
+        assert_eq!(arbiter.next(Time(25)), Turn::Slot(8));
+        assert_eq!(arbiter.next(Time(25)), Turn::Slot(7));
+        assert_eq!(arbiter.next(Time(25)), Turn::Nothing);
+    }
+}

@@ -1,0 +1,519 @@
+//! TCP at one host: the flows that it sends, in turn, and those that it receives.
+
+use std::sync::Arc;
+
+use ratewright_topology::HostId;
+
+use super::TcpConfig;
+use super::congestion::{Allocated, Congestion};
+use super::sender::{Ack, TcpReceiver, TcpSender};
+use crate::ext::Extension;
+use crate::flow::FlowId;
+use crate::host::{Arbiter, Pull, Side, Timer, Turn};
+use crate::packet::{Flags, Packet, PacketKind};
+use crate::time::{Span, Time};
+use crate::transport::{Context, NO_SLOT, TimerId};
+
+/// Packets of a paced flow that may follow each other without a gap, because they waited for their
+/// turn on the host's link.
+const LATE_PACKETS: u64 = 16;
+
+/// A flow that this host sends.
+#[derive(Debug)]
+struct SendingFlow<C> {
+    sender: TcpSender<C>,
+    id: FlowId,
+    timer: Option<TimerId>,
+    path_hash: u16,
+    dst: HostId,
+    /// True until the handshake's answer has come; no data is sent before.
+    handshaking: bool,
+    /// True while it waits for its turn.
+    queued: bool,
+    /// True if the window stopped the flow when it last sent.
+    window_limited: bool,
+    /// True once all is acknowledged; its slot is free when its turn has passed.
+    done: bool,
+    /// Time-outs since the last acknowledgement of anything.
+    time_outs_in_a_row: u32,
+    /// Rate on the link at which packets leave; 0: as the window allows.
+    rate_bps: u64,
+    /// Time at which the pacer releases the next packet.
+    next_at: Time,
+}
+
+/// A flow that this host receives.
+#[derive(Debug, Default)]
+struct ReceivingFlow {
+    receiver: TcpReceiver,
+    /// The flow's bytes.
+    total_bytes: u64,
+}
+
+/// State by slot. Slots of flows that ended are used again.
+#[derive(Debug)]
+struct Slots<T> {
+    items: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Slots<T> {
+    fn insert(&mut self, item: T) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.items[slot as usize] = Some(item);
+            return slot;
+        }
+        self.items.push(Some(item));
+        (self.items.len() - 1) as u32
+    }
+
+    #[inline]
+    fn get(&self, slot: u32) -> Option<&T> {
+        self.items.get(slot as usize)?.as_ref()
+    }
+
+    #[inline]
+    fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.items.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if let Some(item) = self.items.get_mut(slot as usize)
+            && item.take().is_some()
+        {
+            self.free.push(slot);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.items.len() - self.free.len()
+    }
+}
+
+/// The end of a flow at its sender: all its bytes are acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Acknowledged {
+    /// The flow.
+    pub flow: FlowId,
+    /// Slot that it had.
+    pub slot: u32,
+}
+
+/// TCP with a congestion control at one host.
+///
+/// Schemes of their own embed it: they pass on what is TCP's and set rates with
+/// [`set_rate`](Self::set_rate). Timers of kind [`TIMER`](Self::TIMER) are its own.
+#[derive(Debug)]
+pub struct TcpHost<C: Congestion> {
+    config: Arc<TcpConfig<C::Config>>,
+    senders: Slots<SendingFlow<C>>,
+    receivers: Slots<ReceivingFlow>,
+    arbiter: Arbiter,
+    time_outs: u64,
+}
+
+impl<C: Congestion> TcpHost<C> {
+    /// Kind of its timers, one per flow that it sends.
+    pub const TIMER: u8 = 0;
+
+    /// Makes a host without flows.
+    #[must_use]
+    pub fn new(config: Arc<TcpConfig<C::Config>>) -> Self {
+        Self {
+            arbiter: Arbiter::new(config.arbiter),
+            config,
+            senders: Slots::default(),
+            receivers: Slots::default(),
+            time_outs: 0,
+        }
+    }
+
+    /// Returns the number of flows that it sends.
+    #[must_use]
+    pub fn sending(&self) -> usize {
+        let done = |flow: &&SendingFlow<C>| flow.done;
+        self.senders.len() - self.senders.items.iter().flatten().filter(done).count()
+    }
+
+    /// Returns the retransmission time-outs so far.
+    #[must_use]
+    pub fn time_outs(&self) -> u64 {
+        self.time_outs
+    }
+
+    /// Returns the rate that a flow is paced at; 0 without one.
+    #[must_use]
+    pub fn rate_bps(&self, slot: u32) -> u64 {
+        self.senders.get(slot).map_or(0, |flow| flow.rate_bps)
+    }
+
+    /// Begins to send a flow, and returns its slot.
+    pub fn start<S>(&mut self, cx: &mut Context<'_, S>, id: FlowId) -> u32 {
+        let spec = *cx.flow(id);
+        let mss_bytes = u64::from(cx.framing().mss_bytes);
+        let initial = mss_bytes * u64::from(self.config.initial_window_packets);
+        let control = C::new(&self.config.control, mss_bytes, initial);
+        let slot = self.senders.insert(SendingFlow {
+            sender: TcpSender::new(control, self.config.initial_rto, mss_bytes, spec.bytes),
+            id,
+            timer: None,
+            path_hash: cx.path_hash(id, false),
+            dst: spec.dst,
+            handshaking: self.config.handshake,
+            queued: false,
+            window_limited: false,
+            done: false,
+            time_outs_in_a_row: 0,
+            rate_bps: 0,
+            next_at: Time::ZERO,
+        });
+        cx.set_slot(id, Side::Sender, slot);
+        if self.config.handshake {
+            self.probe(cx, slot);
+        } else {
+            self.enqueue(cx, slot);
+        }
+        slot
+    }
+
+    /// Ends a flow that this host sends after what has left so far. As a FIN does (RFC 9293 §3.4),
+    /// its end takes one byte more, by which the receiver learns of it.
+    pub fn stop<S>(&mut self, cx: &mut Context<'_, S>, id: FlowId) {
+        let slot = cx.slot(id, Side::Sender);
+        if let Some(flow) = self.senders.get_mut(slot).filter(|flow| flow.id == id) {
+            let sender = &mut flow.sender;
+            sender.limit = sender.limit.min(sender.next + 1);
+            self.enqueue(cx, slot);
+        }
+    }
+
+    /// Gives a flow its place among those that wait for the interface.
+    #[inline]
+    fn enqueue<S>(&mut self, cx: &mut Context<'_, S>, slot: u32) {
+        let Some(flow) = self.senders.get_mut(slot) else {
+            return;
+        };
+        if flow.queued || flow.handshaking || flow.sender.peek_segment().is_none() {
+            return;
+        }
+        flow.queued = true;
+        flow.window_limited = false;
+        let remaining = flow.sender.limit - flow.sender.una;
+        if flow.rate_bps > 0 && flow.next_at > cx.now() {
+            self.arbiter.ready_at(slot, remaining, flow.next_at);
+        } else {
+            // An idle pacer saves up no credit for a burst.
+            flow.next_at = cx.now();
+            self.arbiter.ready(slot, remaining);
+        }
+        cx.wake();
+    }
+
+    /// Returns the next packet of the flow whose turn it is. `last` is told of a flow whose last
+    /// byte leaves, perhaps again.
+    #[inline]
+    pub fn pull<S>(
+        &mut self,
+        cx: &mut Context<'_, S>,
+        mut last: impl FnMut(&mut Context<'_, S>, FlowId),
+    ) -> Pull {
+        let now = cx.now();
+        if !cx.open_classes().contains(self.config.class.into()) {
+            return Pull::Nothing;
+        }
+        loop {
+            let slot = match self.arbiter.next(now) {
+                Turn::Slot(slot) => slot,
+                Turn::At(at) => return Pull::At(at),
+                Turn::Nothing => return Pull::Nothing,
+            };
+            let Some(flow) = self.senders.get_mut(slot) else {
+                continue;
+            };
+            if flow.done {
+                self.senders.remove(slot);
+                continue;
+            }
+            if !flow.queued || (flow.rate_bps > 0 && flow.next_at > now) {
+                continue;
+            }
+            flow.queued = false;
+            let Some(segment) = flow.sender.peek_segment() else {
+                flow.window_limited = flow.sender.next < flow.sender.limit;
+                continue;
+            };
+            flow.sender.sent(now, segment);
+            let framing = cx.framing();
+            let payload = segment.bytes as u16;
+            let mut flags = Flags::NONE;
+            if self.config.ecn {
+                flags.insert(Flags::ECT);
+            }
+            if segment.again {
+                flags.insert(Flags::RETRANSMIT);
+                cx.retransmitted(flow.id);
+            }
+            let mut packet = Packet {
+                kind: PacketKind::Data,
+                flow: flow.id,
+                src: cx.me(),
+                dst: flow.dst,
+                seq: segment.seq,
+                // What is left to be acknowledged: pFabric's switches go by it.
+                ack: flow.sender.limit - flow.sender.una,
+                payload_bytes: payload,
+                wire_bytes: framing.wire_bytes(payload),
+                flags,
+                path_hash: flow.path_hash,
+                stamp: now,
+                priority: self.config.class,
+                ..Packet::default()
+            };
+            if packet.end() == flow.sender.limit {
+                packet.flags.insert(Flags::FIN);
+                last(cx, flow.id);
+            }
+            let smoothed = flow.sender.rtt.smoothed();
+            if let Some(header) = flow.sender.control.congestion_header(smoothed) {
+                cx.attach_extension(&mut packet, Extension::Xcp(header));
+            }
+            // RFC 6298 §5.1: the timer runs while anything is unacknowledged.
+            if flow.timer.is_none() {
+                let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+                let kind = Self::TIMER;
+                flow.timer = Some(cx.timer_in(rto, Timer { kind, slot }));
+            }
+            let more = flow.sender.peek_segment().is_some();
+            let remaining = flow.sender.limit - flow.sender.una;
+            if flow.rate_bps > 0 {
+                let bits = f64::from(packet.wire_bytes) * 8.0;
+                let gap = Span::from_secs_f64(bits / flow.rate_bps as f64);
+                // The time that others' packets had on the link is made up for, but not without
+                // bound: rates may add up to more than the link for a while.
+                let late = now.since(flow.next_at).min(gap * LATE_PACKETS);
+                flow.next_at = now - late + gap;
+                if more {
+                    self.arbiter.ready_at(slot, remaining, flow.next_at);
+                }
+            } else if more {
+                self.arbiter.again(slot, remaining);
+            }
+            flow.queued = more;
+            // A flow that waits for its turn or ran out of data has not tested its window.
+            flow.window_limited = !more && flow.sender.next < flow.sender.limit;
+            return if self.arbiter.is_empty() {
+                Pull::Last(packet)
+            } else {
+                Pull::Packet(packet)
+            };
+        }
+    }
+
+    /// Sends an empty packet to elicit an acknowledgement, and sets the timer to repeat it.
+    fn probe<S>(&mut self, cx: &mut Context<'_, S>, slot: u32) {
+        let Some(flow) = self.senders.get_mut(slot) else {
+            return;
+        };
+        let packet = Packet {
+            kind: if flow.handshaking {
+                PacketKind::Syn
+            } else {
+                PacketKind::Probe
+            },
+            flow: flow.id,
+            src: cx.me(),
+            dst: flow.dst,
+            seq: flow.sender.una,
+            wire_bytes: cx.framing().wire_bytes(0),
+            path_hash: flow.path_hash,
+            stamp: cx.now(),
+            priority: self.config.class,
+            ..Packet::default()
+        };
+        let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+        let kind = Self::TIMER;
+        flow.timer = Some(cx.timer_in(rto, Timer { kind, slot }));
+        cx.send(packet);
+    }
+
+    /// Takes a packet of a flow. Returns the flow if it acknowledges the last of its bytes.
+    #[inline]
+    pub fn on_packet<S>(
+        &mut self,
+        cx: &mut Context<'_, S>,
+        packet: Packet,
+    ) -> Option<Acknowledged> {
+        if packet.kind == PacketKind::Ack {
+            self.on_ack(cx, packet)
+        } else {
+            self.on_data(cx, packet);
+            None
+        }
+    }
+
+    #[inline]
+    fn on_ack<S>(&mut self, cx: &mut Context<'_, S>, mut packet: Packet) -> Option<Acknowledged> {
+        let extension = cx.take_extension(&mut packet);
+        let slot = cx.slot(packet.flow, Side::Sender);
+        // A flow that is done has no state left for late acknowledgements.
+        let flow = self.senders.get_mut(slot)?;
+        if flow.id != packet.flow || flow.done {
+            return None;
+        }
+        let blocks: &[(u64, u64)] = match &extension {
+            Some(Extension::Sack(blocks)) => blocks,
+            Some(Extension::Xcp(header)) => {
+                flow.sender.control.on_feedback(header.feedback_bytes);
+                &[]
+            }
+            _ => &[],
+        };
+        let ack = Ack {
+            ack: packet.ack,
+            stamp: packet.stamp,
+            rtt: self.config.round_trip(packet.stamp, cx.now()),
+            marked: packet.flags.contains(Flags::ECE),
+            blocks,
+        };
+        // Any acknowledgement shows that the path works, even one that acknowledges no new data.
+        flow.time_outs_in_a_row = 0;
+        if std::mem::replace(&mut flow.handshaking, false)
+            && let Some(timer) = flow.timer.take()
+        {
+            cx.cancel(timer);
+        }
+        let limited = flow.window_limited;
+        let advanced = flow
+            .sender
+            .on_ack(cx.now(), &ack, self.config.min_rto, limited);
+        // RFC 6298 §5.2, §5.3: off when all is acknowledged, restarted by every advance.
+        if advanced && let Some(timer) = flow.timer.take() {
+            if flow.sender.is_idle() {
+                cx.cancel(timer);
+            } else {
+                let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+                flow.timer = cx.move_timer(timer, cx.now() + rto);
+            }
+        }
+        if flow.sender.una == flow.sender.limit {
+            // A flow that waits for its turn keeps its slot until then.
+            flow.done = true;
+            if !flow.queued {
+                self.senders.remove(slot);
+            }
+            let flow = packet.flow;
+            cx.set_slot(flow, Side::Sender, NO_SLOT);
+            return Some(Acknowledged { flow, slot });
+        }
+        self.enqueue(cx, slot);
+        None
+    }
+
+    #[inline]
+    fn on_data<S>(&mut self, cx: &mut Context<'_, S>, mut packet: Packet) {
+        let id = packet.flow;
+        let mut expected;
+        let mut blocks = arrayvec::ArrayVec::new();
+        let progress = cx.progress(id);
+        if progress.finished < Time::MAX {
+            // A flow that is complete has no state left; what still comes is acknowledged.
+            expected = progress.delivered_bytes;
+        } else {
+            let mut slot = cx.slot(id, Side::Receiver);
+            if slot == NO_SLOT {
+                let total_bytes = cx.flow(id).bytes;
+                slot = self.receivers.insert(ReceivingFlow {
+                    total_bytes,
+                    ..ReceivingFlow::default()
+                });
+                cx.set_slot(id, Side::Receiver, slot);
+            }
+            let flow = self.receivers.get_mut(slot);
+            let Some(flow) = flow else { return };
+            if packet.flags.contains(Flags::FIN) {
+                // The application may have stopped before all of its bytes were sent.
+                flow.total_bytes = flow.total_bytes.min(packet.end());
+            }
+            let in_order;
+            (in_order, blocks) = flow.receiver.on_segment(packet.seq, packet.end());
+            expected = flow.receiver.expected;
+            if in_order > 0 {
+                cx.delivered(id, in_order);
+            }
+            if expected >= flow.total_bytes {
+                expected = flow.total_bytes;
+                cx.complete(id);
+                self.receivers.remove(slot);
+                cx.set_slot(id, Side::Receiver, NO_SLOT);
+            }
+        }
+        let mut reply = cx.reply(&packet);
+        reply.ack = expected;
+        reply.priority = self.config.class;
+        // Selective acknowledgements first: a window that stands still needs no feedback.
+        if !blocks.is_empty() {
+            cx.attach_extension(&mut reply, Extension::Sack(blocks));
+        } else if let Some(header @ Extension::Xcp(_)) = cx.take_extension(&mut packet) {
+            cx.attach_extension(&mut reply, header);
+        }
+        cx.send(reply);
+    }
+
+    /// Handles a timer of kind [`TIMER`](Self::TIMER).
+    pub fn on_timer<S>(&mut self, cx: &mut Context<'_, S>, slot: u32) {
+        let Some(flow) = self.senders.get_mut(slot) else {
+            return;
+        };
+        flow.timer = None;
+        if flow.handshaking {
+            self.time_outs += 1;
+            flow.sender.rtt.back_off();
+            return self.probe(cx, slot);
+        }
+        if flow.done || flow.sender.is_idle() {
+            return;
+        }
+        self.time_outs += 1;
+        flow.time_outs_in_a_row = flow.time_outs_in_a_row.saturating_add(1);
+        flow.sender.on_time_out(cx.now());
+        if flow.time_outs_in_a_row > C::PROBE_AFTER {
+            self.probe(cx, slot);
+        } else {
+            self.enqueue(cx, slot);
+        }
+    }
+}
+
+impl TcpHost<Allocated> {
+    /// Paces a flow at this rate on the link from now on; with 0 its window alone holds. The rest
+    /// of the pacer's wait at the old rate is scaled to the new one.
+    pub fn set_rate<S>(&mut self, cx: &mut Context<'_, S>, slot: u32, rate_bps: u64) {
+        let now = cx.now();
+        let Some(flow) = self.senders.get_mut(slot).filter(|flow| !flow.done) else {
+            return;
+        };
+        let in_flight_bytes = flow.sender.in_flight_bytes();
+        flow.sender.control.set_rate(rate_bps, in_flight_bytes);
+        let old_bps = std::mem::replace(&mut flow.rate_bps, rate_bps);
+        flow.next_at = if old_bps > 0 && rate_bps > 0 {
+            // Otherwise a rise from a very low rate would take effect only after the old gap.
+            let waiting = flow.next_at.since(now);
+            now + waiting.mul_f64(old_bps as f64 / rate_bps as f64)
+        } else {
+            now
+        };
+        // A flow that waits for its pacer gets another turn, at the new time; the turn at the old
+        // one finds nothing to do.
+        flow.queued = false;
+        self.enqueue(cx, slot);
+    }
+}
