@@ -5,6 +5,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCENARIO ?= fairness
 LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
+# Papers whose figures the simulated fabric reproduces.
+PAPERS ?= flowtune
 # A whole run compiles everything once: what cargo keeps for the next compilation would double the disk that it takes.
 export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -12,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Their lib tests need neither root nor network namespaces.
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
-.PHONY: lab check test test-dpdk reproduce require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab
+.PHONY: lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|starts|links|safety for the others)
 lab: build
@@ -77,7 +79,15 @@ deny: setup-test
 ## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG); fails if a verdict is not the
 ## one that its experiment records
 reproduce: setup-test
-	$(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce flowtune all --quick --strict --out $(TARGET)/reproduce --markdown $(TARGET)/reproduce/results.md
+	set -e; for paper in $(PAPERS); do \
+	  $(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce $$paper all --quick --strict \
+	    --out $(TARGET)/reproduce/$$paper --markdown $(TARGET)/reproduce/$$paper.md; done
+
+## results: write the tables of docs/simfabric anew: every figure's short form, and its sensitivity to parameters
+results: setup-test
+	set -e; for paper in $(PAPERS); do \
+	  $(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce $$paper all --quick --sensitivity \
+	    --out $(TARGET)/reproduce/$$paper --markdown docs/simfabric/results-$$paper.md; done
 
 nextest: setup-test
 	$(CARGO) build --locked --workspace --bins

@@ -87,6 +87,16 @@ impl std::ops::Add for PacketCount {
     }
 }
 
+impl std::ops::Sub for PacketCount {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self {
+            packets: self.packets - other.packets,
+            bytes: self.bytes - other.bytes,
+        }
+    }
+}
+
 impl std::iter::Sum for PacketCount {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |a, b| a + b)

@@ -3,7 +3,7 @@
 use ratewright_topology::LinkId;
 
 use crate::flow::{FlowId, FlowProgress, FlowSpec, PacketCount};
-use crate::net::port::FarEnd;
+use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
 use crate::run::core::Core;
@@ -14,7 +14,7 @@ use crate::time::{Span, Time};
 pub struct FlowResult {
     /// Specification of the flow.
     pub spec: FlowSpec,
-    /// Time at which the receiver had every byte; `None` if it never had.
+    /// Completion at the receiver: the time at which it had every byte; `None` if it never had.
     pub finished: Option<Time>,
     /// Bytes that the receiver has in order.
     pub delivered_bytes: u64,
@@ -54,9 +54,9 @@ pub struct PortResult {
     pub to_host: bool,
     /// The rate, in bit/s.
     pub rate_bps: u64,
-    /// The counters of the sending end.
+    /// The counters of the sending end, since the end of the warm-up.
     pub stats: PortStats,
-    /// Packets that reached the far end.
+    /// Packets that reached the far end since the end of the warm-up.
     pub arrived: PacketCount,
 }
 
@@ -71,8 +71,10 @@ pub struct Series {
     pub times: Vec<Time>,
     /// Bytes delivered in order since the flow's start, by sample and sampled flow that has begun.
     pub delivered_bytes: Vec<Vec<u64>>,
-    /// Packets that wait, by sample and watched port.
-    pub queue_packets: Vec<Vec<u32>>,
+    /// Bytes that wait, by sample and watched port; the packet being sent does not count.
+    pub queue_bytes: Vec<Vec<u64>>,
+    /// Flows that have begun and not completed, by sample.
+    pub active_flows: Vec<u64>,
 }
 
 impl Series {
@@ -83,7 +85,8 @@ impl Series {
             watched,
             times: Vec::new(),
             delivered_bytes: Vec::new(),
-            queue_packets: Vec::new(),
+            queue_bytes: Vec::new(),
+            active_flows: Vec::new(),
         }
     }
 
@@ -105,9 +108,11 @@ impl Series {
                 .map(|(_, p)| p.delivered_bytes)
                 .collect(),
         );
-        let queue = |l: &LinkId| core.fabric.ports[l.index()].queue.packets();
-        self.queue_packets
+        let queue = |l: &LinkId| core.fabric.ports[l.index()].queue.bytes();
+        self.queue_bytes
             .push(self.watched.iter().map(queue).collect());
+        let begun = core.shared.flows.len() as u64;
+        self.active_flows.push(begun - core.completed);
     }
 
     /// Returns the goodput of a sampled flow in each interval, in bit/s.
@@ -182,6 +187,36 @@ pub enum ConservationError {
     },
 }
 
+/// Counts at the end of a warm-up, which results leave out.
+#[derive(Debug, Default)]
+pub(crate) struct WarmUpCounts {
+    /// Counters of each port, and what had arrived.
+    ports: Vec<(PortStats, PacketCount)>,
+    no_route: PacketCount,
+    retransmits: u64,
+}
+
+impl WarmUpCounts {
+    pub(crate) fn new(core: &Core) -> Self {
+        let counts = |port: &Port| {
+            let mut stats = port.stats();
+            // It begins anew and needs no difference.
+            stats.histogram = None;
+            (stats, port.arrived())
+        };
+        Self {
+            ports: core.fabric.ports.iter().map(counts).collect(),
+            no_route: core.no_route,
+            retransmits: retransmits(core),
+        }
+    }
+}
+
+/// Packets with payload that all flows have sent again.
+fn retransmits(core: &Core) -> u64 {
+    core.shared.flows.iter().map(|(_, p)| p.retransmits).sum()
+}
+
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunResults {
@@ -199,8 +234,10 @@ pub struct RunResults {
     pub events: u64,
     /// Counts of packets without a flow: sent, arrived, dropped.
     pub control: FlowProgress,
-    /// Packets that a switch had no route for.
+    /// Packets that a switch had no route for, since the end of the warm-up.
     pub no_route: PacketCount,
+    /// Packets with payload that were sent again since the end of the warm-up.
+    pub retransmits: u64,
     /// Largest number of packets in the fabric at once.
     pub packets_high_water: usize,
     /// The scheme's own counters, by name.
@@ -210,19 +247,25 @@ pub struct RunResults {
 }
 
 impl RunResults {
-    pub(crate) fn new(core: &Core, events: u64, transport: Vec<(&'static str, f64)>) -> Self {
-        let ports = core
-            .fabric
-            .ports
-            .iter()
-            .enumerate()
-            .map(|(i, port)| PortResult {
+    pub(crate) fn new(
+        core: &Core,
+        warm_up: &WarmUpCounts,
+        events: u64,
+        transport: Vec<(&'static str, f64)>,
+    ) -> Self {
+        let ports = core.fabric.ports.iter().enumerate().map(|(i, port)| {
+            let (stats, arrived) = match warm_up.ports.get(i) {
+                Some((stats, arrived)) => (port.stats().since(stats), port.arrived() - *arrived),
+                None => (port.stats(), port.arrived()),
+            };
+            PortResult {
                 link: LinkId(i as u32),
                 to_host: matches!(port.far(), FarEnd::Host(_)),
                 rate_bps: port.rate_bps(),
-                stats: port.stats(),
-                arrived: port.arrived(),
-            });
+                stats,
+                arrived,
+            }
+        });
         Self {
             now: core.now,
             flows: core
@@ -237,14 +280,16 @@ impl RunResults {
             packet_hops: core.packet_hops,
             events,
             control: *core.shared.flows.progress(FlowId::NONE),
-            no_route: core.no_route,
+            no_route: core.no_route - warm_up.no_route,
+            retransmits: retransmits(core) - warm_up.retransmits,
             packets_high_water: core.shared.packets.high_water(),
             transport,
             conservation: conservation(core),
         }
     }
 
-    /// Returns the packets dropped in all queues, lost on all wires or without a route.
+    /// Returns the packets dropped in all queues, lost on all wires or without a route, since the
+    /// end of the warm-up.
     #[must_use]
     pub fn drops(&self) -> u64 {
         // Dropped inside a switch, before any port.
@@ -256,7 +301,7 @@ impl RunResults {
                 .sum::<u64>()
     }
 
-    /// Returns the packets dropped for one reason.
+    /// Returns the packets dropped for one reason since the end of the warm-up.
     #[must_use]
     pub fn drops_by(&self, reason: DropReason) -> u64 {
         let at_switches = if reason == DropReason::NoRoute {

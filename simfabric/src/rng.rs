@@ -27,6 +27,8 @@ pub enum Purpose {
     Queue,
     /// Inputs of tests, and of measurements of the machine.
     Test,
+    /// Paths whose delays are measured.
+    Measure,
 }
 
 /// A stream of random numbers.

@@ -4,9 +4,11 @@
 use rand::RngExt as _;
 use ratewright_simfabric::net::buffer::SharedBuffer;
 use ratewright_simfabric::net::queue::{ClassConfig, DropReason, QueueLimit, RedConfig};
-use ratewright_simfabric::results::RunResults;
+use ratewright_simfabric::results::{PortResult, RunResults};
 use ratewright_simfabric::rng::{Purpose, Stream};
 use ratewright_simfabric::transport::constant::ConstantRate;
+use ratewright_simfabric::transport::tcp::congestion::NewReno;
+use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Time};
 use ratewright_topology::{BigSwitch, Link, Node, Topology, TwoTierClos};
 
@@ -324,4 +326,46 @@ fn spraying_spreads_the_packets_of_one_flow_over_all_paths() {
     assert!(chi_squared(&counts) < ONE_IN_A_THOUSAND, "{counts:?}");
     // Round robin would give each path exactly 1,000; paths are drawn at random.
     assert!(counts.iter().any(|c| *c != 1_000), "{counts:?}");
+}
+
+/// Counts before a warm-up's end and after it add up to those of a run without one: drops, marks
+/// and packets of every port, and retransmissions.
+#[test]
+fn counts_begin_at_the_end_of_the_warm_up() {
+    let fabric = FabricConfig {
+        edge: QueueConfig::EcnThreshold {
+            mark_at: QueueLimit::Packets(5),
+            limit: QueueLimit::Packets(20),
+        },
+        ..FabricConfig::default()
+    };
+    let config = Config {
+        seed: 3,
+        fabric,
+        ..Config::default()
+    };
+    let flows = || (0..8).map(|i| FlowSpec::new(HostId(i), HostId(8), 400_000, Time::ZERO));
+    let transport = || Tcp::<NewReno>::new(TcpConfig::default());
+    let new = || Sim::new(config.clone(), switch(9), flows(), transport()).expect("a run");
+    let (middle, end) = (Time::from_us(300), Time::from_ms(40));
+    let mut whole = new();
+    whole.run_until(end).expect("it runs");
+    let whole = whole.results();
+    let mut halves = new();
+    halves.run_until(middle).expect("it runs");
+    let before = halves.results();
+    halves.end_warm_up();
+    halves.run_until(end).expect("it runs");
+    let after = halves.results();
+    after.conservation.expect("nothing is lost unseen");
+    assert!(before.drops() > 0 && after.drops() > 0 && after.retransmits > 0);
+    assert_eq!(before.drops() + after.drops(), whole.drops());
+    assert_eq!(before.retransmits + after.retransmits, whole.retransmits);
+    for ((before, after), whole) in before.ports.iter().zip(&after.ports).zip(&whole.ports) {
+        assert_eq!(before.stats.sent + after.stats.sent, whole.stats.sent);
+        assert_eq!(before.stats.marks + after.stats.marks, whole.stats.marks);
+        assert_eq!(before.arrived + after.arrived, whole.arrived);
+        let dropped = |port: &PortResult| port.stats.losses().dropped;
+        assert_eq!(dropped(before) + dropped(after), dropped(whole));
+    }
 }

@@ -103,12 +103,13 @@ fn results(records: &RunResults) -> String {
         events: _,
         control,
         no_route,
+        retransmits,
         packets_high_water: _,
         transport,
         conservation,
     } = records;
     format!(
-        "{now:?}\n{flows:#?}\n{ports:#?}\n{series:#?}\n{packet_hops} {control:?} {no_route:?} {transport:?} {conservation:?}"
+        "{now:?}\n{flows:#?}\n{ports:#?}\n{series:#?}\n{packet_hops} {control:?} {no_route:?} {retransmits} {transport:?} {conservation:?}"
     )
 }
 

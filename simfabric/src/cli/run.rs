@@ -244,7 +244,7 @@ fn print(summary: &Summary, out: &Path) -> Result<()> {
         say!(
             "{label}: goodput {} Gbit/s, Jain {}, longest queue {} / {} / {} / {} packets (mean, p50, p95, max), {} drops, {} of {} flows complete",
             short(o.goodput_gbps),
-            short(o.jain),
+            o.jain.map_or("–".to_owned(), short),
             short(q.mean),
             q.p50,
             q.p95,

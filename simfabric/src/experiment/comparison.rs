@@ -1,28 +1,32 @@
 //! Runs behind figures 12 to 15: the paper's schemes under equal Poisson flowlets of one workload,
 //! at several loads. A process runs each combination of scheme, load and settings once.
 //!
-//! Flowlets that start in the warm-up are not counted. After the last start the network gets time
-//! to finish. A flowlet that is not finished then counts with its age, a lower bound of its
-//! completion time.
+//! The warm-up ends when the number of active flowlets is stationary by
+//! [MSER-5](crate::report::stationarity), or at its bound: the sample then says that it is not.
+//! Counted are flowlets that start in the time after it. The load stays while they finish, up to a
+//! bound. A flowlet that is not finished then counts with its age, a lower bound. Completion is at
+//! the receiver's last byte.
 
 use std::sync::{Mutex, PoisonError};
 
-use ratewright_topology::Topology;
+use rand::RngExt as _;
+use ratewright_topology::{HostId, LinkId, Node, PathChoice, Topology};
 
 use super::contenders::{FLOWTUNE, PAPER, contenders};
 use super::monitor::MONITOR;
 use super::scene::{PathQueues, SceneConfig, ScoreWeight};
 use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
-use crate::net::FabricConfig;
 use crate::plan::PlannedTransport;
 use crate::report::classes::{CLASSES, class_of};
 use crate::report::estimate::Estimate;
 use crate::report::ideal;
+use crate::report::stationarity::mser5;
 use crate::report::stats::quantile;
-use crate::results::RunResults;
+use crate::results::{FlowResult, PortResult, RunResults, Series};
+use crate::rng::{Purpose, Stream};
 use crate::run::Config;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::workload::Poisson;
 
 /// Other parameters that figures 12 to 15 are measured under for their sensitivity tables, one at a
@@ -67,32 +71,79 @@ pub struct SchemeSample {
     pub flowlets: [usize; 5],
     /// Counted flowlets that did not finish.
     pub unfinished: usize,
-    /// 99 % of the queueing delay over time on the paths of two links, and of four, in µs.
+    /// End of the warm-up.
+    pub warm_up_ms: f64,
+    /// True if the number of active flowlets was stationary by then.
+    pub stationary: bool,
+    /// 99th percentile of the queueing delay of paths of two links, and of four, in µs.
     pub queueing_p99_us: [f64; 2],
-    /// Dropped data of the whole network, in Gbit/s.
+    /// Dropped data of the whole network after the warm-up, in Gbit/s.
     pub drops_gbps: f64,
-    /// Dropped bytes over bytes that servers sent.
+    /// Dropped bytes over bytes that servers sent after the warm-up.
     pub drops_share: f64,
+    /// The part of `drops_share` that servers' own NICs dropped.
+    pub nic_drops_share: f64,
     /// Mean of log₂ of flowlets' rates, in log₂ bit/s.
     pub fairness: f64,
     /// Mean of log₂ of flowlets' rates by class of size.
     pub fairness_by_class: [Option<f64>; 5],
 }
 
-/// Loads, end of the warm-up, last start, and end of a comparison.
-fn schedule(quick: bool) -> (&'static [f64], Time, Time, Time) {
-    let at = |us| Time::from_us(us);
-    if quick {
-        (&[0.4, 0.8], at(1_000), at(6_000), at(10_000))
-    } else {
-        (&[0.2, 0.4, 0.6, 0.8], at(5_000), at(55_000), at(85_000))
+/// Times of a comparison, and its loads.
+#[derive(Clone, Copy, Debug)]
+struct Schedule {
+    loads: &'static [f64],
+    /// The warm-up's least length, and its steps.
+    warm_up: Span,
+    /// The warm-up's bound.
+    most_warm_up: Span,
+    /// Time in which flowlets that start are counted.
+    counted: Span,
+    /// Time that they have to finish after it, at most, and its steps.
+    most_drain: Span,
+    drain: Span,
+}
+
+impl Schedule {
+    fn new(quick: bool) -> Self {
+        let ms = Span::from_ms;
+        if quick {
+            Self {
+                loads: &[0.4, 0.8],
+                warm_up: ms(2),
+                most_warm_up: ms(6),
+                counted: ms(5),
+                most_drain: ms(6),
+                drain: ms(2),
+            }
+        } else {
+            Self {
+                loads: &[0.2, 0.4, 0.6, 0.8],
+                warm_up: ms(20),
+                most_warm_up: ms(200),
+                counted: ms(50),
+                most_drain: ms(60),
+                drain: ms(10),
+            }
+        }
+    }
+
+    /// The longest that a run may take.
+    fn most(&self) -> Span {
+        self.most_warm_up + self.counted + self.most_drain
     }
 }
+
+/// Interval at which queues and active flowlets are sampled. The paper has 1 ms (§5.3.2 I), for
+/// runs that are longer.
+const SAMPLE: Span = Span::from_us(20);
+/// Paths of each length whose delays are sampled.
+const PATHS: usize = 256;
 
 /// The loads of a comparison.
 #[must_use]
 pub fn loads(quick: bool) -> &'static [f64] {
-    schedule(quick).0
+    Schedule::new(quick).loads
 }
 
 /// A run of one scheme at one load.
@@ -106,39 +157,64 @@ struct ComparisonRun<'a> {
 
 impl ComparisonRun<'_> {
     fn run(&self, seed: u64) -> Result<SchemeSample, ExperimentError> {
-        let (_, warm_up, last, end) = schedule(self.quick);
+        let schedule = Schedule::new(self.quick);
+        let bound = Time::ZERO + schedule.most();
         let flows = Poisson::new(
             self.topology.hosts().len() as u32,
             scene::HOST_BPS,
             self.load,
             self.scene.sizes()?,
-            (Time::ZERO, last),
+            (Time::ZERO, bound),
             seed,
         )?;
+        let links = 0..self.topology.links().len() as u32;
         let config = Config {
             seed,
-            warm_up,
+            sample_every: Some(SAMPLE),
+            watched: links.map(LinkId).collect(),
             ..Config::default()
         };
         let mut run = self
             .transport
             .start(config, self.topology, Box::new(flows))?;
-        // Queues and drops are those while flowlets start: the network drains afterwards, and an
-        // average over that time would be lower. Completion times need the end.
+        let mut warm_up = Time::ZERO;
+        let mut stationary = false;
+        while !stationary && warm_up < Time::ZERO + schedule.most_warm_up {
+            warm_up += schedule.warm_up;
+            MONITOR.run_until(&mut *run, warm_up)?;
+            stationary = run.series().is_some_and(is_stationary);
+        }
+        run.end_warm_up();
+        // Queues and drops are those while counted flowlets start.
+        let last = warm_up + schedule.counted;
         MONITOR.run_until(&mut *run, last)?;
         let during = run.results();
-        MONITOR.run_until(&mut *run, end)?;
-        let results = run.results();
+        let counted = |flow: &FlowResult| (warm_up..last).contains(&flow.spec.start);
+        let mut results = run.results();
+        let mut end = last;
+        while end < last + schedule.most_drain
+            && results
+                .flows
+                .iter()
+                .any(|f| counted(f) && f.finished.is_none())
+        {
+            end += schedule.drain;
+            MONITOR.run_until(&mut *run, end)?;
+            results = run.results();
+        }
+        // What was announced and not needed.
+        MONITOR.done(bound.since(end))?;
         results.conservation?;
-        self.sample(warm_up, last, &during, &results)
+        results.flows.retain(counted);
+        self.sample(seed, (warm_up, stationary), &during, &results)
     }
 
     /// Works out the sample: queues and drops from `during`, the results at the last start, and
-    /// completion times from `results`, those at the end.
+    /// completion times from `results`, those at the end with the counted flowlets alone.
     fn sample(
         &self,
-        warm_up: Time,
-        last: Time,
+        seed: u64,
+        (warm_up, stationary): (Time, bool),
         during: &RunResults,
         results: &RunResults,
     ) -> Result<SchemeSample, ExperimentError> {
@@ -147,13 +223,6 @@ impl ComparisonRun<'_> {
         let mut scores = [(0.0, 0.0); 5];
         let fabric = &self.transport.fabric;
         for flow in &results.flows {
-            if flow.spec.start < warm_up {
-                continue;
-            }
-            let took = flow.fct().unwrap_or_else(|| {
-                unfinished += 1;
-                results.now.since(flow.spec.start)
-            });
             let ends = (flow.spec.src, flow.spec.dst);
             // §5.3.2 H normalises so that flowlets of different lengths fit into one class.
             let empty = ideal::completion_time(
@@ -163,6 +232,11 @@ impl ComparisonRun<'_> {
                 ends,
                 flow.spec.bytes,
             )?;
+            let took = flow.fct().unwrap_or_else(|| {
+                unfinished += 1;
+                // It will take as long as on an empty network at least.
+                results.now.since(flow.spec.start).max(empty)
+            });
             slowdowns[class_of(flow.spec.bytes)].push(took.as_us_f64() / empty.as_us_f64());
             let weight = match self.scene.score {
                 ScoreWeight::Flowlet => 1.0,
@@ -176,65 +250,98 @@ impl ComparisonRun<'_> {
         let (logs, weights) = scores.iter().fold((0.0, 0.0), |sum, (logs, weights)| {
             (sum.0 + logs, sum.1 + weights)
         });
-        let dropped: u64 = during
-            .ports
-            .iter()
-            .map(|port| port.stats.losses().dropped.bytes)
-            .sum();
-        let sent: u64 = during.flows.iter().map(|flow| flow.sent.bytes).sum();
+        // NICs are the links from hosts; the allocator's ports come after the topology's links.
+        let is_nic = |port: &&PortResult| {
+            let link = self.topology.links().get(port.link.index());
+            link.is_some_and(|link| matches!(link.from, Node::Host(_)))
+        };
+        let dropped = |ports: &mut dyn Iterator<Item = &PortResult>| -> f64 {
+            ports
+                .map(|port| port.stats.losses().dropped.bytes)
+                .sum::<u64>() as f64
+        };
+        let (all, by_nics) = (
+            dropped(&mut during.ports.iter()),
+            dropped(&mut during.ports.iter().filter(is_nic)),
+        );
+        // Offered to the servers' own queues is what servers sent.
+        let nics = during.ports.iter().filter(is_nic);
+        let sent: u64 = nics.map(|port| port.stats.offered.bytes).sum();
+        let share = |bytes: f64| bytes / sent.max(1) as f64;
         Ok(SchemeSample {
             scheme: self.transport.label.clone(),
             load: self.load,
             flowlets: std::array::from_fn(|class| slowdowns[class].len()),
             slowdown_p99: slowdowns.map(|mut values| quantile(&mut values, 0.99)),
             unfinished,
-            queueing_p99_us: queueing_p99_us(self.topology, during, fabric, self.scene.path_queues),
-            drops_gbps: dropped as f64 * 8.0 / last.as_secs_f64() / 1e9,
-            drops_share: dropped as f64 / sent.max(1) as f64,
+            warm_up_ms: warm_up.as_us_f64() / 1e3,
+            stationary,
+            queueing_p99_us: self.queueing_p99_us(seed, during, warm_up)?,
+            drops_gbps: all * 8.0 / during.now.since(warm_up).as_secs_f64() / 1e9,
+            drops_share: share(all),
+            nic_drops_share: share(by_nics),
             fairness: if weights > 0.0 { logs / weights } else { 0.0 },
             fairness_by_class: scores
                 .map(|(logs, weights)| (weights > 0.0).then(|| logs / weights)),
         })
     }
+
+    /// 99th percentile of the queueing delay of paths of two links and of four, in µs, over paths
+    /// and time. As in the paper (§5.3.2 I) it comes from the lengths of queues.
+    ///
+    /// At each sample after the warm-up, a path's delay is the time that its links take for the
+    /// bytes that wait before them, the sender's NIC included if the assumptions say so. The packet
+    /// being sent is in no queue. Paths are drawn once: pairs of hosts and hashes, uniformly.
+    fn queueing_p99_us(
+        &self,
+        seed: u64,
+        during: &RunResults,
+        warm_up: Time,
+    ) -> Result<[f64; 2], ExperimentError> {
+        let Some(series) = &during.series else {
+            return Ok([0.0; 2]);
+        };
+        let hosts = self.topology.hosts().len() as u32;
+        let from = match self.scene.path_queues {
+            PathQueues::Switches => 1,
+            PathQueues::All => 0,
+        };
+        let mut rng = Stream::new(seed, Purpose::Measure, 0);
+        let mut paths: [Vec<Vec<LinkId>>; 2] = Default::default();
+        while paths.iter().any(|paths| paths.len() < PATHS) {
+            let (src, dst) = (rng.random_range(0..hosts), rng.random_range(0..hosts));
+            if src == dst {
+                continue;
+            }
+            let choice = PathChoice::Hash(rng.random());
+            let path = self.topology.path(HostId(src), HostId(dst), choice)?;
+            let of_length = &mut paths[usize::from(path.iter().count() > 2)];
+            if of_length.len() < PATHS {
+                of_length.push(path.iter().skip(from).copied().collect());
+            }
+        }
+        let samples = || series.times.iter().zip(&series.queue_bytes);
+        let after = || samples().filter(|(at, _)| **at > warm_up);
+        // Links are watched in the order of their numbers.
+        let delay_us = |path: &[LinkId], queues: &[u64]| {
+            let of_link = |link: &LinkId| {
+                let bits = queues[link.index()] as f64 * 8.0;
+                bits / self.topology.links()[link.index()].capacity_bps as f64 * 1e6
+            };
+            path.iter().map(of_link).sum::<f64>()
+        };
+        Ok(paths.map(|paths| {
+            let delays =
+                after().flat_map(|(_, queues)| paths.iter().map(|path| delay_us(path, queues)));
+            quantile(&mut delays.collect::<Vec<_>>(), 0.99).unwrap_or(0.0)
+        }))
+    }
 }
 
-/// 99th percentile of the queueing delay on paths of two links and of four, in µs. As in the paper
-/// (§5.3.2 I) it comes from the lengths of queues.
-///
-/// A kind of link contributes the mean, over its ports, of the length that is exceeded for 1 % of
-/// the time, as the transmission time of that number of full packets. The delay is the sum over the
-/// switches' queues on the path, and the sender's NIC if `queues` counts it.
-fn queueing_p99_us(
-    topology: &Topology,
-    results: &RunResults,
-    fabric: &FabricConfig,
-    queues: PathQueues,
-) -> [f64; 2] {
-    let framing = fabric.framing;
-    let packet_bits = f64::from(framing.wire_bytes(framing.mss_bytes)) * 8.0;
-    let mean = |to_host: bool, rate_bps: u64| -> f64 {
-        let delays: Vec<f64> = results
-            .ports
-            .iter()
-            // The allocator's ports come after those of the topology's links; they are no path's.
-            .take(topology.links().len())
-            .filter(|port| port.to_host == to_host && port.rate_bps == rate_bps)
-            .filter_map(|port| port.stats.histogram.as_ref().map(|h| (h, port.rate_bps)))
-            .map(|(histogram, rate_bps)| {
-                f64::from(histogram.quantile(0.99)) * packet_bits / rate_bps as f64 * 1e6
-            })
-            .collect();
-        delays.iter().sum::<f64>() / delays.len().max(1) as f64
-    };
-    // Links of a host's rate that do not lead to a host come from one: they are NICs.
-    let nic = match queues {
-        PathQueues::Switches => 0.0,
-        PathQueues::All => mean(false, scene::HOST_BPS),
-    };
-    let down = nic + mean(true, scene::HOST_BPS);
-    // A path of four links passes the core's queues twice: up to a spine and down to a rack.
-    let core = mean(false, 4 * scene::HOST_BPS);
-    [down, 2.0 * core + down]
+/// True if the number of active flowlets has come to rest.
+fn is_stationary(series: &Series) -> bool {
+    let active: Vec<f64> = series.active_flows.iter().map(|&n| n as f64).collect();
+    mser5(&active).is_some()
 }
 
 /// Samples of this process by case: its transport's key, its scene, its load and the settings of
@@ -299,7 +406,7 @@ impl Comparison {
             .filter(|(key, ..)| known(&done, key).is_none())
             .collect();
         let runs = missing.len() * settings.seed_count as usize;
-        MONITOR.expect(runs, schedule(settings.quick).3.since(Time::ZERO));
+        MONITOR.expect(runs, Schedule::new(settings.quick).most());
         let new = sweep(settings, &missing, |(.., run), seed| run.run(seed))?;
         done.extend(missing.into_iter().map(|case| case.0.clone()).zip(new));
         let compared = cases.iter().filter_map(|(key, label, run)| {
@@ -342,19 +449,31 @@ impl Comparison {
             .paired(self.of(FLOWTUNE, load)?, value)
     }
 
-    /// Says which schemes did not finish all flowlets, for the figures' remarks.
+    /// Says which cases are unstable or did not finish all flowlets, for the figures' remarks.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        let unfinished = self.cases.iter().filter_map(|case| {
-            let unfinished = case.samples.total(|sample| sample.unfinished);
-            (unfinished > 0).then(|| {
-                format!(
-                    "{} at load {}: {unfinished} counted flowlets of all seeds did not finish; they count with their age",
-                    case.scheme, case.load
-                )
-            })
-        });
-        unfinished.collect()
+        let remark = |case: &ComparedCase| {
+            let (samples, mut parts) = (&case.samples, Vec::new());
+            let moving = samples.total(|sample| usize::from(!sample.stationary));
+            if moving > 0 {
+                let longest = samples.0.iter().map(|sample| sample.warm_up_ms);
+                parts.push(format!(
+                    "unstable: active flowlets are not stationary after {} ms with {moving} of {} seeds",
+                    longest.fold(0.0, f64::max),
+                    samples.0.len()
+                ));
+            }
+            let unfinished = samples.total(|sample| sample.unfinished);
+            if unfinished > 0 {
+                let of = samples.total(|sample| sample.flowlets.iter().sum());
+                parts.push(format!(
+                    "{unfinished} of {of} flowlets did not finish and count with their age"
+                ));
+            }
+            let place = format!("{}, load {}", case.scheme, case.load);
+            (!parts.is_empty()).then(|| format!("{place}: {}", parts.join("; ")))
+        };
+        self.cases.iter().filter_map(remark).collect()
     }
 }
 
@@ -363,20 +482,22 @@ impl Comparison {
 /// # Errors
 /// A setting of the scene that it does not take.
 pub fn scenario(settings: &Settings) -> Result<Vec<String>, ExperimentError> {
-    let (loads, warm_up, last, end) = schedule(settings.quick);
-    let ms = |at: Time| at.since(Time::ZERO).as_us_f64() / 1e3;
+    let schedule = Schedule::new(settings.quick);
+    let ms = |span: Span| span.as_us_f64() / 1e3;
     Ok(vec![
         "144 servers in 9 racks, 4 spines, 10 Gbit/s to servers and 40 Gbit/s between switches"
             .to_owned(),
         format!(
-            "Poisson flowlets of the workload {} at loads {loads:?}",
-            settings.scene()?.workload
+            "Poisson flowlets of the workload {} at loads {:?}",
+            settings.scene()?.workload,
+            schedule.loads
         ),
         format!(
-            "counted are flowlets that start from {} to {} ms; the run ends at {} ms",
-            ms(warm_up),
-            ms(last),
-            ms(end)
+            "counted are flowlets that start in {} ms after a warm-up of {} to {} ms, until active flowlets are stationary (MSER-5); they have {} ms more to finish under the same load",
+            ms(schedule.counted),
+            ms(schedule.warm_up),
+            ms(schedule.most_warm_up),
+            ms(schedule.most_drain)
         ),
         format!(
             "classes of size: {}",

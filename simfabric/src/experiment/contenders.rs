@@ -35,7 +35,6 @@ pub fn contenders(
 ) -> Result<Vec<PlannedTransport>, ExperimentError> {
     let fabric = FabricConfig {
         host_delay: scene::HOST_DELAY,
-        histograms: true,
         ..FabricConfig::default()
     };
     let of_schemes = settings.set.iter().filter(|s| s.name != scene::NAME);

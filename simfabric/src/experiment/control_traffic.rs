@@ -24,13 +24,17 @@ use crate::control::allocator::AllocatorCounts;
 use crate::control::{ControlTraffic, ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES};
 use crate::parameters::Setting;
 use crate::plan::PlannedTransport;
+use crate::report::stationarity::mser5;
+use crate::report::stats::mean;
 use crate::run::Config;
 use crate::scheme::Run;
 use crate::time::{Span, Time};
 use crate::workload::Poisson;
 
-/// Number of parts that a warm-up is counted in.
+/// Number of parts that the longest warm-up is counted in.
 const WARM_UP_PARTS: u32 = 5;
+/// Number of samples of the active flowlets in the longest warm-up.
+const SAMPLES: u64 = 320;
 
 /// Parameters of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,10 +47,18 @@ pub struct TrafficCase {
     pub load: f64,
     /// The notification threshold.
     pub threshold: f64,
-    /// Begin of the count.
-    pub warm_up: Time,
-    /// End of the count and of the run.
-    pub end: Time,
+    /// Least length of the warm-up, and its bound. It ends in between, once the number of active
+    /// flowlets is stationary by [MSER-5](crate::report::stationarity).
+    pub warm_up: (Span, Span),
+    /// Time in which traffic is counted.
+    pub counted: Span,
+}
+
+impl TrafficCase {
+    /// The latest end of the run.
+    fn bound(&self) -> Time {
+        Time::ZERO + self.warm_up.1 + self.counted
+    }
 }
 
 /// Measurements of a run. Its fields are the figures' JSON.
@@ -85,6 +97,10 @@ pub struct TrafficSample {
     pub active_per_host: f64,
     /// The largest load over capacity that any iteration handed out.
     pub max_link_load: f64,
+    /// End of the warm-up.
+    pub warm_up_ms: f64,
+    /// True if the number of active flowlets was stationary by then.
+    pub stationary: bool,
     /// Course of the run: the warm-up in parts, each ending at twice the time of the one before,
     /// and the counted time after it.
     pub growth: Vec<RunPart>,
@@ -126,6 +142,27 @@ impl TrafficSample {
     }
 }
 
+/// Says which cases are not stationary, for the figures' remarks.
+#[must_use]
+pub fn remarks(cases: &[TrafficCase], samples: &[Replicas<TrafficSample>]) -> Vec<String> {
+    let remark = |(case, samples): (&TrafficCase, &Replicas<TrafficSample>)| {
+        let moving = samples.total(|sample| usize::from(!sample.stationary));
+        let longest = samples.0.iter().map(|sample| sample.warm_up_ms);
+        (moving > 0).then(|| {
+            format!(
+                "{}, load {}, threshold {}, {} servers: active flowlets are not stationary after {} ms with {moving} of {} seeds",
+                case.workload,
+                case.load,
+                case.threshold,
+                case.racks * scene::HOSTS_PER_RACK,
+                longest.fold(0.0, f64::max),
+                samples.0.len()
+            )
+        })
+    };
+    cases.iter().zip(samples).filter_map(remark).collect()
+}
+
 /// The flowlets of a case.
 ///
 /// # Errors
@@ -137,7 +174,7 @@ pub fn flows(
 ) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let sizes = scene.sizes_of(case.workload)?;
-    let span = (Time::ZERO, case.end);
+    let span = (Time::ZERO, case.bound());
     Ok(Poisson::new(
         hosts,
         scene::HOST_BPS,
@@ -155,7 +192,7 @@ struct PartCounts {
     from: ControlTraffic,
     counts: AllocatorCounts,
     started: u64,
-    active_per_iteration: f64,
+    active: f64,
     max_link_load: f64,
 }
 
@@ -178,16 +215,21 @@ fn part(hosts: u32, (from, to): (Time, Time), counted: &PartCounts) -> RunPart {
     RunPart {
         from_ms: ms(from),
         to_ms: ms(to),
-        active_per_host: counted.active_per_iteration / f64::from(hosts),
+        active_per_host: counted.active / f64::from(hosts),
         updates_per_flowlet: counted.counts.updates as f64 / counted.started.max(1) as f64,
         ip_percent: percent(hosts, to.since(from), ip_bytes(&total)),
     }
 }
 
-/// The sample of a run, without its course.
-fn sample(case: &TrafficCase, counted: &PartCounts) -> TrafficSample {
+/// The sample of a run from its counts and its course.
+fn sample(
+    case: &TrafficCase,
+    counted: &PartCounts,
+    growth: Vec<RunPart>,
+    stationary: bool,
+) -> TrafficSample {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
-    let span = case.end.since(case.warm_up);
+    let span = case.counted;
     let host_seconds = f64::from(hosts) * span.as_secs_f64();
     let percent = |bytes: u64| percent(hosts, span, bytes);
     let total = counted.to.plus(&counted.from);
@@ -217,9 +259,11 @@ fn sample(case: &TrafficCase, counted: &PartCounts) -> TrafficSample {
         updates_per_host_s: updates as f64 / host_seconds,
         updates_per_flowlet: updates as f64 / counted.started.max(1) as f64,
         starts_per_host_s: counted.started as f64 / host_seconds,
-        active_per_host: counted.active_per_iteration / f64::from(hosts),
+        active_per_host: counted.active / f64::from(hosts),
         max_link_load: counted.max_link_load,
-        growth: Vec::new(),
+        warm_up_ms: growth.last().map_or(0.0, |counted| counted.from_ms),
+        stationary,
+        growth,
     }
 }
 
@@ -284,21 +328,28 @@ impl<'a> TrafficRun<'a> {
             .transport
             .start(config, &self.topology, Box::new(flows))?;
         // Parts double in length, because the number of active flowlets grows ever more slowly.
+        let (least, most) = case.warm_up;
         let mut growth = Vec::new();
+        let mut active = Vec::new();
         let mut from = Time::ZERO;
+        let mut stationary = false;
         for halvings in (0..WARM_UP_PARTS).rev() {
-            let to = Time::from_ps(case.warm_up.as_ps() >> halvings);
-            let counted = count(&mut *run, (from, to))?;
+            let to = Time::from_ps(most.as_ps() >> halvings);
+            let counted = count(&mut *run, (from, to), most, &mut active)?;
             growth.push(part(hosts, (from, to), &counted));
             from = to;
+            stationary = mser5(&active).is_some();
+            if stationary && to.since(Time::ZERO) >= least {
+                break;
+            }
         }
-        let counted = count(&mut *run, (from, case.end))?;
-        growth.push(part(hosts, (from, case.end), &counted));
+        let end = from + case.counted;
+        let counted = count(&mut *run, (from, end), most, &mut active)?;
+        growth.push(part(hosts, (from, end), &counted));
+        // What was announced and not needed.
+        MONITOR.done(case.bound().since(end))?;
         run.results().conservation?;
-        Ok(TrafficSample {
-            growth,
-            ..sample(case, &counted)
-        })
+        Ok(sample(case, &counted, growth, stationary))
     }
 }
 
@@ -325,7 +376,7 @@ pub fn all(
             .chain(missing.iter().map(|(known, _)| known))
             .any(|known| *known == key)
         {
-            MONITOR.expect(settings.seed_count as usize, case.end.since(Time::ZERO));
+            MONITOR.expect(settings.seed_count as usize, case.bound().since(Time::ZERO));
             missing.push((key.clone(), run));
         }
         keys.push(key);
@@ -368,16 +419,24 @@ fn gauge(run: &dyn Run, name: &str) -> f64 {
     found.map_or(0.0, |(_, value)| *value)
 }
 
-/// Runs to the end of a part, and counts over it.
-fn count(run: &mut dyn Run, (from, to): (Time, Time)) -> Result<PartCounts, ExperimentError> {
+/// Runs to the end of a part, and counts over it. Adds samples of the active flowlets, at the same
+/// interval in all parts of a run.
+fn count(
+    run: &mut dyn Run,
+    (from, to): (Time, Time),
+    warm_up: Span,
+    samples: &mut Vec<f64>,
+) -> Result<PartCounts, ExperimentError> {
     let ([to_before, from_before], before) = control(run);
     let started_before = run.progress().started;
-    // The mean over a hundred moments stands for the mean over time.
-    let mut active = 0.0;
-    let step = (to.since(from) / 100).as_ps();
-    for i in 1..=100 {
-        MONITOR.run_until(run, Time::from_ps(from.as_ps() + i * step))?;
-        active += gauge(run, "flowlets_active");
+    let step = Span::from_ps(warm_up.as_ps() / SAMPLES);
+    let first = samples.len();
+    let mut at = from + step;
+    while at <= to {
+        MONITOR.run_until(run, at)?;
+        let progress = run.progress();
+        samples.push((progress.started - progress.completed) as f64);
+        at += step;
     }
     MONITOR.run_until(run, to)?;
     let ([to_allocator, from_allocator], counts) = control(run);
@@ -386,7 +445,7 @@ fn count(run: &mut dyn Run, (from, to): (Time, Time)) -> Result<PartCounts, Expe
         from: from_allocator.since(&from_before),
         counts: counts.since(&before),
         started: run.progress().started - started_before,
-        active_per_iteration: active / 100.0,
+        active: mean(&samples[first..]).unwrap_or(0.0),
         // The last iteration's loads: the allocator must never hand out more than a link has.
         max_link_load: gauge(run, "largest_link_load"),
     })
@@ -403,8 +462,8 @@ mod tests {
             workload: "web",
             load: 0.6,
             threshold: 0.01,
-            warm_up: Time::from_ms(2),
-            end: Time::from_ms(5),
+            warm_up: (Span::from_ms(2), Span::from_ms(2)),
+            counted: Span::from_ms(3),
         };
         let settings = Settings {
             first_seed: 4,

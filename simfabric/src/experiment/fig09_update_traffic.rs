@@ -6,7 +6,7 @@
 //! number of flowlets per second at a load, and with that most of the update traffic. The report
 //! therefore gives starts and updates per server beside the shares.
 
-use super::control_traffic::{TrafficCase, TrafficSample, all};
+use super::control_traffic::{TrafficCase, TrafficSample, all, remarks};
 use super::scene::Counting;
 use super::sweep::Replicas;
 use super::{ExperimentError, Reproduction, Settings, scene};
@@ -14,7 +14,7 @@ use crate::report::digits::short;
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
-use crate::time::Time;
+use crate::time::Span;
 
 /// Workloads and the paper's share of capacity, in per cent (flowtune §5.3.2 (E), at load 0.8).
 pub(super) const PAPER: [(&str, &str, f64); 3] = [
@@ -46,23 +46,28 @@ pub(super) fn cases(
     loads: &[f64],
     threshold: f64,
 ) -> Vec<TrafficCase> {
-    let (warm_up, end) = window_ms(settings.quick);
+    let (warm_up, counted) = times(settings.quick);
     let case = |&load: &f64| TrafficCase {
         racks: scene::RACKS,
         workload,
         load,
         threshold,
-        warm_up: Time::from_ms(warm_up),
-        end: Time::from_ms(end),
+        warm_up,
+        counted,
     };
     loads.iter().map(case).collect()
 }
 
-/// Begin and end of the count of figures 9 and 10, in ms. The number of active flowlets, and with
-/// it updates per flowlet, still grows after tens of milliseconds; figure 9's third panel shows how
-/// far.
-pub(super) fn window_ms(quick: bool) -> (u64, u64) {
-    if quick { (8, 16) } else { (100, 200) }
+/// Bounds of the warm-up and length of the count of figures 9 and 10. At high loads the number of
+/// active flowlets, and with it updates per flowlet, still grows after tens of milliseconds; figure
+/// 9's third panel shows how far.
+pub(super) fn times(quick: bool) -> ((Span, Span), Span) {
+    let ms = Span::from_ms;
+    if quick {
+        ((ms(4), ms(8)), ms(8))
+    } else {
+        ((ms(50), ms(200)), ms(100))
+    }
 }
 
 /// Runs the experiment.
@@ -118,7 +123,8 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         ));
     }
     figure.rows.push(order(&by_workload, counting));
-    figure.scenario = scenario(window_ms(settings.quick));
+    figure.scenario = scenario(times(settings.quick));
+    figure.notes = remarks(&cases, &samples);
     figure.data = serde_json::to_value(&samples).unwrap_or_default();
     let curves = |of: &dyn Fn(&TrafficSample) -> f64| {
         let curve = |(i, samples): (usize, &&[Replicas<TrafficSample>])| {
@@ -236,11 +242,17 @@ fn measured(runs: &Replicas<TrafficSample>, mean_bytes: f64) -> String {
 }
 
 /// Parameters of the runs behind figures 9 to 11, in words.
-pub(super) fn scenario((warm_up_ms, end_ms): (u64, u64)) -> Vec<String> {
+pub(super) fn scenario(((least, most), counted): ((Span, Span), Span)) -> Vec<String> {
+    let ms = |span: Span| span.as_us_f64() / 1e3;
     vec![
         "4 spines, 16 servers per rack at 10 Gbit/s, 1.5 µs per link, 2 µs per server; allocator by 40 Gbit/s to each spine (more beyond 144 servers, in proportion)".to_owned(),
         "Poisson flowlets between uniformly random pairs; an iteration every 10 µs, γ 0.4".to_owned(),
-        format!("packet by packet; counted from {warm_up_ms} ms to {end_ms} ms"),
+        format!(
+            "counted are {} ms after a warm-up of {} to {} ms, until active flowlets are stationary (MSER-5)",
+            ms(counted),
+            ms(least),
+            ms(most)
+        ),
         "control datagrams with their Ethernet, IPv4 and UDP headers, minimum frame, preamble and gap; acknowledgements wait up to 50 µs for company".to_owned(),
     ]
 }

@@ -4,8 +4,8 @@
 //! The paper says "up to", without the load. Ours is measured at 0.4, 0.6 and 0.8, and the row
 //! takes the load with the largest mean saving.
 
-use super::control_traffic::{TrafficCase, TrafficSample, all};
-use super::fig09_update_traffic::{self, scenario, window_ms};
+use super::control_traffic::{TrafficCase, TrafficSample, all, remarks};
+use super::fig09_update_traffic::{self, scenario, times};
 use super::scene::Counting;
 use super::sweep::Replicas;
 use super::{ExperimentError, Reproduction, Settings};
@@ -143,7 +143,8 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         );
         panels.push(panel.mark(paper, "paper, at 0.05"));
     }
-    figure.scenario = scenario(window_ms(settings.quick));
+    figure.scenario = scenario(times(settings.quick));
+    figure.notes = remarks(&cases, &samples);
     figure.data = serde_json::to_value(&samples).unwrap_or_default();
     let picture = Picture::new(
         "Update traffic saved by larger thresholds",

@@ -3,13 +3,13 @@
 //! A share that grew with the network would mean that one flowlet's change cascades through it
 //! (§5.3.2 G).
 
-use super::control_traffic::{TrafficCase, TrafficSample, all};
+use super::control_traffic::{TrafficCase, TrafficSample, all, remarks};
 use super::fig09_update_traffic::scenario;
 use super::scene::Counting;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
-use crate::time::Time;
+use crate::time::Span;
 
 /// Sizes of the network, in servers.
 const SERVERS: [u32; 5] = [128, 256, 512, 1_024, 2_048];
@@ -30,16 +30,22 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     } else {
         (&[0.4, 0.6, 0.8], &SERVERS)
     };
-    // In ms, shorter than for figure 9: 2,048 servers have 14 times the packets.
-    let (warm_up, end) = if settings.quick { (2, 4) } else { (20, 40) };
+    // Shorter than for figure 9: 2,048 servers have 14 times the packets. The warm-up is the same
+    // for all sizes, since updates per flowlet grow with time.
+    let (warm_up, counted) = if settings.quick {
+        (Span::from_ms(2), Span::from_ms(2))
+    } else {
+        (Span::from_ms(20), Span::from_ms(20))
+    };
+    let times = ((warm_up, warm_up), counted);
     let case = |load: f64, servers: u32| TrafficCase {
         // Racks grow in number, not in size, under four spines whose links stay the same.
         racks: servers / scene::HOSTS_PER_RACK,
         workload: "web",
         load,
         threshold: 0.01,
-        warm_up: Time::from_ms(warm_up),
-        end: Time::from_ms(end),
+        warm_up: times.0,
+        counted: times.1,
     };
     let cases: Vec<TrafficCase> = loads
         .iter()
@@ -88,7 +94,8 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         let line = Curve::estimates(format!("load {load}"), points);
         lines.push(line.colour(style::colour(i)));
     }
-    figure.scenario = scenario((warm_up, end));
+    figure.scenario = scenario(times);
+    figure.notes = remarks(&cases, &samples);
     figure.data = serde_json::to_value(&samples).unwrap_or_default();
     let panel = Panel::curves(
         "Web workload, to and from the allocator",

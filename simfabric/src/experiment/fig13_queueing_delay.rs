@@ -78,7 +78,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     figure.data = serde_json::json!(comparison);
     let picture = Picture::new(
         "99th percentile of queueing delays",
-        "Flowtune fig. 13; from the lengths of queues; 95 % intervals",
+        "Flowtune fig. 13; over paths and time, from the bytes in queues; 95 % intervals",
         panels,
     )
     .columns(2)

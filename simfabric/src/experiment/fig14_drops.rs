@@ -1,8 +1,10 @@
-//! Flowtune fig. 14: data that the network drops.
+//! Flowtune fig. 14: data that the network drops. The paper has drops "from each queue" (§5.3.2),
+//! those of servers' NICs included.
 
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
 use super::contenders::{PAPER as SCHEMES, PFABRIC, SFQ_CODEL};
 use super::{ExperimentError, Reproduction, Settings};
+use crate::report::digits::short;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
 
@@ -37,7 +39,12 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             let share = comparison.estimate(scheme, load, |s| Some(100.0 * s.drops_share));
             let name = scheme;
             let label = format!("{name}, load {load}: dropped of what servers send");
-            figure.rows.push(Row::judge(label, claim, share, "%"));
+            let of_nics = comparison.estimate(scheme, load, |s| Some(100.0 * s.nic_drops_share));
+            let row = Row::judge(label, claim, share, "%");
+            figure.rows.push(row.note(format!(
+                "{} % in servers' own NICs",
+                short(of_nics.map_or(0.0, |share| share.mean))
+            )));
         }
     }
     figure.data = serde_json::json!(comparison);

@@ -124,6 +124,22 @@ impl PortStats {
         self.losses.as_deref().copied().unwrap_or_default()
     }
 
+    /// Takes away the packets, marks and losses that `before` has counted.
+    #[must_use]
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        self.offered = self.offered - before.offered;
+        self.sent = self.sent - before.sent;
+        self.marks -= before.marks;
+        if let (Some(losses), Some(before)) = (&mut self.losses, &before.losses) {
+            losses.dropped = losses.dropped - before.dropped;
+            losses.lost = losses.lost - before.lost;
+            for (count, before) in losses.by_reason.iter_mut().zip(before.by_reason) {
+                *count -= before;
+            }
+        }
+        self
+    }
+
     /// Accounts for this length of the queue from the last call until now.
     #[inline]
     pub(crate) fn account(&mut self, now: Time, packets: u32, bytes: u64) {

@@ -63,9 +63,10 @@ mod tests {
                 *sample += 100.0 - 20.0 * (-(i as f64) / 15.0).exp();
             }
             let end = mser5(&samples).expect("stationary");
-            // After ten time constants nothing of it is left, and noise decides by how much more the
-            // least error is missed.
-            assert!((20..=200).contains(&end), "{seed}: {end}");
+            // The rule may cut off some of the noise, too, but the rest has the steady mean.
+            assert!(end >= 20, "{seed}: {end}");
+            let mean = samples[end..].iter().sum::<f64>() / (samples.len() - end) as f64;
+            assert!((mean - 100.0).abs() < 0.15, "{seed}: {end} {mean}");
         }
     }
 

@@ -7,6 +7,7 @@ use super::classes::{CLASSES, class_of};
 use super::commit::COMMIT;
 use super::ideal::completion_time;
 use super::stats::{jain, mean, quantile_sorted};
+use crate::net::stats::PortStats;
 use crate::results::RunResults;
 use crate::{FlowSpec, Framing, Span, Time};
 use ratewright_topology::{LinkId, Topology};
@@ -53,17 +54,22 @@ impl Summary {
 pub struct TransportSummary {
     /// Payload that receivers got in order, per second after the warm-up, in Gbit/s.
     pub goodput_gbps: f64,
-    /// Jain's index over the goodput of flows, each while it lasted.
-    pub jain: f64,
-    /// The measured queues.
+    /// Jain's index over the goodput of the flows that were active from the end of the warm-up to
+    /// the end of the run; `None` of fewer than two. Rates over unequal times are not comparable.
+    pub jain: Option<f64>,
+    /// The measured queues in packets.
     pub queue_packets: QueueLength,
-    /// Packets dropped anywhere.
+    /// The measured queues in bytes.
+    pub queue_bytes: QueueBytes,
+    /// Packets dropped anywhere after the warm-up.
     pub drops: u64,
-    /// Flow completion times by size class; classes without a completed flow are left out.
+    /// Packets marked anywhere after the warm-up.
+    pub marks: u64,
+    /// Flow completion times by size class and of `all`; classes without a flow are left out.
     pub fct_us: IndexMap<String, CompletionTimes>,
     /// Flows that began, and those of them that completed.
     pub flows: [u64; 2],
-    /// Packets with payload that were sent again.
+    /// Packets with payload that were sent again after the warm-up.
     pub retransmits: u64,
     /// The simulated time.
     pub simulated_us: f64,
@@ -91,11 +97,24 @@ pub struct QueueLength {
     pub mean_all: f64,
 }
 
-/// Completion times in microseconds.
+/// Lengths in bytes, over time, of the same queue as [`QueueLength`].
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct QueueBytes {
+    /// The mean over time.
+    pub mean: f64,
+    /// The longest.
+    pub max: f64,
+    /// The mean over time and all measured queues.
+    pub mean_all: f64,
+}
+
+/// Completion times in microseconds, at the receiver's last byte.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CompletionTimes {
     /// Flows.
     pub count: u64,
+    /// Those of them that had not completed; they count with their age.
+    pub unfinished: u64,
     /// Mean.
     pub mean: f64,
     /// Median.
@@ -144,11 +163,9 @@ impl TransportSummary {
         for (index, flow) in results.flows.iter().enumerate() {
             let delivered = flow.delivered_bytes - before.get(index).copied().unwrap_or(0);
             bytes += delivered;
-            let from = flow.spec.start.max(warm_up);
-            let to = flow.finished.unwrap_or(end).min(flow.spec.stop).min(end);
-            // Flows that the measured time does not meet have no rate, rather than one of 0.
-            if to > from {
-                rates.push(delivered as f64 / to.since(from).as_secs_f64());
+            let until = flow.finished.unwrap_or(end).min(flow.spec.stop);
+            if flow.spec.start <= warm_up && until >= end {
+                rates.push(delivered as f64);
             }
         }
         let seconds = end.since(warm_up).as_secs_f64();
@@ -158,11 +175,14 @@ impl TransportSummary {
             0.0
         };
         let counters = results.transport.iter();
+        let (queue_packets, queue_bytes) = queue_length(results, context.queues);
         Self {
             goodput_gbps: goodput,
-            jain: jain(&rates),
-            queue_packets: queue_length(results, context.queues),
+            jain: (rates.len() > 1).then(|| jain(&rates)),
+            queue_packets,
+            queue_bytes,
             drops: results.drops(),
+            marks: results.ports.iter().map(|port| port.stats.marks).sum(),
             fct_us: fct_by_class(results, context),
             flows: [
                 results.flows.len() as u64,
@@ -172,7 +192,7 @@ impl TransportSummary {
                     .filter(|f| f.finished.is_some())
                     .count() as u64,
             ],
-            retransmits: results.flows.iter().map(|f| f.retransmits).sum(),
+            retransmits: results.retransmits,
             simulated_us: results.now.as_us_f64(),
             packet_hops: results.packet_hops,
             ended: ended.to_owned(),
@@ -183,65 +203,82 @@ impl TransportSummary {
     }
 }
 
-/// Lengths of the measured queue that is longest on average.
-fn queue_length(results: &RunResults, measured: &[LinkId]) -> QueueLength {
+/// Lengths of the measured queue that is longest on average, in packets and in bytes.
+fn queue_length(results: &RunResults, measured: &[LinkId]) -> (QueueLength, QueueBytes) {
     let ports = || measured.iter().filter_map(|l| results.ports.get(l.index()));
-    let means: Vec<f64> = ports().map(|p| p.stats.mean_packets()).collect();
+    let mean_of = |of: fn(&PortStats) -> f64| {
+        let means: Vec<f64> = ports().map(|port| of(&port.stats)).collect();
+        mean(&means).unwrap_or(0.0)
+    };
     // One queue, so that its quantiles are of one distribution; a mean over idle ones hides it.
     let longest = ports().max_by(|a, b| a.stats.mean_packets().total_cmp(&b.stats.mean_packets()));
     let Some(longest) = longest.map(|port| &port.stats) else {
-        return QueueLength::default();
+        return Default::default();
     };
     let histogram = longest.histogram.as_ref();
     let quantile = |share| histogram.map_or(0.0, |h| f64::from(h.quantile(share)));
-    QueueLength {
+    let packets = QueueLength {
         mean: longest.mean_packets(),
         p50: quantile(0.5),
         p95: quantile(0.95),
         max: f64::from(longest.max_packets),
-        mean_all: mean(&means).unwrap_or(0.0),
-    }
+        mean_all: mean_of(PortStats::mean_packets),
+    };
+    let bytes = QueueBytes {
+        mean: longest.mean_bytes(),
+        max: longest.max_bytes as f64,
+        mean_all: mean_of(PortStats::mean_bytes),
+    };
+    (packets, bytes)
 }
 
-/// Completion times by size class, of flows that began after the warm-up and have an end.
+/// Completion times by size class and of all, of flows that began after the warm-up. A flow that has
+/// not completed counts with its age, a lower bound.
 fn fct_by_class(
     results: &RunResults,
     context: &SummaryContext<'_>,
 ) -> IndexMap<String, CompletionTimes> {
-    let mut classes: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); CLASSES.len()];
+    // Times, slowdowns and unfinished flows by class; the last entry is of all.
+    let mut classes: Vec<(Vec<f64>, Vec<f64>, u64)> = vec![Default::default(); CLASSES.len() + 1];
     for flow in &results.flows {
-        if let Some(fct) = flow.fct()
-            && flow.spec.start >= context.warm_up
-            // An unbounded flow that was stopped has no size to class it by.
-            && flow.spec.bytes < FlowSpec::UNBOUNDED
-        {
-            let (times, slowdowns) = &mut classes[class_of(flow.spec.bytes)];
-            times.push(fct.as_us_f64());
-            let pair = (flow.spec.src, flow.spec.dst);
-            let bytes = flow.spec.bytes;
-            let ideal = completion_time(
-                context.topology,
-                context.framing,
-                context.host_delay,
-                pair,
-                bytes,
-            );
-            if let Ok(ideal) = ideal {
-                slowdowns.push(fct.as_us_f64() / ideal.as_us_f64());
+        // An unbounded flow or one that was stopped has no size to class it by.
+        let has_size = flow.spec.bytes < FlowSpec::UNBOUNDED && flow.spec.stop == Time::MAX;
+        if flow.spec.start < context.warm_up || !has_size {
+            continue;
+        }
+        let empty = completion_time(
+            context.topology,
+            context.framing,
+            context.host_delay,
+            (flow.spec.src, flow.spec.dst),
+            flow.spec.bytes,
+        );
+        let age = results.now.since(flow.spec.start);
+        // It will take as long as on an empty network at least.
+        let least = empty.as_ref().map_or(age, |empty| age.max(*empty));
+        let took_us = flow.fct().unwrap_or(least).as_us_f64();
+        for class in [class_of(flow.spec.bytes), CLASSES.len()] {
+            let (times, slowdowns, unfinished) = &mut classes[class];
+            times.push(took_us);
+            *unfinished += u64::from(flow.finished.is_none());
+            if let Ok(empty) = empty {
+                slowdowns.push(took_us / empty.as_us_f64());
             }
         }
     }
     let mut found = IndexMap::new();
-    for ((name, _), (mut times, mut slowdowns)) in CLASSES.iter().zip(classes) {
+    let names = CLASSES.iter().map(|class| class.0).chain(["all"]);
+    for (name, (mut times, mut slowdowns, unfinished)) in names.zip(classes) {
         times.sort_unstable_by(f64::total_cmp);
         slowdowns.sort_unstable_by(f64::total_cmp);
         let at = |share| quantile_sorted(&times, share).unwrap_or(0.0);
         let slowdown = |share| quantile_sorted(&slowdowns, share).unwrap_or(0.0);
         if let Some(mean) = mean(&times) {
             found.insert(
-                (*name).to_owned(),
+                name.to_owned(),
                 CompletionTimes {
                     count: times.len() as u64,
+                    unfinished,
                     mean,
                     p50: at(0.5),
                     p95: at(0.95),

@@ -22,7 +22,7 @@ use crate::net::queue::SharedState;
 use crate::net::regions::Regions;
 use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
-use crate::results::{RunResults, Series};
+use crate::results::{RunResults, Series, WarmUpCounts};
 use crate::time::{Span, Time};
 use crate::transport::{Context, NO_SLOT, Transport};
 use crate::workload::Arrivals;
@@ -42,7 +42,7 @@ pub struct Config {
     pub sampled_flows: u32,
     /// Ports whose queue length is sampled.
     pub watched: Vec<LinkId>,
-    /// Time from which queue means, maxima and histograms are counted.
+    /// End of the warm-up, where it is known before the run: see [`Sim::end_warm_up`].
     pub warm_up: Time,
     /// Number of regions that take turns, at most; `None` leaves it to the fabric's size. Results do
     /// not depend on it, but for [`RunResults::events`] and [`RunResults::packets_high_water`].
@@ -95,6 +95,8 @@ pub struct Sim<T: Transport, A> {
     events: u64,
     has_begun: bool,
     warm_up: Option<Time>,
+    /// Counts that results leave out.
+    before: WarmUpCounts,
 }
 
 impl<T: Transport, A: Arrivals> Sim<T, A> {
@@ -182,6 +184,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             events: 0,
             has_begun: false,
             warm_up: Some(config.warm_up).filter(|w| *w > Time::ZERO),
+            before: WarmUpCounts::default(),
         })
     }
 
@@ -215,19 +218,27 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 self.call(HostId(host), Endpoint::on_begin);
             }
         }
-        // Queues are not reset, only their statistics: the warm-up fills them.
         if let Some(warm_up) = self.warm_up.filter(|w| *w <= end) {
             let ended = self.run_to(warm_up, &mut progress)?;
             if ended == EndReason::Stopped {
                 return Ok(ended);
             }
-            self.warm_up = None;
-            self.core.settle();
-            for port in &mut self.core.fabric.ports {
-                port.reset_averages(warm_up);
-            }
+            self.core.now = warm_up;
+            self.end_warm_up();
         }
         self.run_to(end, &mut progress)
+    }
+
+    /// Ends the warm-up now. Queue means, maxima and histograms begin anew, and results count
+    /// drops, marks, packets of ports and retransmissions from here on. Queues keep their packets.
+    pub fn end_warm_up(&mut self) {
+        self.warm_up = None;
+        self.core.settle();
+        self.before = WarmUpCounts::new(&self.core);
+        let now = self.core.now;
+        for port in &mut self.core.fabric.ports {
+            port.reset_averages(now);
+        }
     }
 
     fn run_to(
@@ -550,11 +561,17 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         self.core.regions.as_ref().map_or(1, Regions::len)
     }
 
+    /// Returns the samples so far, if the run takes any.
+    #[must_use]
+    pub fn series(&self) -> Option<&Series> {
+        self.core.series.as_ref()
+    }
+
     /// Returns the results so far.
     pub fn results(&mut self) -> RunResults {
         self.core.settle();
         let summary = T::summary(&self.shared, &self.endpoints);
-        RunResults::new(&self.core, self.events, summary)
+        RunResults::new(&self.core, &self.before, self.events, summary)
     }
 }
 

@@ -7,7 +7,7 @@ use ratewright_topology::Topology;
 use crate::control::ControlError;
 use crate::net::FabricError;
 use crate::parameters::ParamError;
-use crate::results::RunResults;
+use crate::results::{RunResults, Series};
 use crate::run::{Config, EndReason, Progress, Sim};
 use crate::time::Time;
 use crate::transport::Transport;
@@ -59,6 +59,12 @@ pub trait Run {
     /// Returns the scheme's own counters, by name.
     fn counters(&self) -> Vec<(&'static str, f64)>;
 
+    /// Ends the warm-up now: see [`Sim::end_warm_up`].
+    fn end_warm_up(&mut self);
+
+    /// Returns the samples so far, if the run takes any.
+    fn series(&self) -> Option<&Series>;
+
     /// Returns the results so far.
     fn results(&mut self) -> RunResults;
 
@@ -90,6 +96,14 @@ impl<T: Transport, A: Arrivals> Run for Sim<T, A> {
 
     fn counters(&self) -> Vec<(&'static str, f64)> {
         T::summary(self.shared(), self.endpoints())
+    }
+
+    fn end_warm_up(&mut self) {
+        self.end_warm_up();
+    }
+
+    fn series(&self) -> Option<&Series> {
+        self.series()
     }
 
     fn results(&mut self) -> RunResults {
