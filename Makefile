@@ -58,7 +58,7 @@ setup-test:
 
 fmt: setup-check
 	$(CARGO) fmt --all --check
-	rustfmt --check --edition 2024 simfabric/src/scheme/*.rs # modules that a macro declares
+	rustfmt --check --edition 2024 simfabric/src/scheme/*.rs simfabric/src/net/queue/*.rs # a macro's modules
 
 ## prose: line lengths, sentences, doc comments' first words, dead links
 prose: setup-check

@@ -70,14 +70,14 @@ impl ParamError {
 
 /// Declares a structure of parameters with its defaults and documentation.
 ///
-/// The first field may be another such structure after two dots: its keys are then the new
+/// The first fields may be other such structures, each after two dots: their keys are then the new
 /// structure's own, with the defaults that are given here.
 #[macro_export]
 macro_rules! parameters {
     (
         $(#[doc = $about:literal])*
         $vis:vis struct $name:ident {
-            $(..$(#[doc = $family_doc:literal])* $family:ident: $Family:ty = $family_default:expr,)?
+            $(..$(#[doc = $family_doc:literal])* $family:ident: $Family:ty = $family_default:expr,)*
             $($(#[doc = $doc:literal])* $field:ident: $Type:ty = $default:expr,)*
         }
     ) => {
@@ -85,14 +85,14 @@ macro_rules! parameters {
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         $vis struct $name {
-            $($(#[doc = $family_doc])* #[serde(flatten)] pub $family: $Family,)?
+            $($(#[doc = $family_doc])* #[serde(flatten)] pub $family: $Family,)*
             $($(#[doc = $doc])* pub $field: $Type,)*
         }
 
         impl Default for $name {
             fn default() -> Self {
                 Self {
-                    $($family: $family_default,)?
+                    $($family: $family_default,)*
                     $($field: $default,)*
                 }
             }
@@ -107,7 +107,7 @@ macro_rules! parameters {
                     key: stringify!($field),
                     doc: concat!($($doc),*),
                 },)*];
-                $(all.extend(<$Family as $crate::parameters::Parameters>::parameters());)?
+                $(all.extend(<$Family as $crate::parameters::Parameters>::parameters());)*
                 all
             }
         }

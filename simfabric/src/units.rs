@@ -36,6 +36,12 @@ impl Delay {
         Self(Span::from_us(us))
     }
 
+    /// Makes a delay of whole milliseconds.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> Self {
+        Self(Span::from_ms(ms))
+    }
+
     /// Returns nanoseconds.
     #[must_use]
     pub const fn ns(self) -> u64 {

@@ -12,7 +12,7 @@ use ratewright_simfabric::experiment::{ExperimentError, Settings, scene};
 use ratewright_simfabric::flow::FlowSpec;
 use ratewright_simfabric::net::FabricConfig;
 use ratewright_simfabric::plan::{PlannedTransport, read_transports};
-use ratewright_simfabric::run::{Config, Sim};
+use ratewright_simfabric::run::Config;
 use ratewright_simfabric::scheme::Run;
 use ratewright_simfabric::workload::{FlowStream, Poisson, SizeDistribution};
 use ratewright_topology::{HostId, Topology};
@@ -80,12 +80,14 @@ fn a_dctcp_permutation_does_not_allocate_per_packet() {
         let hosts = 16;
         let topology = bench::fabric(hosts).expect("a fabric");
         let config = Config {
+            seed: 1,
             regions: Some(regions),
-            ..bench::config(1)
+            ..Config::default()
         };
-        let (flows, tcp) = (bench::permutation(hosts), bench::transport());
-        let mut sim = Sim::new(config, topology, flows, tcp).expect("a run");
-        let counts = count_over(&mut sim, Time::from_us(500), Time::from_us(1_600));
+        let transport = bench::transport(&topology).expect("a transport");
+        let flows = Box::new(bench::permutation(hosts));
+        let mut run = transport.start(config, &topology, flows).expect("a run");
+        let counts = count_over(&mut *run, Time::from_us(500), Time::from_us(1_600));
         let counts = counts.expect("it runs");
         println!("{regions} regions: {counts:?}");
         assert!(counts.hops > 1_000_000, "{regions} regions: {counts:?}");

@@ -12,7 +12,7 @@
 
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
 use ratewright_simfabric::host::Policy;
-use ratewright_simfabric::net::queue::{CodelConfig, QueueLimit, XcpConfig};
+use ratewright_simfabric::net::queue::{CodelConfig, Limit, XcpConfig, codel, ecn_threshold, xcp};
 use ratewright_simfabric::net::{FabricConfig, Framing, QueueConfig};
 use ratewright_simfabric::run::{Config, Sim};
 use ratewright_simfabric::transport::Transport;
@@ -20,6 +20,7 @@ use ratewright_simfabric::transport::tcp::congestion::{
     Cubic, CubicConfig, CubicGrowth, Dctcp, Xcp,
 };
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
+use ratewright_simfabric::units::Delay;
 use ratewright_simfabric::{Span, Time};
 use ratewright_topology::{HostId, LinkId, Topology};
 
@@ -178,10 +179,10 @@ fn run<T: Transport>(
 }
 
 fn dctcp(packets: u32, link_delay_ns: u64, end: Time) -> Ensemble {
-    let queue = QueueConfig::EcnThreshold {
-        mark_at: QueueLimit::Packets(packets),
-        limit: QueueLimit::Packets(1_000),
-    };
+    let queue = QueueConfig::EcnThreshold(ecn_threshold::Config::packets(
+        packets,
+        Limit::packets(1_000),
+    ));
     let config = TcpConfig {
         ecn: true,
         ..TcpConfig::default()
@@ -255,14 +256,14 @@ fn dctcp_over_300_microseconds_is_as_in_ns_3() {
 /// the NIC.
 #[test]
 fn cubic_under_codel_is_as_in_ns_3() {
-    let queue = QueueConfig::Codel {
+    let queue = QueueConfig::Codel(codel::Config {
         control: CodelConfig {
-            target: Span::from_us(50),
-            interval: Span::from_us(500),
+            target: Delay::from_us(50),
+            interval: Delay::from_us(500),
             ecn: true,
         },
-        limit: QueueLimit::Packets(1_000),
-    };
+        limit: Limit::packets(1_000),
+    });
     let config = TcpConfig {
         ecn: true,
         stamp_step: Span::from_ms(1),
@@ -300,15 +301,15 @@ fn cubic_under_codel_is_as_in_ns_3() {
 /// Its flows begin with one packet, and later intervals are 1 ms long.
 #[test]
 fn xcp_is_as_in_ns_2() {
-    let queue = QueueConfig::Xcp {
+    let queue = QueueConfig::Xcp(xcp::Config {
         control: XcpConfig {
-            first_interval: Span::from_ms(50),
-            idle_interval: Some(Span::from_ms(50)),
-            least_interval: Span::from_ms(1),
+            first_interval: Delay::from_ms(50),
+            idle_interval: Some(Delay::from_ms(50)),
+            least_interval: Delay::from_ms(1),
             ..XcpConfig::default()
         },
-        limit: QueueLimit::Packets(1_000),
-    };
+        limit: Limit::packets(1_000),
+    });
     let framing = Framing {
         mss_bytes: 1_460,
         header_bytes: 40,

@@ -3,7 +3,9 @@
 
 use rand::RngExt as _;
 use ratewright_simfabric::net::buffer::SharedBuffer;
-use ratewright_simfabric::net::queue::{ClassConfig, DropReason, QueueLimit, RedConfig};
+use ratewright_simfabric::net::queue::{
+    ClassConfig, DropReason, Limit, RedConfig, drop_tail, ecn_threshold, red,
+};
 use ratewright_simfabric::results::{PortResult, RunResults};
 use ratewright_simfabric::rng::{Purpose, Stream};
 use ratewright_simfabric::transport::constant::ConstantRate;
@@ -140,9 +142,9 @@ fn strict_priorities_wait_as_cobham_says() {
 fn a_full_queue_drops_what_can_be_counted_by_hand() {
     let (packets, limit) = (1_000, 100);
     let fabric = FabricConfig {
-        edge: QueueConfig::DropTail {
-            limit: QueueLimit::Packets(limit),
-        },
+        edge: QueueConfig::DropTail(drop_tail::Config {
+            limit: Limit::packets(limit),
+        }),
         ..FabricConfig::default()
     };
     let flows = (0..2).map(|i| FlowSpec::new(HostId(i), HostId(2), packets * MSS, Time::ZERO));
@@ -223,10 +225,10 @@ fn red_settles_where_its_probability_drops_the_excess() {
         ecn: false,
     };
     let fabric = FabricConfig {
-        edge: QueueConfig::Red {
-            control,
-            limit: QueueLimit::Unlimited,
-        },
+        edge: QueueConfig::Red(red::Config {
+            control: control.clone(),
+            limit: Limit::default(),
+        }),
         ..FabricConfig::default()
     };
     let excess = 0.05;
@@ -333,10 +335,7 @@ fn spraying_spreads_the_packets_of_one_flow_over_all_paths() {
 #[test]
 fn counts_begin_at_the_end_of_the_warm_up() {
     let fabric = FabricConfig {
-        edge: QueueConfig::EcnThreshold {
-            mark_at: QueueLimit::Packets(5),
-            limit: QueueLimit::Packets(20),
-        },
+        edge: QueueConfig::EcnThreshold(ecn_threshold::Config::packets(5, Limit::packets(20))),
         ..FabricConfig::default()
     };
     let config = Config {

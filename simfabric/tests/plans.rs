@@ -2,6 +2,8 @@
 
 mod common;
 
+use ratewright_simfabric::net::queue::DISCIPLINES;
+use ratewright_simfabric::scheme::SCHEMES;
 use tempfile::TempDir;
 
 use common::{GOOD, plans, run, simfabric, text};
@@ -56,6 +58,69 @@ fn control_goes_first_in_queues_that_have_classes() {
     assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
 }
 
+/// `--set` takes the keys of plans, and its mistakes are said in the same words.
+#[test]
+fn a_setting_replaces_a_parameter_and_is_checked_like_it() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    std::fs::write(&plan, GOOD).unwrap();
+    let goodput = |packets: &str| {
+        let set = format!("fixed-window.packets={packets}");
+        let summary = run(&plan, &dir.path().join(packets), &["--set", &set]);
+        summary["goodput_gbps"].as_f64().unwrap()
+    };
+    let (one, ten) = (goodput("1"), goodput("10"));
+    assert!(one < ten, "{one} {ten}");
+    for (set, part) in [
+        (
+            "fixed-window.packets=0",
+            "--set fixed-window.packets=0: a window of 0 packets",
+        ),
+        (
+            "dctcp.gain=0.5",
+            "no transport is of this scheme; there are fixed-window",
+        ),
+        (
+            "fixed-window.queue.limit_packets=9",
+            "`discipline` is missing",
+        ),
+        ("queue.limit_bytes=9", "9 bytes hold no packet"),
+        ("gain=0.5", "a setting is NAME.KEY=VALUE"),
+    ] {
+        let out = dir.path().join("refused");
+        let output = simfabric(&["run", text(&plan), "--out", text(&out), "--set", set]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{set}");
+        assert!(error.contains(part), "{set}: {error}");
+    }
+}
+
+/// `simfabric list` has every parameter of every scheme and discipline, with its default.
+#[test]
+fn the_list_has_every_parameter_with_its_default() {
+    let output = simfabric(&["list"]);
+    let list = String::from_utf8_lossy(&output.stdout);
+    let schemes = SCHEMES.iter().map(|e| (e.name, e.parameters, e.default));
+    let disciplines = DISCIPLINES
+        .iter()
+        .map(|e| (e.name, e.parameters, e.default));
+    for (name, parameters, defaults) in schemes.chain(disciplines) {
+        assert!(list.contains(&format!("\n{name}: ")), "{name}");
+        for parameter in parameters() {
+            let default = defaults()
+                .get(parameter.key)
+                .map(|value| format!(" [{value}]"));
+            let line = format!(
+                "\n  {}{}: {}",
+                parameter.key,
+                default.unwrap_or_default(),
+                parameter.doc.trim()
+            );
+            assert!(list.contains(&line), "{name}: {line}");
+        }
+    }
+}
+
 /// Each mistake is one line with the file, the line of the mistake, and what is wrong.
 #[test]
 fn bad_plans_get_one_clear_error_with_the_place() {
@@ -96,7 +161,7 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             "\"drop-tail\"",
             "\"classes\"\nclasses = [{ discipline = \"xcp\" }]",
             16,
-            "the queue of a class cannot be xcp or classes",
+            "the queue of a class cannot be xcp",
         ),
         (
             "sizes = \"web\"",
@@ -162,6 +227,18 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ("\"10Gbit/s\"", "\"10Gbps\"", 10, "is not a capacity"),
         (
             "\"drop-tail\"",
+            "\"codel\"\nlimit_packets = 9\ntarget = \"5us\"\nintervall = \"9us\"",
+            18,
+            "unknown key `intervall`; there are target, interval, ecn, limit_packets",
+        ),
+        (
+            "\"drop-tail\"",
+            "\"ecn-threshold\"\nlimit_packets = 9",
+            14,
+            "the threshold is missing",
+        ),
+        (
+            "\"drop-tail\"",
             "\"magic\"",
             15,
             "`discipline` is \"magic\"",
@@ -186,6 +263,12 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             "10000 ns, must be at least 1 µs and the least one, 20000 ns",
         ),
         ("packets = 10", "packets = 0", 19, "a window of 0 packets"),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"dctcp\"\nmark_packets = 20",
+            19,
+            "it is about the scheme's own queues, and a `queue` takes their place",
+        ),
         (
             "packets = 10",
             "paquets = 10",
@@ -218,9 +301,9 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ),
         (
             "packets = 10",
-            "packets = 10\nnic_queue = { discipline = \"red\" }",
+            "packets = 10\nnic_queue = { discipline = \"red\", max_packets = 9 }",
             20,
-            "missing field `min_packets`",
+            "`max_packets` must be above `min_packets`",
         ),
         (
             "packets = 10",

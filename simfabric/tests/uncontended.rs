@@ -22,7 +22,9 @@ use std::sync::Arc;
 use ratewright_simfabric::control::ControlConfig;
 use ratewright_simfabric::host::Policy;
 use ratewright_simfabric::net::AllocatorLinks;
-use ratewright_simfabric::net::queue::{CodelConfig, QueueLimit, XcpConfig};
+use ratewright_simfabric::net::queue::{
+    CodelConfig, Limit, ecn_threshold, pfabric, sfq_codel, xcp,
+};
 use ratewright_simfabric::report::ideal::completion_time;
 use ratewright_simfabric::transport::Transport;
 use ratewright_simfabric::transport::constant::ConstantRate;
@@ -35,6 +37,7 @@ use ratewright_simfabric::transport::tcp::congestion::{
 };
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::transport::window::ConstantWindow;
+use ratewright_simfabric::units::Delay;
 use ratewright_simfabric::{
     Config, FabricConfig, FlowId, FlowSpec, Framing, HostId, QueueConfig, Sim, Span, Time,
 };
@@ -302,21 +305,21 @@ fn windows_send_in_rounds() {
 /// Hosts' links are the narrowest here, so switches' queues stay below these schemes' thresholds.
 #[test]
 fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
-    let marks = fabric(QueueConfig::EcnThreshold {
-        mark_at: QueueLimit::Packets(65),
-        limit: QueueLimit::Packets(1_000),
-    });
-    let codel = fabric(QueueConfig::SfqCodel {
+    let marks = fabric(QueueConfig::EcnThreshold(ecn_threshold::Config::packets(
+        65,
+        Limit::packets(1_000),
+    )));
+    let codel = fabric(QueueConfig::SfqCodel(sfq_codel::Config {
         control: CodelConfig {
-            target: Span::from_us(10),
-            interval: Span::from_us(200),
+            target: Delay::from_us(10),
+            interval: Delay::from_us(200),
             ecn: false,
         },
-        limit: QueueLimit::Packets(1_000),
+        limit: Limit::packets(1_000),
+    }));
+    let queue = QueueConfig::PFabric(pfabric::Config {
+        limit: Limit::bytes(36_864),
     });
-    let queue = QueueConfig::PFabric {
-        limit: QueueLimit::Bytes(36_864),
-    };
     let priorities = FabricConfig {
         nic: queue.clone(),
         ..fabric(queue)
@@ -352,10 +355,10 @@ fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
 /// XCP's routers set the window, but not before the first acknowledgement.
 #[test]
 fn a_first_window_of_xcp_is_a_burst() {
-    let queue = QueueConfig::Xcp {
-        control: XcpConfig::default(),
-        limit: QueueLimit::Packets(1_000),
-    };
+    let queue = QueueConfig::Xcp(xcp::Config {
+        limit: Limit::packets(1_000),
+        ..xcp::Config::default()
+    });
     let routers = FabricConfig {
         nic: queue.clone(),
         ..fabric(queue)

@@ -6,12 +6,10 @@ use ratewright_simfabric::bench;
 use ratewright_simfabric::experiment::contenders::{FLOWTUNE, PAPER, contender};
 use ratewright_simfabric::experiment::{ExperimentError, Settings};
 use ratewright_simfabric::net::QueueConfig;
-use ratewright_simfabric::net::queue::{QueueLimit, RedConfig};
+use ratewright_simfabric::net::queue::{Limit, RedConfig, red};
 use ratewright_simfabric::plan::PlannedTransport;
 use ratewright_simfabric::run::{Change, Config};
-use ratewright_simfabric::transport::tcp::congestion::Dctcp;
-use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::{FlowSpec, RunResults, Sim, Span, Time};
+use ratewright_simfabric::{FlowSpec, RunResults, Span, Time};
 use ratewright_topology::{HostId, LinkId, ThreeTierClos, Topology, TwoTierClos};
 
 /// A fabric with flows and changes, to be run with any number of regions.
@@ -40,7 +38,8 @@ fn run_scene(
 ) -> Result<RunResults, ExperimentError> {
     // Schemes whose hosts act on each other by more than packets must stay in one part.
     let may = transport.label != FLOWTUNE;
-    let mut fabric = transport.fabric.clone();
+    let mut transport = transport.clone();
+    let fabric = &mut transport.fabric;
     fabric.spraying = scene.spraying;
     fabric.host_jitter = scene.host_jitter;
     if scene.red {
@@ -51,20 +50,20 @@ fn run_scene(
             weight: 0.1,
             ..RedConfig::default()
         };
-        let limit = QueueLimit::Packets(50);
-        fabric.edge = QueueConfig::Red { control, limit };
+        let limit = Limit::packets(50);
+        fabric.edge = QueueConfig::Red(red::Config { control, limit });
         fabric.core = fabric.edge.clone();
     }
     // Sampled flows and watched links too, so that the series of both are compared.
     let config = Config {
         seed: 5,
-        fabric,
         changes: scene.changes.clone(),
         sample_every: scene.sample_every,
         sampled_flows: 4,
         watched: vec![LinkId(0), LinkId(3)],
         warm_up: scene.warm_up,
         regions: Some(regions),
+        ..Config::default()
     };
     // Starts are distances from the flow before, so that shrinking keeps them in order.
     let mut start_ns = 0;
@@ -238,13 +237,10 @@ proptest! {
 fn large_fabrics_go_in_windows_by_themselves() {
     for (hosts, windows) in [(128, false), (686, true)] {
         let topology = bench::fabric(hosts).expect("a fabric");
-        let sim = Sim::new(
-            bench::config(1),
-            topology,
-            bench::permutation(hosts),
-            Tcp::<Dctcp>::new(TcpConfig::default()),
-        )
-        .expect("a run");
+        let transport = bench::transport(&topology).expect("a transport");
+        let flows = Box::new(bench::permutation(hosts));
+        let sim = transport.start(Config::default(), &topology, flows);
+        let sim = sim.expect("a run");
         assert_eq!(sim.regions() > 1, windows, "{hosts} hosts");
     }
 }

@@ -7,12 +7,9 @@ pub mod memory;
 use ratewright_topology::{BuildError, EcmpConfig, FatTree, HostId, ThreeTierClos, Topology};
 
 use crate::flow::FlowSpec;
-use crate::net::queue::QueueLimit;
-use crate::net::{FabricConfig, QueueConfig};
-use crate::run::Config;
+use crate::net::FabricConfig;
+use crate::plan::{PlanError, PlannedTransport, read_transports};
 use crate::time::Time;
-use crate::transport::tcp::congestion::Dctcp;
-use crate::transport::tcp::{Tcp, TcpConfig};
 
 const GBIT: u64 = 1_000_000_000;
 
@@ -75,32 +72,24 @@ pub fn permutation(hosts: u32) -> impl Iterator<Item = FlowSpec> {
     })
 }
 
-/// DCTCP with a first window for 100 Gbit/s.
-#[must_use]
-pub fn transport() -> Tcp<Dctcp> {
-    Tcp::new(TcpConfig {
-        initial_window_packets: 66,
-        ecn: true,
-        ..TcpConfig::datacenter()
-    })
-}
+/// The transport of the permutation: a first window and queues for 100 Gbit/s.
+const TRANSPORT: &str = r#"
+queue = { discipline = "ecn-threshold", mark_packets = 82, limit_packets = 1000 }
+nic_queue = { discipline = "drop-tail", limit_packets = 2000 }
 
-/// DCTCP's queues for 100 Gbit/s.
-#[must_use]
-pub fn config(seed: u64) -> Config {
-    let queue = QueueConfig::EcnThreshold {
-        mark_at: QueueLimit::Packets(82),
-        limit: QueueLimit::Packets(1_000),
-    };
-    let fabric = FabricConfig {
-        nic: QueueConfig::DropTail {
-            limit: QueueLimit::Packets(2_000),
-        },
-        ..FabricConfig::with_switch_queues(queue)
-    };
-    Config {
-        seed,
-        fabric,
-        ..Config::default()
-    }
+[[transport]]
+name = "dctcp"
+initial_window_packets = 66
+min_rto = "200us"
+initial_rto = "1ms"
+"#;
+
+/// Returns the transport of the permutation.
+///
+/// # Errors
+/// Parameters that the registry does not take: the benchmark's own text is at fault then.
+pub fn transport(topology: &Topology) -> Result<PlannedTransport, PlanError> {
+    let fabric = FabricConfig::default();
+    let mut transports = read_transports(TRANSPORT, "the benchmark", topology, fabric, &[])?;
+    Ok(transports.swap_remove(0))
 }

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use ratewright_simfabric::bench::growth::{self, Fit};
 use ratewright_simfabric::bench::{self, memory::CacheLines};
-use ratewright_simfabric::{RunResults, Sim, Time};
+use ratewright_simfabric::{Config, RunResults, Time};
 use serde::Serialize;
 
 /// Arguments of `bench`.
@@ -132,15 +132,15 @@ fn permutation(
 ) -> anyhow::Result<(u32, RunResults, Duration)> {
     let topology = bench::fabric(hosts)?;
     let hosts = topology.hosts().len() as u32;
-    let mut sim = Sim::new(
-        bench::config(1),
-        topology,
-        bench::permutation(hosts),
-        bench::transport(),
-    )?;
+    let config = Config {
+        seed: 1,
+        ..Config::default()
+    };
+    let flows = Box::new(bench::permutation(hosts));
+    let mut sim = bench::transport(&topology)?.start(config, &topology, flows)?;
     // The clock runs over the events alone, not over building the fabric and its tables.
     let (ended, wall) = clock::timed(|| {
-        sim.run_with(end, |progress| {
+        sim.run_with(end, &mut |progress| {
             if progress.packet_hops < packet_hops {
                 ControlFlow::Continue(())
             } else {

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use ratewright_simfabric::experiment::PAPERS;
 use ratewright_simfabric::experiment::scene::{self, SceneConfig};
+use ratewright_simfabric::net::queue::DISCIPLINES;
 use ratewright_simfabric::parameters::{Parameter, Parameters as _};
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::classes::CLASSES;
@@ -69,7 +70,7 @@ fn create(out: &Path) -> Result<()> {
 /// Prints the names that plans can use, the experiments, and all parameters with their defaults.
 pub(crate) fn list() -> Result<()> {
     say!("schemes: {}", scheme::names().join(", "));
-    say!("queues: {}", plan::DISCIPLINES.join(", "));
+    say!("queues: {}", plan::disciplines().join(", "));
     say!("topologies: {}", plan::TOPOLOGIES.join(", "));
     say!("workloads: {}", plan::WORKLOADS.join(", "));
     say!("\nsize distributions, with the mean of the sampler:");
@@ -89,7 +90,16 @@ pub(crate) fn list() -> Result<()> {
             say!("  {}  {}", experiment.name, experiment.title);
         }
     }
-    say!("\nparameters, in plans and for --set NAME.KEY=VALUE:");
+    say!("\nparameters of queues, beside `discipline`:");
+    for entry in DISCIPLINES {
+        parameters(
+            entry.name,
+            entry.about,
+            &(entry.parameters)(),
+            &(entry.default)(),
+        )?;
+    }
+    say!("\nparameters of schemes, beside `name`, and for --set NAME.KEY=VALUE:");
     for entry in scheme::SCHEMES {
         parameters(
             entry.name,

@@ -47,7 +47,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
                     XCP => "shorter than DCTCP's",
                     _ => "relatively long, not first in, first out",
                 };
-                let label = format!("{}, {path}, load {load}", scheme);
+                let label = format!("{scheme}, {path}, load {load}");
                 let claim = Claim::words(paper);
                 let row = Row::judge(label, claim, delay(scheme, load), "µs");
                 figure.rows.push(row);

@@ -43,7 +43,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     for (scheme, range) in PAPER {
         for &load in loads(settings.quick) {
             let row = Row::judge(
-                format!("Flowtune over {}, load {load}", scheme),
+                format!("Flowtune over {scheme}, load {load}"),
                 Claim::range(range, TOLERANCE),
                 ahead(scheme, load),
                 "points",

@@ -25,10 +25,10 @@ use std::path::Path;
 use ratewright_topology::{LinkId, Topology};
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 pub use execute::{RunError, TransportRun};
-pub use queue::DISCIPLINES;
+pub use queue::disciplines;
 pub use source::PlanError;
 pub use topology::KINDS as TOPOLOGIES;
 pub use transport::{PlannedTransport, read_transports};
@@ -273,13 +273,10 @@ impl<'a> Reader<'a> {
         }
         for setting in &self.overrides.set {
             if COMMON.contains(&setting.name.as_str()) {
-                let mut inner = match self.one(&mut document, &setting.name)? {
-                    Some((inner, _)) => inner,
-                    None => TomlTable::new(),
-                };
-                transport::apply(&mut inner, setting)?;
-                let key = Spanned::new(0..0, setting.name.as_str().into());
-                document.insert(key, Spanned::new(0..0, DeValue::Table(inner)));
+                let inner = self.one(&mut document, &setting.name)?;
+                let mut inner = inner.unwrap_or((TomlTable::new(), source::NOWHERE));
+                transport::apply(&mut inner.0, setting)?;
+                source::put(&mut document, &setting.name, inner);
             }
         }
         Ok(document)
@@ -358,6 +355,17 @@ impl<'a> Reader<'a> {
 
     /// Framing and queues of the plan, in place of the fabric's own.
     fn fabric(
+        &self,
+        document: &mut TomlTable<'a>,
+        fabric: FabricConfig,
+    ) -> Result<(FabricConfig, SetQueues), PlanError> {
+        let common = |s: &&Setting| COMMON.contains(&s.name.as_str());
+        let setting = self.overrides.set.iter().find(common);
+        self.own_fabric(document, fabric)
+            .map_err(|error| transport::blame(error, setting))
+    }
+
+    fn own_fabric(
         &self,
         document: &mut TomlTable<'a>,
         mut fabric: FabricConfig,

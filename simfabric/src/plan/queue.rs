@@ -8,154 +8,25 @@ use toml::de::DeValue;
 
 use super::source::{self, PlanError, Source, TomlTable};
 use crate::QueueConfig;
-use crate::net::queue::{
-    ClassConfig, CodelConfig, MAX_CLASSES, QueueLimit, RedConfig, Service, ShaperConfig, XcpConfig,
-};
-use crate::units::Delay;
+use crate::net::queue::{ClassConfig, DISCIPLINES, MAX_CLASSES, Service, ShaperConfig};
 
-/// The values of `discipline`.
-pub const DISCIPLINES: [&str; 8] = [
-    "drop-tail",
-    "ecn-threshold",
-    "codel",
-    "sfq-codel",
-    "red",
-    "pfabric",
-    "xcp",
-    "classes",
-];
+/// Name of the scheduler in `discipline`: above the disciplines, and not among them.
+const CLASSES: &str = "classes";
 
-/// Length of pFabric's queue in bytes, unless the plan has one.
-const PFABRIC_BYTES: u64 = 36_864;
-
-/// Keys of `drop-tail` and of `pfabric`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DropTailTable {
-    limit_packets: Option<Spanned<u32>>,
-    limit_bytes: Option<Spanned<u64>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EcnThresholdTable {
-    mark_packets: Option<Spanned<u32>>,
-    mark_bytes: Option<Spanned<u64>>,
-    limit_packets: Option<Spanned<u32>>,
-    limit_bytes: Option<Spanned<u64>>,
-}
-
-/// Keys of `codel` and of `sfq-codel`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CodelTable {
-    target: Option<Delay>,
-    interval: Option<Delay>,
-    ecn: Option<bool>,
-    limit_packets: Option<Spanned<u32>>,
-    limit_bytes: Option<Spanned<u64>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RedTable {
-    min_packets: Spanned<f64>,
-    max_packets: Spanned<f64>,
-    max_probability: Option<Spanned<f64>>,
-    weight: Option<Spanned<f64>>,
-    ecn: Option<bool>,
-    limit_packets: Option<Spanned<u32>>,
-    limit_bytes: Option<Spanned<u64>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct XcpTable {
-    first_interval: Option<Delay>,
-    idle_interval: Option<Delay>,
-    least_interval: Option<Delay>,
-    limit_packets: Option<Spanned<u32>>,
-    limit_bytes: Option<Spanned<u64>>,
+/// Returns the values of `discipline`.
+#[must_use]
+pub fn disciplines() -> Vec<&'static str> {
+    let names = DISCIPLINES.iter().map(|entry| entry.name);
+    names.chain([CLASSES]).collect()
 }
 
 /// A share above 0 and at most 1.
-fn share(source: &Source<'_>, given: Option<&Spanned<f64>>, usual: f64) -> Result<f64, PlanError> {
-    match given {
-        None => Ok(usual),
-        Some(value) if *value.get_ref() > 0.0 && *value.get_ref() <= 1.0 => Ok(*value.get_ref()),
-        Some(value) => Err(source.error(Some(value.span()), "it must be above 0 and at most 1")),
+fn share(source: &Source<'_>, given: &Spanned<f64>) -> Result<f64, PlanError> {
+    let share = *given.get_ref();
+    if share > 0.0 && share <= 1.0 {
+        return Ok(share);
     }
-}
-
-/// A RED queue from its keys.
-fn red(source: &Source<'_>, t: RedTable, packet_bytes: u16) -> Result<QueueConfig, PlanError> {
-    let usual = RedConfig::default();
-    // Written so that NaN fails, too: it is neither above nor below anything.
-    let (min, max) = (*t.min_packets.get_ref(), *t.max_packets.get_ref());
-    if !(min >= 0.0 && max > min && max.is_finite()) {
-        let message = "`max_packets` must be above `min_packets`, which must not be below 0";
-        return Err(source.error(Some(t.max_packets.span()), message));
-    }
-    let control = RedConfig {
-        min_packets: min,
-        max_packets: max,
-        max_probability: share(source, t.max_probability.as_ref(), usual.max_probability)?,
-        weight: share(source, t.weight.as_ref(), usual.weight)?,
-        ecn: t.ecn.unwrap_or(usual.ecn),
-    };
-    let limit = limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
-    Ok(QueueConfig::Red { control, limit })
-}
-
-/// A length in packets or bytes; `None` where neither is given.
-fn length(
-    source: &Source<'_>,
-    packets: Option<Spanned<u32>>,
-    bytes: Option<Spanned<u64>>,
-) -> Result<Option<QueueLimit>, PlanError> {
-    match (packets, bytes) {
-        (None, None) => Ok(None),
-        (Some(p), None) if *p.get_ref() > 0 => Ok(Some(QueueLimit::Packets(*p.get_ref()))),
-        (None, Some(b)) if *b.get_ref() > 0 => Ok(Some(QueueLimit::Bytes(*b.get_ref()))),
-        (Some(p), None) => Err(source.error(Some(p.span()), "a queue's length must not be 0")),
-        (None, Some(b)) => Err(source.error(Some(b.span()), "a queue's length must not be 0")),
-        (Some(_), Some(b)) => {
-            let message = "a length is given in packets and in bytes; keep one";
-            Err(source.error(Some(b.span()), message))
-        }
-    }
-}
-
-/// Capacity of a queue, at least a packet of `packet_bytes`: a shorter queue would drop everything.
-fn limit(
-    source: &Source<'_>,
-    packets: Option<Spanned<u32>>,
-    bytes: Option<Spanned<u64>>,
-    packet_bytes: u16,
-) -> Result<Option<QueueLimit>, PlanError> {
-    let span = bytes.as_ref().map(Spanned::span);
-    let limit = length(source, packets, bytes)?;
-    match limit {
-        Some(QueueLimit::Bytes(bytes)) => holds_a_packet(source, span, bytes, packet_bytes)?,
-        Some(QueueLimit::Packets(_) | QueueLimit::Unlimited) | None => {}
-    }
-    Ok(limit)
-}
-
-/// Refuses a capacity of less than a packet.
-pub(super) fn holds_a_packet(
-    source: &Source<'_>,
-    at: Option<Range<usize>>,
-    bytes: u64,
-    packet_bytes: u16,
-) -> Result<(), PlanError> {
-    if bytes >= u64::from(packet_bytes) {
-        return Ok(());
-    }
-    let message = format!(
-        "{bytes} bytes hold no packet, and all would be dropped: one takes {packet_bytes} bytes on a link"
-    );
-    Err(source.error(at, message))
+    Err(source.error(Some(given.span()), "it must be above 0 and at most 1"))
 }
 
 /// `shaper` of a class.
@@ -190,25 +61,22 @@ fn class<'a>(
             let (table, at) = source.table("shaper", value)?;
             let t: ShaperTable = source.section(table, at)?;
             Some(ShaperConfig {
-                share: share(source, Some(&t.share), 1.0)?,
+                share: share(source, &t.share)?,
                 burst_bytes: t.burst_bytes.unwrap_or(0),
             })
         }
     };
     // A queue's own reader, so that errors within a class name their own place.
     let queue = read(source, table, span.clone(), packet_bytes)?;
-    match queue {
-        // XCP computes with all traffic of a link; classes within classes have no order.
-        QueueConfig::Xcp { .. } | QueueConfig::Classes(_) => {
-            let message = "the queue of a class cannot be xcp or classes";
-            Err(source.error(Some(span), message))
-        }
-        queue => Ok(ClassConfig {
-            queue,
-            service,
-            shaper,
-        }),
+    if !queue.can_be_of_a_class() {
+        let message = format!("the queue of a class cannot be {}", queue.discipline());
+        return Err(source.error(Some(span), message));
     }
+    Ok(ClassConfig {
+        queue,
+        service,
+        shaper,
+    })
 }
 
 /// A queue of classes from its keys.
@@ -243,67 +111,10 @@ pub(super) fn read<'a>(
     span: Range<usize>,
     packet_bytes: u16,
 ) -> Result<QueueConfig, PlanError> {
-    let (kind, _) = source.choice(&mut table, span.clone(), "discipline", &DISCIPLINES)?;
-    if kind == "drop-tail" {
-        let t: DropTailTable = source.section(table, span)?;
-        let limit =
-            limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
-        return Ok(QueueConfig::DropTail { limit });
-    }
-    match kind {
-        "codel" | "sfq-codel" => {
-            let t: CodelTable = source.section(table, span)?;
-            let usual = CodelConfig::default();
-            let control = CodelConfig {
-                target: t.target.map_or(usual.target, |d| d.0),
-                interval: t.interval.map_or(usual.interval, |d| d.0),
-                ecn: t.ecn.unwrap_or(usual.ecn),
-            };
-            let limit =
-                limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
-            return Ok(if kind == "codel" {
-                QueueConfig::Codel { control, limit }
-            } else {
-                QueueConfig::SfqCodel { control, limit }
-            });
-        }
-        "classes" => return classes(source, table, span, packet_bytes),
-        "red" => return red(source, source.section(table, span)?, packet_bytes),
-        "pfabric" => {
-            let t: DropTailTable = source.section(table, span.clone())?;
-            let limit = match limit(source, t.limit_packets, t.limit_bytes, packet_bytes)? {
-                Some(limit) => limit,
-                None => {
-                    // The default is for packets of 1,500 bytes; a plan may have larger ones.
-                    holds_a_packet(source, Some(span), PFABRIC_BYTES, packet_bytes)?;
-                    QueueLimit::Bytes(PFABRIC_BYTES)
-                }
-            };
-            return Ok(QueueConfig::PFabric { limit });
-        }
-        "xcp" => {
-            let t: XcpTable = source.section(table, span)?;
-            let usual = XcpConfig::default();
-            let control = XcpConfig {
-                first_interval: t.first_interval.map_or(usual.first_interval, |d| d.0),
-                idle_interval: t.idle_interval.map(|d| d.0).or(usual.idle_interval),
-                least_interval: t.least_interval.map_or(usual.least_interval, |d| d.0),
-                ..usual
-            };
-            let limit =
-                limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
-            return Ok(QueueConfig::Xcp { control, limit });
-        }
-        _ => {}
-    }
-    let t: EcnThresholdTable = source.section(table, span.clone())?;
-    // A threshold may be below a packet, which marks all; only the limit must hold one.
-    let mark_at = length(source, t.mark_packets, t.mark_bytes)?.ok_or_else(|| {
-        source.error(
-            Some(span),
-            "the threshold is missing; add `mark_packets` or `mark_bytes`",
-        )
-    })?;
-    let limit = limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
-    Ok(QueueConfig::EcnThreshold { mark_at, limit })
+    let (name, _) = source.choice(&mut table, span.clone(), "discipline", &disciplines())?;
+    let Some(entry) = DISCIPLINES.iter().find(|entry| entry.name == name) else {
+        return classes(source, table, span, packet_bytes);
+    };
+    let (given, places) = source.parameters(table, &span)?;
+    (entry.read)(&given, packet_bytes).map_err(|error| places.error(source, error))
 }

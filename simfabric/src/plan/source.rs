@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::{Spanned, Table};
+
+use crate::parameters::ParamError;
 
 /// A mistake in a plan, with its place and a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +32,9 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
+/// Place of what is not in the text: a value that was set.
+pub(super) const NOWHERE: Range<usize> = usize::MAX..usize::MAX;
+
 /// A table of the plan, whose keys know their places.
 pub(super) type TomlTable<'a> = DeTable<'a>;
 
@@ -51,7 +56,7 @@ impl<'a> Source<'a> {
     ) -> PlanError {
         PlanError {
             origin: self.origin.to_owned(),
-            place: span.map(|s| self.place(s.start)),
+            place: span.filter(|s| *s != NOWHERE).map(|s| self.place(s.start)),
             message: message.into(),
         }
     }
@@ -85,6 +90,21 @@ impl<'a> Source<'a> {
         // Read from the parsed document, not from text, so that places stay those of the file.
         let value = Spanned::new(span, DeValue::Table(table));
         T::deserialize(ValueDeserializer::from(value)).map_err(|e| self.toml_error(&e))
+    }
+
+    /// The table as parameters, with the places of its keys.
+    pub(super) fn parameters(
+        &self,
+        table: TomlTable<'a>,
+        span: &Range<usize>,
+    ) -> Result<(Table, Places), PlanError> {
+        let keys = table.iter();
+        let keys = keys.map(|(key, value)| (key.get_ref().to_string(), [key.span(), value.span()]));
+        let places = Places {
+            whole: span.clone(),
+            keys: keys.collect(),
+        };
+        Ok((self.section(table, span.clone())?, places))
     }
 
     /// The value as a table.
@@ -152,8 +172,47 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Puts the value of a setting into a table, under the path of its key. The value's places are not
-/// those of the plan.
+/// Places of a table's keys and values: readers of parameters know none.
+pub(super) struct Places {
+    whole: Range<usize>,
+    keys: Vec<(String, [Range<usize>; 2])>,
+}
+
+impl Places {
+    /// An error of a reader of parameters, with its place.
+    pub(super) fn error(&self, source: &Source<'_>, error: ParamError) -> PlanError {
+        let of_key = |key: &str| self.keys.iter().find(|(known, _)| known == key);
+        let place = error.key.as_deref().and_then(of_key);
+        let place = place.map_or(
+            &self.whole,
+            |(_, [key, value])| {
+                if error.unknown { key } else { value }
+            },
+        );
+        source.error(Some(place.clone()), error.message)
+    }
+}
+
+/// Reads a value that is not in the plan's text, so that errors about it have no place there.
+pub(super) fn value_from_elsewhere(text: &str) -> Result<Spanned<DeValue<'_>>, toml::de::Error> {
+    Ok(without_places(DeValue::parse(text)?))
+}
+
+fn without_places(value: Spanned<DeValue<'_>>) -> Spanned<DeValue<'_>> {
+    let value = match value.into_inner() {
+        DeValue::Table(table) => {
+            let entries = table.into_iter().map(|(key, value)| {
+                let key = Spanned::new(NOWHERE, key.into_inner());
+                (key, without_places(value))
+            });
+            DeValue::Table(entries.collect())
+        }
+        other => other,
+    };
+    Spanned::new(NOWHERE, value)
+}
+
+/// Puts a value into a table, under the path of its key.
 pub(super) fn set<'a>(
     table: &mut TomlTable<'a>,
     path: &'a str,
@@ -171,12 +230,22 @@ pub(super) fn set<'a>(
                 Some(_) => return Err(format!("`{key}` is no table")),
             };
             set(&mut inner, rest, value)?;
-            Spanned::new(0..0, DeValue::Table(inner))
+            Spanned::new(NOWHERE, DeValue::Table(inner))
         }
     };
     take(table, key);
-    table.insert(Spanned::new(0..0, key.into()), value);
+    table.insert(Spanned::new(NOWHERE, key.into()), value);
     Ok(())
+}
+
+/// Puts a table of the plan back under its key.
+pub(super) fn put<'a>(
+    document: &mut TomlTable<'a>,
+    key: &'a str,
+    (table, span): (TomlTable<'a>, Range<usize>),
+) {
+    let key = Spanned::new(NOWHERE, key.into());
+    document.insert(key, Spanned::new(span, DeValue::Table(table)));
 }
 
 /// Takes a value out of a table. What is left goes to a reader that refuses unknown keys.

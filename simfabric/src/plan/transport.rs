@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use ratewright_topology::Topology;
 use serde::Deserialize;
-use toml::de::DeValue;
-use toml::{Spanned, Table};
+use toml::Spanned;
 
 use super::source::{self, PlanError, Source, TomlTable};
 use super::{Reader, Section, queue};
 use crate::net::FabricConfig;
 use crate::net::buffer::SharedBuffer;
+use crate::net::queue::holds_a_packet;
 use crate::parameters::{ParamError, Setting};
 use crate::run::Config;
 use crate::scheme::{self, Configured, Network, Run, SetQueues, Setup, StartError};
@@ -124,12 +124,8 @@ fn shared_buffer(
     t: &BufferTable,
     packet_bytes: u16,
 ) -> Result<SharedBuffer, PlanError> {
-    queue::holds_a_packet(
-        source,
-        Some(t.bytes.span()),
-        *t.bytes.get_ref(),
-        packet_bytes,
-    )?;
+    holds_a_packet(*t.bytes.get_ref(), packet_bytes)
+        .map_err(|message| source.error(Some(t.bytes.span()), message))?;
     if !(*t.alpha.get_ref() > 0.0 && t.alpha.get_ref().is_finite()) {
         return Err(source.error(Some(t.alpha.span()), "`alpha` must be above 0"));
     }
@@ -139,7 +135,7 @@ fn shared_buffer(
     })
 }
 
-/// What the transports of a plan have in common.
+/// Settings that the transports of a plan have in common.
 pub(super) struct Common<'a> {
     /// The network.
     pub(super) network: Network<'a>,
@@ -234,9 +230,18 @@ pub(super) fn refused(setting: &Setting, message: &str) -> PlanError {
     }
 }
 
+/// An error without a place in the plan is about the setting, if there is one.
+pub(super) fn blame(error: PlanError, setting: Option<&Setting>) -> PlanError {
+    match setting {
+        Some(setting) if error.place.is_none() => refused(setting, &error.message),
+        _ => error,
+    }
+}
+
 /// Puts a setting into a table of the plan.
 pub(super) fn apply<'a>(table: &mut TomlTable<'a>, setting: &'a Setting) -> Result<(), PlanError> {
-    let value = DeValue::parse(&setting.value).map_err(|e| refused(setting, e.message().trim()))?;
+    let value = source::value_from_elsewhere(&setting.value)
+        .map_err(|e| refused(setting, e.message().trim()))?;
     source::set(table, &setting.key, value).map_err(|message| refused(setting, &message))
 }
 
@@ -268,39 +273,22 @@ fn one<'a>(
     let mut fabric = common.fabric.clone();
     let mut read_own = |queue, nic_queue| read_queues(source, queue, nic_queue, &mut fabric);
     let set = own("queue").and_then(|queue| read_own(queue, own("nic_queue")?));
-    let set = set.map_err(|error| {
-        // Places in a queue that was set are not the plan's.
-        let of_queue = |s: &&Setting| s.key.starts_with("queue") || s.key.starts_with("nic_queue");
-        match settings.clone().find(of_queue) {
-            Some(setting) => refused(setting, &error.message),
-            None => error,
-        }
-    })?;
+    let of_queue = |s: &&Setting| s.key.starts_with("queue") || s.key.starts_with("nic_queue");
+    let set = set.map_err(|error| blame(error, settings.clone().find(of_queue)))?;
     let set = SetQueues {
         switches: set.switches || common.set.switches,
         nic: set.nic || common.set.nic,
     };
-    // Places of the keys and of their values: the scheme's reader knows none.
-    let places: Vec<(String, [Range<usize>; 2])> = table
-        .iter()
-        .map(|(key, value)| (key.get_ref().to_string(), [key.span(), value.span()]))
-        .collect();
-    let given: Table = source.section(table, span.clone())?;
+    let (given, places) = source.parameters(table, span)?;
     let wrong = |error: ParamError| {
         let key = error.key.as_deref();
-        if let Some(setting) = settings.clone().find(|s| Some(s.key.as_str()) == key) {
-            return refused(setting, &error.message);
+        match settings.clone().find(|s| Some(s.key.as_str()) == key) {
+            Some(setting) => refused(setting, &error.message),
+            None => places.error(source, error),
         }
-        let place = places.iter().find(|(name, _)| Some(name.as_str()) == key);
-        let place = place.map_or(
-            span,
-            |(_, [of_key, of_value])| {
-                if error.unknown { of_key } else { of_value }
-            },
-        );
-        source.error(Some(place.clone()), error.message)
     };
     let scheme = Configured::new(name, &given).map_err(wrong)?;
+    scheme.check_queues(&given, set).map_err(wrong)?;
     let built = scheme.build(&common.network).map_err(wrong)?;
     built
         .needs

@@ -3,7 +3,7 @@
 use super::tcp::{self, TcpFamily};
 use super::{Built, FabricNeeds, Network, Scheme};
 use crate::net::QueueConfig;
-use crate::net::queue::QueueLimit;
+use crate::net::queue::{Limit, ecn_threshold};
 use crate::parameters::ParamError;
 use crate::transport::tcp::Tcp;
 use crate::transport::tcp::congestion::{Dctcp, DctcpConfig};
@@ -29,6 +29,7 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "dctcp";
+    const QUEUE_KEYS: &'static [&'static str] = &["mark_packets", "mark_rate", "buffer_packets"];
 
     fn check(&self) -> Result<(), ParamError> {
         self.tcp.check()?;
@@ -41,9 +42,10 @@ impl Scheme for Config {
     }
 
     fn build(self, network: &Network<'_>) -> Built {
-        let queue = |rate_bps: u64| QueueConfig::EcnThreshold {
-            mark_at: QueueLimit::Packets(self.mark_at(rate_bps)),
-            limit: QueueLimit::Packets(self.buffer_packets),
+        let queue = |rate_bps: u64| {
+            let limit = Limit::packets(self.buffer_packets);
+            let mark_at = self.mark_at(rate_bps);
+            QueueConfig::EcnThreshold(ecn_threshold::Config::packets(mark_at, limit))
         };
         let needs = FabricNeeds {
             switches: Some([queue(network.edge_bps()), queue(network.core_bps())]),

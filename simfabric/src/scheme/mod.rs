@@ -159,23 +159,21 @@ impl FabricNeeds {
 
 /// Turns a queue without classes into one with a queue of its kind for each class.
 fn with_classes(name: &str, queue: &mut QueueConfig, classes: u8) -> Result<(), ParamError> {
-    match queue {
-        QueueConfig::Classes(_) => Ok(()),
-        // XCP's queue computes with all that passes the link; in classes each would grant the whole
-        // link.
-        QueueConfig::Xcp { .. } => Err(ParamError::whole(format!(
+    if matches!(queue, QueueConfig::Classes(_)) {
+        return Ok(());
+    }
+    if !queue.can_be_of_a_class() {
+        return Err(ParamError::whole(format!(
             "{name} needs queues with classes here, which {} cannot be",
             queue.discipline()
-        ))),
-        _ => {
-            let class = ClassConfig {
-                queue: std::mem::take(queue),
-                ..ClassConfig::default()
-            };
-            *queue = QueueConfig::Classes(vec![class; classes.into()]);
-            Ok(())
-        }
+        )));
     }
+    let class = ClassConfig {
+        queue: std::mem::take(queue),
+        ..ClassConfig::default()
+    };
+    *queue = QueueConfig::Classes(vec![class; classes.into()]);
+    Ok(())
 }
 
 /// A scheme with checked parameters, ready to run.
@@ -231,6 +229,8 @@ impl Built {
 pub trait Scheme: Parameters + 'static {
     /// Name in plans and options.
     const NAME: &'static str;
+    /// Parameters of the scheme's own queues in switches, which mean nothing over others.
+    const QUEUE_KEYS: &'static [&'static str] = &[];
 
     /// Checks values that depend on nothing but each other.
     ///
@@ -255,6 +255,8 @@ pub struct Entry {
     pub parameters: fn() -> Vec<Parameter>,
     /// Defaults.
     pub default: fn() -> Table,
+    /// Parameters of the scheme's own queues.
+    queue_keys: &'static [&'static str],
     /// Defaults with the given values in their place.
     effective: fn(&Table) -> Result<Table, ParamError>,
     build: fn(&Table, &Network<'_>) -> Result<Built, ParamError>,
@@ -267,6 +269,7 @@ impl Entry {
             about: S::ABOUT,
             parameters: S::parameters,
             default: S::defaults,
+            queue_keys: S::QUEUE_KEYS,
             effective: parameters::effective::<S>,
             build: |table, network| {
                 let config: S = parameters::read(table)?;
@@ -319,6 +322,21 @@ impl Configured {
     #[must_use]
     pub const fn parameters(&self) -> &Table {
         &self.parameters
+    }
+
+    /// Refuses parameters of the scheme's own queues where switches have others.
+    ///
+    /// # Errors
+    /// The first such parameter.
+    pub fn check_queues(&self, given: &Table, set: SetQueues) -> Result<(), ParamError> {
+        let mut keys = given.keys();
+        match keys.find(|key| self.entry.queue_keys.contains(&key.as_str())) {
+            Some(key) if set.switches => Err(ParamError::of(
+                key,
+                "it is about the scheme's own queues, and a `queue` takes their place",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the scheme for a network.

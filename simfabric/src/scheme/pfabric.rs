@@ -5,7 +5,7 @@ use super::tcp::{self, TcpFamily};
 use super::{Built, FabricNeeds, Network, Scheme};
 use crate::host::Policy;
 use crate::net::QueueConfig;
-use crate::net::queue::QueueLimit;
+use crate::net::queue::{Limit, pfabric};
 use crate::parameters::ParamError;
 use crate::transport::tcp::Tcp;
 use crate::transport::tcp::congestion::{PFabric, PFabricConfig};
@@ -33,6 +33,7 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "pfabric";
+    const QUEUE_KEYS: &'static [&'static str] = &["buffer_bytes"];
 
     fn check(&self) -> Result<(), ParamError> {
         tcp::window("largest_window_packets", self.largest_window_packets)?;
@@ -41,9 +42,9 @@ impl Scheme for Config {
     }
 
     fn build(self, _: &Network<'_>) -> Built {
-        let queue = QueueConfig::PFabric {
-            limit: QueueLimit::Bytes(self.buffer_bytes),
-        };
+        let queue = QueueConfig::PFabric(pfabric::Config {
+            limit: Limit::bytes(self.buffer_bytes),
+        });
         let needs = FabricNeeds {
             // §4.2: the host's queue is one of the path's.
             nic: Some(queue.clone()),

@@ -17,9 +17,9 @@ crate::parameters! {
         /// Packets before the first acknowledgement (RFC 6928: 10).
         initial_window_packets: u32 = 10,
         /// Least retransmission time-out (Linux: 200 ms).
-        min_rto: Delay = Delay::from_us(200_000),
+        min_rto: Delay = Delay::from_ms(200),
         /// Retransmission time-out before the first measurement (RFC 6298 §2: 1 s).
-        initial_rto: Delay = Delay::from_us(1_000_000),
+        initial_rto: Delay = Delay::from_ms(1_000),
         /// Retransmission time-out that replaces measurement and back-off; none unless given.
         fixed_rto: Option<Delay> = None,
         /// Flows begin with SYN and SYN-ACK; otherwise connections are kept open (flowtune §6.3).

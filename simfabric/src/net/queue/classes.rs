@@ -303,7 +303,7 @@ mod tests {
     use super::*;
     use crate::net::port::ByteTime;
     use crate::net::queue::testing::{Bench, packet, stream};
-    use crate::net::queue::{DropReason, QueueLimit};
+    use crate::net::queue::{DropReason, Limit, drop_tail, ecn_threshold};
     use crate::packet::{Flags, Packet};
     use crate::time::Span;
 
@@ -320,9 +320,9 @@ mod tests {
         Bench::new(Classes::new(classes, RATE_BPS, &mut stream()))
     }
 
-    fn strict(limit: QueueLimit) -> ClassConfig {
+    fn strict(limit: Limit) -> ClassConfig {
         ClassConfig {
-            queue: QueueConfig::DropTail { limit },
+            queue: QueueConfig::DropTail(drop_tail::Config { limit }),
             ..ClassConfig::default()
         }
     }
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_first_strict_class_goes_first_and_each_in_its_order() {
-        let mut bench = bench(&vec![strict(QueueLimit::Packets(10)); 2]);
+        let mut bench = bench(&vec![strict(Limit::packets(10)); 2]);
         for (seq, class) in [1, 0, 1, 0, 7, 0].into_iter().enumerate() {
             bench.put(of_class(class, seq as u64));
         }
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_full_class_drops_and_the_other_does_not() {
-        let mut bench = bench(&vec![strict(QueueLimit::Packets(2)); 2]);
+        let mut bench = bench(&vec![strict(Limit::packets(2)); 2]);
         for seq in 0..5 {
             bench.put(of_class(1, seq));
         }
@@ -361,10 +361,7 @@ mod tests {
     #[test]
     fn a_class_has_the_marks_of_its_own_queue() {
         let class = ClassConfig {
-            queue: QueueConfig::EcnThreshold {
-                mark_at: QueueLimit::Packets(1),
-                limit: QueueLimit::Unlimited,
-            },
+            queue: QueueConfig::EcnThreshold(ecn_threshold::Config::packets(1, Limit::default())),
             ..ClassConfig::default()
         };
         let mut bench = bench(&vec![class; 2]);
@@ -432,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_strict_class_goes_before_weighted_ones() {
-        let mut bench = bench(&[weighted(3), strict(QueueLimit::Unlimited), weighted(1)]);
+        let mut bench = bench(&[weighted(3), strict(Limit::default()), weighted(1)]);
         for seq in 0..3 {
             for class in 0..3 {
                 bench.put(of_class(class, seq));
@@ -446,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_paused_class_waits_and_leaves_the_others_their_turns() {
-        let mut bench = bench(&[strict(QueueLimit::Unlimited), weighted(1), weighted(1)]);
+        let mut bench = bench(&[strict(Limit::default()), weighted(1), weighted(1)]);
         for seq in 0..4 {
             for class in 0..3 {
                 bench.put(of_class(class, seq));
@@ -475,7 +472,7 @@ mod tests {
             }),
             ..ClassConfig::default()
         };
-        let mut bench = bench(&[shaped, strict(QueueLimit::Unlimited)]);
+        let mut bench = bench(&[shaped, strict(Limit::default())]);
         for (seq, class) in [0, 0, 1].into_iter().enumerate() {
             bench.put(of_class(class, seq as u64));
         }

@@ -1,29 +1,49 @@
 //! CoDel (RFC 8289): drops, or marks, by how long packets stay in the queue rather than by how many
 //! there are.
 
-use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
+use super::{
+    Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
+};
 use crate::packet::PacketId;
+use crate::parameters::ParamError;
+use crate::rng::Stream;
 use crate::time::{Span, Time};
+use crate::units::Delay;
 
-/// CoDel's parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CodelConfig {
-    /// Acceptable sojourn time of a standing queue (RFC 8289 §3.2).
-    pub target: Span,
-    /// Time for which it may be exceeded: a worst-case round trip (§3.2).
-    pub interval: Span,
-    /// Packets that understand marks are marked instead of dropped.
-    pub ecn: bool,
+crate::parameters! {
+    /// CoDel's control law.
+    pub struct CodelConfig {
+        /// Acceptable sojourn time of a standing queue (RFC 8289 §4.3: 5 ms, for the Internet).
+        target: Delay = Delay::from_ms(5),
+        /// Time for which it may be exceeded: a worst-case round trip (§4.3: 100 ms).
+        interval: Delay = Delay::from_ms(100),
+        /// Packets that understand marks are marked instead of dropped.
+        ecn: bool = true,
+    }
 }
 
-impl Default for CodelConfig {
-    /// 5 ms and 100 ms, for the Internet (§4.3).
-    fn default() -> Self {
-        Self {
-            target: Span::from_ms(5),
-            interval: Span::from_ms(100),
-            ecn: true,
-        }
+crate::parameters! {
+    /// CoDel: marks or drops by sojourn time.
+    pub struct Config {
+        ..
+        /// Target, interval, marks.
+        control: CodelConfig = CodelConfig::default(),
+        ..
+        /// Capacity.
+        limit: Limit = Limit::default(),
+    }
+}
+
+impl DisciplineConfig for Config {
+    const NAME: &'static str = "codel";
+
+    fn check(&self, packet_bytes: u16) -> Result<(), ParamError> {
+        self.limit.check(packet_bytes)
+    }
+
+    fn build(&self, _: u64, _: &mut Stream) -> Queue {
+        let queue = CodelQueue::new(self.control.clone(), self.limit.capacity());
+        Queue::Codel(Box::new(queue))
     }
 }
 
@@ -45,7 +65,10 @@ impl Codel {
     fn control_law(&self, config: &CodelConfig, from: Time) -> Time {
         // TCP's throughput falls with the square root of the drop rate, so that this spacing lowers
         // it linearly.
-        from + config.interval.mul_f64(1.0 / f64::from(self.count).sqrt())
+        from + config
+            .interval
+            .0
+            .mul_f64(1.0 / f64::from(self.count).sqrt())
     }
 
     /// Takes the oldest packet and returns whether it may be dropped (§5.6, `dodequeue`).
@@ -63,13 +86,13 @@ impl Codel {
         self.largest_bytes = self.largest_bytes.max(u64::from(packet.wire_bytes));
         let sojourn = q.now.since(packet.at);
         // §5.6: a packet's worth or less behind it is no standing queue, whatever the delay.
-        if sojourn < config.target || fifo.bytes() <= self.largest_bytes {
+        if sojourn < config.target.0 || fifo.bytes() <= self.largest_bytes {
             self.first_above = None;
             return Some((id, false));
         }
         match self.first_above {
             None => {
-                self.first_above = Some(q.now + config.interval);
+                self.first_above = Some(q.now + config.interval.0);
                 Some((id, false))
             }
             Some(at) => Some((id, q.now >= at)),
@@ -121,7 +144,7 @@ impl Codel {
             self.dropping = true;
             // §5.4: soon after the last time, go on from about where it was.
             let delta = self.count.saturating_sub(self.last_count);
-            let recent = q.now.since(self.drop_next) < Span(config.interval.0.saturating_mul(16));
+            let recent = q.now.since(self.drop_next) < Span(config.interval.0.0.saturating_mul(16));
             self.count = if delta > 1 && recent { delta } else { 1 };
             self.drop_next = self.control_law(config, q.now);
             self.last_count = self.count;
@@ -197,8 +220,8 @@ mod tests {
     use crate::packet::Flags;
 
     const CONFIG: CodelConfig = CodelConfig {
-        target: Span::from_ms(5),
-        interval: Span::from_ms(100),
+        target: Delay::from_ms(5),
+        interval: Delay::from_ms(100),
         ecn: false,
     };
 

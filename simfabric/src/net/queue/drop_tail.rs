@@ -6,8 +6,33 @@
 //! itself and without the one that is being sent. One type serves hosts and switches, so that
 //! packets run the same code in both.
 
-use super::{Bounds, Discipline, DropReason, Fifo, QueueContext, QueueLimit};
+use super::{
+    Bounds, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
+};
 use crate::packet::PacketId;
+use crate::parameters::ParamError;
+use crate::rng::Stream;
+
+crate::parameters! {
+    /// First in, first out; packets that do not fit are dropped.
+    pub struct Config {
+        ..
+        /// Capacity.
+        limit: Limit = Limit::default(),
+    }
+}
+
+impl DisciplineConfig for Config {
+    const NAME: &'static str = "drop-tail";
+
+    fn check(&self, packet_bytes: u16) -> Result<(), ParamError> {
+        self.limit.check(packet_bytes)
+    }
+
+    fn build(&self, _: u64, _: &mut Stream) -> Queue {
+        Queue::DropTail(DropTail::new(self.limit.capacity(), QueueLimit::Unlimited))
+    }
+}
 
 /// A drop-tail queue.
 #[derive(Debug)]

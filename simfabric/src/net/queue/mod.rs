@@ -13,84 +13,31 @@
 //! between.
 
 pub mod classes;
-pub mod codel;
-pub mod drop_tail;
 mod fifo;
-pub mod pfabric;
-pub mod red;
-pub mod sfq_codel;
+mod limit;
 pub mod shaper;
-pub mod xcp;
+
+use toml::Table;
 
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowStore};
 pub use crate::net::stats::DropReason;
 use crate::net::stats::PortStats;
-use crate::packet::{Flags, Packet, PacketId, PacketKind, PacketSlab};
+use crate::packet::{Flags, Packet, PacketId, PacketSlab};
+use crate::parameters::{self, ParamError, Parameter, Parameters};
 use crate::rng::Stream;
 use crate::time::Time;
 pub use classes::{ClassConfig, ClassMask, Classes, MAX_CLASSES, Service};
 pub use codel::{CodelConfig, CodelQueue};
 pub use drop_tail::DropTail;
 pub use fifo::Fifo;
+use limit::Bounds;
+pub use limit::{Limit, QueueLimit, holds_a_packet};
 pub use pfabric::PFabricQueue;
 pub use red::{Red, RedConfig};
 pub use sfq_codel::SfqCodel;
 pub use shaper::ShaperConfig;
 pub use xcp::{XcpConfig, XcpQueue};
-
-/// Capacity of a queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum QueueLimit {
-    /// Number of packets.
-    Packets(u32),
-    /// Bytes on the link.
-    Bytes(u64),
-    /// No limit.
-    #[default]
-    Unlimited,
-}
-
-impl QueueLimit {
-    /// Returns true if a packet fits into a queue of this length.
-    #[inline]
-    #[must_use]
-    pub const fn fits(self, packets: u32, bytes: u64, wire_bytes: u16) -> bool {
-        Bounds::of(self).fits(packets, bytes, wire_bytes)
-    }
-}
-
-/// A [`QueueLimit`] as two numbers, so that a comparison does not branch on its kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Bounds {
-    bytes: u64,
-    packets: u32,
-}
-
-impl Bounds {
-    const fn of(limit: QueueLimit) -> Self {
-        // A bound that does not apply is the largest value, which no queue reaches.
-        let (packets, bytes) = match limit {
-            QueueLimit::Packets(packets) => (packets, u64::MAX),
-            QueueLimit::Bytes(bytes) => (u32::MAX, bytes),
-            QueueLimit::Unlimited => (u32::MAX, u64::MAX),
-        };
-        Self { bytes, packets }
-    }
-
-    /// Returns true if a packet fits into a queue of this length.
-    #[inline]
-    const fn fits(self, packets: u32, bytes: u64, wire_bytes: u16) -> bool {
-        // `&` and not `&&`: two comparisons and no branch.
-        (packets < self.packets) & (bytes + wire_bytes as u64 <= self.bytes)
-    }
-
-    /// Returns true if a queue of this length has reached one of the bounds.
-    #[inline]
-    const fn reached(self, packets: u32, bytes: u64) -> bool {
-        (packets >= self.packets) | (bytes >= self.bytes)
-    }
-}
 
 /// State that all ports share.
 #[derive(Debug)]
@@ -207,82 +154,7 @@ pub trait Discipline {
     fn bytes(&self) -> u64;
 }
 
-/// A discipline with its parameters.
-#[derive(Clone, PartialEq, Debug)]
-pub enum QueueConfig {
-    /// Drop-tail: first in, first out; packets that do not fit are dropped.
-    DropTail {
-        /// Capacity of the queue.
-        limit: QueueLimit,
-    },
-    /// DCTCP's switch: marks packets that arrive while the queue is at the threshold or above.
-    EcnThreshold {
-        /// Length from which packets are marked.
-        mark_at: QueueLimit,
-        /// Capacity of the queue.
-        limit: QueueLimit,
-    },
-    /// CoDel: marks or drops by sojourn time.
-    Codel {
-        /// Target, interval, marks.
-        control: CodelConfig,
-        /// Capacity of the queue.
-        limit: QueueLimit,
-    },
-    /// RED: marks or drops by the mean length.
-    Red {
-        /// Thresholds, probability, weight, marks.
-        control: RedConfig,
-        /// Capacity of the queue.
-        limit: QueueLimit,
-    },
-    /// sfqCoDel: 1,024 bins in turn, each under CoDel.
-    SfqCodel {
-        /// Target, interval, marks.
-        control: CodelConfig,
-        /// Capacity of all bins together.
-        limit: QueueLimit,
-    },
-    /// pFabric's switch: keeps and sends the packets with the fewest bytes to go.
-    PFabric {
-        /// Capacity of the queue.
-        limit: QueueLimit,
-    },
-    /// XCP's router.
-    Xcp {
-        /// Constants of its controllers.
-        control: XcpConfig,
-        /// Capacity of the queue.
-        limit: QueueLimit,
-    },
-    /// A queue for each class, at most [`MAX_CLASSES`], under a scheduler.
-    Classes(Vec<ClassConfig>),
-}
-
-impl Default for QueueConfig {
-    fn default() -> Self {
-        Self::DropTail {
-            limit: QueueLimit::Unlimited,
-        }
-    }
-}
-
 impl QueueConfig {
-    /// Returns the discipline's name in plans.
-    #[must_use]
-    pub const fn discipline(&self) -> &'static str {
-        match self {
-            Self::DropTail { .. } => "drop-tail",
-            Self::EcnThreshold { .. } => "ecn-threshold",
-            Self::Codel { .. } => "codel",
-            Self::SfqCodel { .. } => "sfq-codel",
-            Self::Red { .. } => "red",
-            Self::PFabric { .. } => "pfabric",
-            Self::Xcp { .. } => "xcp",
-            Self::Classes(_) => "classes",
-        }
-    }
-
     /// Returns the queue of each class: of all classes, or this one.
     pub fn of_classes(&self) -> impl Iterator<Item = &Self> {
         let (classes, own) = match self {
@@ -306,45 +178,114 @@ impl QueueConfig {
                     && (class.shaper).is_none_or(|s| s.share > 0.0 && s.share <= 1.0)
             })
     }
+}
 
-    /// Makes an empty queue of this kind for a port of this rate. `rng` is the port's stream of
-    /// random numbers.
-    #[must_use]
-    pub fn build(&self, rate_bps: u64, rng: &mut Stream) -> Queue {
-        match self {
-            Self::DropTail { limit } => {
-                Queue::DropTail(DropTail::new(*limit, QueueLimit::Unlimited))
+/// Parameters of a discipline: a structure beside it.
+pub trait DisciplineConfig: Parameters {
+    /// Name in plans.
+    const NAME: &'static str;
+    /// True if it can be the queue of one class among several of a port.
+    const OF_A_CLASS: bool = true;
+
+    /// Checks values, for packets of at most `packet_bytes` on a link.
+    ///
+    /// # Errors
+    /// The first key whose value the discipline cannot work with.
+    fn check(&self, packet_bytes: u16) -> Result<(), ParamError>;
+
+    /// Makes an empty queue for a port of this rate. `rng` is the port's stream of random numbers.
+    fn build(&self, rate_bps: u64, rng: &mut Stream) -> Queue;
+}
+
+/// A line of the list of disciplines.
+#[derive(Clone, Copy, Debug)]
+pub struct DisciplineEntry {
+    /// Name in plans.
+    pub name: &'static str,
+    /// The discipline in words.
+    pub about: &'static str,
+    /// Parameters with their meanings.
+    pub parameters: fn() -> Vec<Parameter>,
+    /// Defaults.
+    pub default: fn() -> Table,
+    /// Reads a queue from its parameters, for packets of at most so many bytes on a link.
+    pub read: fn(&Table, u16) -> Result<QueueConfig, ParamError>,
+}
+
+/// Lists the disciplines: the module, whose parameters are its `Config`; the name in types; and the
+/// queue, unless it is that of another one.
+macro_rules! disciplines {
+    ($($file:ident $Variant:ident $(($Inner:ty))?,)*) => {
+        $(pub mod $file;)*
+
+        /// A discipline with its parameters.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum QueueConfig {
+            $(
+                #[doc = concat!("See [`", stringify!($file), "`].")]
+                $Variant($file::Config),
+            )*
+            /// A queue for each class, at most [`MAX_CLASSES`], under a scheduler.
+            Classes(Vec<ClassConfig>),
+        }
+
+        impl QueueConfig {
+            /// Returns the discipline's name in plans.
+            #[must_use]
+            pub const fn discipline(&self) -> &'static str {
+                match self {
+                    $(Self::$Variant(_) => <$file::Config as DisciplineConfig>::NAME,)*
+                    Self::Classes(_) => "classes",
+                }
             }
-            Self::EcnThreshold { mark_at, limit } => {
-                Queue::DropTail(DropTail::new(*limit, *mark_at))
+
+            /// Returns true if it can be the queue of one class among several of a port. Classes
+            /// within classes have no order.
+            #[must_use]
+            pub const fn can_be_of_a_class(&self) -> bool {
+                match self {
+                    $(Self::$Variant(_) => <$file::Config as DisciplineConfig>::OF_A_CLASS,)*
+                    Self::Classes(_) => false,
+                }
             }
-            Self::Classes(classes) => {
-                Queue::Classes(Box::new(Classes::new(classes, rate_bps, rng)))
-            }
-            Self::Codel { control, limit } => {
-                Queue::Codel(Box::new(CodelQueue::new(*control, *limit)))
-            }
-            Self::Red { control, limit } => {
-                Queue::Red(Box::new(Red::new(*control, *limit, rate_bps, rng.split())))
-            }
-            Self::SfqCodel { control, limit } => {
-                Queue::SfqCodel(Box::new(SfqCodel::new(*control, *limit)))
-            }
-            Self::PFabric { limit } => Queue::PFabric(Box::new(PFabricQueue::new(*limit))),
-            Self::Xcp { control, limit } => {
-                Queue::Xcp(Box::new(XcpQueue::new(*control, *limit, rate_bps)))
+
+            /// Makes an empty queue of this kind for a port of this rate. `rng` is the port's stream
+            /// of random numbers.
+            #[must_use]
+            pub fn build(&self, rate_bps: u64, rng: &mut Stream) -> Queue {
+                match self {
+                    $(Self::$Variant(config) => config.build(rate_bps, rng),)*
+                    Self::Classes(classes) => {
+                        Queue::Classes(Box::new(Classes::new(classes, rate_bps, rng)))
+                    }
+                }
             }
         }
-    }
+
+        /// All disciplines; the scheduler of [`classes`] stands above them.
+        pub static DISCIPLINES: &[DisciplineEntry] = &[$(DisciplineEntry {
+            name: <$file::Config as DisciplineConfig>::NAME,
+            about: <$file::Config as Parameters>::ABOUT,
+            parameters: <$file::Config as Parameters>::parameters,
+            default: <$file::Config as Parameters>::defaults,
+            read: |table, packet_bytes| {
+                let config: $file::Config = parameters::read(table)?;
+                config.check(packet_bytes)?;
+                Ok(QueueConfig::$Variant(config))
+            },
+        },)*];
+
+        queue! { $($($Variant($Inner),)?)* Classes(Box<Classes>), }
+    };
 }
 
 macro_rules! queue {
-    ($($(#[$doc:meta])* $variant:ident($inner:ty),)*) => {
-        /// Any discipline. It is an enum, because every packet calls it. Disciplines with much
-        /// state keep it elsewhere, so that a port stays small.
+    ($($variant:ident($inner:ty),)*) => {
+        /// Any queue. It is an enum, because every packet calls it. Disciplines with much state
+        /// keep it elsewhere, so that a port stays small.
         #[derive(Debug)]
         pub enum Queue {
-            $($(#[$doc])* $variant($inner),)*
+            $(#[allow(missing_docs, reason = "named for its type")] $variant($inner),)*
         }
 
         impl Discipline for Queue {
@@ -394,35 +335,23 @@ macro_rules! queue {
     };
 }
 
-queue! {
-    /// See [`drop_tail`].
-    DropTail(DropTail),
-    /// See [`codel`].
-    Codel(Box<CodelQueue>),
-    /// See [`red`].
-    Red(Box<Red>),
-    /// See [`sfq_codel`].
-    SfqCodel(Box<SfqCodel>),
-    /// See [`pfabric`].
-    PFabric(Box<PFabricQueue>),
-    /// See [`xcp`].
-    Xcp(Box<XcpQueue>),
-    /// See [`classes`].
-    Classes(Box<Classes>),
+disciplines! {
+    drop_tail DropTail(DropTail),
+    ecn_threshold EcnThreshold,
+    codel Codel(Box<CodelQueue>),
+    sfq_codel SfqCodel(Box<SfqCodel>),
+    red Red(Box<Red>),
+    pfabric PFabric(Box<PFabricQueue>),
+    xcp Xcp(Box<XcpQueue>),
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self::DropTail(drop_tail::Config::default())
+    }
 }
 
 const _: () = assert!(size_of::<Queue>() <= 64, "a queue is one cache line");
-
-/// Returns a packet's urgency in pFabric: remaining bytes of data packets, 0 (most urgent) for all
-/// others.
-#[must_use]
-pub fn urgency(packet: &Packet) -> u64 {
-    if packet.kind == PacketKind::Data {
-        packet.ack
-    } else {
-        0
-    }
-}
 
 #[cfg(test)]
 pub(crate) mod testing;

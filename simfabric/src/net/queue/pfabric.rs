@@ -7,10 +7,56 @@
 
 use std::collections::VecDeque;
 
-use super::{Discipline, DropReason, QueueContext, QueueLimit, urgency};
+use super::{
+    Discipline, DisciplineConfig, DropReason, Limit, Queue, QueueContext, QueueLimit,
+    holds_a_packet,
+};
 use crate::flow::FlowId;
-use crate::packet::PacketId;
+use crate::packet::{Packet, PacketId, PacketKind};
+use crate::parameters::ParamError;
+use crate::rng::Stream;
 use ratewright_topology::HostId;
+
+/// Length unless one is given: two bandwidth-delay products of the paper's network (pFabric §5.1).
+const USUAL_BYTES: u64 = 36_864;
+
+crate::parameters! {
+    /// Keeps and sends the packets with the fewest bytes to go; 36,864 bytes, unless given.
+    pub struct Config {
+        ..
+        /// Capacity.
+        limit: Limit = Limit::default(),
+    }
+}
+
+impl DisciplineConfig for Config {
+    const NAME: &'static str = "pfabric";
+
+    fn check(&self, packet_bytes: u16) -> Result<(), ParamError> {
+        if self.limit == Limit::default() {
+            // The default is for packets of 1,500 bytes; a plan may have larger ones.
+            holds_a_packet(USUAL_BYTES, packet_bytes).map_err(ParamError::whole)?;
+        }
+        self.limit.check(packet_bytes)
+    }
+
+    fn build(&self, _: u64, _: &mut Stream) -> Queue {
+        let limit = match self.limit.capacity() {
+            QueueLimit::Unlimited => QueueLimit::Bytes(USUAL_BYTES),
+            limit => limit,
+        };
+        Queue::PFabric(Box::new(PFabricQueue::new(limit)))
+    }
+}
+
+/// Returns a packet's urgency: remaining bytes of data packets, 0 (most urgent) for all others.
+fn urgency(packet: &Packet) -> u64 {
+    if packet.kind == PacketKind::Data {
+        packet.ack
+    } else {
+        0
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct QueuedPacket {

@@ -3,36 +3,68 @@
 
 use rand::RngExt as _;
 
-use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
+use super::{
+    Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
+};
 use crate::packet::PacketId;
+use crate::parameters::ParamError;
 use crate::rng::Stream;
 use crate::time::Time;
 
-/// RED's parameters. Lengths are in packets.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct RedConfig {
-    /// Mean length below which no packet is dropped.
-    pub min_packets: f64,
-    /// Mean length at which the probability is `max_probability`.
-    pub max_packets: f64,
-    /// Probability at `max_packets`; beyond, it grows to 1 at twice that length.
-    pub max_probability: f64,
-    /// Weight of the newest sample in the mean.
-    pub weight: f64,
-    /// Packets that understand marks are marked instead of dropped.
-    pub ecn: bool,
+crate::parameters! {
+    /// RED's probability, with Floyd's recommendations for a queue of some hundred packets.
+    pub struct RedConfig {
+        /// Mean length, in packets, below which no packet is dropped.
+        min_packets: f64 = 15.0,
+        /// Mean length, in packets, at which the probability is `max_probability`.
+        max_packets: f64 = 45.0,
+        /// Probability at `max_packets`; beyond, it grows to 1 at twice that length.
+        max_probability: f64 = 0.1,
+        /// Weight of the newest sample in the mean.
+        weight: f64 = 0.002,
+        /// Packets that understand marks are marked instead of dropped.
+        ecn: bool = true,
+    }
 }
 
-impl Default for RedConfig {
-    /// Floyd's recommendations for a queue of some hundred packets.
-    fn default() -> Self {
-        Self {
-            min_packets: 15.0,
-            max_packets: 45.0,
-            max_probability: 0.1,
-            weight: 0.002,
-            ecn: true,
+crate::parameters! {
+    /// RED: marks or drops by the mean length.
+    pub struct Config {
+        ..
+        /// Thresholds, probability, weight, marks.
+        control: RedConfig = RedConfig::default(),
+        ..
+        /// Capacity.
+        limit: Limit = Limit::default(),
+    }
+}
+
+impl DisciplineConfig for Config {
+    const NAME: &'static str = "red";
+
+    fn check(&self, packet_bytes: u16) -> Result<(), ParamError> {
+        let control = &self.control;
+        // Written so that NaN fails, too: it is neither above nor below anything.
+        let (min, max) = (control.min_packets, control.max_packets);
+        if !(min >= 0.0 && max > min && max.is_finite()) {
+            let message = "`max_packets` must be above `min_packets`, which must not be below 0";
+            return Err(ParamError::of("max_packets", message));
         }
+        for (key, share) in [
+            ("max_probability", control.max_probability),
+            ("weight", control.weight),
+        ] {
+            if !(share > 0.0 && share <= 1.0) {
+                return Err(ParamError::of(key, "it must be above 0 and at most 1"));
+            }
+        }
+        self.limit.check(packet_bytes)
+    }
+
+    fn build(&self, rate_bps: u64, rng: &mut Stream) -> Queue {
+        let limit = self.limit.capacity();
+        let queue = Red::new(self.control.clone(), limit, rate_bps, rng.split());
+        Queue::Red(Box::new(queue))
     }
 }
 

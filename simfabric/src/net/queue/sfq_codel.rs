@@ -5,8 +5,37 @@
 use std::collections::VecDeque;
 
 use super::codel::{Codel, CodelConfig};
-use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
+use super::{
+    Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
+};
 use crate::packet::{Packet, PacketId};
+use crate::parameters::ParamError;
+use crate::rng::Stream;
+
+crate::parameters! {
+    /// sfqCoDel: 1,024 bins in turn, each under CoDel.
+    pub struct Config {
+        ..
+        /// Target, interval, marks.
+        control: CodelConfig = CodelConfig::default(),
+        ..
+        /// Capacity of all bins together.
+        limit: Limit = Limit::default(),
+    }
+}
+
+impl DisciplineConfig for Config {
+    const NAME: &'static str = "sfq-codel";
+
+    fn check(&self, packet_bytes: u16) -> Result<(), ParamError> {
+        self.limit.check(packet_bytes)
+    }
+
+    fn build(&self, _: u64, _: &mut Stream) -> Queue {
+        let queue = SfqCodel::new(self.control.clone(), self.limit.capacity());
+        Queue::SfqCodel(Box::new(queue))
+    }
+}
 
 /// Bins of a queue.
 pub const BINS: usize = 1_024;

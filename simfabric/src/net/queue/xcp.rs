@@ -1,40 +1,69 @@
 //! XCP's router (XCP §3.3 to §3.6). Once per mean round trip it computes the total change of all
 //! flows' rates, and shares it out over the packets of the next round trip.
 
-use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
+use super::{
+    Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
+};
 use crate::ext::{Extension, XcpHeader};
 use crate::packet::PacketId;
+use crate::parameters::ParamError;
+use crate::rng::Stream;
 use crate::time::{Span, Time};
+use crate::units::Delay;
 
-/// The router's parameters.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct XcpConfig {
-    /// Share of the spare bandwidth that is granted per round trip.
-    pub alpha: f64,
-    /// Share of the standing queue that is taken back per round trip.
-    pub beta: f64,
-    /// Share of the traffic that is shuffled from flow to flow per round trip.
-    pub gamma: f64,
-    /// Control interval before any round-trip time is known.
-    pub first_interval: Span,
-    /// Control interval after one without a packet that carried window and round trip; `None`: the
-    /// last mean round trip. ns-2 goes back to its first interval, 50 ms.
-    pub idle_interval: Option<Span>,
-    /// Shortest control interval; ns-2 has 1 ms, many round trips of a datacenter.
-    pub least_interval: Span,
+crate::parameters! {
+    /// XCP's router, with the paper's and ns-2's constants.
+    pub struct XcpConfig {
+        /// Share of the spare bandwidth that is granted per round trip (XCP §3.5: 0.4).
+        alpha: f64 = 0.4,
+        /// Share of the standing queue that is taken back per round trip (§3.5: 0.226).
+        beta: f64 = 0.226,
+        /// Share of the traffic that is shuffled from flow to flow per round trip (§3.5: 0.1).
+        gamma: f64 = 0.1,
+        /// Control interval before any round-trip time is known (ns-2: 50 ms).
+        first_interval: Delay = Delay::from_us(100),
+        /// Control interval after one without a packet that carried window and round trip (ns-2: 50
+        /// ms); unless given, the last mean round trip.
+        idle_interval: Option<Delay> = None,
+        /// Shortest control interval; ns-2 has 1 ms, many round trips of a datacenter.
+        least_interval: Delay = Delay::from_us(0),
+    }
 }
 
-impl Default for XcpConfig {
-    /// The paper's and ns-2's constants.
-    fn default() -> Self {
-        Self {
-            alpha: 0.4,
-            beta: 0.226,
-            gamma: 0.1,
-            first_interval: Span::from_us(100),
-            idle_interval: None,
-            least_interval: Span::ZERO,
+crate::parameters! {
+    /// XCP's router: computes the change of every flow's window.
+    pub struct Config {
+        ..
+        /// Constants of its controllers.
+        control: XcpConfig = XcpConfig::default(),
+        ..
+        /// Capacity.
+        limit: Limit = Limit::default(),
+    }
+}
+
+impl DisciplineConfig for Config {
+    const NAME: &'static str = "xcp";
+    /// It computes with all that passes the link; in classes each would grant the whole link.
+    const OF_A_CLASS: bool = false;
+
+    fn check(&self, packet_bytes: u16) -> Result<(), ParamError> {
+        let control = &self.control;
+        for (key, share) in [
+            ("alpha", control.alpha),
+            ("beta", control.beta),
+            ("gamma", control.gamma),
+        ] {
+            if !(share > 0.0 && share <= 1.0) {
+                return Err(ParamError::of(key, "it must be above 0 and at most 1"));
+            }
         }
+        self.limit.check(packet_bytes)
+    }
+
+    fn build(&self, rate_bps: u64, _: &mut Stream) -> Queue {
+        let queue = XcpQueue::new(self.control.clone(), self.limit.capacity(), rate_bps);
+        Queue::Xcp(Box::new(queue))
     }
 }
 
@@ -77,15 +106,16 @@ impl XcpQueue {
     /// Makes an empty queue for a port of this rate.
     #[must_use]
     pub fn new(config: XcpConfig, limit: QueueLimit, rate_bps: u64) -> Self {
+        let first = config.first_interval.0;
         Self {
             fifo: Fifo::default(),
             config,
             limit,
             rate_bytes_per_s: rate_bps as f64 / 8.0,
             interval: Interval::default(),
-            interval_end: Time::ZERO + config.first_interval,
-            length: config.first_interval,
-            mean_rtt_s: config.first_interval.as_secs_f64(),
+            interval_end: Time::ZERO + first,
+            length: first,
+            mean_rtt_s: first.as_secs_f64(),
             gain: 0.0,
             loss: 0.0,
             gain_left: 0.0,
@@ -102,7 +132,7 @@ impl XcpQueue {
         if sums.time_s > 0.0 {
             self.mean_rtt_s = sums.time_squared / sums.time_s;
         } else if let Some(interval) = self.config.idle_interval {
-            self.mean_rtt_s = interval.as_secs_f64();
+            self.mean_rtt_s = interval.0.as_secs_f64();
         }
         let d = self.mean_rtt_s;
         let input_rate = sums.input_bytes / seconds;
@@ -113,7 +143,7 @@ impl XcpQueue {
         self.gain_left = shuffled + aggregate.max(0.0);
         self.loss_left = shuffled + (-aggregate).max(0.0);
         // Sums are of the interval that passed, shares are for the next one: scale them to it.
-        let scale = d.max(self.config.least_interval.as_secs_f64()) / seconds;
+        let scale = d.max(self.config.least_interval.0.as_secs_f64()) / seconds;
         self.gain = if sums.time_s > 0.0 {
             self.gain_left / (sums.time_s * scale)
         } else {
@@ -132,7 +162,7 @@ impl XcpQueue {
 
     /// Returns the length of the control interval that begins: a mean round trip.
     fn next_interval(&self) -> Span {
-        Span::from_secs_f64(self.mean_rtt_s).max(self.config.least_interval)
+        Span::from_secs_f64(self.mean_rtt_s).max(self.config.least_interval.0)
     }
 
     /// Catches up with intervals that have ended.
@@ -141,7 +171,7 @@ impl XcpQueue {
             return;
         }
         if let Some(idle) = self.config.idle_interval {
-            self.advance_by_clock(now, idle);
+            self.advance_by_clock(now, idle.0);
         } else {
             let late = now.since(self.interval_end);
             self.end_interval((self.length + late).as_secs_f64());
@@ -163,7 +193,7 @@ impl XcpQueue {
         }
         self.end_interval(
             self.mean_rtt_s
-                .max(self.config.least_interval.as_secs_f64()),
+                .max(self.config.least_interval.0.as_secs_f64()),
         );
         let passed = now.since(next).0 / idle.0.max(1);
         self.interval_end = next + Span(idle.0.max(1) * (passed + 1));
@@ -289,7 +319,7 @@ mod tests {
         // The last busy interval's share is handed out to whatever comes next.
         assert_eq!(granted_at_us(None), 900);
         // From 500 to 600 µs nothing comes, so the next intervals are of 2 ms.
-        assert_eq!(granted_at_us(Some(Span::from_ms(2))), 2_600);
+        assert_eq!(granted_at_us(Some(Delay::from_ms(2))), 2_600);
     }
 
     const RATE_BPS: u64 = 8_000_000_000;
@@ -345,7 +375,7 @@ mod tests {
     #[test]
     fn a_longer_interval_hands_out_as_much_more_slowly() {
         let config = XcpConfig {
-            least_interval: Span::from_us(400),
+            least_interval: Delay::from_us(400),
             ..XcpConfig::default()
         };
         let mut bench = Bench::new(XcpQueue::new(config, QueueLimit::Unlimited, RATE_BPS));
