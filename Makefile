@@ -7,6 +7,7 @@ LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
 # Papers whose figures the simulated fabric reproduces.
 PAPERS ?= flowtune
+RESULTS_ARGS ?= --sensitivity
 # A whole run compiles everything once: what cargo keeps for the next compilation would double the disk that it takes.
 export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -83,10 +84,11 @@ reproduce: setup-test
 	  $(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce $$paper all --quick --strict \
 	    --out $(TARGET)/reproduce/$$paper --markdown $(TARGET)/reproduce/$$paper.md; done
 
-## results: write the tables of docs/simfabric anew: every figure's short form, and its sensitivity to parameters
+## results: write the tables of docs/simfabric anew: every figure's short form, and its sensitivity to parameters (five
+## times as long; RESULTS_ARGS= without)
 results: setup-test
 	set -e; for paper in $(PAPERS); do \
-	  $(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce $$paper all --quick --sensitivity \
+	  $(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce $$paper all --quick $(RESULTS_ARGS) \
 	    --out $(TARGET)/reproduce/$$paper --markdown docs/simfabric/results-$$paper.md; done
 
 nextest: setup-test
