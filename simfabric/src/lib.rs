@@ -11,7 +11,8 @@
 //! | [`flow`] | flows, their progress and their share of the conservation law |
 //! | [`event`] | the event queue: by time, order and kind |
 //! | [`net`] | ports, wires, routing, buffers; [`net::queue`] has one file per queue discipline |
-//! | [`transport`] | the trait of schemes, and the [`Context`] through which they act |
+//! | [`host`] | what a scheme is at one host; the interface that pulls its packets |
+//! | [`transport`] | schemes, and the [`Context`] through which their endpoints act |
 //! | [`scheme`] | the registry of schemes: names, parameters, demands on the fabric |
 //! | [`parameters`], [`units`] | parameters with documentation and defaults; rates and times as texts |
 //! | [`workload`] | streams of flows |
