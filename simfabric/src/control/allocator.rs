@@ -12,7 +12,7 @@ use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSessi
 use ratewright_proto::{Counters, RateCode, SessionError};
 use ratewright_topology::{HostId, PathChoice, Topology};
 
-use super::endpoint::Endpoint;
+use super::agent::Agent;
 use super::{ControlConfig, ControlError, ControlTraffic, EngineChoice, MAX_DATAGRAM_BYTES};
 
 /// Counters of the allocator.
@@ -128,7 +128,7 @@ impl AllocatorNode {
         })
     }
 
-    /// Opens a session with `endpoint` of host `host`. The frames of the control stream are
+    /// Opens a session with the agent of host `host`. The frames of the control stream are
     /// exchanged at once.
     ///
     /// Hosts connect when they boot, long before the flowlets of an experiment. The handshake
@@ -140,7 +140,7 @@ impl AllocatorNode {
         &mut self,
         now_ns: u64,
         host: u32,
-        endpoint: &mut Endpoint,
+        agent: &mut Agent,
     ) -> Result<(), ControlError> {
         let failed = |error: SessionError| ControlError::Handshake {
             host,
@@ -155,7 +155,7 @@ impl AllocatorNode {
         host_session.number = host_session.number.wrapping_add(hosts);
         // The client reports the flows of an earlier session again.
         let _ = self.engine.apply(EngineEvent::DropSession(old));
-        let client = endpoint.session_mut();
+        let client = agent.session_mut();
         client.connected(now_ns);
         let (mut to_server, mut to_client) = (FrameDecoder::new(), FrameDecoder::new());
         loop {

@@ -22,8 +22,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use ratewright_topology::{HostId, PathChoice, Topology};
 
+use super::agent::{Agent, FlowletStart, Notice};
 use super::allocator::{AllocatorCounts, AllocatorNode};
-use super::endpoint::{Endpoint, FlowletStart, Notice};
 use super::{ControlConfig, ControlError, ControlTraffic, datagram_wire_bytes};
 
 /// A flowlet of the offered load.
@@ -160,7 +160,7 @@ struct FluidFlow {
 }
 
 struct FluidHost {
-    endpoint: Endpoint,
+    endpoint: Agent,
     /// Earliest scheduled timer, so that later ones need no event.
     timer_ns: u64,
     server_timer_ns: u64,
@@ -219,7 +219,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
             .map_or(0, |link| link.delay_ns);
         let mut hosts = Vec::with_capacity(topology.hosts().len());
         for host in topology.hosts() {
-            let mut endpoint = Endpoint::new(host.id.0, &config.control);
+            let mut endpoint = Agent::new(host.id.0, &config.control);
             allocator.connect(0, host.id.0, &mut endpoint)?;
             let uplink = &topology.links()[topology.host_uplink(host.id).index()];
             hosts.push(FluidHost {
@@ -305,7 +305,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
 
     /// Returns the endpoint of a host.
     #[must_use]
-    pub fn endpoint(&self, host: u32) -> &Endpoint {
+    pub fn endpoint(&self, host: u32) -> &Agent {
         &self.hosts[host as usize].endpoint
     }
 

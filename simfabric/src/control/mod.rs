@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `mod.rs` | settings, and the sizes of control frames on the wire |
-//! | [`endpoint`] | one host's end: a [`ClientSession`] and the host's flow ids |
+//! | [`agent`] | one host's end: a [`ClientSession`] and the host's flow ids |
 //! | [`allocator`] | the allocator: a [`ServerSession`] per host and a [`RateEngine`] |
 //! | [`fluid`] | a fabric whose data is a fluid and whose control datagrams are real |
 //!
@@ -20,8 +20,9 @@
 use ratewright_allocator::engine::{EngineConfig, StepRule};
 use ratewright_allocator::num::utility::ClassTable;
 
+pub mod agent;
 pub mod allocator;
-pub mod endpoint;
+
 pub mod fluid;
 
 #[cfg(test)]

@@ -26,8 +26,8 @@ use super::tcp::congestion::{Allocated, AllocatedConfig};
 use super::tcp::stream::StreamConfig;
 use super::tcp::{Acknowledged, TcpConfig, TcpHost};
 use super::{Context, NO_SLOT, TimerId, Transport};
+use crate::control::agent::{Agent, FlowletStart, Notice};
 use crate::control::allocator::AllocatorNode;
-use crate::control::endpoint::{Endpoint as Agent, FlowletStart, Notice};
 use crate::control::{
     Carrier, ControlConfig, ControlError, ControlTraffic, PREAMBLE_AND_GAP_BYTES,
     datagram_wire_bytes,

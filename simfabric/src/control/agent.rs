@@ -18,7 +18,7 @@ pub struct RateGrant {
     pub rate_bps: u64,
 }
 
-/// Notice of an endpoint to its host.
+/// Notice of an agent to its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A flow has a rate.
@@ -44,7 +44,7 @@ pub struct FlowletStart {
 
 /// One host's end of the control plane.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct Agent {
     session: ClientSession,
     /// Slots without a flow, the latest freed on top.
     free: Vec<u32>,
@@ -56,8 +56,8 @@ pub struct Endpoint {
     refused: u64,
 }
 
-impl Endpoint {
-    /// Makes the endpoint of host `host`, without a connection.
+impl Agent {
+    /// Makes the agent of host `host`, without a connection.
     #[must_use]
     pub fn new(host: u32, config: &ControlConfig) -> Self {
         Self {
