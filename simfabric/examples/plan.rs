@@ -38,7 +38,6 @@ name = "dctcp"
 [[transport]]
 name = "pfabric"
 queue = { discipline = "pfabric" }
-nic_queue = { discipline = "pfabric" }
 
 [[transport]]
 name = "flowtune"

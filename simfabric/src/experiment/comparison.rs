@@ -45,10 +45,10 @@ pub(super) const VARIATIONS: &[&[&str]] = &[
         "cubic.initial_window_packets=2",
     ],
     &["flowtune.reserve=0.05"],
-    &["dctcp.mark_packets=40", "dctcp.nic_queue.mark_packets=40"],
-    &["pfabric.nic_queue={ discipline = \"drop-tail\", limit_bytes = 36864 }"],
+    &["dctcp.mark_packets=40"],
+    &["pfabric.arbiter=round-robin"],
     &["pfabric.fixed_rto=66us"],
-    &["cubic.queue.interval=60us", "cubic.nic_queue.interval=60us"],
+    &["cubic.queue.interval=60us"],
     &[
         "flowtune.min_rto=1ms",
         "dctcp.min_rto=1ms",

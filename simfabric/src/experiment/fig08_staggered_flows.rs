@@ -37,10 +37,8 @@ const PHASES: u32 = 2 * FLOWS - 1;
 const NEVER_US: f64 = 10_000.0;
 
 /// Parameters that figure 8 does not depend on much are not varied.
-pub(super) const VARIATIONS: &[&[&str]] = &[
-    &["dctcp.mark_packets=40", "dctcp.nic_queue.mark_packets=40"],
-    &["cubic.queue.interval=60us", "cubic.nic_queue.interval=60us"],
-];
+pub(super) const VARIATIONS: &[&[&str]] =
+    &[&["dctcp.mark_packets=40"], &["cubic.queue.interval=60us"]];
 
 /// Deliveries to the receiver under one scheme, by sample.
 #[derive(Clone, Debug)]

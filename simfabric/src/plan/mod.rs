@@ -36,7 +36,7 @@ pub use workload::KINDS as WORKLOADS;
 
 use crate::net::FabricConfig;
 use crate::parameters::Setting;
-use crate::scheme::{Network, SetQueues};
+use crate::scheme::Network;
 use crate::units::Delay;
 use crate::workload::{FlowStream, Merge, TraceError};
 use crate::{Framing, Span, Time};
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
             histograms: true,
             ..FabricConfig::default()
         };
-        let (fabric, set) = self.fabric(&mut document, usual)?;
+        let (fabric, queue_is_set) = self.fabric(&mut document, usual)?;
         let transports = self.several(&mut document, "transport")?;
         let common = transport::Common {
             network: Network {
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
                 framing: fabric.framing,
             },
             fabric: &fabric,
-            set,
+            queue_is_set,
             settings: &self.overrides.set,
         };
         let transports = transport::read(source, transports, &common)?;
@@ -353,12 +353,12 @@ impl<'a> Reader<'a> {
         self.source.tables(key, value)
     }
 
-    /// Framing and queues of the plan, in place of the fabric's own.
+    /// Framing and queues of the plan, in place of the fabric's own; true if it gives switches'.
     fn fabric(
         &self,
         document: &mut TomlTable<'a>,
         fabric: FabricConfig,
-    ) -> Result<(FabricConfig, SetQueues), PlanError> {
+    ) -> Result<(FabricConfig, bool), PlanError> {
         let common = |s: &&Setting| COMMON.contains(&s.name.as_str());
         let setting = self.overrides.set.iter().find(common);
         self.own_fabric(document, fabric)
@@ -369,7 +369,7 @@ impl<'a> Reader<'a> {
         &self,
         document: &mut TomlTable<'a>,
         mut fabric: FabricConfig,
-    ) -> Result<(FabricConfig, SetQueues), PlanError> {
+    ) -> Result<(FabricConfig, bool), PlanError> {
         let source = &self.source;
         if let Some((table, span)) = self.one(document, "packet")? {
             let t: PacketTable = source.section(table, span)?;
@@ -397,8 +397,8 @@ impl<'a> Reader<'a> {
             self.one(document, "queue")?,
             self.one(document, "nic_queue")?,
         );
-        let set = transport::read_queues(source, queue, nic_queue, &mut fabric)?;
-        Ok((fabric, set))
+        let queue_is_set = transport::read_queues(source, queue, nic_queue, &mut fabric)?;
+        Ok((fabric, queue_is_set))
     }
 
     /// Measured links, and the throughput series with its number of flows.

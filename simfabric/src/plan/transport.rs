@@ -13,7 +13,7 @@ use crate::net::buffer::SharedBuffer;
 use crate::net::queue::holds_a_packet;
 use crate::parameters::{ParamError, Setting};
 use crate::run::Config;
-use crate::scheme::{self, Configured, Network, Run, SetQueues, Setup, StartError};
+use crate::scheme::{self, Configured, Network, Run, Setup, StartError};
 use crate::workload::FlowStream;
 
 /// A transport of a plan: one scheme over its queues.
@@ -87,17 +87,14 @@ struct BufferTable {
 }
 
 /// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. A table
-/// that is not given leaves the fabric's queues as they are. Returns which were given.
+/// that is not given leaves the fabric's queues as they are. Returns true if `queue` is given.
 pub(super) fn read_queues<'a>(
     source: &Source<'a>,
     queue: Option<Section<'a>>,
     nic_queue: Option<Section<'a>>,
     fabric: &mut FabricConfig,
-) -> Result<SetQueues, PlanError> {
-    let set = SetQueues {
-        switches: queue.is_some(),
-        nic: nic_queue.is_some(),
-    };
+) -> Result<bool, PlanError> {
+    let queue_is_set = queue.is_some();
     let packet_bytes = fabric.framing.wire_bytes(fabric.framing.mss_bytes);
     if let Some((mut table, span)) = queue {
         // Taken out first: the rest of the table is the queue's, which refuses unknown keys.
@@ -115,7 +112,7 @@ pub(super) fn read_queues<'a>(
     if let Some((table, span)) = nic_queue {
         fabric.nic = queue::read(source, table, span, packet_bytes)?;
     }
-    Ok(set)
+    Ok(queue_is_set)
 }
 
 /// Checks a shared buffer.
@@ -141,8 +138,8 @@ pub(super) struct Common<'a> {
     pub(super) network: Network<'a>,
     /// Delays, framing, and queues for transports without their own.
     pub(super) fabric: &'a FabricConfig,
-    /// Queues of the fabric that the plan gives.
-    pub(super) set: SetQueues,
+    /// True if the plan gives the switches' queues.
+    pub(super) queue_is_set: bool,
     /// Parameters that replace the plan's.
     pub(super) settings: &'a [Setting],
 }
@@ -169,7 +166,7 @@ pub fn read_transports(
         overrides: &overrides,
     };
     let mut document = reader.document(&["packet", "queue", "nic_queue", "transport"])?;
-    let (fabric, set) = reader.fabric(&mut document, fabric)?;
+    let (fabric, queue_is_set) = reader.fabric(&mut document, fabric)?;
     let tables = reader.several(&mut document, "transport")?;
     let common = Common {
         network: Network {
@@ -177,7 +174,7 @@ pub fn read_transports(
             framing: fabric.framing,
         },
         fabric: &fabric,
-        set,
+        queue_is_set,
         settings: &overrides.set,
     };
     read(&reader.source, tables, &common)
@@ -272,13 +269,10 @@ fn one<'a>(
     };
     let mut fabric = common.fabric.clone();
     let mut read_own = |queue, nic_queue| read_queues(source, queue, nic_queue, &mut fabric);
-    let set = own("queue").and_then(|queue| read_own(queue, own("nic_queue")?));
+    let own_queue = own("queue").and_then(|queue| read_own(queue, own("nic_queue")?));
     let of_queue = |s: &&Setting| s.key.starts_with("queue") || s.key.starts_with("nic_queue");
-    let set = set.map_err(|error| blame(error, settings.clone().find(of_queue)))?;
-    let set = SetQueues {
-        switches: set.switches || common.set.switches,
-        nic: set.nic || common.set.nic,
-    };
+    let own_queue = own_queue.map_err(|error| blame(error, settings.clone().find(of_queue)))?;
+    let queue_is_set = own_queue || common.queue_is_set;
     let (given, places) = source.parameters(table, span)?;
     let wrong = |error: ParamError| {
         let key = error.key.as_deref();
@@ -288,11 +282,11 @@ fn one<'a>(
         }
     };
     let scheme = Configured::new(name, &given).map_err(wrong)?;
-    scheme.check_queues(&given, set).map_err(wrong)?;
+    scheme.check_queues(&given, queue_is_set).map_err(wrong)?;
     let built = scheme.build(&common.network).map_err(wrong)?;
     built
         .needs
-        .complete(name, &mut fabric, set)
+        .complete(name, &mut fabric, queue_is_set)
         .map_err(wrong)?;
     Ok(PlannedTransport {
         label: label.unwrap_or_else(|| name.to_owned()),

@@ -3,8 +3,8 @@
 use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::control::ControlError;
 use crate::parameters::ParamError;
-use crate::transport::ideal::{Ideal, IdealConfig, Objective};
 use crate::transport::flowtune::paced_tcp;
+use crate::transport::ideal::{Ideal, IdealConfig, Objective};
 use crate::transport::tcp::TcpConfig;
 use crate::units::Delay;
 

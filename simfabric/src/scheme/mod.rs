@@ -87,23 +87,12 @@ impl Network<'_> {
 pub struct FabricNeeds {
     /// Queues of switches towards hosts and towards switches, where the fabric has none set.
     pub switches: Option<[QueueConfig; 2]>,
-    /// Queues of hosts, where the fabric has none set.
-    pub nic: Option<QueueConfig>,
     /// Discipline of switches without which this is another scheme.
     pub discipline: Option<&'static str>,
     /// Least number of classes in every queue, for packets of different priority.
     pub classes: u8,
     /// The allocator's links.
     pub allocator: Option<AllocatorLinks>,
-}
-
-/// Queues of a fabric that are set, and leave a scheme's own aside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetQueues {
-    /// Those of switches.
-    pub switches: bool,
-    /// Those of hosts.
-    pub nic: bool,
 }
 
 impl FabricNeeds {
@@ -117,7 +106,8 @@ impl FabricNeeds {
         }
     }
 
-    /// Completes a fabric with what the scheme needs.
+    /// Completes a fabric with what the scheme needs. Where `queue_is_set`, switches have queues
+    /// that leave the scheme's own aside.
     ///
     /// # Errors
     /// Queues that were set and that the scheme cannot work with.
@@ -125,17 +115,12 @@ impl FabricNeeds {
         self,
         name: &str,
         fabric: &mut FabricConfig,
-        set: SetQueues,
+        queue_is_set: bool,
     ) -> Result<(), ParamError> {
         if let Some([edge, core]) = self.switches
-            && !set.switches
+            && !queue_is_set
         {
             (fabric.edge, fabric.core) = (edge, core);
-        }
-        if let Some(nic) = self.nic
-            && !set.nic
-        {
-            fabric.nic = nic;
         }
         if let Some(needed) = self.discipline {
             for queue in [&fabric.edge, &fabric.core] {
@@ -328,10 +313,10 @@ impl Configured {
     ///
     /// # Errors
     /// The first such parameter.
-    pub fn check_queues(&self, given: &Table, set: SetQueues) -> Result<(), ParamError> {
+    pub fn check_queues(&self, given: &Table, queue_is_set: bool) -> Result<(), ParamError> {
         let mut keys = given.keys();
         match keys.find(|key| self.entry.queue_keys.contains(&key.as_str())) {
-            Some(key) if set.switches => Err(ParamError::of(
+            Some(key) if queue_is_set => Err(ParamError::of(
                 key,
                 "it is about the scheme's own queues, and a `queue` takes their place",
             )),
@@ -386,7 +371,7 @@ mod tests {
             let mut fabric = FabricConfig::default();
             built
                 .needs
-                .complete(entry.name, &mut fabric, SetQueues::default())
+                .complete(entry.name, &mut fabric, false)
                 .unwrap();
             let same = SCHEMES.iter().filter(|other| other.name == entry.name);
             assert_eq!(same.count(), 1, "{}", entry.name);

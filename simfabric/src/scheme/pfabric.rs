@@ -25,8 +25,7 @@ crate::parameters! {
         },
         /// Largest window, in packets (the authors' ns-2 code: 15).
         largest_window_packets: u32 = 15,
-        /// Bytes that a queue holds, of switches as of hosts (§5.1: 36 KB, two bandwidth-delay
-        /// products).
+        /// Bytes that a switch's queue holds (§5.1: 36 KB, two bandwidth-delay products).
         buffer_bytes: u64 = 36_864,
     }
 }
@@ -42,14 +41,9 @@ impl Scheme for Config {
     }
 
     fn build(self, _: &Network<'_>) -> Built {
-        let queue = QueueConfig::PFabric(pfabric::Config {
+        let needs = FabricNeeds::own_discipline(QueueConfig::PFabric(pfabric::Config {
             limit: Limit::bytes(self.buffer_bytes),
-        });
-        let needs = FabricNeeds {
-            // §4.2: the host's queue is one of the path's.
-            nic: Some(queue.clone()),
-            ..FabricNeeds::own_discipline(queue)
-        };
+        }));
         let control = PFabricConfig {
             largest_window_packets: self.largest_window_packets,
         };
