@@ -2,7 +2,11 @@
 
 mod common;
 
+use std::path::Path;
+
+use ratewright_simfabric::QueueConfig;
 use ratewright_simfabric::net::queue::DISCIPLINES;
+use ratewright_simfabric::plan::{Overrides, PlannedTransport, RunPlan};
 use ratewright_simfabric::scheme::SCHEMES;
 use tempfile::TempDir;
 
@@ -56,6 +60,40 @@ fn control_goes_first_in_queues_that_have_classes() {
         "{complaint}"
     );
     assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
+}
+
+/// Without `[queue]`, each transport runs over the queues that its scheme needs: DCTCP's mark in
+/// proportion to the link's rate (SIGCOMM 2010 §3.5).
+#[test]
+fn a_plan_without_queues_has_those_of_its_schemes() {
+    let (head, tail) = GOOD.split_once("[queue]").unwrap();
+    let workload = tail.split_once("[[workload]]").unwrap().1;
+    let names = ["dctcp", "pfabric", "xcp", "cubic"];
+    let transports = names.map(|name| format!("[[transport]]\nname = \"{name}\"\n"));
+    let text = format!("{head}{}[[workload]]{workload}", transports.concat());
+    let overrides = Overrides::default();
+    let plan = RunPlan::parse(&text, "plan.toml", Path::new(""), &overrides).unwrap();
+    let disciplines = |transport: &PlannedTransport| {
+        [&transport.fabric.edge, &transport.fabric.core].map(QueueConfig::discipline)
+    };
+    let found: Vec<_> = plan.transports.iter().map(disciplines).collect();
+    assert_eq!(
+        found,
+        [
+            ["ecn-threshold"; 2],
+            ["pfabric"; 2],
+            ["xcp"; 2],
+            ["drop-tail"; 2]
+        ]
+    );
+    // 10 Gbit/s to hosts, 20 Gbit/s between switches.
+    let fabric = &plan.transports[0].fabric;
+    for (queue, packets) in [(&fabric.edge, 65), (&fabric.core, 130)] {
+        let QueueConfig::EcnThreshold(config) = queue else {
+            panic!("{queue:?}");
+        };
+        assert_eq!(config.mark_packets, Some(packets));
+    }
 }
 
 /// `--set` takes the keys of plans, and its mistakes are said in the same words.

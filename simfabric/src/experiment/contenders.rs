@@ -105,6 +105,21 @@ mod tests {
         }
     }
 
+    /// Equal runs are found by equal keys, whatever is set for other schemes.
+    #[test]
+    fn a_setting_changes_the_key_of_its_scheme_alone() {
+        let topology = scene::topology(1).unwrap();
+        let keys = |options: &[&str]| -> Vec<String> {
+            let all = contenders(&topology, &settings(options)).unwrap();
+            all.iter().map(PlannedTransport::key).collect()
+        };
+        let (usual, other) = (keys(&[]), keys(&["dctcp.gain=0.5"]));
+        let same: Vec<bool> = usual.iter().zip(&other).map(|(a, b)| a == b).collect();
+        assert_eq!(same, [true, false, true, true, true, true]);
+        // A default that is set changes nothing.
+        assert_eq!(keys(&["dctcp.gain=0.0625"]), usual);
+    }
+
     #[test]
     fn a_setting_that_fits_nothing_is_refused_by_its_name() {
         let topology = scene::topology(1).unwrap();
