@@ -21,7 +21,7 @@ use crate::time::Time;
 pub enum Event {
     /// The next flows are drawn from the workload.
     Arrivals,
-    /// A port in a shared buffer, on which other ports depend, begins to send.
+    /// A port begins to send, on which another one's resumption may depend.
     Departure(u32),
     /// A port has a packet to deliver or to begin to send.
     Port(u32),
@@ -33,6 +33,8 @@ pub enum Event {
     Timer(u32),
     /// A host's interface asks its endpoint for the next packet.
     Pull(u32),
+    /// A port hears that its far end pauses or resumes a class.
+    Pause(u32),
 }
 
 // An entry is 128 bits: 64 of time, then order, kind and index. Comparing two entries as integers
@@ -64,6 +66,7 @@ impl Event {
             Self::Stop(i) => (4, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
             Self::Timer(i) => (5, order, i),
             Self::Pull(i) => (6, order, i),
+            Self::Pause(i) => (7, order, i),
         };
         debug_assert!(index <= MAX_INDEX);
         order << ORDER_SHIFT | kind << INDEX_BITS | index as u64
@@ -79,7 +82,8 @@ impl Event {
             3 => Self::Start(flow),
             4 => Self::Stop(flow),
             5 => Self::Timer(index),
-            _ => Self::Pull(index),
+            6 => Self::Pull(index),
+            _ => Self::Pause(index),
         }
     }
 }
@@ -411,6 +415,7 @@ mod tests {
             Event::Stop(u32::MAX),
             Event::Pull(MAX_INDEX),
             Event::Departure(9),
+            Event::Pause(11),
         ] {
             for order in [0, 1 << FLOW_BITS, 1 << (ORDER_BITS - 1)] {
                 assert_eq!(Event::unpack(event.pack(order)), event);

@@ -116,6 +116,8 @@ pub struct Packet {
     /// Entropy by which switches choose among equal paths; see
     /// [`Context::path_hash`](crate::Context::path_hash).
     pub path_hash: u16,
+    /// Number of the port that the packet came by, within a switch whose ports share a buffer.
+    pub(crate) ingress: u16,
     /// Index + 1 into the [side table](crate::ext); 0: the packet carries no extension.
     pub ext: u32,
     /// The next packet of the queue or wire.
@@ -150,6 +152,7 @@ impl Default for Packet {
             path_hash: 0,
             ext: 0,
             next: PacketId::NONE,
+            ingress: 0,
             payload_bytes: 0,
             wire_bytes: 0,
             kind: PacketKind::Data,

@@ -1,11 +1,12 @@
 //! Results of a run, with the check that no packet was lost from the books.
 
-use ratewright_topology::LinkId;
+use ratewright_topology::{LinkId, SwitchId};
 
 use crate::flow::{FlowId, FlowProgress, FlowSpec, PacketCount};
 use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
+use crate::net::switch::Switch;
 use crate::run::core::Core;
 use crate::time::{Span, Time};
 
@@ -58,6 +59,19 @@ pub struct PortResult {
     pub stats: PortStats,
     /// Packets that reached the far end since the end of the warm-up.
     pub arrived: PacketCount,
+}
+
+/// A switch's result.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SwitchResult {
+    /// The switch.
+    pub switch: SwitchId,
+    /// Mean number of bytes that wait in its queues, over time.
+    pub mean_bytes: f64,
+    /// Largest number at once; `None` if its ports share no buffer.
+    pub max_bytes: Option<u64>,
+    /// Pauses that it sent.
+    pub pauses: u64,
 }
 
 /// Samples over time.
@@ -167,6 +181,24 @@ pub enum ConservationError {
         /// Packets accounted for.
         accounted: PacketCount,
     },
+    /// A switch's buffer disagrees with its queues.
+    #[error("{switch} counts {counted} bytes in its buffer, and {waiting} wait in its queues")]
+    Buffer {
+        /// The switch.
+        switch: SwitchId,
+        /// Bytes by the buffer's counters.
+        counted: u64,
+        /// Bytes in the queues.
+        waiting: u64,
+    },
+    /// A switch dropped packets of a lossless class: its headroom is too small.
+    #[error("{switch} dropped {packets} packets of lossless classes")]
+    Lossless {
+        /// The switch.
+        switch: SwitchId,
+        /// Packets.
+        packets: u64,
+    },
     /// The slab holds packets that are neither in a queue nor on a wire.
     #[error("{live} packets are in the fabric, and {found} in its queues and on its wires")]
     Fabric {
@@ -226,6 +258,8 @@ pub struct RunResults {
     pub flows: Vec<FlowResult>,
     /// All ports: the topology's links, then the allocator's.
     pub ports: Vec<PortResult>,
+    /// All switches.
+    pub switches: Vec<SwitchResult>,
     /// Samples, if the run took any.
     pub series: Option<Series>,
     /// Packet-hops: packets that left a queue onto a link and arrived at its end.
@@ -275,6 +309,7 @@ impl RunResults {
                 .map(|(s, p)| FlowResult::new(s, p))
                 .collect(),
             ports: ports.collect(),
+            switches: switches(core),
             // Cloned, because the run may go on.
             series: core.series.clone(),
             packet_hops: core.packet_hops,
@@ -318,6 +353,50 @@ impl RunResults {
     }
 }
 
+/// Returns the results of all switches.
+fn switches(core: &Core) -> Vec<SwitchResult> {
+    let switches = core.fabric.switches.iter().enumerate();
+    let of_switch = |(i, switch): (usize, &Switch)| SwitchResult {
+        switch: SwitchId(i as u32),
+        // The mean of a sum is the sum of the means.
+        mean_bytes: switch
+            .egress
+            .iter()
+            .map(|port| core.fabric.ports[*port as usize].stats().mean_bytes())
+            .sum(),
+        max_bytes: switch.mmu.as_ref().map(|mmu| mmu.max_bytes()),
+        pauses: switch.mmu.as_ref().map_or(0, |mmu| mmu.pauses()),
+    };
+    switches.map(of_switch).collect()
+}
+
+/// Checks the buffers of switches.
+fn buffers(core: &Core) -> Result<(), ConservationError> {
+    for (i, switch) in core.fabric.switches.iter().enumerate() {
+        let Some(mmu) = &switch.mmu else { continue };
+        let (id, ports) = (SwitchId(i as u32), &core.fabric.ports);
+        let queues = switch
+            .egress
+            .iter()
+            .map(|port| &ports[*port as usize].queue);
+        let waiting = queues.map(|queue| queue.bytes()).sum();
+        if mmu.used_bytes() != waiting {
+            return Err(ConservationError::Buffer {
+                switch: id,
+                counted: mmu.used_bytes(),
+                waiting,
+            });
+        }
+        if mmu.lossless_drops() > 0 {
+            return Err(ConservationError::Lossless {
+                switch: id,
+                packets: mmu.lossless_drops(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Checks sent = delivered + dropped + in flight, for each queue, wire and flow and for the whole
 /// fabric. Packets in flight are counted one by one.
 fn conservation(core: &Core) -> Result<(), ConservationError> {
@@ -354,6 +433,7 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
         }
         found += waiting.packets + on_wire.packets;
     }
+    buffers(core)?;
     let live = u64::from(core.shared.packets.live());
     if live != found {
         return Err(ConservationError::Fabric { live, found });

@@ -2,7 +2,7 @@
 //! made by hand. No expected value comes from the simulator.
 
 use rand::RngExt as _;
-use ratewright_simfabric::net::buffer::SharedBuffer;
+use ratewright_simfabric::net::mmu::SharedBuffer;
 use ratewright_simfabric::net::queue::{
     ClassConfig, DropReason, Limit, RedConfig, drop_tail, ecn_threshold, red,
 };
@@ -176,7 +176,11 @@ fn overloaded_ports_share_a_buffer_as_choudhury_and_hahne_say() {
     let bytes = 2_000_000;
     for (alpha, ports) in [(1.0, 1), (1.0, 2), (2.0, 2), (0.5, 4)] {
         let fabric = FabricConfig {
-            shared_buffer: Some(SharedBuffer { bytes, alpha }),
+            shared_buffer: Some(SharedBuffer {
+                bytes,
+                alpha,
+                lossless: None,
+            }),
             ..FabricConfig::default()
         };
         // Two senders at full rate for each receiver.

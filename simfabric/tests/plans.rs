@@ -182,6 +182,18 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             16,
             "`classes` must be a table",
         ),
+        (
+            "[queue]\ndiscipline = \"drop-tail\"",
+            "[queue]\ndiscipline = \"drop-tail\"\nshared_buffer = { bytes = 9000, alpha = 1.0, lossless = { classes = [8], xoff_bytes = 3000, headroom_bytes = 0 } }",
+            16,
+            "`classes` are numbers from 0 to 7",
+        ),
+        (
+            "[queue]\ndiscipline = \"drop-tail\"",
+            "[queue]\ndiscipline = \"drop-tail\"\nshared_buffer = { bytes = 9000, alpha = 1.0, lossless = { classes = [0], headroom_bytes = 0 } }",
+            16,
+            "one of `xoff_bytes` and `xoff_alpha`",
+        ),
         ("\"drop-tail\"", "\"classes\"", 14, "`classes` is missing"),
         (
             "\"drop-tail\"",

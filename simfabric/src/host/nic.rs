@@ -53,7 +53,7 @@ impl Core {
             return Time::MAX;
         };
         let port = &mut self.fabric.ports[index as usize];
-        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        port.advance(self.now, &mut self.shared, &mut self.fabric.switches);
         let free_at = port.free_at();
         // Past departures that were simulated just now may have put packets on an empty wire.
         if port.needs_scheduling() {

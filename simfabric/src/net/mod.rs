@@ -1,4 +1,4 @@
-//! The fabric: ports and wires, routing, buffers, and what they are built from.
+//! The fabric: ports and wires, switches and routing, and what they are built from.
 //!
 //! A directed link of the topology is one [`port::Port`], under the same number: the queue at the
 //! link's sending end and the wire. Hosts have one port each, their NIC. An allocator adds a node
@@ -12,21 +12,23 @@
 //!
 //! In-band telemetry has its type, [`Extension::Int`](crate::Extension::Int), and no user yet.
 
-pub mod buffer;
+pub mod mmu;
 pub mod port;
 pub mod queue;
 pub(crate) mod regions;
 pub mod route;
 pub mod stats;
+pub(crate) mod switch;
 
 use ratewright_topology::{Node, Topology};
 
 use crate::rng::{Purpose, Stream};
 use crate::time::Span;
-use buffer::{Pool, SharedBuffer};
+use mmu::{Mmu, SharedBuffer};
 use port::{FarEnd, MIN_RATE_BPS, Port};
 pub use queue::QueueConfig;
 use route::Routes;
+use switch::{PausesUnderWay, Switch, connect};
 
 /// Framing: conversion of payload into bytes on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,6 +159,24 @@ pub enum FabricError {
         /// The factor.
         alpha: f64,
     },
+    /// A switch with a shared buffer has more ports than can be told apart.
+    #[error("a switch of {ports} ports cannot share a buffer among them: {most} can", most = u16::MAX - 1)]
+    LargeSwitch {
+        /// Ports of the switch.
+        ports: usize,
+    },
+    /// Hosts and switches have different classes, so that a pause of one would not be understood.
+    #[error(
+        "lossless classes need queues of as many classes in hosts and switches, and there are {nic}, {edge} and {core}"
+    )]
+    Lossless {
+        /// Classes of hosts.
+        nic: usize,
+        /// Classes of switches towards hosts.
+        edge: usize,
+        /// Classes of switches towards switches.
+        core: usize,
+    },
     /// A queue of classes has none or too many of them, classes within classes, or weights or
     /// shapers out of range.
     #[error(
@@ -207,14 +227,16 @@ pub enum FabricError {
     },
 }
 
-/// Ports, buffers and routes.
+/// Ports, switches and routes.
 #[derive(Debug)]
 pub(crate) struct Fabric {
     pub(crate) ports: Vec<Port>,
-    pub(crate) pools: Vec<Pool>,
+    pub(crate) switches: Vec<Switch>,
     pub(crate) routes: Routes,
-    /// The other direction of each link of the topology.
+    /// The other direction of each port's link.
     pub(crate) reverse: Box<[u32]>,
+    /// Pauses on their way to each port.
+    pub(crate) pauses: PausesUnderWay,
 }
 
 /// Returns the switches of the highest tier, in order.
@@ -250,7 +272,7 @@ impl Fabric {
                 header_bytes,
             });
         }
-        if let Some(SharedBuffer { bytes, alpha }) = config.shared_buffer
+        if let Some(SharedBuffer { bytes, alpha, .. }) = config.shared_buffer
             && !(bytes > 0 && alpha > 0.0)
         {
             return Err(FabricError::EmptyBuffer { bytes, alpha });
@@ -261,29 +283,26 @@ impl Fabric {
         {
             return Err(FabricError::Classes);
         }
-        let pools = config
-            .shared_buffer
-            .map(|shared| vec![Pool::new(shared); topology.switches().len()])
-            .unwrap_or_default();
+        let counts = [&config.nic, &config.edge, &config.core].map(|q| q.of_classes().count());
+        let [nic, edge, core] = counts;
+        let lossless = config.shared_buffer.is_some_and(|b| b.lossless.is_some());
+        if lossless && (nic != edge || edge != core) {
+            return Err(FabricError::Lossless { nic, edge, core });
+        }
         let mut numbers = 0_u64..;
         let mut port =
-            |rate_bps: u64, delay: Span, owner: Option<u32>, far: FarEnd, queue: &QueueConfig| {
+            |rate_bps: u64, delay: Span, of_host: bool, far: FarEnd, queue: &QueueConfig| {
                 if rate_bps < MIN_RATE_BPS {
                     return Err(FabricError::TooSlow { rate_bps });
                 }
                 let number = numbers.next().unwrap_or(u64::MAX);
                 let mut rng = Stream::new(seed, Purpose::Queue, number);
                 let mut port = Port::new(rate_bps, delay, far, queue.build(rate_bps, &mut rng));
-                // A host's port has no owner.
-                if owner.is_none() && config.host_jitter > Span::ZERO {
+                if of_host && config.host_jitter > Span::ZERO {
                     port.jitter(
                         config.host_jitter,
                         Stream::new(seed, Purpose::Jitter, number),
                     );
-                }
-                // It shares no buffer either.
-                if let Some(switch) = owner.filter(|_| config.shared_buffer.is_some()) {
-                    port.attach_pool(switch);
                 }
                 if config.histograms {
                     port.keep_histogram();
@@ -297,31 +316,25 @@ impl Fabric {
             .iter()
             .map(|link| {
                 let delay = Span::from_ns(link.delay_ns);
-                let (owner, far, queue, delay) = match (link.from, link.to) {
-                    (Node::Host(_), Node::Switch(s)) => (
-                        None,
-                        FarEnd::Switch(s.0),
-                        &config.nic,
-                        delay + config.host_delay,
-                    ),
-                    (Node::Switch(s), Node::Host(h)) => (
-                        Some(s.0),
-                        FarEnd::Host(h.0),
-                        &config.edge,
-                        delay + config.host_delay,
-                    ),
-                    (Node::Switch(s), Node::Switch(to)) => {
-                        (Some(s.0), FarEnd::Switch(to.0), &config.core, delay)
+                let (far, queue, delay) = match (link.from, link.to) {
+                    (Node::Host(_), Node::Switch(s)) => {
+                        (FarEnd::Switch(s.0), &config.nic, delay + config.host_delay)
+                    }
+                    (Node::Switch(_), Node::Host(h)) => {
+                        (FarEnd::Host(h.0), &config.edge, delay + config.host_delay)
+                    }
+                    (Node::Switch(_), Node::Switch(to)) => {
+                        (FarEnd::Switch(to.0), &config.core, delay)
                     }
                     // Both hosts process the packet.
                     (Node::Host(_), Node::Host(h)) => (
-                        None,
                         FarEnd::Host(h.0),
                         &config.nic,
                         delay + config.host_delay * 2,
                     ),
                 };
-                port(link.capacity_bps, delay, owner, far, queue)
+                let of_host = matches!(link.from, Node::Host(_));
+                port(link.capacity_bps, delay, of_host, far, queue)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let mut top = Vec::new();
@@ -335,14 +348,14 @@ impl Fabric {
                 ports.push(port(
                     links.rate_bps,
                     delay,
-                    None,
+                    true,
                     FarEnd::Switch(*switch),
                     &config.nic,
                 )?);
                 ports.push(port(
                     links.rate_bps,
                     delay,
-                    Some(*switch),
+                    false,
                     FarEnd::Host(node),
                     &config.core,
                 )?);
@@ -353,12 +366,42 @@ impl Fabric {
                 port.set_tap(config.tap);
             }
         }
-        let reverse = topology.links().iter();
-        let reverse = reverse.map(|link| topology.reverse_link(link.id).0);
+        let links = topology.links();
+        let reverse = links.iter().map(|link| topology.reverse_link(link.id).0);
+        // The allocator's ports come in pairs.
+        let pairs =
+            (links.len()..ports.len()).map(|i| (links.len() + ((i - links.len()) ^ 1)) as u32);
+        let reverse: Box<[u32]> = reverse.chain(pairs).collect();
+        let mut switches = connect(topology.switches().len(), &ports, &reverse);
+        if let Some(buffer) = config.shared_buffer {
+            let classes = counts.into_iter().max().unwrap_or(1);
+            for (number, switch) in switches.iter_mut().enumerate() {
+                let ports_of = switch.egress.len();
+                if ports_of >= usize::from(u16::MAX) {
+                    return Err(FabricError::LargeSwitch { ports: ports_of });
+                }
+                switch.share(
+                    number as u32,
+                    &mut ports,
+                    Mmu::new(buffer, switch.egress.len(), classes),
+                );
+            }
+        }
+        let pauses = if lossless {
+            let delays = links.iter().map(|link| Span::from_ns(link.delay_ns));
+            let of_allocator = config.allocator.map_or(Span::ZERO, |links| links.delay);
+            let delays = delays
+                .chain(std::iter::repeat(of_allocator))
+                .take(ports.len());
+            PausesUnderWay::new(delays.collect())
+        } else {
+            PausesUnderWay::default()
+        };
         let mut fabric = Self {
-            reverse: reverse.collect(),
+            reverse,
+            pauses,
             ports,
-            pools,
+            switches,
             routes: Routes::new(topology, &top),
         };
         // The topology may have failed links before the run begins.

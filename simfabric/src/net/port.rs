@@ -3,16 +3,18 @@
 //! A port costs one event per packet. It is advanced lazily: its serialiser depends on nothing but
 //! the port. Past departures are therefore simulated late, at the times at which they happened:
 //! when a packet comes to the queue, or when the wire has run empty. The one pending event of a
-//! port is the arrival of the next packet at the far end or, if the wire is empty and packets wait,
-//! the next departure. A packet that arrives in the picosecond in which another departs finds it
-//! gone.
+//! port is the arrival of the next packet at the far end. Only if the wire is empty and packets
+//! wait, for a shaper or behind a pause that goes out, the next departure is one. A packet that
+//! arrives in the picosecond in which another departs finds it gone.
 //!
 //! The two ends of a port may be at different times if regions (`net/regions.rs`) take turns.
 //! Its queue belongs to the region where the wire begins, its wire to the one where it ends. An
 //! arriving packet triggers only departures before the time that all regions have reached. Nothing
 //! that departs later arrives within the present window.
 //!
-//! Ports that share a buffer depend on one another. They are eager: every departure is an event.
+//! Ports that share a buffer depend on one another, which the buffer allows for: see [`mmu`]
+//! (super::mmu). While it pauses someone, its ports are eager: every departure is an event, in the
+//! region where the wire begins, because a resume may have to leave with it.
 
 mod sending;
 
@@ -22,9 +24,9 @@ use self::sending::{Jitter, SendingEnd, Serialiser};
 use crate::cache::prefetch;
 use crate::flow::PacketCount;
 use crate::net::Tap;
-use crate::net::buffer::Pool;
-use crate::net::queue::{ClassMask, Discipline, Queue, SharedState};
-use crate::net::stats::PortStats;
+use crate::net::queue::{BufferView, ClassMask, Discipline, Queue, QueueContext, SharedState};
+use crate::net::stats::{DropReason, PortStats};
+use crate::net::switch::Switch;
 use crate::packet::{PacketId, PacketSlab};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -78,6 +80,9 @@ impl ByteTime {
     }
 }
 
+/// Number of no port: the node at the far end has no shared buffer.
+const NOT_SHARED: u16 = u16::MAX;
+
 /// The wire as its far end sees it: all of a port that an arriving packet touches.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -85,23 +90,27 @@ struct Wire {
     /// Arrival time of the wire's first packet. Each packet on the wire holds the arrival time of
     /// the one behind it, so that the next event is known without reading that one.
     head_at: Time,
-    head: PacketId,
-    /// Region where the wire ends.
-    region: u16,
-    /// True if the wire ends in another region than it begins in.
-    crosses: bool,
-    /// Far end of the wire.
-    far: FarEnd,
     /// Packets that reached the far end.
     arrived: PacketCount,
-    /// What the switch at the far end shows to acknowledgements that come by this wire.
-    tap: Tap,
-    /// Index of the queue's shared buffer, plus 1. Departures of such a port are events, because
-    /// other ports depend on them.
-    pool: Option<NonZeroU32>,
     rate_bps: u64,
     /// Jitter of the host's processing, if this is a host's port that has any.
     jitter: Option<Box<Jitter>>,
+    /// Far end of the wire.
+    far: FarEnd,
+    head: PacketId,
+    /// Index, plus 1, of the switch at its near end, if that has a shared buffer.
+    switch: Option<NonZeroU32>,
+    /// Region where the wire ends.
+    region: u16,
+    /// Number of the port that the wire ends at, within a switch with a shared buffer;
+    /// [`NOT_SHARED`] elsewhere.
+    ingress: u16,
+    /// Number of the port within the switch at its near end.
+    egress: u16,
+    /// True if the wire ends in another region than it begins in.
+    crosses: bool,
+    /// What the switch at the far end shows to acknowledgements that come by this wire.
+    tap: Tap,
 }
 
 /// A directed link with the queue before it.
@@ -132,16 +141,26 @@ const _: () = assert!(
 
 /// Runs code on the sending end of a port, compiled for the most common discipline and for any.
 macro_rules! with_sending {
-    ($port:expr, $pools:expr, |$sending:ident| $body:expr) => {{
+    ($port:expr, $shared:expr, $switches:expr, |$sending:ident| $body:expr) => {{
         let Port {
             wire,
             serialiser,
             queue,
             stats,
         } = $port;
-        let pool = match wire.pool {
+        let egress = wire.egress;
+        let buffer = match wire.switch {
             None => None,
-            Some(pool) => Some(&mut $pools[pool.get() as usize - 1]),
+            Some(switch) => $switches[switch.get() as usize - 1]
+                .mmu
+                .as_deref_mut()
+                .map(|mmu| BufferView { mmu, egress }),
+        };
+        let q = QueueContext {
+            now: Time::ZERO,
+            shared: $shared,
+            stats,
+            buffer,
         };
         match queue {
             Queue::DropTail(queue) => {
@@ -149,8 +168,7 @@ macro_rules! with_sending {
                     serialiser,
                     wire,
                     queue,
-                    stats,
-                    pool,
+                    q,
                 };
                 $body
             }
@@ -159,8 +177,7 @@ macro_rules! with_sending {
                     serialiser,
                     wire,
                     queue,
-                    stats,
-                    pool,
+                    q,
                 };
                 $body
             }
@@ -181,7 +198,9 @@ impl Port {
                 far,
                 tap: Tap::None,
                 arrived: PacketCount::default(),
-                pool: None,
+                ingress: NOT_SHARED,
+                egress: 0,
+                switch: None,
                 rate_bps,
                 jitter: None,
             },
@@ -196,6 +215,7 @@ impl Port {
                 bypass_allowed: queue.is_transparent(),
                 scheduled: false,
                 departure_scheduled: false,
+                eager: false,
                 up: true,
                 paused: ClassMask::NONE,
                 jitters: false,
@@ -207,17 +227,33 @@ impl Port {
 
     /// Updates whether packets may bypass an empty queue.
     fn update_bypass(&mut self) {
-        self.serialiser.bypass_allowed = self.queue.is_transparent()
-            // A bypassing packet is not offered to the pool, so a shared buffer forbids it.
-            && !self.is_eager()
-            && self.serialiser.up
-            && self.serialiser.paused.is_empty();
+        self.serialiser.bypass_allowed =
+            self.queue.is_transparent() && self.serialiser.up && self.serialiser.paused.is_empty();
     }
 
-    /// Attaches the queue to a shared buffer.
-    pub(crate) fn attach_pool(&mut self, pool: u32) {
-        self.wire.pool = NonZeroU32::new(pool + 1);
-        self.update_bypass();
+    /// Makes the port number `egress` of a switch with a shared buffer.
+    pub(crate) fn share_buffer(&mut self, switch: u32, egress: u16) {
+        self.wire.switch = NonZeroU32::new(switch + 1);
+        self.wire.egress = egress;
+    }
+
+    /// Makes the port the one that sends to port number `ingress` of a switch with a shared buffer.
+    pub(crate) fn end_at(&mut self, ingress: u16) {
+        self.wire.ingress = ingress;
+    }
+
+    /// Returns the number of the port that this wire ends at, if the switch there has a shared
+    /// buffer.
+    #[inline]
+    pub(crate) fn far_ingress(&self) -> Option<u16> {
+        Some(self.wire.ingress).filter(|ingress| *ingress != NOT_SHARED)
+    }
+
+    /// Returns the switch at the near end, if it has a shared buffer, and the port's number there.
+    #[inline]
+    pub(crate) fn near_switch(&self) -> Option<(u32, u16)> {
+        let switch = self.wire.switch?;
+        Some((switch.get() - 1, self.wire.egress))
     }
 
     /// Sets what the switch at the far end shows to acknowledgements.
@@ -276,7 +312,12 @@ impl Port {
     /// Returns true if departures are events.
     #[inline]
     pub(crate) fn is_eager(&self) -> bool {
-        self.wire.pool.is_some()
+        self.serialiser.eager
+    }
+
+    /// Makes departures events, or not.
+    pub(crate) fn set_eager(&mut self, eager: bool) {
+        self.serialiser.eager = eager;
     }
 
     /// Flag of the port's pending event.
@@ -288,10 +329,10 @@ impl Port {
     /// Returns true if an event of the port, or of a departure, may be missing.
     #[inline]
     pub(crate) fn needs_scheduling(&self) -> bool {
-        !self.serialiser.scheduled || self.is_eager()
+        !self.serialiser.scheduled | self.serialiser.eager
     }
 
-    /// Flag of the pending departure event.
+    /// Flag of the pending event of the [next departure](Self::next_departure).
     #[inline]
     pub(crate) fn departure_scheduled(&mut self) -> &mut bool {
         &mut self.serialiser.departure_scheduled
@@ -299,15 +340,15 @@ impl Port {
 
     /// Simulates all departures until now.
     #[inline]
-    pub(crate) fn advance(&mut self, now: Time, shared: &mut SharedState, pools: &mut [Pool]) {
+    pub(crate) fn advance(&mut self, now: Time, shared: &mut SharedState, switches: &mut [Switch]) {
         if self.serialiser.is_due(now) {
-            self.depart_until(now, shared, pools);
+            self.depart_until(now, shared, switches);
         }
     }
 
     #[inline(never)]
-    fn depart_until(&mut self, now: Time, shared: &mut SharedState, pools: &mut [Pool]) {
-        with_sending!(self, pools, |sending| sending.depart_until(now, shared));
+    fn depart_until(&mut self, now: Time, shared: &mut SharedState, switches: &mut [Switch]) {
+        with_sending!(self, shared, switches, |sending| sending.depart_until(now));
     }
 
     /// Takes a packet, after all departures until now.
@@ -317,14 +358,42 @@ impl Port {
         now: Time,
         id: PacketId,
         shared: &mut SharedState,
-        pools: &mut [Pool],
+        switches: &mut [Switch],
     ) {
         if self.serialiser.can_bypass(now) {
             let packets = &mut shared.packets;
             self.serialiser.bypass(&mut self.wire, now, id, packets);
         } else {
-            with_sending!(self, pools, |sending| sending.accept(now, id, shared));
+            with_sending!(self, shared, switches, |sending| sending.accept(now, id));
         }
+    }
+
+    /// Returns true if a packet that comes now takes no buffer: it passes the queue, or the link is
+    /// down. The port has been [advanced](Self::advance).
+    #[inline]
+    pub(crate) fn takes_no_buffer(&self, now: Time) -> bool {
+        self.serialiser.can_bypass(now) || !self.serialiser.up
+    }
+
+    /// Drops a packet that the switch's buffer refused; the port has been
+    /// [advanced](Self::advance).
+    #[cold]
+    pub(crate) fn refuse(&mut self, id: PacketId, shared: &mut SharedState) {
+        let packet = shared.discard(id);
+        self.stats.offered.add(packet.wire_bytes);
+        self.stats.count_drop(packet.wire_bytes, DropReason::Full);
+    }
+
+    /// Takes `wire_bytes` bytes of the link's time behind the packet that is being sent, ahead of
+    /// all that wait. Returns the time of the last bit. The port has been
+    /// [advanced](Self::advance).
+    pub(crate) fn occupy(&mut self, now: Time, wire_bytes: u16) -> Time {
+        let serialiser = &mut self.serialiser;
+        serialiser.free_at = serialiser.free_at.max(now) + serialiser.byte_time.of(wire_bytes);
+        if serialiser.due_at < Time::MAX {
+            serialiser.set_due(serialiser.due_at.max(serialiser.free_at));
+        }
+        serialiser.free_at
     }
 
     /// Takes the packet that reaches the far end now.
@@ -351,12 +420,6 @@ impl Port {
     #[inline]
     pub(crate) fn next_arrival(&self) -> Option<Time> {
         self.wire.head.is_some().then_some(self.wire.head_at)
-    }
-
-    /// Returns the time of the port's next event.
-    #[inline]
-    pub(crate) fn next_event(&self) -> Option<Time> {
-        self.next_arrival().or_else(|| self.next_departure())
     }
 
     /// Returns the time at which the link is free. After an advance, packets that wait beyond it
@@ -421,10 +484,18 @@ impl Port {
         self.wire.head
     }
 
-    /// Sets the classes that the far end pauses (priority flow control, IEEE 802.1Qbb); the port has
-    /// been [advanced](Self::advance).
-    pub(crate) fn set_paused(&mut self, now: Time, paused: ClassMask) {
-        self.serialiser.paused = paused;
+    /// Pauses or resumes a class, as the far end asks (priority flow control, IEEE 802.1Qbb); the
+    /// port has been [advanced](Self::advance).
+    pub(crate) fn set_paused(&mut self, now: Time, class: u8, pause: bool) {
+        let class = ClassMask::of(class.into());
+        let paused = &mut self.serialiser.paused;
+        *paused = if pause {
+            paused.or(class)
+        } else {
+            paused.without(class)
+        };
+        let any_paused = !paused.is_empty();
+        self.stats.count_pause(now, pause, any_paused);
         // A resumed class sends from now on and not in its past.
         self.serialiser.ask_again(now);
         self.update_bypass();
@@ -451,7 +522,7 @@ impl Port {
         now: Time,
         up: bool,
         shared: &mut SharedState,
-        pools: &mut [Pool],
+        switches: &mut [Switch],
     ) {
         let failed = self.serialiser.up && !up;
         self.serialiser.up = up;
@@ -459,7 +530,8 @@ impl Port {
         if !failed {
             return;
         }
-        with_sending!(&mut *self, pools, |sending| sending.drop_all(now, shared));
+        with_sending!(&mut *self, &mut *shared, switches, |sending| sending
+            .drop_all(now));
         while self.wire.head.is_some() {
             let id = self.wire.head;
             self.wire.head = shared.packets[id].next;
@@ -469,7 +541,7 @@ impl Port {
         self.serialiser.wire_tail = PacketId::NONE;
         // The packet that was being sent is lost with the wire.
         self.serialiser.free_at = now;
-        self.serialiser.due_at = Time::MAX;
+        self.serialiser.set_due(Time::MAX);
     }
 
     /// Marks the link as down from the beginning.

@@ -33,7 +33,7 @@ impl Regions {
     /// Partitions a fabric into at most `most` regions beside the allocator, which is one by
     /// itself. `None` makes as many as there can be of a large fabric, and one of any other.
     /// Returns `None` for a single region, and if parts of the fabric act on each other without a
-    /// packet: through shared buffers, or links without delay.
+    /// packet: through links without delay.
     pub(crate) fn new(
         topology: &Topology,
         config: &FabricConfig,
@@ -43,7 +43,7 @@ impl Regions {
             let large = topology.links().len() >= REGIONS_FROM_PORTS;
             if large { usize::MAX } else { 1 }
         });
-        if regions < 2 || config.shared_buffer.is_some() {
+        if regions < 2 {
             return None;
         }
         let mut pod_of_leaf = vec![None; topology.switches().len()];

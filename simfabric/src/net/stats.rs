@@ -69,10 +69,28 @@ pub struct Losses {
     pub by_reason: [u64; 4],
 }
 
+/// Pauses of a port by its far end (priority flow control).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pauses {
+    /// Number of pauses, of any class.
+    pub count: u64,
+    /// Time with at least one class paused.
+    pub time: Span,
+}
+
+/// Counters that most ports do not need.
+#[derive(Clone, Copy, Debug, Default)]
+struct RareCounters {
+    losses: Losses,
+    pauses: Pauses,
+    /// Time since which a class is paused.
+    paused_since: Option<Time>,
+}
+
 /// Counters of a port's sending end. Each offered packet was sent, dropped, or waits. Each sent
 /// packet arrived, was lost with the link, or is on the wire.
 ///
-/// Two cache lines; losses are rarer and elsewhere.
+/// Two cache lines; losses and pauses are rarer and elsewhere.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub struct PortStats {
@@ -96,7 +114,7 @@ pub struct PortStats {
     pub marks: u64,
     /// Time at which counting began.
     began: Time,
-    losses: Option<Box<Losses>>,
+    rare: Option<Box<RareCounters>>,
 }
 
 const _: () = assert!(
@@ -107,13 +125,13 @@ const _: () = assert!(
 impl PortStats {
     pub(crate) fn count_drop(&mut self, wire_bytes: u16, reason: DropReason) {
         // Allocated with the first loss: most ports lose no packet, and counters stay two lines.
-        let losses = self.losses.get_or_insert_default();
+        let losses = &mut self.rare.get_or_insert_default().losses;
         losses.dropped.add(wire_bytes);
         losses.by_reason[reason as usize] += 1;
     }
 
     pub(crate) fn count_loss(&mut self, wire_bytes: u16) {
-        let losses = self.losses.get_or_insert_default();
+        let losses = &mut self.rare.get_or_insert_default().losses;
         losses.lost.add(wire_bytes);
         losses.by_reason[DropReason::LinkDown as usize] += 1;
     }
@@ -121,7 +139,37 @@ impl PortStats {
     /// Returns the drops and losses.
     #[must_use]
     pub fn losses(&self) -> Losses {
-        self.losses.as_deref().copied().unwrap_or_default()
+        self.rare
+            .as_deref()
+            .map_or_else(Losses::default, |r| r.losses)
+    }
+
+    /// Counts a pause of one more class, or a resume after which classes may still be paused.
+    pub(crate) fn count_pause(&mut self, now: Time, pause: bool, any_paused: bool) {
+        let rare = self.rare.get_or_insert_default();
+        rare.pauses.count += u64::from(pause);
+        match rare.paused_since {
+            None if any_paused => rare.paused_since = Some(now),
+            Some(since) if !any_paused => {
+                rare.pauses.time += now.since(since);
+                rare.paused_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the pauses, with the time of the present one up to the last [`account`]
+    /// (Self::account).
+    #[must_use]
+    pub fn pauses(&self) -> Pauses {
+        let Some(rare) = &self.rare else {
+            return Pauses::default();
+        };
+        let mut pauses = rare.pauses;
+        if let Some(since) = rare.paused_since {
+            pauses.time += self.since.since(since);
+        }
+        pauses
     }
 
     /// Takes away the packets, marks and losses that `before` has counted.
@@ -130,7 +178,8 @@ impl PortStats {
         self.offered = self.offered - before.offered;
         self.sent = self.sent - before.sent;
         self.marks -= before.marks;
-        if let (Some(losses), Some(before)) = (&mut self.losses, &before.losses) {
+        if let (Some(rare), Some(before)) = (&mut self.rare, &before.rare) {
+            let (losses, before) = (&mut rare.losses, &before.losses);
             losses.dropped = losses.dropped - before.dropped;
             losses.lost = losses.lost - before.lost;
             for (count, before) in losses.by_reason.iter_mut().zip(before.by_reason) {
@@ -166,6 +215,10 @@ impl PortStats {
         (self.packet_time, self.byte_time) = (0, 0);
         (self.max_packets, self.max_bytes) = (0, 0);
         (self.began, self.since) = (now, now);
+        if let Some(rare) = &mut self.rare {
+            rare.pauses = Pauses::default();
+            rare.paused_since = rare.paused_since.map(|_| now);
+        }
         if let Some(histogram) = &mut self.histogram {
             **histogram = Histogram::default();
         }

@@ -35,6 +35,7 @@ pub use transport::{PlannedTransport, read_transports};
 pub use workload::KINDS as WORKLOADS;
 
 use crate::net::FabricConfig;
+use crate::net::mmu::SharedBuffer;
 use crate::parameters::Setting;
 use crate::scheme::Network;
 use crate::units::Delay;
@@ -191,6 +192,7 @@ impl<'a> Reader<'a> {
         let usual = FabricConfig {
             spraying: network.spraying,
             host_delay: network.host_delay,
+            shared_buffer: Some(SharedBuffer::UNLIMITED),
             histograms: true,
             ..FabricConfig::default()
         };

@@ -9,8 +9,8 @@ use toml::Spanned;
 use super::source::{self, PlanError, Source, TomlTable};
 use super::{Reader, Section, queue};
 use crate::net::FabricConfig;
-use crate::net::buffer::SharedBuffer;
-use crate::net::queue::holds_a_packet;
+use crate::net::mmu::{Lossless, SharedBuffer, Xoff};
+use crate::net::queue::{ClassMask, MAX_CLASSES, holds_a_packet};
 use crate::parameters::{ParamError, Setting};
 use crate::run::Config;
 use crate::scheme::{self, Configured, Network, Run, Setup, StartError};
@@ -84,6 +84,18 @@ impl PlannedTransport {
 struct BufferTable {
     bytes: Spanned<u64>,
     alpha: Spanned<f64>,
+    lossless: Option<Spanned<LosslessTable>>,
+}
+
+/// `lossless` of `shared_buffer`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LosslessTable {
+    classes: Spanned<Vec<u8>>,
+    xoff_bytes: Option<u64>,
+    xoff_alpha: Option<f64>,
+    hysteresis_bytes: Option<u64>,
+    headroom_bytes: u64,
 }
 
 /// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. A table
@@ -99,13 +111,15 @@ pub(super) fn read_queues<'a>(
     if let Some((mut table, span)) = queue {
         // Taken out first: the rest of the table is the queue's, which refuses unknown keys.
         // Without the key, a transport's own queue has no shared buffer, even if the plan's has
-        // one.
+        // one. What switches hold is measured all the same, if it was.
+        let measured = fabric.shared_buffer.map(|_| SharedBuffer::UNLIMITED);
         fabric.shared_buffer = source::take(&mut table, "shared_buffer")
             .map(|value| {
                 let (table, span) = source.table("shared_buffer", value)?;
                 shared_buffer(source, &source.section(table, span)?, packet_bytes)
             })
-            .transpose()?;
+            .transpose()?
+            .or(measured);
         fabric.edge = queue::read(source, table, span, packet_bytes)?;
         fabric.core = fabric.edge.clone();
     }
@@ -126,9 +140,40 @@ fn shared_buffer(
     if !(*t.alpha.get_ref() > 0.0 && t.alpha.get_ref().is_finite()) {
         return Err(source.error(Some(t.alpha.span()), "`alpha` must be above 0"));
     }
+    let lossless = t.lossless.as_ref().map(|t| lossless(source, t));
     Ok(SharedBuffer {
         bytes: *t.bytes.get_ref(),
         alpha: *t.alpha.get_ref(),
+        lossless: lossless.transpose()?,
+    })
+}
+
+/// Checks the lossless classes of a shared buffer.
+fn lossless(source: &Source<'_>, t: &Spanned<LosslessTable>) -> Result<Lossless, PlanError> {
+    let (at, t) = (t.span(), t.get_ref());
+    let classes = t.classes.get_ref();
+    if classes.is_empty()
+        || classes
+            .iter()
+            .any(|class| usize::from(*class) >= MAX_CLASSES)
+    {
+        let message = "`classes` are numbers from 0 to 7, at least one";
+        return Err(source.error(Some(t.classes.span()), message));
+    }
+    let classes = classes.iter().map(|class| ClassMask::of((*class).into()));
+    let xoff = match (t.xoff_bytes, t.xoff_alpha) {
+        (Some(bytes), None) if bytes > 0 => Xoff::Bytes(bytes),
+        (None, Some(alpha)) if alpha > 0.0 && alpha.is_finite() => Xoff::Alpha(alpha),
+        _ => {
+            let message = "there is one of `xoff_bytes` and `xoff_alpha`, above 0";
+            return Err(source.error(Some(at), message));
+        }
+    };
+    Ok(Lossless {
+        classes: classes.fold(ClassMask::NONE, ClassMask::or),
+        xoff,
+        hysteresis_bytes: t.hysteresis_bytes.unwrap_or(0),
+        headroom_bytes: t.headroom_bytes,
     })
 }
 

@@ -61,6 +61,11 @@ pub struct TransportSummary {
     pub queue_packets: QueueLength,
     /// The measured queues in bytes.
     pub queue_bytes: QueueBytes,
+    /// Buffering of the switch that held most at once.
+    pub switch_bytes: SwitchBytes,
+    /// Pauses that ports heard (priority flow control), and their time with a class paused, summed
+    /// over ports.
+    pub pauses: PauseTimes,
     /// Packets dropped anywhere after the warm-up.
     pub drops: u64,
     /// Packets marked anywhere after the warm-up.
@@ -95,6 +100,24 @@ pub struct QueueLength {
     pub max: f64,
     /// The mean over time and all measured queues.
     pub mean_all: f64,
+}
+
+/// Bytes that wait in all queues of a switch; packets that are being sent do not count.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SwitchBytes {
+    /// The mean over time.
+    pub mean: f64,
+    /// The most at once.
+    pub max: f64,
+}
+
+/// Pauses of ports.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PauseTimes {
+    /// Number of pauses.
+    pub count: u64,
+    /// Their time.
+    pub us: f64,
 }
 
 /// Lengths in bytes, over time, of the same queue as [`QueueLength`].
@@ -181,6 +204,8 @@ impl TransportSummary {
             jain: (rates.len() > 1).then(|| jain(&rates)),
             queue_packets,
             queue_bytes,
+            switch_bytes: switch_bytes(results),
+            pauses: pauses(results),
             drops: results.drops(),
             marks: results.ports.iter().map(|port| port.stats.marks).sum(),
             fct_us: fct_by_class(results, context),
@@ -230,6 +255,26 @@ fn queue_length(results: &RunResults, measured: &[LinkId]) -> (QueueLength, Queu
         mean_all: mean_of(PortStats::mean_bytes),
     };
     (packets, bytes)
+}
+
+/// Buffering of the switch that held most at once.
+fn switch_bytes(results: &RunResults) -> SwitchBytes {
+    let switches = results.switches.iter();
+    let most = switches.max_by_key(|switch| switch.max_bytes);
+    most.map_or_else(SwitchBytes::default, |switch| SwitchBytes {
+        mean: switch.mean_bytes,
+        max: switch.max_bytes.unwrap_or(0) as f64,
+    })
+}
+
+/// Pauses of all ports.
+fn pauses(results: &RunResults) -> PauseTimes {
+    let mut sum = PauseTimes::default();
+    for pauses in results.ports.iter().map(|port| port.stats.pauses()) {
+        sum.count += pauses.count;
+        sum.us += pauses.time.as_us_f64();
+    }
+    sum
 }
 
 /// Completion times by size class and of all, of flows that began after the warm-up. A flow that has

@@ -6,10 +6,12 @@ use ratewright_topology::{HostId, LinkId, Topology};
 use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
 use crate::host::nic::Nic;
+use crate::net::mmu::Place;
 use crate::net::port::{FarEnd, Port};
-use crate::net::queue::{ClassMask, Discipline as _, SharedState};
+use crate::net::queue::{Discipline as _, SharedState};
 use crate::net::regions::Regions;
 use crate::net::route::RouteKey;
+use crate::net::switch::PAUSE_WIRE_BYTES;
 use crate::net::{Fabric, Framing, Tap};
 use crate::packet::{Flags, Packet, PacketId, PacketKind};
 use crate::results::Series;
@@ -42,13 +44,6 @@ pub enum Change {
         link: LinkId,
         /// Rate from now on, in bit/s.
         rate_bps: u64,
-    },
-    /// A port is paused or resumed (priority flow control).
-    Pause {
-        /// The link.
-        link: LinkId,
-        /// True if nothing leaves from now on.
-        paused: bool,
     },
 }
 
@@ -156,10 +151,138 @@ impl Core {
             return self.drop_unroutable(id);
         };
         let port = &mut self.fabric.ports[index as usize];
-        port.accept(self.now, id, &mut self.shared, &mut self.fabric.pools);
+        port.accept(self.now, id, &mut self.shared, &mut self.fabric.switches);
         // A pending event stays right whatever joins the queue behind it.
         if port.needs_scheduling() {
             self.schedule(index);
+        }
+    }
+
+    /// Offers a packet to a port of a switch with a shared buffer.
+    #[inline(never)]
+    fn forward_by_buffer(&mut self, switch: u32, port: Option<u32>, id: PacketId) {
+        let Some(index) = port else {
+            return self.drop_unroutable(id);
+        };
+        let now = self.now;
+        let (shared, switches) = (&mut self.shared, &mut self.fabric.switches);
+        let port = &mut self.fabric.ports[index as usize];
+        port.advance(now, shared, switches);
+        let mut is_taken = true;
+        if !port.takes_no_buffer(now)
+            && let Some((_, egress)) = port.near_switch()
+            && let Some(mmu) = &mut switches[switch as usize].mmu
+        {
+            let place = mmu.place(&shared.packets[id], egress);
+            if mmu.is_certain(place) {
+                mmu.admit(place);
+            } else {
+                is_taken = self.admit_exactly(switch, place);
+            }
+        }
+        let (shared, switches) = (&mut self.shared, &mut self.fabric.switches);
+        let port = &mut self.fabric.ports[index as usize];
+        if is_taken {
+            port.accept(now, id, shared, switches);
+        } else {
+            port.refuse(id, shared);
+        }
+        if port.needs_scheduling() {
+            self.schedule(index);
+        }
+        if let Some(mmu) = &mut self.fabric.switches[switch as usize].mmu {
+            // If not, the counters may be too high, but not above it.
+            if mmu.exceeds_max() {
+                mmu.note_max();
+            }
+            self.send_pauses(switch);
+        }
+    }
+
+    /// Decides on a packet with exact counters.
+    #[cold]
+    fn admit_exactly(&mut self, switch: u32, place: Place) -> bool {
+        for i in 0..self.fabric.switches[switch as usize].egress.len() {
+            let index = self.fabric.switches[switch as usize].egress[i];
+            self.advance(index);
+        }
+        let mmu = self.fabric.switches[switch as usize].mmu.as_mut();
+        mmu.is_none_or(|mmu| mmu.admit(place))
+    }
+
+    /// Simulates all departures of a port until now.
+    fn advance(&mut self, index: u32) {
+        let port = &mut self.fabric.ports[index as usize];
+        port.advance(self.now, &mut self.shared, &mut self.fabric.switches);
+        if port.needs_scheduling() {
+            self.schedule(index);
+        }
+    }
+
+    /// Sends the pauses and resumes that are due at a switch, and makes its departures events while
+    /// it pauses anyone.
+    fn send_pauses(&mut self, switch: u32) {
+        loop {
+            let at = &mut self.fabric.switches[switch as usize];
+            let Some(mmu) = &mut at.mmu else { return };
+            if let Some(signal) = mmu.take_signal() {
+                let ingress = usize::from(signal.ingress);
+                let (by, to) = (at.egress[ingress], at.ingress[ingress]);
+                self.advance(by);
+                let port = &mut self.fabric.ports[by as usize];
+                let sent_at = port.occupy(self.now, PAUSE_WIRE_BYTES);
+                let region = port.region();
+                let delay = self.fabric.pauses.send(to, signal.class, signal.pause);
+                self.scheduler
+                    .push(sent_at + delay, region, Event::Pause(to));
+                // What waits there may have to wait longer.
+                self.schedule(by);
+            } else if at.is_eager != mmu.is_pausing() {
+                at.is_eager = !at.is_eager;
+                let is_eager = at.is_eager;
+                for i in 0..at.egress.len() {
+                    let index = self.fabric.switches[switch as usize].egress[i];
+                    self.fabric.ports[index as usize].set_eager(is_eager);
+                    // Past departures first, which may resume someone.
+                    self.advance(index);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Sends what departures of a port made due at its switch.
+    #[inline]
+    fn send_pauses_of(&mut self, index: u32) {
+        if let Some((switch, _)) = self.fabric.ports[index as usize].near_switch() {
+            self.send_pauses(switch);
+        }
+    }
+
+    /// Handles the arrival of a pause or resume at a port.
+    pub(crate) fn pause_event(&mut self, index: u32) {
+        let Some((class, pause)) = self.fabric.pauses.arrive(index) else {
+            return;
+        };
+        self.advance(index);
+        let port = &mut self.fabric.ports[index as usize];
+        port.set_paused(self.now, class, pause);
+        // What has waited for this goes now.
+        self.advance(index);
+        self.schedule(index);
+        self.send_pauses_of(index);
+    }
+
+    /// Returns the host whose interface a port is.
+    pub(crate) fn host_of(&self, port: u32) -> Option<HostId> {
+        // The other direction of its link ends there.
+        let reverse = self.fabric.reverse[port as usize];
+        match self.fabric.ports[reverse as usize].far() {
+            FarEnd::Host(host) if (host as usize) < self.topology.hosts().len() => {
+                Some(HostId(host))
+            }
+            _ => None,
         }
     }
 
@@ -170,24 +293,27 @@ impl Core {
         self.no_route.add(packet.wire_bytes);
     }
 
-    /// Schedules the port's next event unless one is pending.
+    /// Schedules the port's next event unless one is pending, at the near end of its wire.
     #[inline(never)]
     pub(crate) fn schedule(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
+        let arrival = port.next_arrival();
         if !*port.scheduled()
-            && let Some(at) = port.next_event()
+            && let Some(at) = arrival
         {
             *port.scheduled() = true;
             self.scheduler.push(at, port.region(), Event::Port(index));
         }
-        if port.is_eager()
+        // Otherwise the arrival is soon enough for the departures that precede it.
+        if (port.is_eager() || arrival.is_none())
             && !*port.departure_scheduled()
             && let Some(at) = port.next_departure()
         {
-            // The departure belongs to the queue's end, which is in the present region; `region()`
-            // is that of the wire's far end.
             *port.departure_scheduled() = true;
-            self.scheduler.push_here(at, Event::Departure(index));
+            // The departure belongs to the near end, where the other direction ends.
+            let reverse = self.fabric.reverse[index as usize];
+            let region = self.fabric.ports[reverse as usize].region();
+            self.scheduler.push(at, region, Event::Departure(index));
         }
     }
 
@@ -198,13 +324,11 @@ impl Core {
         let port = &mut self.fabric.ports[index as usize];
         let arrived = port.arrive(self.now, &self.shared.packets);
         let far = port.far();
-        let tap = port.tap();
+        let (tap, ingress) = (port.tap(), port.far_ingress());
         match port.next_arrival() {
             // The flag stays set: the event of the next arrival replaces this one.
-            Some(at) if !port.is_eager() => {
-                self.scheduler.push(at, port.region(), Event::Port(index));
-            }
-            _ => self.refill_wire(index),
+            Some(at) => self.scheduler.push(at, port.region(), Event::Port(index)),
+            None => self.refill_wire(index),
         }
         let id = arrived?;
         self.packet_hops += 1;
@@ -213,14 +337,21 @@ impl Core {
                 if tap != Tap::None && self.shared.packets[id].kind == PacketKind::Ack {
                     self.write_into_ack(index, id);
                 }
-                let packet = &self.shared.packets[id];
+                let packet = &mut self.shared.packets[id];
                 let key = RouteKey {
                     src: packet.src,
                     dst: packet.dst,
                     hash: packet.path_hash,
                 };
+                if let Some(ingress) = ingress {
+                    packet.ingress = ingress;
+                }
                 let next = self.fabric.routes.next_hop(&self.topology, switch, key);
-                self.forward(next, id);
+                if ingress.is_some() {
+                    self.forward_by_buffer(switch, next, id);
+                } else {
+                    self.forward(next, id);
+                }
                 None
             }
             FarEnd::Host(host) => Some((HostId(host), id)),
@@ -232,16 +363,14 @@ impl Core {
     #[inline(never)]
     fn write_into_ack(&mut self, link: u32, id: PacketId) {
         let index = self.fabric.reverse[link as usize];
-        let port = &mut self.fabric.ports[index as usize];
         // Ports are lazy: this makes the queue that of now.
-        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        self.advance(index);
         let ack = &mut self.shared.packets[id];
+        let port = &mut self.fabric.ports[index as usize];
         if port.queue.take_mark(ack.flow) {
             ack.flags.insert(Flags::ECE);
         }
-        if port.needs_scheduling() {
-            self.schedule(index);
-        }
+        self.send_pauses_of(index);
     }
 
     /// Takes a packet that reached its host out of the fabric.
@@ -253,30 +382,38 @@ impl Core {
         packet
     }
 
-    /// Lets the port's due packets depart, after an event that left its wire empty or its
-    /// departures of concern to other ports.
+    /// Lets the port's due packets depart, after an event that left its wire empty.
     #[inline(never)]
     fn refill_wire(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
         // Cleared before `schedule`, which otherwise would not schedule the next event.
         *port.scheduled() = false;
-        // The queue of a port that comes from another region may know of less than has happened
-        // here, and what reaches this end in the present window was sent before it.
-        let known_until = if port.crosses() {
-            self.scheduler.settled_until(self.now)
-        } else {
-            self.now
-        };
-        port.advance(known_until, &mut self.shared, &mut self.fabric.pools);
+        if port.crosses()
+            && let Some((window_ends, _)) = self.scheduler.end_of_window()
+        {
+            // The queue of a port that comes from another region may know of less than has
+            // happened here, and what reaches this end in the present window was sent before it.
+            let known_until = self.scheduler.settled_until(self.now);
+            port.advance(known_until, &mut self.shared, &mut self.fabric.switches);
+            // Whatever departs in this window arrives in a later one.
+            let waits = || port.next_departure().map(|_| window_ends);
+            if let Some(at) = port.next_arrival().or_else(waits) {
+                *port.scheduled() = true;
+                self.scheduler.push(at, port.region(), Event::Port(index));
+            }
+            return;
+        }
+        port.advance(self.now, &mut self.shared, &mut self.fabric.switches);
         self.schedule(index);
+        self.send_pauses_of(index);
     }
 
-    /// Handles the departure of an eager port.
+    /// Handles a departure that is an event.
     pub(crate) fn departure_event(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
-        *port.departure_scheduled() = false;
-        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        port.advance(self.now, &mut self.shared, &mut self.fabric.switches);
         self.schedule(index);
+        self.send_pauses_of(index);
     }
 
     /// Returns the region of a host; 0 where the whole fabric is simulated at once.
@@ -335,7 +472,7 @@ impl Core {
 
     /// Applies a change of the network.
     pub(crate) fn change(&mut self, change: Change) {
-        let (shared, pools) = (&mut self.shared, &mut self.fabric.pools);
+        let (shared, switches) = (&mut self.shared, &mut self.fabric.switches);
         match change {
             Change::Link { link, up } => {
                 self.topology.set_link_up(link, up);
@@ -345,32 +482,25 @@ impl Core {
             }
             Change::Rate { link, rate_bps } => {
                 let port = &mut self.fabric.ports[link.index()];
-                port.advance(self.now, shared, pools);
+                port.advance(self.now, shared, switches);
                 self.topology.set_capacity_bps(link, rate_bps);
                 port.set_rate(rate_bps);
-            }
-            Change::Pause { link, paused } => {
-                let port = &mut self.fabric.ports[link.index()];
-                port.advance(self.now, shared, pools);
-                let classes = if paused {
-                    ClassMask::ALL
-                } else {
-                    ClassMask::NONE
-                };
-                port.set_paused(self.now, classes);
             }
         }
         if let Change::Link { .. } | Change::Switch { .. } = change {
             // Any link may have become unusable: that of a failed switch fails with it.
             for link in self.topology.links() {
                 let port = &mut self.fabric.ports[link.id.index()];
-                port.advance(self.now, shared, pools);
-                port.set_up(self.now, self.topology.is_usable(link.id), shared, pools);
+                port.advance(self.now, shared, switches);
+                port.set_up(self.now, self.topology.is_usable(link.id), shared, switches);
             }
         }
-        // A resumed port may have packets waiting and no event.
         for index in 0..self.fabric.ports.len() as u32 {
             self.schedule(index);
+        }
+        // What a failed link dropped may resume someone.
+        for switch in 0..self.fabric.switches.len() as u32 {
+            self.send_pauses(switch);
         }
     }
 
@@ -378,9 +508,12 @@ impl Core {
     pub(crate) fn settle(&mut self) {
         for index in 0..self.fabric.ports.len() as u32 {
             let port = &mut self.fabric.ports[index as usize];
-            port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+            port.advance(self.now, &mut self.shared, &mut self.fabric.switches);
             port.account(self.now);
             self.schedule(index);
+        }
+        for switch in 0..self.fabric.switches.len() as u32 {
+            self.send_pauses(switch);
         }
     }
 }

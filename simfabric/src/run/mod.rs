@@ -239,6 +239,11 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         for port in &mut self.core.fabric.ports {
             port.reset_averages(now);
         }
+        for switch in &mut self.core.fabric.switches {
+            if let Some(mmu) = &mut switch.mmu {
+                mmu.reset_max();
+            }
+        }
     }
 
     fn run_to(
@@ -354,6 +359,14 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 }
             }
             Event::Departure(index) => self.core.departure_event(index),
+            Event::Pause(index) => {
+                self.core.pause_event(index);
+                // Its endpoint may have held back packets of the class that is open again.
+                if let Some(host) = self.core.host_of(index) {
+                    self.pull(host);
+                    self.serve_poked();
+                }
+            }
             Event::Timer(index) => {
                 if let Some(token) = self.core.timer_event(index) {
                     let (host, timer) = Timer::of(token);
@@ -587,7 +600,7 @@ fn check_change(topology: &Topology, change: Change) -> Result<(), FabricError> 
         Change::Rate { rate_bps, .. } if rate_bps < MIN_RATE_BPS => {
             return Err(FabricError::TooSlow { rate_bps });
         }
-        Change::Link { link, .. } | Change::Rate { link, .. } | Change::Pause { link, .. } => link,
+        Change::Link { link, .. } | Change::Rate { link, .. } => link,
     };
     if link.index() < topology.links().len() {
         Ok(())

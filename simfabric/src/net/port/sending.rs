@@ -4,9 +4,7 @@ use rand::RngExt as _;
 
 use super::{ByteTime, Wire};
 use crate::flow::PacketCount;
-use crate::net::buffer::Pool;
-use crate::net::queue::{ClassMask, Discipline, DropReason, Next, QueueContext, SharedState};
-use crate::net::stats::PortStats;
+use crate::net::queue::{ClassMask, Discipline, DropReason, Next, QueueContext};
 use crate::packet::{PacketId, PacketSlab};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -29,13 +27,15 @@ pub(super) struct Serialiser {
     pub(super) waiting: u32,
     /// Packets that bypassed the queue, because none waited and none was being sent.
     pub(super) bypassed: PacketCount,
-    /// True if packets may bypass an empty queue: the discipline allows it, the link is up and not
-    /// paused, and no buffer is shared.
+    /// True if packets may bypass an empty queue: the discipline allows it, the link is up and no
+    /// class is paused.
     pub(super) bypass_allowed: bool,
     /// True if the port's event is pending.
     pub(super) scheduled: bool,
-    /// True if the departure event is pending.
+    /// True if an event of the departure at `due_at` is pending.
     pub(super) departure_scheduled: bool,
+    /// True if departures are events.
+    pub(super) eager: bool,
     pub(super) up: bool,
     /// Priority flow control: classes of which no packet leaves, because the far end pauses them.
     pub(super) paused: ClassMask,
@@ -75,11 +75,19 @@ impl Serialiser {
         self.due_at <= now
     }
 
+    /// Sets the time of the next departure.
+    #[inline]
+    pub(super) fn set_due(&mut self, at: Time) {
+        // An event for another time stays pending and finds nothing to do.
+        self.departure_scheduled &= at == self.due_at;
+        self.due_at = at;
+    }
+
     /// Lets the queue be asked for a packet as soon as the serialiser is free, after a change.
     #[inline]
     pub(super) fn ask_again(&mut self, now: Time) {
         if self.waiting > 0 {
-            self.due_at = self.free_at.max(now);
+            self.set_due(self.free_at.max(now));
         }
     }
 
@@ -145,143 +153,112 @@ pub(super) struct SendingEnd<'a, D> {
     pub(super) serialiser: &'a mut Serialiser,
     pub(super) wire: &'a mut Wire,
     pub(super) queue: &'a mut D,
-    pub(super) stats: &'a mut PortStats,
-    /// Shared buffer of the queue, if it has one.
-    pub(super) pool: Option<&'a mut Pool>,
+    /// Access of the queue to the run; its time is that of each operation.
+    pub(super) q: QueueContext<'a>,
 }
 
 impl<D: Discipline> SendingEnd<'_, D> {
     /// Simulates all departures until now.
     #[inline]
-    pub(super) fn depart_until(&mut self, now: Time, shared: &mut SharedState) {
+    pub(super) fn depart_until(&mut self, now: Time) {
         while self.serialiser.is_due(now) {
             let at = self.serialiser.due_at;
             // Accounted before the departure, with the length that lasted until then.
-            self.stats
-                .account(at, self.serialiser.waiting, self.queue.bytes());
-            self.send_next(at, shared);
+            let bytes = self.queue.bytes();
+            self.q.stats.account(at, self.serialiser.waiting, bytes);
+            self.send_next(at);
         }
     }
 
     /// Takes a packet, after all departures until now.
     #[inline]
-    pub(super) fn accept(&mut self, now: Time, id: PacketId, shared: &mut SharedState) {
-        self.depart_until(now, shared);
+    pub(super) fn accept(&mut self, now: Time, id: PacketId) {
+        self.depart_until(now);
+        let packets = &mut self.q.shared.packets;
         if self.serialiser.can_bypass(now) {
-            self.serialiser
-                .bypass(self.wire, now, id, &mut shared.packets);
+            self.serialiser.bypass(self.wire, now, id, packets);
             return;
         }
-        let packet = &mut shared.packets[id];
+        let packet = &mut packets[id];
         packet.at = now;
-        let wire_bytes = packet.wire_bytes;
-        self.stats.offered.add(wire_bytes);
+        self.q.stats.offered.add(packet.wire_bytes);
         let waiting = self.serialiser.waiting;
-        let bytes = self.queue.bytes();
         // What passes through an empty queue changes none of its means: that queue was and stays
         // empty.
         let idle = waiting == 0 && self.serialiser.free_at <= now;
         if !idle {
-            self.stats.account(now, waiting, bytes);
+            self.q.stats.account(now, waiting, self.queue.bytes());
         }
-        let mut q = QueueContext {
-            now,
-            shared,
-            stats: &mut *self.stats,
-        };
+        self.q.now = now;
         // Counted as offered first: conservation sums what is offered.
         if !self.serialiser.up {
-            q.drop(id, DropReason::LinkDown);
+            // It took no buffer.
+            self.q.buffer = None;
+            self.q.drop(id, DropReason::LinkDown);
             return;
         }
-        if let Some(pool) = &self.pool
-            && !pool.admits(bytes, wire_bytes)
-        {
-            q.drop(id, DropReason::Full);
-            return;
-        }
-        self.queue.enqueue(&mut q, id);
+        self.queue.enqueue(&mut self.q, id);
         let waiting = self.queue.packets();
         // The discipline may have dropped this packet or others, so the length is read again.
         self.serialiser.waiting = waiting;
-        if let Some(pool) = &mut self.pool {
-            pool.changed(bytes, self.queue.bytes());
-        }
         if waiting == 0 {
-            self.serialiser.due_at = Time::MAX;
+            self.serialiser.set_due(Time::MAX);
             return;
         }
-        self.serialiser.due_at = self.serialiser.free_at.max(now);
+        self.serialiser.ask_again(now);
         // Also where others wait, if those are of classes that are paused or shaped.
         if self.serialiser.is_due(now) {
-            self.send_next(now, shared);
+            self.send_next(now);
         }
         let waiting = self.serialiser.waiting;
         if waiting > 0 {
             if idle {
-                self.stats.account(now, 0, 0);
+                self.q.stats.account(now, 0, 0);
             }
-            self.stats.record_length(waiting, self.queue.bytes());
+            self.q.stats.record_length(waiting, self.queue.bytes());
         }
     }
 
     /// Begins to send the queue's next packet, if one may go. The queue may drop all packets that it
     /// has instead.
     #[inline]
-    fn send_next(&mut self, at: Time, shared: &mut SharedState) {
-        let bytes = self.queue.bytes();
-        let mut q = QueueContext {
-            now: at,
-            shared,
-            stats: &mut *self.stats,
-        };
-        let next = self
-            .queue
-            .select(&mut q, self.serialiser.paused.complement());
+    fn send_next(&mut self, at: Time) {
+        self.q.now = at;
+        let open = self.serialiser.paused.complement();
+        let next = self.queue.select(&mut self.q, open);
         self.serialiser.waiting = self.queue.packets();
-        if let Some(pool) = &mut self.pool {
-            pool.changed(bytes, self.queue.bytes());
-        }
         let id = match next {
             Next::Packet(id) => id,
-            Next::At(at) => {
-                self.serialiser.due_at = at;
-                return;
-            }
+            Next::At(at) => return self.serialiser.set_due(at),
             // All that waits is paused, or the discipline dropped all it had.
-            Next::Nothing => {
-                self.serialiser.due_at = Time::MAX;
-                return;
-            }
+            Next::Nothing => return self.serialiser.set_due(Time::MAX),
         };
-        let packets = &mut shared.packets;
+        let packets = &mut self.q.shared.packets;
+        if let Some(buffer) = &mut self.q.buffer {
+            buffer.release(&packets[id]);
+        }
         let wire_bytes = self.serialiser.launch(self.wire, at, id, packets);
-        self.stats.sent.add(wire_bytes);
-        self.serialiser.due_at = if self.serialiser.waiting > 0 {
+        self.q.stats.sent.add(wire_bytes);
+        let waits = self.serialiser.waiting > 0;
+        let due_at = if waits {
             self.serialiser.free_at
         } else {
             Time::MAX
         };
+        self.serialiser.set_due(due_at);
     }
 
     /// Drops all waiting packets, because the link fails.
-    pub(super) fn drop_all(&mut self, now: Time, shared: &mut SharedState) {
+    pub(super) fn drop_all(&mut self, now: Time) {
         let bytes = self.queue.bytes();
-        self.stats.account(now, self.serialiser.waiting, bytes);
+        self.q.stats.account(now, self.serialiser.waiting, bytes);
+        self.q.now = now;
         while self.queue.packets() > 0 {
-            let mut q = QueueContext {
-                now,
-                shared,
-                stats: &mut *self.stats,
-            };
             // A discipline may drop packets by itself meanwhile; those are counted by their reason.
-            if let Some(id) = self.queue.dequeue(&mut q) {
-                q.drop(id, DropReason::LinkDown);
+            if let Some(id) = self.queue.dequeue(&mut self.q) {
+                self.q.drop(id, DropReason::LinkDown);
             }
         }
         self.serialiser.waiting = 0;
-        if let Some(pool) = &mut self.pool {
-            pool.changed(bytes, 0);
-        }
     }
 }

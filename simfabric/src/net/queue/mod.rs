@@ -21,6 +21,7 @@ use toml::Table;
 
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowStore};
+use crate::net::mmu::Mmu;
 pub use crate::net::stats::DropReason;
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, Packet, PacketId, PacketSlab};
@@ -64,6 +65,23 @@ impl SharedState {
     }
 }
 
+/// The switch's buffer, as a port of it sees it.
+#[derive(Debug)]
+pub struct BufferView<'a> {
+    /// The buffer.
+    pub(crate) mmu: &'a mut Mmu,
+    /// Number of the port within the switch.
+    pub(crate) egress: u16,
+}
+
+impl BufferView<'_> {
+    /// Gives up the place of a packet that leaves the queue.
+    #[inline]
+    pub(crate) fn release(&mut self, packet: &Packet) {
+        self.mmu.release(self.mmu.place(packet, self.egress));
+    }
+}
+
 /// Access of a discipline to the run.
 #[derive(Debug)]
 pub struct QueueContext<'a> {
@@ -73,12 +91,23 @@ pub struct QueueContext<'a> {
     pub shared: &'a mut SharedState,
     /// The port's counters.
     pub stats: &'a mut PortStats,
+    /// The buffer that the port shares, in which each packet of its queue has its place.
+    pub buffer: Option<BufferView<'a>>,
 }
 
 impl QueueContext<'_> {
     /// Drops a packet that is in no queue any more.
     pub fn drop(&mut self, id: PacketId, reason: DropReason) {
         let packet = self.shared.discard(id);
+        if let Some(buffer) = &mut self.buffer {
+            buffer.release(&packet);
+            // A link that fails is no fault of the buffer's.
+            if reason != DropReason::LinkDown {
+                buffer
+                    .mmu
+                    .count_drop(buffer.mmu.place(&packet, buffer.egress));
+            }
+        }
         self.stats.count_drop(packet.wire_bytes, reason);
     }
 

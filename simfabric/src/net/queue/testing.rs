@@ -45,6 +45,7 @@ impl<D: Discipline> Bench<D> {
             now: self.now,
             shared: &mut self.shared,
             stats: &mut self.stats,
+            buffer: None,
         };
         self.queue.enqueue(&mut q, id);
     }
@@ -54,6 +55,7 @@ impl<D: Discipline> Bench<D> {
             now: self.now,
             shared: &mut self.shared,
             stats: &mut self.stats,
+            buffer: None,
         };
         self.queue.select(&mut q, open)
     }

@@ -1,0 +1,322 @@
+//! Priority flow control (IEEE 802.1Qbb) against times and bytes computed by hand.
+
+use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, Xoff};
+use ratewright_simfabric::net::queue::{ClassConfig, ClassMask, ShaperConfig};
+use ratewright_simfabric::results::{ConservationError, RunResults};
+use ratewright_simfabric::run::Change;
+use ratewright_simfabric::transport::constant::ConstantRate;
+use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Span, Time};
+use ratewright_topology::{BigSwitch, LinkId, Node, Topology, TwoTierClos};
+
+const RATE_BPS: u64 = 10_000_000_000;
+/// A full packet on the link, and a pause.
+const PACKET_BYTES: u64 = 1_538;
+const MSS: u64 = 1_460;
+/// Their times on a link, and a link's delay.
+const PACKET: Span = Span::from_ps(1_230_400);
+const PAUSE: Span = Span::from_ps(67_200);
+const DELAY: Span = Span::from_ns(1_000);
+/// Processing in hosts, of packets and not of pauses.
+const HOST: Span = Span::from_ns(700);
+/// Rate of the receiver's link, and a packet's time on it.
+const SLOW_BPS: u64 = 100_000_000;
+const SLOW_PACKET: Span = Span::from_ps(123_040_000);
+
+fn switch(hosts: u32) -> Topology {
+    BigSwitch {
+        racks: 1,
+        hosts_per_rack: hosts,
+        host_capacity_bps: RATE_BPS,
+        host_delay_ns: DELAY.as_ps() / 1_000,
+        ..BigSwitch::default()
+    }
+    .build()
+    .expect("a switch")
+}
+
+fn link(topology: &Topology, from: Node, to: Node) -> LinkId {
+    let links = topology.links().iter();
+    let mut found = links.filter(|l| l.from == from && l.to == to).map(|l| l.id);
+    found.next().expect("a link")
+}
+
+fn lossless(xoff_bytes: u64, hysteresis_bytes: u64, headroom_bytes: u64) -> SharedBuffer {
+    SharedBuffer {
+        bytes: 1_000_000,
+        alpha: 1.0,
+        lossless: Some(Lossless {
+            classes: ClassMask::of(0),
+            xoff: Xoff::Bytes(xoff_bytes),
+            hysteresis_bytes,
+            headroom_bytes,
+        }),
+    }
+}
+
+/// A run of flows whose packets are all in the senders' NICs from the start.
+struct Scene {
+    topology: Topology,
+    fabric: FabricConfig,
+    /// Links that are slow from the start.
+    slow: Vec<LinkId>,
+    flows: Vec<FlowSpec>,
+}
+
+impl Scene {
+    /// Host 0 sends to host 1, whose link is slow, and the buffer pauses host 0.
+    fn new(buffer: SharedBuffer, flows: Vec<FlowSpec>) -> Self {
+        let topology = switch(3);
+        let leaf = topology.racks()[0].leaf;
+        let slow = link(&topology, Node::Switch(leaf), Node::Host(HostId(1)));
+        Self {
+            topology,
+            fabric: FabricConfig {
+                shared_buffer: Some(buffer),
+                host_delay: HOST,
+                ..FabricConfig::default()
+            },
+            slow: vec![slow],
+            flows,
+        }
+    }
+
+    fn run(&self, end: Time) -> RunResults {
+        let slow = |link: &LinkId| {
+            let (link, rate_bps) = (*link, SLOW_BPS);
+            (Time::ZERO, Change::Rate { link, rate_bps })
+        };
+        let config = Config {
+            fabric: self.fabric.clone(),
+            changes: self.slow.iter().map(slow).collect(),
+            ..Config::default()
+        };
+        let flows = self.flows.clone().into_iter();
+        let mut sim = Sim::new(config, self.topology.clone(), flows, ConstantRate::blast())
+            .expect("a good configuration");
+        sim.run_until(end).expect("good flows");
+        sim.results()
+    }
+
+    /// Pauses that host 0 has heard until a time.
+    fn pauses(&self, until: Time) -> (u64, Span) {
+        let topology = &self.topology;
+        let leaf = topology.racks()[0].leaf;
+        let nic = link(topology, Node::Host(HostId(0)), Node::Switch(leaf));
+        let results = self.run(until);
+        results.conservation.expect("nothing is lost");
+        let pauses = results.ports[nic.index()].stats.pauses();
+        (pauses.count, pauses.time)
+    }
+}
+
+fn flow(src: u32, dst: u32, packets: u64, start: Time) -> FlowSpec {
+    FlowSpec::new(HostId(src), HostId(dst), packets * MSS, start)
+}
+
+/// Time at which packet `n` of a sender has reached the switch, from 0.
+fn at_switch(n: u64) -> Time {
+    Time::ZERO + PACKET * (n + 1) + DELAY + HOST
+}
+
+/// Packet 0 is being sent to the receiver; packets 1, 2, … wait, so that packet n brings n packets'
+/// bytes. A pause goes back at once, behind nothing, and takes no time in the host.
+fn heard(n: u64) -> Time {
+    at_switch(n) + PAUSE + DELAY
+}
+
+#[test]
+fn a_pause_goes_out_at_the_very_byte_and_is_heard_after_the_links_delay() {
+    for (xoff, packet) in [
+        (2 * PACKET_BYTES - 1, 2),
+        (2 * PACKET_BYTES, 2),
+        (2 * PACKET_BYTES + 1, 3),
+    ] {
+        let scene = Scene::new(lossless(xoff, 0, 10_000), vec![flow(0, 1, 30, Time::ZERO)]);
+        let at = heard(packet);
+        assert_eq!(scene.pauses(at - Span::from_ps(1)).0, 0, "XOFF at {xoff}");
+        assert_eq!(scene.pauses(at).0, 1, "XOFF at {xoff}");
+    }
+}
+
+/// Host 0 hears the pause of packet 2 at 5.76 µs + 0.7 µs, in which it has begun packet 5, which
+/// it began before. Packets 3, 4 and 5 arrive after XOFF.
+#[test]
+fn headroom_is_enough_for_what_arrives_until_the_pause_is_heard_and_no_more() {
+    let begun = heard(2).as_ps() / PACKET.as_ps();
+    let needed = (begun - 2) * PACKET_BYTES;
+    let run = |headroom| {
+        let buffer = lossless(2 * PACKET_BYTES, 0, headroom);
+        let scene = Scene::new(buffer, vec![flow(0, 1, 30, Time::ZERO)]);
+        scene.run(Time::from_ms(20))
+    };
+    let enough = run(needed);
+    enough.conservation.expect("no loss");
+    assert_eq!(enough.drops(), 0);
+    assert_eq!(enough.flows[0].delivered_bytes, 30 * MSS);
+    let most = enough.switches[0].max_bytes;
+    assert_eq!(most, Some(2 * PACKET_BYTES + needed));
+    let short = run(needed - 1);
+    let is_lossless = matches!(short.conservation, Err(ConservationError::Lossless { .. }));
+    assert!(is_lossless, "{:?}", short.conservation);
+}
+
+/// XON is XOFF less the hysteresis. The queue's packets leave one by one on the slow link.
+#[test]
+fn a_sender_resumes_when_the_ingress_is_below_xon() {
+    let waiting = heard(2).as_ps() / PACKET.as_ps();
+    for (hysteresis, left) in [(0, 1), (PACKET_BYTES - 1, 1), (PACKET_BYTES, 0)] {
+        let buffer = lossless(2 * PACKET_BYTES, hysteresis, 10_000);
+        let scene = Scene::new(buffer, vec![flow(0, 1, 30, Time::ZERO)]);
+        // The n-th departure after that of packet 0 leaves waiting − n.
+        let below_xon = at_switch(0) + SLOW_PACKET * (waiting - left);
+        let resumed = below_xon + PAUSE + DELAY;
+        let (count, time) = scene.pauses(resumed);
+        assert_eq!((count, time), (1, resumed.since(heard(2))), "{hysteresis}");
+        // Later it is the same, until the next pause.
+        let later = scene.pauses(resumed + PACKET);
+        assert_eq!(later, (1, time), "{hysteresis}");
+    }
+}
+
+/// The pause waits for the packet that is being sent to the paused host, and for no other.
+#[test]
+fn a_pause_goes_behind_the_packet_that_is_being_sent_and_ahead_of_those_that_wait() {
+    let offset = Span::from_ns(300);
+    let buffer = lossless(2 * PACKET_BYTES, 0, 10_000);
+    let mut flows = vec![flow(0, 1, 30, Time::ZERO)];
+    // Two hosts' packets to host 0: one is always being sent, and a queue grows.
+    flows.push(flow(2, 0, 30, Time::ZERO + offset));
+    let scene = Scene::new(buffer, flows);
+    // Packet 1 of host 2 leaves the switch when packet 2 has come.
+    let at = at_switch(2) + offset + PAUSE + DELAY;
+    assert_eq!(scene.pauses(at - Span::from_ps(1)).0, 0);
+    assert_eq!(scene.pauses(at).0, 1);
+    // Packet 2 is sent behind the pause: its last bit reaches host 0 so much later.
+    let last_bit = at_switch(2) + offset + PAUSE + PACKET + DELAY + HOST;
+    let delivered = |until| scene.run(until).flows[1].delivered_bytes;
+    assert_eq!(delivered(last_bit - Span::from_ps(1)), 2 * MSS);
+    assert_eq!(delivered(last_bit), 3 * MSS);
+}
+
+/// Congestion spreads by pauses: a flow that shares no congested port with another is slowed down to
+/// its rate, if it is of its class, and not otherwise.
+#[test]
+fn a_victim_has_the_congested_flows_rate_in_its_class_and_its_own_in_another() {
+    let topology = TwoTierClos {
+        racks: 2,
+        hosts_per_rack: 2,
+        spines: 1,
+        host_capacity_bps: RATE_BPS,
+        fabric_capacity_bps: RATE_BPS,
+        ..TwoTierClos::default()
+    }
+    .build()
+    .expect("two racks");
+    let leaf = topology.racks()[1].leaf;
+    let slow = link(&topology, Node::Switch(leaf), Node::Host(HostId(2)));
+    let run = |victim_class: u16| {
+        let mut flows = vec![
+            flow(0, 2, 2_000, Time::ZERO),
+            flow(1, 3, 20_000, Time::ZERO),
+        ];
+        flows[1].class = victim_class;
+        let classes = QueueConfig::Classes(vec![ClassConfig::default(); 2]);
+        let mut buffer = lossless(20_000, 3_000, 60_000);
+        if let Some(lossless) = &mut buffer.lossless {
+            lossless.classes = ClassMask::ALL;
+        }
+        let scene = Scene {
+            topology: topology.clone(),
+            fabric: FabricConfig {
+                nic: classes.clone(),
+                shared_buffer: Some(buffer),
+                ..FabricConfig::with_switch_queues(classes)
+            },
+            slow: vec![slow],
+            flows,
+        };
+        let results = scene.run(Time::from_ms(20));
+        results.conservation.expect("no loss");
+        assert!(results.switches.iter().all(|s| s.pauses > 0) || victim_class > 0);
+        let rate_of = |flow: usize| results.flows[flow].delivered_bytes as f64 * 8.0 / 0.02;
+        [rate_of(0), rate_of(1)]
+    };
+    let goodput = SLOW_BPS as f64 * MSS as f64 / PACKET_BYTES as f64;
+    let [congested, victim] = run(0);
+    assert!((congested / goodput - 1.0).abs() < 0.02, "{congested}");
+    // Packets of both take turns in the queues that are paused.
+    assert!(victim < 1.5 * goodput, "the victim has {victim}");
+    let [congested, other] = run(1);
+    assert!((congested / goodput - 1.0).abs() < 0.02, "{congested}");
+    let rest = (RATE_BPS - SLOW_BPS) as f64 * MSS as f64 / PACKET_BYTES as f64;
+    assert!(other > 0.98 * rest, "in another class it has {other}");
+}
+
+/// Many senders to one receiver: nothing is lost, whatever the threshold, and all arrives.
+#[test]
+fn an_incast_loses_nothing() {
+    for xoff in [Xoff::Bytes(10_000), Xoff::Alpha(0.125)] {
+        let mut buffer = lossless(0, 2_000, 10_000);
+        buffer.bytes = 300_000;
+        if let Some(lossless) = &mut buffer.lossless {
+            lossless.xoff = xoff;
+        }
+        let flows: Vec<FlowSpec> = (0..20).map(|src| flow(src, 20, 100, Time::ZERO)).collect();
+        let scene = Scene {
+            topology: switch(21),
+            fabric: FabricConfig {
+                shared_buffer: Some(buffer),
+                ..FabricConfig::default()
+            },
+            slow: Vec::new(),
+            flows,
+        };
+        let results = scene.run(Time::from_ms(100));
+        results.conservation.expect("no loss");
+        assert_eq!(results.drops(), 0);
+        let delivered: u64 = results.flows.iter().map(|f| f.delivered_bytes).sum();
+        assert_eq!(delivered, 20 * 100 * MSS);
+        let switch = results.switches[0];
+        assert!(switch.pauses > 0);
+        // The link is never idle: it sends all packets one after another.
+        let finished = results.flows.iter().filter_map(|f| f.finished).max();
+        let expected = at_switch(0) - HOST + PACKET * 2_000 + DELAY;
+        assert_eq!(finished, Some(expected));
+    }
+}
+
+/// A class that is shaped sends alone, so that nothing but its shaper makes events.
+#[test]
+fn a_shaped_class_leaves_at_its_rate_to_the_picosecond() {
+    let shaped = ClassConfig {
+        shaper: Some(ShaperConfig {
+            share: 0.1,
+            burst_bytes: 0,
+        }),
+        ..ClassConfig::default()
+    };
+    let mut scene = Scene::new(SharedBuffer::UNLIMITED, vec![flow(0, 2, 50, Time::ZERO)]);
+    scene.fabric.nic = QueueConfig::Classes(vec![shaped, ClassConfig::default()]);
+    let results = scene.run(Time::from_ms(10));
+    results.conservation.expect("no loss");
+    let expected = at_switch(0) + PACKET * 10 * 49 + PACKET + DELAY + HOST;
+    assert_eq!(results.flows[0].finished, Some(expected));
+}
+
+/// Two senders of n packets each: in every packet's time two come and one leaves.
+#[test]
+fn a_switchs_buffer_holds_what_can_be_counted_by_hand() {
+    let flows = vec![flow(0, 2, 100, Time::ZERO), flow(1, 2, 100, Time::ZERO)];
+    let mut scene = Scene::new(SharedBuffer::UNLIMITED, flows);
+    scene.slow.clear();
+    let results = scene.run(Time::from_ms(1));
+    let switch = results.switches[0];
+    assert_eq!(switch.max_bytes, Some(100 * PACKET_BYTES));
+    // 1 + 2 + … + 100 + 99 + … + 1 packets, each for a packet's time.
+    let area = (100 * PACKET_BYTES * 100) as f64 * PACKET.as_ps() as f64;
+    let mean = area / results.now.as_ps() as f64;
+    assert!(
+        (switch.mean_bytes - mean).abs() < 1e-6 * mean,
+        "{switch:?} {mean}"
+    );
+}
