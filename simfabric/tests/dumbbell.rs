@@ -267,6 +267,7 @@ fn cubic_under_codel_is_as_in_ns_3() {
     let config = TcpConfig {
         ecn: true,
         stamp_step: Span::from_ms(1),
+        warm_connections: 0,
         arbiter: Policy::default(),
         class: 0,
         control: CubicConfig {

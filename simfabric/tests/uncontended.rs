@@ -242,6 +242,7 @@ fn tcp<C: Congestion>(window: u32, control: C::Config) -> Tcp<C> {
         handshake: false,
         stamp_step: Span::ZERO,
         ecn: true,
+        warm_connections: 0,
         arbiter: Policy::default(),
         class: 0,
         control,
@@ -299,6 +300,37 @@ fn windows_send_in_rounds() {
             let cubic = || tcp::<Cubic>(window, CubicConfig::default());
             each("CUBIC", fabric_gbps, &plain, &SIZES, cubic, slow_start);
         }
+    }
+}
+
+/// A connection that stays open begins its second flow with the window of its first, which fills
+/// the path; a cold one begins it in rounds.
+#[test]
+fn a_warm_connection_fills_the_path_at_once() {
+    const LATER: Span = Span::from_ms(50);
+    let bytes = 262_800;
+    let links = TandemLinks::to(3, 10);
+    let at_once = links.last(wire(bytes).into_iter().map(|bytes| (0, bytes)));
+    let in_rounds = links.rounds(bytes, 10, |window| 2 * window);
+    assert!(in_rounds > at_once);
+    for (warm_connections, by_hand) in [(1, at_once), (0, in_rounds)] {
+        let ends = (HostId(0), HostId(3));
+        let flows = [(2_000_000, START), (bytes, START + LATER)]
+            .map(|(bytes, start)| FlowSpec::new(ends.0, ends.1, bytes, start));
+        let config = Config {
+            fabric: fabric(QueueConfig::default()),
+            ..Config::default()
+        };
+        let transport = Tcp::<NewReno>::new(TcpConfig {
+            warm_connections,
+            ..TcpConfig::datacenter()
+        });
+        let mut sim = Sim::new(config, topology(10), flows.into_iter(), transport).expect("good");
+        sim.run_until(START + LATER * 2).expect("a good workload");
+        let results = sim.results();
+        results.conservation.expect("nothing is lost unseen");
+        let took = results.flows[1].fct().expect("it is complete").as_ps();
+        assert_eq!(took, by_hand, "{warm_connections} warm connections");
     }
 }
 

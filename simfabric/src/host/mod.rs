@@ -3,6 +3,7 @@
 //! | file | what lives there |
 //! |---|---|
 //! | [`arbiter`] | which of a host's flows sends next |
+//! | [`pool`] | connections that stay open from flow to flow |
 //! | `nic` | the interface: asks its endpoint for the next packet when its link is free |
 //!
 //! An [`Endpoint`] never pushes data into the interface. Whoever has data to send calls
@@ -14,8 +15,10 @@
 
 pub mod arbiter;
 pub(crate) mod nic;
+pub mod pool;
 
 pub use arbiter::{Arbiter, Policy, Turn};
+pub use pool::Pool;
 
 use ratewright_topology::HostId;
 

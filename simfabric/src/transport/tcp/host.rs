@@ -6,10 +6,11 @@ use ratewright_topology::HostId;
 
 use super::TcpConfig;
 use super::congestion::{Allocated, Congestion};
+use super::rtt::RttEstimator;
 use super::sender::{Ack, TcpReceiver, TcpSender};
 use crate::ext::Extension;
 use crate::flow::FlowId;
-use crate::host::{Arbiter, Pull, Side, Timer, Turn};
+use crate::host::{Arbiter, Pool, Pull, Side, Timer, Turn};
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::{Span, Time};
 use crate::transport::{Context, NO_SLOT, TimerId};
@@ -118,6 +119,8 @@ pub struct TcpHost<C: Congestion> {
     senders: Slots<SendingFlow<C>>,
     receivers: Slots<ReceivingFlow>,
     arbiter: Arbiter,
+    /// Windows and round-trip times of idle connections.
+    connections: Pool<(C, RttEstimator)>,
     time_outs: u64,
 }
 
@@ -130,6 +133,7 @@ impl<C: Congestion> TcpHost<C> {
     pub fn new(config: Arc<TcpConfig<C::Config>>) -> Self {
         Self {
             arbiter: Arbiter::new(config.arbiter),
+            connections: Pool::new(config.warm_connections as usize),
             config,
             senders: Slots::default(),
             receivers: Slots::default(),
@@ -161,9 +165,14 @@ impl<C: Congestion> TcpHost<C> {
         let spec = *cx.flow(id);
         let mss_bytes = u64::from(cx.framing().mss_bytes);
         let initial = mss_bytes * u64::from(self.config.initial_window_packets);
-        let control = C::new(&self.config.control, mss_bytes, initial);
+        let mut control = C::new(&self.config.control, mss_bytes, initial);
+        let mut rtt = RttEstimator::new(self.config.initial_rto);
+        if let Some(warm) = self.connections.take(spec.dst) {
+            (control, rtt) = warm;
+            control.begin_next_flow();
+        }
         let slot = self.senders.insert(SendingFlow {
-            sender: TcpSender::new(control, self.config.initial_rto, mss_bytes, spec.bytes),
+            sender: TcpSender::new(control, rtt, mss_bytes, spec.bytes),
             id,
             timer: None,
             path_hash: cx.path_hash(id, false),
@@ -405,6 +414,8 @@ impl<C: Congestion> TcpHost<C> {
             }
         }
         if flow.sender.una == flow.sender.limit {
+            let connection = (flow.sender.control, flow.sender.rtt);
+            self.connections.keep(flow.dst, connection);
             // A flow that waits for its turn keeps its slot until then.
             flow.done = true;
             if !flow.queued {

@@ -8,9 +8,10 @@
 //! | [`stream`] | a connection that carries real bytes |
 //! | [`congestion`] | how large the window is: NewReno, CUBIC, DCTCP, XCP, pFabric |
 //!
-//! There is no handshake: a flow's first packets leave when it starts, as on a connection that is
-//! kept open, which is how the papers' flowlets run (flowtune §6.3). The connection closes without
-//! packets of its own.
+//! There is no handshake unless one is asked for: a flow's first packets leave when it starts, as on
+//! a connection that is kept open, which is how the papers' flowlets run (flowtune §6.3). A
+//! connection knows its window and round-trip time from flow to flow only if
+//! [`TcpConfig::warm_connections`] lets it. It closes without packets of its own.
 
 pub mod congestion;
 mod host;
@@ -46,6 +47,9 @@ pub struct TcpConfig<C> {
     pub stamp_step: Span,
     /// True if packets may be marked instead of dropped.
     pub ecn: bool,
+    /// Idle connections that a pair of hosts keeps; flows begin with the window and the round-trip
+    /// time of one of them. With 0 every flow begins cold.
+    pub warm_connections: u32,
     /// Order in which a host's flows send.
     pub arbiter: Policy,
     /// Queue class of its packets.
@@ -64,6 +68,7 @@ impl<C: Default> Default for TcpConfig<C> {
             handshake: false,
             stamp_step: Span::ZERO,
             ecn: false,
+            warm_connections: 0,
             arbiter: Policy::default(),
             class: 0,
             control: C::default(),

@@ -75,7 +75,7 @@ pub(super) struct TcpSender<C> {
 }
 
 impl<C: Congestion> TcpSender<C> {
-    pub(super) fn new(control: C, initial_rto: Span, mss_bytes: u64, limit: u64) -> Self {
+    pub(super) fn new(control: C, rtt: RttEstimator, mss_bytes: u64, limit: u64) -> Self {
         Self {
             una: 0,
             next: 0,
@@ -89,7 +89,7 @@ impl<C: Congestion> TcpSender<C> {
             last_resent_at: Time::ZERO,
             sacked: RangeSet::default(),
             control,
-            rtt: RttEstimator::new(initial_rto),
+            rtt,
         }
     }
 

@@ -17,6 +17,7 @@ use ratewright_proto::SessionError;
 use ratewright_proto::control::{FrameDecoder, append_frame};
 
 use super::congestion::{Congestion as _, NewReno};
+use super::rtt::RttEstimator;
 use super::sender::{Ack, TcpReceiver, TcpSender};
 use crate::ext::StreamSegment;
 use crate::time::{Span, Time};
@@ -83,7 +84,7 @@ impl StreamEnd {
         let control = NewReno::new(&(), mss_bytes, window_bytes);
         Self {
             config,
-            sender: TcpSender::new(control, config.max_rto, mss_bytes, 0),
+            sender: TcpSender::new(control, RttEstimator::new(config.max_rto), mss_bytes, 0),
             outgoing: VecDeque::new(),
             receiver: TcpReceiver::default(),
             out_of_order: VecDeque::new(),

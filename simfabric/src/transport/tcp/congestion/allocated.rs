@@ -59,6 +59,11 @@ impl Congestion for Allocated {
         }
     }
 
+    /// Withdraws the last flow's rate. Its window holds until the next one has a rate of its own.
+    fn begin_next_flow(&mut self) {
+        self.open_bytes = 0;
+    }
+
     #[inline]
     fn window_bytes(&self) -> u64 {
         if self.open_bytes > 0 {

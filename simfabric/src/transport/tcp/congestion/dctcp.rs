@@ -51,6 +51,12 @@ impl Congestion for Dctcp {
         }
     }
 
+    fn begin_next_flow(&mut self) {
+        self.window_end = 0;
+        self.acked_bytes = 0;
+        self.marked_bytes = 0;
+    }
+
     #[inline]
     fn window_bytes(&self) -> u64 {
         self.window.bytes as u64

@@ -57,6 +57,10 @@ pub trait Congestion: Copy + std::fmt::Debug {
     /// Makes the control of a new flow.
     fn new(config: &Self::Config, mss_bytes: u64, initial_window_bytes: u64) -> Self;
 
+    /// Prepares the control of a connection that stays open for its next flow, whose bytes count
+    /// from 0. Window and estimates stay.
+    fn begin_next_flow(&mut self) {}
+
     /// Returns the congestion window. A flow with nothing in flight may send a packet whatever its
     /// window, unless it is 0.
     fn window_bytes(&self) -> u64;
