@@ -1,10 +1,11 @@
 //! Packet extensions: a side table for data that few packets carry, so that packets stay at 64
-//! bytes.
+//! bytes. Each extension is one cache line. The engine frees it with its packet: when the packet is
+//! dropped, and after its host has handled it, unless the host took it.
 
 use arrayvec::ArrayVec;
 
 use crate::packet::Packet;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// XCP's congestion header (XCP §3.1), which routers read and write in every data packet.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -18,17 +19,88 @@ pub struct XcpHeader {
     pub feedback_bytes: f64,
 }
 
-/// Telemetry of one hop (fncc §3.2: bandwidth, time, bytes sent, queue).
+/// Telemetry of one hop in 64 bits (FNCC §4.3): 4 bits of rate, 24 of time, 20 of bytes sent, 16 of
+/// queue. Units are those of HPCC's public simulator: nanoseconds, 128 bytes, 80 bytes. Time and
+/// bytes sent wrap around, so that receivers take differences; the queue saturates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct IntHop {
-    /// The link's rate, in bit/s.
-    pub rate_bps: u64,
-    /// Time at which the packet left the queue, in picoseconds.
-    pub at_ps: u64,
-    /// Bytes that the port had sent by then.
-    pub tx_bytes: u64,
-    /// Bytes left in the port's queue.
-    pub queue_bytes: u64,
+pub struct IntHop(u64);
+
+impl IntHop {
+    /// Rates that the code stands for, in Gbit/s. FNCC does not list them.
+    const RATES_GBPS: [u64; 16] = [
+        0, 1, 2, 5, 10, 20, 25, 40, 50, 80, 100, 160, 200, 400, 800, 1_600,
+    ];
+    const TIME_BITS: u32 = 24;
+    const BYTES_BITS: u32 = 20;
+    const QUEUE_BITS: u32 = 16;
+    const BYTES_UNIT: u64 = 128;
+    const QUEUE_UNIT: u64 = 80;
+
+    /// Makes the telemetry of a port at a moment. The rate becomes the largest listed one that does
+    /// not exceed it.
+    #[must_use]
+    pub fn new(rate_bps: u64, at: Time, sent_bytes: u64, queue_bytes: u64) -> Self {
+        let code = Self::RATES_GBPS.partition_point(|gbps| gbps * 1_000_000_000 <= rate_bps) - 1;
+        let time = at.as_ns() & ((1 << Self::TIME_BITS) - 1);
+        let sent = sent_bytes / Self::BYTES_UNIT & ((1 << Self::BYTES_BITS) - 1);
+        let queue = (queue_bytes / Self::QUEUE_UNIT).min((1 << Self::QUEUE_BITS) - 1);
+        let word = (code as u64) << Self::TIME_BITS | time;
+        Self((word << Self::BYTES_BITS | sent) << Self::QUEUE_BITS | queue)
+    }
+
+    /// Returns the link's rate, in bit/s.
+    #[must_use]
+    pub const fn rate_bps(self) -> u64 {
+        Self::RATES_GBPS[(self.0 >> 60) as usize] * 1_000_000_000
+    }
+
+    /// Returns the bytes in the queue.
+    #[must_use]
+    pub const fn queue_bytes(self) -> u64 {
+        (self.0 & ((1 << Self::QUEUE_BITS) - 1)) * Self::QUEUE_UNIT
+    }
+
+    /// Returns the time and the bytes sent since an earlier stamp of the same port, which is less
+    /// than 16.7 ms and 134 MB old.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> (Span, u64) {
+        let sent_shift = Self::QUEUE_BITS;
+        let time_shift = sent_shift + Self::BYTES_BITS;
+        // Subtracted at the top of a word, fields wrap as they were cut off.
+        let time = ((self.0 >> time_shift).wrapping_sub(earlier.0 >> time_shift))
+            & ((1 << Self::TIME_BITS) - 1);
+        let sent = ((self.0 >> sent_shift).wrapping_sub(earlier.0 >> sent_shift))
+            & ((1 << Self::BYTES_BITS) - 1);
+        (Span::from_ns(time), sent * Self::BYTES_UNIT)
+    }
+}
+
+/// Most hops of a path: up and down through three tiers of switches.
+pub const MAX_HOPS: usize = 6;
+
+/// Telemetry of a path, hop by hop, in the order in which it was stamped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trail {
+    len: u8,
+    hops: [IntHop; MAX_HOPS],
+}
+
+impl Trail {
+    /// Appends a hop. Returns false if there is no room.
+    pub fn push(&mut self, hop: IntHop) -> bool {
+        let Some(slot) = self.hops.get_mut(usize::from(self.len)) else {
+            return false;
+        };
+        *slot = hop;
+        self.len += 1;
+        true
+    }
+
+    /// Returns the hops.
+    #[must_use]
+    pub fn hops(&self) -> &[IntHop] {
+        &self.hops[..usize::from(self.len)]
+    }
 }
 
 /// A segment of a TCP connection that carries real bytes ([`crate::transport::tcp::stream`]).
@@ -52,6 +124,7 @@ pub struct StreamSegment {
 
 /// Data that a packet carries beyond its header.
 #[derive(Clone, PartialEq, Debug)]
+#[repr(align(64))]
 pub enum Extension {
     /// Selective acknowledgements: ranges [first, end) of bytes received out of order
     /// (RFC 2018 §3; three blocks fit beside a time stamp).
@@ -61,18 +134,26 @@ pub enum Extension {
     /// Bytes of a real protocol, or of the scheme's own.
     Bytes(Vec<u8>),
     /// Segment of a TCP connection with real bytes.
-    Segment(StreamSegment),
+    Segment(Box<StreamSegment>),
     /// In-band telemetry, one entry per hop that stamped it.
-    Int(ArrayVec<IntHop, 6>),
+    Int(Trail),
 }
 
+const _: () = assert!(
+    size_of::<Option<Extension>>() == 64,
+    "an extension is one cache line"
+);
+
 /// The side table. Byte buffers are reused: [`buffer`](Self::buffer) hands one out and
-/// [`recycle`](Self::recycle) takes it back, so that steady state allocates nothing.
+/// [`recycle`](Self::recycle) takes it back, so that steady state allocates nothing. Segments' boxes
+/// are reused likewise.
 #[derive(Debug, Default)]
 pub struct Extensions {
     slots: Vec<Option<Extension>>,
     free: Vec<u32>,
     buffers: Vec<Vec<u8>>,
+    #[expect(clippy::vec_box, reason = "boxes are handed out and come back")]
+    boxes: Vec<Box<StreamSegment>>,
 }
 
 impl Extensions {
@@ -129,7 +210,10 @@ impl Extensions {
         }
         match self.take(packet) {
             Some(Extension::Bytes(buffer)) => self.recycle(buffer),
-            Some(Extension::Segment(segment)) => self.recycle(segment.bytes),
+            Some(Extension::Segment(segment)) => {
+                let segment = self.unbox(segment);
+                self.recycle(segment.bytes);
+            }
             _ => {}
         }
     }
@@ -138,6 +222,22 @@ impl Extensions {
     #[must_use]
     pub fn buffer(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
+    }
+
+    /// Makes an [`Extension::Segment`].
+    #[must_use]
+    pub fn segment(&mut self, segment: StreamSegment) -> Extension {
+        let mut place = self.boxes.pop().unwrap_or_default();
+        *place = segment;
+        Extension::Segment(place)
+    }
+
+    /// Returns the segment of an [`Extension::Segment`] and keeps its box for later use.
+    #[must_use]
+    pub fn unbox(&mut self, mut segment: Box<StreamSegment>) -> StreamSegment {
+        let taken = std::mem::take(&mut *segment);
+        self.boxes.push(segment);
+        taken
     }
 
     /// Takes a buffer back for later use.
@@ -176,5 +276,43 @@ mod tests {
         table.discard(&mut b);
         assert_eq!(table.live(), 1);
         assert!(table.buffer().is_empty());
+    }
+
+    /// Two stamps either side of the moment at which both fields wrap.
+    #[test]
+    fn telemetry_survives_its_packing() {
+        let at = Time::from_ns((1 << 24) - 1_000);
+        let sent = (128 << 20) - 64_000;
+        let before = IntHop::new(100_000_000_000, at, sent, 8_079);
+        let after = IntHop::new(
+            100_000_000_000,
+            at + Span::from_us(3),
+            sent + 12_800,
+            u64::MAX,
+        );
+        assert_eq!(
+            (before.rate_bps(), before.queue_bytes()),
+            (100_000_000_000, 8_000)
+        );
+        assert_eq!(after.since(before), (Span::from_us(3), 12_800));
+        let later = IntHop::new(400_000_000_000, at + Span::from_us(9), sent + 128_000, 0);
+        assert_eq!(later.since(before), (Span::from_us(9), 128_000));
+        // 16 bits of 80 bytes.
+        assert_eq!(after.queue_bytes(), 65_535 * 80);
+        // No rate between those listed.
+        assert_eq!(
+            IntHop::new(39_000_000_000, at, 0, 0).rate_bps(),
+            25_000_000_000
+        );
+    }
+
+    #[test]
+    fn a_trail_has_room_for_the_longest_path() {
+        let mut trail = Trail::default();
+        let hop = |n: u64| IntHop::new(10_000_000_000, Time::ZERO, 0, n * 80);
+        assert!((0..6).all(|n| trail.push(hop(n))));
+        assert!(!trail.push(hop(6)));
+        let queues = trail.hops().iter().map(|hop| hop.queue_bytes());
+        assert_eq!(queues.collect::<Vec<_>>(), [0, 80, 160, 240, 320, 400]);
     }
 }

@@ -1,5 +1,7 @@
 //! Flows: specification, progress, and each flow's share of the conservation law.
 
+use std::collections::VecDeque;
+
 use crate::cache::prefetch;
 use crate::host::Side;
 use crate::time::Time;
@@ -35,9 +37,11 @@ pub struct FlowSpec {
     pub stop: Time,
     /// Weight of the flow in schemes with weights; 1 is normal.
     pub weight: f32,
-    /// Class of the flow in the workload. Where queues have priorities, it is the class of its
-    /// packets, unless the scheme puts them into a later one.
-    pub class: u16,
+    /// Number of the workload that the flow is of.
+    pub label: u16,
+    /// Class that the application asks of the network for its packets, as by a DSCP. Schemes with
+    /// classes of their own do not heed it.
+    pub class: u8,
 }
 
 impl FlowSpec {
@@ -54,6 +58,7 @@ impl FlowSpec {
             start,
             stop: Time::MAX,
             weight: 1.0,
+            label: 0,
             class: 0,
         }
     }
@@ -108,6 +113,8 @@ impl std::iter::Sum for PacketCount {
 pub struct FlowProgress {
     /// Time at which the receiver had every byte; [`Time::MAX`]: not yet.
     pub finished: Time,
+    /// Time at which the sender knew that, by its last acknowledgement; [`Time::MAX`]: not yet.
+    pub acknowledged: Time,
     /// Bytes that the receiver has in order.
     pub delivered_bytes: u64,
     /// Retransmitted packets with payload.
@@ -124,6 +131,7 @@ impl Default for FlowProgress {
     fn default() -> Self {
         Self {
             finished: Time::MAX,
+            acknowledged: Time::MAX,
             delivered_bytes: 0,
             retransmits: 0,
             sent: PacketCount::default(),
@@ -133,63 +141,149 @@ impl Default for FlowProgress {
     }
 }
 
-/// All flows that have begun.
-#[derive(Debug, Default)]
-pub struct FlowStore {
-    specs: Vec<FlowSpec>,
-    progress: Vec<FlowProgress>,
-    /// Slots in which a flow's two ends keep its state.
-    slots: Vec<[u32; 2]>,
-    /// Packets that belong to no flow.
-    none: FlowProgress,
+impl FlowProgress {
+    /// Returns true if both ends are done and no packet is in the fabric.
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.finished < Time::MAX
+            && self.acknowledged < Time::MAX
+            && self.sent.packets == self.arrived.packets + self.dropped.packets
+    }
 }
+
+/// Conservation law that a flow broke by the time that it retired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FlowViolation {
+    pub(crate) flow: FlowId,
+    pub(crate) bytes: u64,
+    pub(crate) progress: FlowProgress,
+}
+
+/// A flow with its progress: two cache lines.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct FlowSlot {
+    progress: FlowProgress,
+    spec: FlowSpec,
+    /// Slots in which its two ends keep its state.
+    ends: [u32; 2],
+}
+
+const _: () = assert!(size_of::<FlowSlot>() == 128, "a flow is two cache lines");
+
+/// Mark of a retired flow among the slots' numbers.
+const RETIRED: u32 = u32::MAX;
 
 /// Mark of an end of a flow that keeps no state.
 pub const NO_SLOT: u32 = u32::MAX;
 
+/// Flows that are active: begun, and not retired.
+///
+/// A flow retires when its receiver has all bytes, its sender knows that, and none of its packets
+/// is in the fabric. Its slot is then used again, so that memory follows active flows; one that
+/// lives long costs four bytes for every flow that begins after it. Flows of schemes that do not
+/// report the sender's last acknowledgement stay.
+#[derive(Debug, Default)]
+pub struct FlowStore {
+    slots: Vec<FlowSlot>,
+    /// Slots to be used again, last freed first, while they are in cache.
+    free: Vec<u32>,
+    /// Slot of each flow from number `first` on.
+    slot_of: VecDeque<u32>,
+    /// The first flow that is not retired, or the next to begin.
+    first: u32,
+    /// Flows that can retire.
+    ready: Vec<FlowId>,
+    /// Packets that belong to no flow.
+    none: FlowProgress,
+    /// Retransmitted packets with payload of all flows.
+    pub(crate) retransmits: u64,
+    /// The first flow that retired against the conservation law.
+    violation: Option<FlowViolation>,
+}
+
 impl FlowStore {
     pub(crate) fn push(&mut self, spec: FlowSpec) -> FlowId {
+        let number = u32::try_from(self.len()).ok();
         // `u32::MAX` is `FlowId::NONE`.
-        let id = u32::try_from(self.specs.len())
-            .ok()
-            .filter(|i| *i != u32::MAX);
-        self.specs.push(spec);
-        self.progress.push(FlowProgress::default());
-        self.slots.push([NO_SLOT; 2]);
-        FlowId(id.expect("fewer than 2^32 - 1 flows"))
+        let number = number.filter(|number| *number != u32::MAX);
+        let slot = FlowSlot {
+            progress: FlowProgress::default(),
+            spec,
+            ends: [NO_SLOT; 2],
+        };
+        let place = if let Some(place) = self.free.pop() {
+            self.slots[place as usize] = slot;
+            place
+        } else {
+            self.slots.push(slot);
+            self.slots.len() as u32 - 1
+        };
+        self.slot_of.push_back(place);
+        FlowId(number.expect("fewer than 2^32 - 1 flows"))
     }
 
     /// Number of flows that have begun.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.specs.len()
+        self.first as usize + self.slot_of.len()
     }
 
     /// Returns true if no flow has begun.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.specs.is_empty()
+        self.len() == 0
+    }
+
+    /// Largest number of flows that were active at once.
+    #[must_use]
+    pub fn high_water(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the place of an active flow.
+    #[inline]
+    pub(crate) fn place(&self, flow: FlowId) -> Option<usize> {
+        // A retired flow's number wraps around or has the mark; both are out of range.
+        let since = flow.0.wrapping_sub(self.first);
+        self.slot_of
+            .get(since as usize)
+            .map(|place| *place as usize)
+    }
+
+    /// Returns true if a flow has begun and is not retired.
+    #[must_use]
+    pub fn is_active(&self, flow: FlowId) -> bool {
+        self.place(flow)
+            .is_some_and(|place| place != RETIRED as usize)
+    }
+
+    #[inline]
+    fn active(&self, flow: FlowId) -> &FlowSlot {
+        let place = self.place(flow).expect("the flow has begun and is active");
+        &self.slots[place]
     }
 
     /// Returns a flow's specification.
     ///
     /// # Panics
-    /// If the flow has not begun, or is [`FlowId::NONE`].
+    /// If the flow is not active, or is [`FlowId::NONE`].
+    #[inline]
     #[must_use]
     pub fn spec(&self, flow: FlowId) -> &FlowSpec {
-        &self.specs[flow.index()]
+        &self.active(flow).spec
     }
 
     /// Returns a flow's progress; for [`FlowId::NONE`], that of traffic without a flow.
     ///
     /// # Panics
-    /// If the flow has not begun.
+    /// If the flow is not active.
     #[must_use]
     pub fn progress(&self, flow: FlowId) -> &FlowProgress {
         if flow == FlowId::NONE {
             &self.none
         } else {
-            &self.progress[flow.index()]
+            &self.active(flow).progress
         }
     }
 
@@ -197,49 +291,200 @@ impl FlowStore {
     pub(crate) fn progress_mut(&mut self, flow: FlowId) -> &mut FlowProgress {
         // Traffic without a flow is in the books, too, so that conservation covers it.
         if flow == FlowId::NONE {
-            &mut self.none
-        } else {
-            &mut self.progress[flow.index()]
+            return &mut self.none;
         }
+        let place = self.place(flow).expect("the flow has begun and is active");
+        &mut self.slots[place].progress
     }
 
     /// Returns the slot in which an end of a flow keeps its state; [`NO_SLOT`] if it keeps none.
     ///
     /// # Panics
-    /// If the flow has not begun, or is [`FlowId::NONE`].
+    /// If the flow is not active, or is [`FlowId::NONE`].
     #[inline]
     #[must_use]
     pub fn slot(&self, flow: FlowId, side: Side) -> u32 {
-        self.slots[flow.index()][side as usize]
+        self.active(flow).ends[side as usize]
     }
 
     /// Sets the slot in which an end of a flow keeps its state.
     #[inline]
     pub(crate) fn set_slot(&mut self, flow: FlowId, side: Side, slot: u32) {
-        self.slots[flow.index()][side as usize] = slot;
+        let place = self.place(flow).expect("the flow has begun and is active");
+        self.slots[place].ends[side as usize] = slot;
     }
 
-    /// Returns a flow's class; 0 for [`FlowId::NONE`].
+    /// Counts a packet that reached its host.
     #[inline]
-    pub(crate) fn class(&self, flow: FlowId) -> u16 {
-        // `FlowId::NONE` is out of range and has class 0.
-        self.specs.get(flow.index()).map_or(0, |spec| spec.class)
+    pub(crate) fn arrived(&mut self, flow: FlowId, wire_bytes: u16) {
+        self.progress_mut(flow).arrived.add(wire_bytes);
+        self.check(flow);
+    }
+
+    /// Counts a retransmission.
+    pub(crate) fn retransmitted(&mut self, flow: FlowId) {
+        self.progress_mut(flow).retransmits += 1;
+        self.retransmits += 1;
+    }
+
+    /// Counts a packet that the fabric dropped.
+    pub(crate) fn dropped(&mut self, flow: FlowId, wire_bytes: u16) {
+        self.progress_mut(flow).dropped.add(wire_bytes);
+        self.check(flow);
+    }
+
+    /// Notes that the receiver has every byte. Returns false if that was known.
+    pub(crate) fn finished(&mut self, flow: FlowId, now: Time) -> bool {
+        let progress = self.progress_mut(flow);
+        // Schemes may say so for every late duplicate; the first call counts.
+        let first = progress.finished == Time::MAX;
+        if first {
+            progress.finished = now;
+            self.check(flow);
+        }
+        first
+    }
+
+    /// Notes that the sender knows that the receiver has every byte.
+    pub(crate) fn acknowledged(&mut self, flow: FlowId, now: Time) {
+        let progress = self.progress_mut(flow);
+        if progress.acknowledged == Time::MAX {
+            progress.acknowledged = now;
+            self.check(flow);
+        }
+    }
+
+    /// Puts a flow among those that can retire, if it can.
+    #[inline]
+    fn check(&mut self, flow: FlowId) {
+        if flow != FlowId::NONE && self.progress(flow).is_over() {
+            self.ready.push(flow);
+        }
+    }
+
+    /// Returns true if a flow may be able to retire.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Retires the next flow that can, and returns it with its last state.
+    pub(crate) fn retire(&mut self) -> Option<(FlowId, FlowSpec, FlowProgress)> {
+        while let Some(flow) = self.ready.pop() {
+            // It may have sent again, or have been put there twice.
+            if !self.is_active(flow) || !self.progress(flow).is_over() {
+                continue;
+            }
+            let since = flow.0.wrapping_sub(self.first) as usize;
+            let place = std::mem::replace(&mut self.slot_of[since], RETIRED);
+            self.free.push(place);
+            while self.slot_of.front() == Some(&RETIRED) {
+                self.slot_of.pop_front();
+                self.first += 1;
+            }
+            let FlowSlot { progress, spec, .. } = self.slots[place as usize];
+            let kept = progress.sent == progress.arrived + progress.dropped
+                && progress.delivered_bytes <= spec.bytes;
+            if !kept && self.violation.is_none() {
+                let bytes = spec.bytes;
+                self.violation = Some(FlowViolation {
+                    flow,
+                    bytes,
+                    progress,
+                });
+            }
+            return Some((flow, spec, progress));
+        }
+        None
+    }
+
+    /// Returns the first flow that retired against the conservation law.
+    pub(crate) fn violation(&self) -> Option<FlowViolation> {
+        self.violation
     }
 
     /// Prefetches a flow's counters.
     #[inline]
     pub(crate) fn prefetch(&self, flow: FlowId) {
-        if let Some(progress) = self.progress.get(flow.index()) {
-            // 72 bytes, aligned to 8: two cache lines wherever they begin.
-            prefetch::<FlowProgress, 2>(progress);
-        }
-        if let Some(spec) = self.specs.get(flow.index()) {
-            prefetch::<FlowSpec, 1>(spec);
+        if let Some(slot) = self.place(flow).and_then(|place| self.slots.get(place)) {
+            prefetch::<FlowSlot, 2>(slot);
         }
     }
 
-    /// All flows in order of arrival.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&FlowSpec, &FlowProgress)> {
-        self.specs.iter().zip(&self.progress)
+    /// All active flows in order of arrival.
+    pub fn iter(&self) -> impl Iterator<Item = (FlowId, &FlowSpec, &FlowProgress)> {
+        (self.first..)
+            .zip(&self.slot_of)
+            .filter(|(_, place)| **place != RETIRED)
+            .map(|(number, place)| {
+                let slot = &self.slots[*place as usize];
+                (FlowId(number), &slot.spec, &slot.progress)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow() -> FlowSpec {
+        FlowSpec::new(HostId(0), HostId(1), 100, Time::ZERO)
+    }
+
+    /// A flow retires once its receiver has all, its sender knows, and its packets are gone: the
+    /// last of these three decides, in any order.
+    #[test]
+    fn a_flow_retires_when_nothing_of_it_is_left() {
+        for last in 0..3 {
+            let mut flows = FlowStore::default();
+            let id = flows.push(flow());
+            flows.progress_mut(id).sent.add(84);
+            for step in [(last + 1) % 3, (last + 2) % 3, last] {
+                assert!(flows.retire().is_none(), "{last} {step}");
+                match step {
+                    0 => assert!(flows.finished(id, Time::from_us(1))),
+                    1 => flows.acknowledged(id, Time::from_us(2)),
+                    _ => flows.dropped(id, 84),
+                }
+            }
+            let (retired, _, progress) = flows.retire().expect("it retires");
+            assert_eq!((retired, progress.finished), (id, Time::from_us(1)));
+            assert!(flows.retire().is_none() && !flows.is_active(id));
+            assert_eq!((flows.len(), flows.violation()), (1, None));
+        }
+    }
+
+    /// Memory is that of the active flows, and numbers go on.
+    #[test]
+    fn slots_are_used_again_beside_a_flow_that_stays() {
+        let mut flows = FlowStore::default();
+        let stays = flows.push(flow());
+        for number in 1..1_000 {
+            let id = flows.push(flow());
+            assert_eq!(id, FlowId(number));
+            flows.finished(id, Time::ZERO);
+            flows.acknowledged(id, Time::ZERO);
+            assert_eq!(flows.retire().map(|(id, ..)| id), Some(id));
+        }
+        assert_eq!((flows.len(), flows.high_water()), (1_000, 2));
+        assert!(flows.is_active(stays) && !flows.is_active(FlowId(500)));
+        assert_eq!(flows.iter().map(|(id, ..)| id).collect::<Vec<_>>(), [stays]);
+        flows.finished(stays, Time::ZERO);
+        flows.acknowledged(stays, Time::ZERO);
+        assert!(flows.retire().is_some());
+        assert_eq!((flows.len(), flows.iter().count()), (1_000, 0));
+        assert_eq!(flows.push(flow()), FlowId(1_000));
+    }
+
+    #[test]
+    fn a_flow_that_breaks_conservation_is_remembered() {
+        let mut flows = FlowStore::default();
+        let id = flows.push(flow());
+        flows.progress_mut(id).sent.add(84);
+        flows.arrived(id, 100);
+        flows.finished(id, Time::ZERO);
+        flows.acknowledged(id, Time::ZERO);
+        assert!(flows.retire().is_some());
+        assert_eq!(flows.violation().map(|v| v.flow), Some(id));
     }
 }

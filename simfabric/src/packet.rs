@@ -130,9 +130,9 @@ pub struct Packet {
     pub kind: PacketKind,
     /// ECN bits and others.
     pub flags: Flags,
-    /// Class in a [queue of classes](crate::net::queue::classes); 0 is the first. It is
-    /// the flow's class, or a later one where the scheme says so.
-    pub priority: u8,
+    /// Class in a [queue of classes](crate::net::queue::classes); 0 is the first. The scheme sets
+    /// it, and nobody else.
+    pub class: u8,
     /// Links crossed so far.
     pub hops: u8,
 }
@@ -157,7 +157,7 @@ impl Default for Packet {
             wire_bytes: 0,
             kind: PacketKind::Data,
             flags: Flags::NONE,
-            priority: 0,
+            class: 0,
             hops: 0,
         }
     }

@@ -2,7 +2,7 @@
 
 use ratewright_topology::{LinkId, SwitchId};
 
-use crate::flow::{FlowId, FlowProgress, FlowSpec, PacketCount};
+use crate::flow::{FlowId, FlowProgress, FlowSpec, FlowViolation, PacketCount};
 use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
@@ -13,10 +13,15 @@ use crate::time::{Span, Time};
 /// A flow's result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlowResult {
+    /// Number of the flow, in order of arrival.
+    pub number: u32,
     /// Specification of the flow.
     pub spec: FlowSpec,
     /// Completion at the receiver: the time at which it had every byte; `None` if it never had.
     pub finished: Option<Time>,
+    /// Time at which the sender knew that, by its last acknowledgement; `None` if it never did or
+    /// the scheme does not report it.
+    pub acknowledged: Option<Time>,
     /// Bytes that the receiver has in order.
     pub delivered_bytes: u64,
     /// Retransmitted packets with payload.
@@ -28,10 +33,13 @@ pub struct FlowResult {
 }
 
 impl FlowResult {
-    fn new(spec: &FlowSpec, progress: &FlowProgress) -> Self {
+    pub(crate) fn new(flow: FlowId, spec: &FlowSpec, progress: &FlowProgress) -> Self {
+        let reached = |at: Time| (at < Time::MAX).then_some(at);
         Self {
+            number: flow.0,
             spec: *spec,
-            finished: (progress.finished < Time::MAX).then_some(progress.finished),
+            finished: reached(progress.finished),
+            acknowledged: reached(progress.acknowledged),
             delivered_bytes: progress.delivered_bytes,
             retransmits: progress.retransmits,
             drops: progress.dropped.packets,
@@ -43,6 +51,47 @@ impl FlowResult {
     #[must_use]
     pub fn fct(&self) -> Option<Span> {
         self.finished.map(|at| at.since(self.spec.start))
+    }
+}
+
+/// Function that takes the results of flows as they retire.
+pub type FlowSink = Box<dyn FnMut(&FlowResult) + Send>;
+
+/// Flows that have retired.
+pub(crate) enum RetiredFlows {
+    /// Their results are kept.
+    Kept(Vec<FlowResult>),
+    /// Their results were handed over.
+    Streamed(FlowSink),
+}
+
+impl Default for RetiredFlows {
+    fn default() -> Self {
+        Self::Kept(Vec::new())
+    }
+}
+
+impl std::fmt::Debug for RetiredFlows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RetiredFlows")
+            .field(&self.kept().len())
+            .finish()
+    }
+}
+
+impl RetiredFlows {
+    pub(crate) fn take(&mut self, flow: FlowResult) {
+        match self {
+            Self::Kept(flows) => flows.push(flow),
+            Self::Streamed(sink) => sink(&flow),
+        }
+    }
+
+    pub(crate) fn kept(&self) -> &[FlowResult] {
+        match self {
+            Self::Kept(flows) => flows,
+            Self::Streamed(_) => &[],
+        }
     }
 }
 
@@ -79,6 +128,8 @@ pub struct SwitchResult {
 pub struct Series {
     every: Span,
     flows: u32,
+    /// Bytes delivered by the sampled flows that have retired, by number.
+    retired_bytes: Vec<u64>,
     /// Ports whose queues are sampled.
     pub watched: Vec<LinkId>,
     /// Time of each sample.
@@ -96,11 +147,21 @@ impl Series {
         Self {
             every,
             flows,
+            retired_bytes: Vec::new(),
             watched,
             times: Vec::new(),
             delivered_bytes: Vec::new(),
             queue_bytes: Vec::new(),
             active_flows: Vec::new(),
+        }
+    }
+
+    /// Notes the bytes that a retired flow delivered, if it is sampled.
+    pub(crate) fn retire(&mut self, flow: FlowId, delivered_bytes: u64) {
+        if flow.0 < self.flows {
+            let most = self.retired_bytes.len().max(flow.index() + 1);
+            self.retired_bytes.resize(most, 0);
+            self.retired_bytes[flow.index()] = delivered_bytes;
         }
     }
 
@@ -112,16 +173,18 @@ impl Series {
 
     pub(crate) fn sample(&mut self, core: &Core) {
         self.times.push(core.now);
+        let flows = &core.shared.flows;
         // Flows that have not begun have no progress yet.
-        let flows = (self.flows as usize).min(core.shared.flows.len());
-        self.delivered_bytes.push(
-            core.shared
-                .flows
-                .iter()
-                .take(flows)
-                .map(|(_, p)| p.delivered_bytes)
-                .collect(),
-        );
+        let begun = self.flows.min(flows.len() as u32);
+        let delivered = |number: u32| {
+            if flows.is_active(FlowId(number)) {
+                return flows.progress(FlowId(number)).delivered_bytes;
+            }
+            let retired = self.retired_bytes.get(number as usize);
+            retired.copied().unwrap_or_default()
+        };
+        let delivered = (0..begun).map(delivered).collect();
+        self.delivered_bytes.push(delivered);
         let queue = |l: &LinkId| core.fabric.ports[l.index()].queue.bytes();
         self.queue_bytes
             .push(self.watched.iter().map(queue).collect());
@@ -207,6 +270,14 @@ pub enum ConservationError {
         /// Packets in queues and on wires.
         found: u64,
     },
+    /// The side table holds extensions of no packet, or lacks one of a packet's.
+    #[error("{live} extensions are held, and {carried} packets carry one")]
+    Extensions {
+        /// Extensions in the side table.
+        live: usize,
+        /// Packets that carry one.
+        carried: usize,
+    },
     /// A flow delivered more bytes than it has.
     #[error("{flow:?} asked for {bytes} bytes; {delivered} were delivered")]
     Delivered {
@@ -239,14 +310,9 @@ impl WarmUpCounts {
         Self {
             ports: core.fabric.ports.iter().map(counts).collect(),
             no_route: core.no_route,
-            retransmits: retransmits(core),
+            retransmits: core.shared.flows.retransmits,
         }
     }
-}
-
-/// Packets with payload that all flows have sent again.
-fn retransmits(core: &Core) -> u64 {
-    core.shared.flows.iter().map(|(_, p)| p.retransmits).sum()
 }
 
 /// The results of a run.
@@ -254,8 +320,11 @@ fn retransmits(core: &Core) -> u64 {
 pub struct RunResults {
     /// Simulated time.
     pub now: Time,
-    /// All flows that began, in order of arrival.
+    /// All flows that began, in order of arrival; without those that were
+    /// [streamed](crate::Sim::stream_flows).
     pub flows: Vec<FlowResult>,
+    /// Largest number of flows that were active at once.
+    pub flows_high_water: usize,
     /// All ports: the topology's links, then the allocator's.
     pub ports: Vec<PortResult>,
     /// All switches.
@@ -300,14 +369,15 @@ impl RunResults {
                 arrived,
             }
         });
+        let active = core.shared.flows.iter();
+        let mut flows: Vec<_> = (core.retired.kept().iter().copied())
+            .chain(active.map(|(flow, spec, progress)| FlowResult::new(flow, spec, progress)))
+            .collect();
+        flows.sort_unstable_by_key(|flow| flow.number);
         Self {
             now: core.now,
-            flows: core
-                .shared
-                .flows
-                .iter()
-                .map(|(s, p)| FlowResult::new(s, p))
-                .collect(),
+            flows,
+            flows_high_water: core.shared.flows.high_water(),
             ports: ports.collect(),
             switches: switches(core),
             // Cloned, because the run may go on.
@@ -316,7 +386,7 @@ impl RunResults {
             events,
             control: *core.shared.flows.progress(FlowId::NONE),
             no_route: core.no_route - warm_up.no_route,
-            retransmits: retransmits(core) - warm_up.retransmits,
+            retransmits: core.shared.flows.retransmits - warm_up.retransmits,
             packets_high_water: core.shared.packets.high_water(),
             transport,
             conservation: conservation(core),
@@ -438,33 +508,58 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
     if live != found {
         return Err(ConservationError::Fabric { live, found });
     }
-    let flows = &core.shared.flows;
-    // One entry more than there are flows: `FlowId::NONE` is the largest index, and `min` folds it
-    // into that entry.
-    let mut under_way = vec![PacketCount::default(); flows.len() + 1];
-    for packet in core.shared.packets.iter() {
-        let at = packet.flow.index().min(flows.len());
-        under_way[at].add(packet.wire_bytes);
+    let live = core.shared.extensions.live();
+    let carried = core.shared.packets.iter().filter(|p| p.ext != 0).count();
+    if live != carried {
+        return Err(ConservationError::Extensions { live, carried });
     }
-    let ids = (0..flows.len() as u32).map(FlowId).chain([FlowId::NONE]);
-    for (flow, under_way) in ids.zip(under_way) {
-        let progress = flows.progress(flow);
+    let flows = &core.shared.flows;
+    if let Some(FlowViolation {
+        flow,
+        bytes,
+        progress,
+    }) = flows.violation()
+    {
+        return Err(violation(flow, bytes, &progress, PacketCount::default()));
+    }
+    // By place; the last entry is that of traffic without a flow, which has none.
+    let none = flows.high_water();
+    let mut under_way = vec![PacketCount::default(); none + 1];
+    for packet in core.shared.packets.iter() {
+        let place = flows.place(packet.flow).unwrap_or(none);
+        under_way[place].add(packet.wire_bytes);
+    }
+    let traffic = (FlowId::NONE, u64::MAX, flows.progress(FlowId::NONE));
+    let active = flows.iter().map(|(flow, spec, p)| (flow, spec.bytes, p));
+    for (flow, bytes, progress) in active.chain([traffic]) {
+        let under_way = under_way[flows.place(flow).unwrap_or(none)];
         let accounted = progress.arrived + progress.dropped + under_way;
-        if progress.sent != accounted {
-            return Err(ConservationError::Flow {
-                flow,
-                sent: progress.sent,
-                accounted,
-            });
-        }
-        if flow != FlowId::NONE && progress.delivered_bytes > flows.spec(flow).bytes {
-            let (bytes, delivered) = (flows.spec(flow).bytes, progress.delivered_bytes);
-            return Err(ConservationError::Delivered {
-                flow,
-                bytes,
-                delivered,
-            });
+        if progress.sent != accounted || progress.delivered_bytes > bytes {
+            return Err(violation(flow, bytes, progress, under_way));
         }
     }
     Ok(())
+}
+
+/// Names what is wrong with a flow.
+fn violation(
+    flow: FlowId,
+    bytes: u64,
+    progress: &FlowProgress,
+    under_way: PacketCount,
+) -> ConservationError {
+    let accounted = progress.arrived + progress.dropped + under_way;
+    if progress.sent == accounted {
+        let delivered = progress.delivered_bytes;
+        return ConservationError::Delivered {
+            flow,
+            bytes,
+            delivered,
+        };
+    }
+    ConservationError::Flow {
+        flow,
+        sent: progress.sent,
+        accounted,
+    }
 }

@@ -61,7 +61,7 @@ fn poisson(load: f64, first: f64, packets: u32) -> impl Iterator<Item = FlowSpec
     (0..packets).map(move |_| {
         // Exponential gaps by inversion; 1 − x is never 0, whose logarithm would be infinite.
         at -= (1.0 - rng.random::<f64>()).ln() * service_ps / load;
-        let class = u16::from(rng.random::<f64>() >= first);
+        let class = u8::from(rng.random::<f64>() >= first);
         FlowSpec {
             class,
             ..FlowSpec::new(HostId(0), HostId(1), MSS, Time::from_ps(at as u64))

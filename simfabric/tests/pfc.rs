@@ -214,7 +214,7 @@ fn a_victim_has_the_congested_flows_rate_in_its_class_and_its_own_in_another() {
     .expect("two racks");
     let leaf = topology.racks()[1].leaf;
     let slow = link(&topology, Node::Switch(leaf), Node::Host(HostId(2)));
-    let run = |victim_class: u16| {
+    let run = |victim_class: u8| {
         let mut flows = vec![
             flow(0, 2, 2_000, Time::ZERO),
             flow(1, 3, 20_000, Time::ZERO),

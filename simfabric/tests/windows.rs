@@ -102,6 +102,7 @@ fn results(records: &RunResults) -> String {
     let RunResults {
         now,
         flows,
+        flows_high_water: _,
         ports,
         switches,
         series,

@@ -184,7 +184,8 @@ fn one(
 /// `flows-<transport>.csv`: one line per flow, times in ns with three decimals.
 fn flows_csv(run: &TransportRun) -> String {
     let mut csv = String::from(
-        "src,dst,bytes,class,start_ns,finished_ns,delivered_bytes,retransmits,drops\n",
+        "src,dst,bytes,workload,class,start_ns,finished_ns,acknowledged_ns,\
+         delivered_bytes,retransmits,drops\n",
     );
     // Picoseconds as decimals of nanoseconds, by integers: a float would lose digits of long runs.
     let ns = |time: Time| format!("{}.{:03}", time.as_ps() / 1_000, time.as_ps() % 1_000);
@@ -197,12 +198,14 @@ fn flows_csv(run: &TransportRun) -> String {
         // Writing into a String cannot fail.
         let _ = writeln!(
             csv,
-            "{},{},{bytes},{},{},{},{},{},{}",
+            "{},{},{bytes},{},{},{},{},{},{},{},{}",
             spec.src.0,
             spec.dst.0,
+            spec.label,
             spec.class,
             ns(spec.start),
             flow.finished.map(ns).unwrap_or_default(),
+            flow.acknowledged.map(ns).unwrap_or_default(),
             flow.delivered_bytes,
             flow.retransmits,
             flow.drops

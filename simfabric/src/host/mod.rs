@@ -101,8 +101,8 @@ pub trait Endpoint: Sized {
     fn on_stop(&mut self, _cx: &mut Context<'_, Self::Shared>, _flow: FlowId) {}
 
     /// Handles a packet that reached this host. [`Context::take_extension`] takes its extension, if
-    /// it has one.
-    fn on_packet(&mut self, cx: &mut Context<'_, Self::Shared>, packet: Packet);
+    /// it has one; what is not taken is freed.
+    fn on_packet(&mut self, cx: &mut Context<'_, Self::Shared>, packet: &mut Packet);
 
     /// Handles a timer that fires.
     fn on_timer(&mut self, _cx: &mut Context<'_, Self::Shared>, _timer: Timer) {}

@@ -139,7 +139,7 @@ impl Mmu {
             ingress: packet.ingress,
             egress,
             // The last class takes all beyond it, as in the queues.
-            class: packet.priority.min(self.classes as u8 - 1),
+            class: packet.class.min(self.classes as u8 - 1),
             wire_bytes: packet.wire_bytes,
         }
     }

@@ -78,6 +78,8 @@ pub struct RunPlan {
     /// Interval of the throughput series and number of its flows, if the plan asks for one.
     pub series: Option<(Span, u32)>,
     workloads: Vec<workload::Workload>,
+    /// Class of each workload's flows that ask for none themselves.
+    classes: Vec<u8>,
 }
 
 #[derive(Deserialize)]
@@ -151,12 +153,19 @@ impl RunPlan {
     /// # Errors
     /// If a trace file has changed since the plan was read.
     pub fn flows(&self) -> Result<FlowStream, TraceError> {
-        let sources: Result<Vec<FlowStream>, TraceError> = self
-            .workloads
-            .iter()
-            .map(workload::Workload::flows)
-            .collect();
-        Ok(Box::new(Merge::new(sources?)))
+        let workloads = self.workloads.iter().zip(&self.classes);
+        let sources = workloads.map(|(workload, class)| {
+            let (flows, class) = (workload.flows()?, *class);
+            let classed = flows.map(move |mut flow| {
+                if flow.class == 0 {
+                    flow.class = class;
+                }
+                flow
+            });
+            Ok(Box::new(classed) as FlowStream)
+        });
+        let sources = sources.collect::<Result<_, TraceError>>()?;
+        Ok(Box::new(Merge::new(sources)))
     }
 }
 
@@ -208,8 +217,8 @@ impl<'a> Reader<'a> {
             settings: &self.overrides.set,
         };
         let transports = transport::read(source, transports, &common)?;
-        let mut workloads = Vec::new();
-        for (number, (table, span)) in self
+        let (mut workloads, mut classes) = (Vec::new(), Vec::new());
+        for (number, (mut table, span)) in self
             .several(&mut document, "workload")?
             .into_iter()
             .enumerate()
@@ -217,6 +226,7 @@ impl<'a> Reader<'a> {
             // Each workload draws from a stream of its own, so that adding one leaves the others as
             // they are. The factor is 2^64 over the golden ratio, which keeps seeds far apart.
             let seed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            classes.push(workload::class(source, &mut table)?);
             workloads.push(workload::read(
                 source,
                 table,
@@ -252,6 +262,7 @@ impl<'a> Reader<'a> {
             measured_links,
             series,
             workloads,
+            classes,
         };
         self.check_end(&plan, run.until.map(|u| u.span()))?;
         Ok(plan)

@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::DeValue;
 
-use super::source::{PlanError, Source, TomlTable};
+use super::source::{PlanError, Source, TomlTable, take};
 use super::topology::PlannedNetwork;
+use crate::net::queue::MAX_CLASSES;
 use crate::units::Delay;
 use crate::workload::{
     AllToAll, FlowStream, FlowTrace, Incast, Permutation, Poisson, PoissonError, Rounds,
@@ -180,7 +182,7 @@ struct ListedFlow {
     start: Option<Delay>,
     stop: Option<Spanned<Delay>>,
     weight: Option<Spanned<f32>>,
-    class: Option<u16>,
+    class: Option<u8>,
 }
 
 #[derive(Deserialize)]
@@ -237,6 +239,23 @@ pub(super) fn overload(workloads: &[Workload]) -> Option<(Time, f64)> {
     offered
         .filter(|&(_, load)| load > 1.0 + 1e-9)
         .min_by_key(|&(at, _)| at)
+}
+
+/// Takes the class that a workload asks of the network for its packets.
+pub(super) fn class<'a>(source: &Source<'a>, table: &mut TomlTable<'a>) -> Result<u8, PlanError> {
+    let Some(value) = take(table, "class") else {
+        return Ok(0);
+    };
+    let class = match value.get_ref() {
+        DeValue::Integer(class) => u8::from_str_radix(class.as_str(), class.radix()).ok(),
+        _ => None,
+    };
+    class
+        .filter(|class| usize::from(*class) < MAX_CLASSES)
+        .ok_or_else(|| {
+            let message = format!("`class` must be a whole number below {MAX_CLASSES}");
+            source.error(Some(value.span()), message)
+        })
 }
 
 /// Reads one workload table.

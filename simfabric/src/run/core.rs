@@ -14,7 +14,7 @@ use crate::net::route::RouteKey;
 use crate::net::switch::PAUSE_WIRE_BYTES;
 use crate::net::{Fabric, Framing, Tap};
 use crate::packet::{Flags, Packet, PacketId, PacketKind};
-use crate::results::Series;
+use crate::results::{RetiredFlows, Series};
 use crate::rng::{Paths, Purpose, Stream};
 use crate::run::prefetch::Prefetcher;
 use crate::run::scheduler::Scheduler;
@@ -98,6 +98,7 @@ pub(crate) struct Core {
     /// Packets that a switch had no route for.
     pub(crate) no_route: crate::flow::PacketCount,
     pub(crate) series: Option<Series>,
+    pub(crate) retired: RetiredFlows,
     /// State of prefetching.
     pub(crate) prefetcher: Prefetcher,
 }
@@ -121,10 +122,6 @@ impl Core {
 
     #[inline]
     pub(crate) fn send(&mut self, host: HostId, mut packet: Packet) {
-        let class = self.shared.flows.class(packet.flow).min(u16::from(u8::MAX)) as u8;
-        // The flow's class is a floor: a scheme may put its packets into a later class but not
-        // promote them.
-        packet.priority = packet.priority.max(class);
         // Counted before the queue may drop it: sent = arrived + dropped + in the fabric.
         self.shared
             .flows
@@ -377,8 +374,7 @@ impl Core {
     #[inline]
     pub(crate) fn take_packet(&mut self, id: PacketId) -> Packet {
         let packet = self.shared.packets.remove(id);
-        let progress = self.shared.flows.progress_mut(packet.flow);
-        progress.arrived.add(packet.wire_bytes);
+        self.shared.flows.arrived(packet.flow, packet.wire_bytes);
         packet
     }
 
@@ -462,10 +458,7 @@ impl Core {
     }
 
     pub(crate) fn complete(&mut self, flow: FlowId) {
-        let progress = self.shared.flows.progress_mut(flow);
-        // Schemes may call this for every late duplicate; the first call counts.
-        if progress.finished == Time::MAX {
-            progress.finished = self.now;
+        if self.shared.flows.finished(flow, self.now) {
             self.completed += 1;
         }
     }

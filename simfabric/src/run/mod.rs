@@ -22,7 +22,7 @@ use crate::net::queue::SharedState;
 use crate::net::regions::Regions;
 use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
-use crate::results::{RunResults, Series, WarmUpCounts};
+use crate::results::{FlowResult, FlowSink, RetiredFlows, RunResults, Series, WarmUpCounts};
 use crate::time::{Span, Time};
 use crate::transport::{Context, NO_SLOT, Transport};
 use crate::workload::Arrivals;
@@ -171,6 +171,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             completed: 0,
             no_route: PacketCount::default(),
             series,
+            retired: RetiredFlows::default(),
             prefetcher: prefetch::Prefetcher::default(),
         };
         Ok(Self {
@@ -329,6 +330,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 continue;
             }
             self.handle(at, event);
+            if self.core.shared.flows.has_ready() {
+                self.retire_flows();
+            }
             if self.events >= call_at {
                 call_at = self.events + PROGRESS_EVERY;
                 self.core.review_prefetching();
@@ -354,8 +358,10 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         match event {
             Event::Port(index) => {
                 if let Some((host, id)) = self.core.port_event(index) {
-                    let packet = self.core.take_packet(id);
-                    self.call(host, |endpoint, cx| endpoint.on_packet(cx, packet));
+                    let mut packet = self.core.take_packet(id);
+                    self.call(host, |endpoint, cx| endpoint.on_packet(cx, &mut packet));
+                    // What the host did not take goes with the packet.
+                    self.core.shared.extensions.discard(&mut packet);
                 }
             }
             Event::Departure(index) => self.core.departure_event(index),
@@ -380,8 +386,10 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             }
             Event::Stop(flow) => {
                 let flow = FlowId(flow);
-                let host = self.core.shared.flows.spec(flow).src;
-                self.call(host, |endpoint, cx| endpoint.on_stop(cx, flow));
+                if self.core.shared.flows.is_active(flow) {
+                    let host = self.core.shared.flows.spec(flow).src;
+                    self.call(host, |endpoint, cx| endpoint.on_stop(cx, flow));
+                }
             }
             Event::Pull(host) => {
                 if self.core.pull_is_due(HostId(host)) {
@@ -465,6 +473,18 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             Pull::Nothing => Time::MAX,
         };
         self.core.pull_at(host, next);
+    }
+
+    /// Retires the flows of which nothing is left.
+    #[inline(never)]
+    fn retire_flows(&mut self) {
+        while let Some((flow, spec, progress)) = self.core.shared.flows.retire() {
+            if let Some(series) = &mut self.core.series {
+                series.retire(flow, progress.delivered_bytes);
+            }
+            let result = FlowResult::new(flow, &spec, &progress);
+            self.core.retired.take(result);
+        }
     }
 
     fn sample(&mut self) {
@@ -560,7 +580,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     #[must_use]
     pub fn sender_of(&self, flow: FlowId) -> Option<(&T::Endpoint, u32)> {
         let flows = &self.core.shared.flows;
-        if flow.index() >= flows.len() {
+        if !flows.is_active(flow) {
             return None;
         }
         let slot = flows.slot(flow, Side::Sender);
@@ -580,9 +600,17 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         self.core.series.as_ref()
     }
 
+    /// Hands the results of flows that retire to a function, and keeps none. Their order is that in
+    /// which they retire, which regions may change.
+    pub fn stream_flows(&mut self, mut sink: FlowSink) {
+        self.core.retired.kept().iter().for_each(&mut sink);
+        self.core.retired = RetiredFlows::Streamed(sink);
+    }
+
     /// Returns the results so far.
     pub fn results(&mut self) -> RunResults {
         self.core.settle();
+        self.retire_flows();
         let summary = T::summary(&self.shared, &self.endpoints);
         RunResults::new(&self.core, &self.before, self.events, summary)
     }

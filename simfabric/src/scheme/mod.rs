@@ -89,7 +89,7 @@ pub struct FabricNeeds {
     pub switches: Option<[QueueConfig; 2]>,
     /// Discipline of switches without which this is another scheme.
     pub discipline: Option<&'static str>,
-    /// Least number of classes in every queue, for packets of different priority.
+    /// Least number of classes in every queue, for packets of different classes.
     pub classes: u8,
     /// The allocator's links.
     pub allocator: Option<AllocatorLinks>,

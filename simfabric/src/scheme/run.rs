@@ -7,7 +7,7 @@ use ratewright_topology::Topology;
 use crate::control::ControlError;
 use crate::net::FabricError;
 use crate::parameters::ParamError;
-use crate::results::{RunResults, Series};
+use crate::results::{FlowSink, RunResults, Series};
 use crate::run::{Config, EndReason, Progress, Sim};
 use crate::time::Time;
 use crate::transport::Transport;
@@ -62,6 +62,9 @@ pub trait Run {
     /// Ends the warm-up now: see [`Sim::end_warm_up`].
     fn end_warm_up(&mut self);
 
+    /// Hands the results of flows that retire to a function: see [`Sim::stream_flows`].
+    fn stream_flows(&mut self, sink: FlowSink);
+
     /// Returns the samples so far, if the run takes any.
     fn series(&self) -> Option<&Series>;
 
@@ -100,6 +103,10 @@ impl<T: Transport, A: Arrivals> Run for Sim<T, A> {
 
     fn end_warm_up(&mut self) {
         self.end_warm_up();
+    }
+
+    fn stream_flows(&mut self, sink: FlowSink) {
+        self.stream_flows(sink);
     }
 
     fn series(&self) -> Option<&Series> {

@@ -81,7 +81,7 @@ impl Endpoint for ConstantHost {
         self.flows[slot as usize].stopped = true;
     }
 
-    fn on_packet(&mut self, cx: &mut Context<'_>, packet: Packet) {
+    fn on_packet(&mut self, cx: &mut Context<'_>, packet: &mut Packet) {
         // Nothing is retransmitted, so that each byte arrives at most once and a count is enough.
         cx.delivered(packet.flow, u64::from(packet.payload_bytes));
         if cx.progress(packet.flow).delivered_bytes == cx.flow(packet.flow).bytes {
@@ -118,6 +118,7 @@ impl Endpoint for ConstantHost {
                 wire_bytes,
                 flags,
                 path_hash: cx.path_hash(flow.flow, false),
+                class: spec.class,
                 stamp: cx.now(),
                 ..Packet::default()
             };

@@ -55,7 +55,7 @@ pub struct FlowtuneConfig {
     pub tcp: TcpConfig<AllocatedConfig>,
     /// Queue class of control packets; 0 goes first. Where it differs from that of data, the
     /// fabric's queues need a class for each.
-    pub control_priority: u8,
+    pub control_class: u8,
     /// Share of control packets that is lost on arrival, on top of queues' drops.
     pub control_loss: f64,
     /// Begin of that loss.
@@ -71,7 +71,7 @@ impl Default for FlowtuneConfig {
             carrier: Carrier::default(),
             stream: StreamConfig::default(),
             tcp: paced_tcp(),
-            control_priority: 0,
+            control_class: 0,
             control_loss: 0.0,
             control_loss_from: Time::ZERO,
             control_loss_until: None,
@@ -155,7 +155,7 @@ impl Flowtune {
         let count = topology.hosts().len() as u32;
         let streams = (config.carrier == Carrier::Tcp).then(|| {
             config.control = config.control.clone().over_tcp();
-            Streams::new(count, config.stream, config.control_priority)
+            Streams::new(count, config.stream, config.control_class)
         });
         let mut allocator = AllocatorNode::new(Arc::clone(topology), &config.control)?;
         let agents = (0..count)
@@ -358,7 +358,7 @@ impl FlowtuneHost {
         }
     }
 
-    fn on_control(&mut self, cx: &mut FlowtuneContext<'_>, packet: Packet) {
+    fn on_control(&mut self, cx: &mut FlowtuneContext<'_>, packet: &mut Packet) {
         match take_control(cx, packet) {
             Some(Control::Datagram(bytes)) => {
                 self.agent.on_datagram(cx.now().as_ns(), &bytes);
@@ -393,8 +393,8 @@ enum Control {
 }
 
 /// Takes what a control packet carries, unless the packet is one of those that get lost.
-fn take_control(cx: &mut FlowtuneContext<'_>, mut packet: Packet) -> Option<Control> {
-    let content = cx.take_extension(&mut packet);
+fn take_control(cx: &mut FlowtuneContext<'_>, packet: &mut Packet) -> Option<Control> {
+    let content = cx.take_extension(packet);
     let config = &cx.shared.config;
     let (loss, from) = (config.control_loss, config.control_loss_from);
     let before = |until| cx.now() < until;
@@ -406,7 +406,7 @@ fn take_control(cx: &mut FlowtuneContext<'_>, mut packet: Packet) -> Option<Cont
     }
     match content {
         Some(Extension::Bytes(bytes)) => Some(Control::Datagram(bytes)),
-        Some(Extension::Segment(segment)) => Some(Control::Segment(segment)),
+        Some(Extension::Segment(segment)) => Some(Control::Segment(cx.extensions().unbox(segment))),
         _ => None,
     }
 }
@@ -423,7 +423,7 @@ fn send_datagram(cx: &mut FlowtuneContext<'_>, dst: HostId, session: u32, datagr
         // Each session keeps to one spine: its datagrams stay in order.
         path_hash: session as u16,
         wire_bytes: wire as u16,
-        priority: cx.shared.config.control_priority,
+        class: cx.shared.config.control_class,
         ..Packet::default()
     };
     let mut bytes = cx.extensions().buffer();
@@ -515,7 +515,7 @@ mod node {
         }
     }
 
-    pub(super) fn on_packet(cx: &mut FlowtuneContext<'_>, packet: Packet) {
+    pub(super) fn on_packet(cx: &mut FlowtuneContext<'_>, packet: &mut Packet) {
         let host = packet.src;
         let now_ns = cx.now().as_ns();
         match take_control(cx, packet) {
@@ -660,7 +660,7 @@ impl Endpoint for FlowtuneNode {
         }
     }
 
-    fn on_packet(&mut self, cx: &mut FlowtuneContext<'_>, packet: Packet) {
+    fn on_packet(&mut self, cx: &mut FlowtuneContext<'_>, packet: &mut Packet) {
         match self {
             Self::Host(host) if packet.kind == PacketKind::Control => host.on_control(cx, packet),
             Self::Host(host) => {

@@ -234,7 +234,7 @@ impl Endpoint for IdealHost {
         self.tcp.stop(cx, flow);
     }
 
-    fn on_packet(&mut self, cx: &mut IdealContext<'_>, packet: Packet) {
+    fn on_packet(&mut self, cx: &mut IdealContext<'_>, packet: &mut Packet) {
         if let Some(done) = self.tcp.on_packet(cx, packet) {
             release(cx, done.flow);
         }

@@ -113,7 +113,7 @@ impl<S> Context<'_, S> {
     /// Returns a flow's specification.
     ///
     /// # Panics
-    /// If the flow has not begun.
+    /// If the flow has not begun, or is retired.
     #[inline]
     #[must_use]
     pub fn flow(&self, flow: FlowId) -> &FlowSpec {
@@ -123,7 +123,7 @@ impl<S> Context<'_, S> {
     /// Returns a flow's progress.
     ///
     /// # Panics
-    /// If the flow has not begun.
+    /// If the flow has not begun, or is retired.
     #[must_use]
     pub fn progress(&self, flow: FlowId) -> &FlowProgress {
         self.core.shared.flows.progress(flow)
@@ -232,13 +232,20 @@ impl<S> Context<'_, S> {
         self.core.complete(flow);
     }
 
-    /// Counts a retransmission.
-    pub fn retransmitted(&mut self, flow: FlowId) {
-        self.core.shared.flows.progress_mut(flow).retransmits += 1;
+    /// Reports that this host, which sends the flow, knows that the receiver has every byte. Only
+    /// the first call counts. Once the flow is complete and none of its packets is in the fabric,
+    /// it retires: nothing may ask for it any more.
+    pub fn acknowledged(&mut self, flow: FlowId) {
+        self.core.shared.flows.acknowledged(flow, self.core.now);
     }
 
-    /// Makes an acknowledgement of a packet, addressed back to its sender: flow, time stamp, echo
-    /// of the congestion mark, path back. All other fields are the scheme's.
+    /// Counts a retransmission.
+    pub fn retransmitted(&mut self, flow: FlowId) {
+        self.core.shared.flows.retransmitted(flow);
+    }
+
+    /// Makes an acknowledgement of a packet, addressed back to its sender: flow, class, time stamp,
+    /// echo of the congestion mark, path back. All other fields are the scheme's.
     #[must_use]
     pub fn reply(&self, to: &Packet) -> Packet {
         let mut flags = Flags::NONE;
@@ -251,6 +258,7 @@ impl<S> Context<'_, S> {
             src: to.dst,
             dst: to.src,
             path_hash: self.path_hash(to.flow, true),
+            class: to.class,
             // The echo lets a sender measure round trips without state per packet.
             stamp: to.stamp,
             flags,

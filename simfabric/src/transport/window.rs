@@ -66,7 +66,7 @@ impl Endpoint for WindowHost {
         cx.wake();
     }
 
-    fn on_packet(&mut self, cx: &mut Context<'_>, packet: Packet) {
+    fn on_packet(&mut self, cx: &mut Context<'_>, packet: &mut Packet) {
         let id = packet.flow;
         if packet.kind == PacketKind::Ack {
             let slot = cx.slot(id, Side::Sender);
@@ -83,7 +83,7 @@ impl Endpoint for WindowHost {
         if cx.progress(id).delivered_bytes == cx.flow(id).bytes {
             cx.complete(id);
         }
-        let reply = cx.reply(&packet);
+        let reply = cx.reply(packet);
         cx.send(reply);
     }
 
@@ -105,6 +105,7 @@ impl Endpoint for WindowHost {
             wire_bytes: framing.wire_bytes(payload),
             flags: Flags::ECT,
             path_hash: cx.path_hash(flow.flow, false),
+            class: spec.class,
             stamp: cx.now(),
             ..Packet::default()
         };

@@ -43,12 +43,12 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Merges workloads; flows of the i-th are of class i where their own class is 0.
+    /// Merges workloads; flows of the i-th get the label i.
     #[must_use]
     pub fn new(sources: Vec<FlowStream>) -> Self {
         let numbered = sources.into_iter().zip(0_u16..);
         Self {
-            sources: numbered.map(|(s, class)| (s.peekable(), class)).collect(),
+            sources: numbered.map(|(s, label)| (s.peekable(), label)).collect(),
         }
     }
 }
@@ -66,11 +66,9 @@ impl Iterator for Merge {
                 first = Some((index, flow.start));
             }
         }
-        let (source, class) = self.sources.get_mut(first?.0)?;
+        let (source, label) = self.sources.get_mut(first?.0)?;
         let mut flow = source.next()?;
-        if flow.class == 0 {
-            flow.class = *class;
-        }
+        flow.label = *label;
         Some(flow)
     }
 }
@@ -87,7 +85,7 @@ mod tests {
         let first: FlowStream = Box::new([at(1, 1), at(5, 2)].into_iter());
         let second: FlowStream = Box::new([at(0, 3), at(1, 4), at(9, 5)].into_iter());
         let merged: Vec<(u64, u16)> = Merge::new(vec![first, second])
-            .map(|f| (f.bytes, f.class))
+            .map(|f| (f.bytes, f.label))
             .collect();
         assert_eq!(merged, [(3, 1), (1, 0), (4, 1), (2, 0), (5, 1)]);
     }

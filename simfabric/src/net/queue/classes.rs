@@ -11,7 +11,7 @@
 //! which not every discipline knows before it has decided on drops. Shares are those of deficit
 //! round robin.
 //!
-//! A packet's class is its [`priority`](crate::Packet::priority); the last class takes all beyond
+//! A packet's class is its [`class`](crate::Packet::class); the last class takes all beyond
 //! it. A packet that is being sent is not interrupted. A class that is paused or shaped keeps what
 //! it has of its turn.
 
@@ -227,7 +227,7 @@ impl Classes {
 
 impl Discipline for Classes {
     fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
-        let class = usize::from(q.packet(id).priority).min(self.classes.len() - 1);
+        let class = usize::from(q.packet(id).class).min(self.classes.len() - 1);
         let queue = &mut self.classes[class].queue;
         // Sums are updated by the difference: a discipline may drop others for this packet.
         let before = (queue.packets(), queue.bytes());
@@ -309,9 +309,9 @@ mod tests {
 
     const RATE_BPS: u64 = 10_000_000_000;
 
-    fn of_class(priority: u8, seq: u64) -> Packet {
+    fn of_class(class: u8, seq: u64) -> Packet {
         Packet {
-            priority,
+            class,
             ..packet(0, seq, 1_000)
         }
     }
@@ -389,13 +389,13 @@ mod tests {
                 let backlog = bench.queue.classes[class].queue.packets();
                 for seq in u64::from(backlog)..4 {
                     bench.put(Packet {
-                        priority: class as u8,
+                        class: class as u8,
                         ..packet(0, seq, size)
                     });
                 }
             }
             let taken = bench.take().expect("all are backlogged");
-            sent[usize::from(taken.priority)] += i64::from(taken.wire_bytes);
+            sent[usize::from(taken.class)] += i64::from(taken.wire_bytes);
             for (a, b) in [(0, 1), (0, 2), (1, 2)] {
                 let (wa, wb) = (i64::from(weights[a]), i64::from(weights[b]));
                 let unfair = (sent[a] * wb - sent[b] * wa).abs();
@@ -423,7 +423,7 @@ mod tests {
             bench.put(of_class(1, seq));
         }
         let first = (0..40).filter_map(|_| bench.take());
-        let of_second = first.filter(|p| p.priority == 1).count();
+        let of_second = first.filter(|p| p.class == 1).count();
         assert!((19..=21).contains(&of_second), "{of_second}");
     }
 
@@ -436,7 +436,7 @@ mod tests {
             }
         }
         let order: Vec<u8> = std::iter::from_fn(|| bench.take())
-            .map(|p| p.priority)
+            .map(|p| p.class)
             .collect();
         assert_eq!(order[..3], [1, 1, 1]);
     }
@@ -452,13 +452,13 @@ mod tests {
         let open = ClassMask::of(0).or(ClassMask::of(1)).complement();
         let mut others = Vec::new();
         while let Some(packet) = bench.take_open(open) {
-            others.push((packet.priority, packet.seq));
+            others.push((packet.class, packet.seq));
         }
         assert_eq!(others, [(2, 0), (2, 1), (2, 2), (2, 3)]);
         assert_eq!(bench.select(open), Next::Nothing);
         assert_eq!(bench.queue.packets(), 8);
         let order: Vec<u8> = std::iter::from_fn(|| bench.take())
-            .map(|p| p.priority)
+            .map(|p| p.class)
             .collect();
         assert_eq!(order, [0, 0, 0, 0, 1, 1, 1, 1]);
     }

@@ -57,10 +57,7 @@ impl SharedState {
         let mut packet = self.packets.remove(id);
         // The extension's slot is not freed with the packet's.
         self.extensions.discard(&mut packet);
-        self.flows
-            .progress_mut(packet.flow)
-            .dropped
-            .add(packet.wire_bytes);
+        self.flows.dropped(packet.flow, packet.wire_bytes);
         packet
     }
 }

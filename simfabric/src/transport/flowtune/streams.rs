@@ -7,7 +7,7 @@
 use ratewright_topology::HostId;
 
 use crate::control::{ControlTraffic, PREAMBLE_AND_GAP_BYTES, segment_wire_bytes};
-use crate::ext::{Extension, StreamSegment};
+use crate::ext::StreamSegment;
 use crate::host::Timer;
 use crate::packet::{Packet, PacketKind};
 use crate::time::Time;
@@ -37,7 +37,7 @@ struct ControlConnection {
 #[derive(Debug)]
 pub(super) struct Streams {
     config: StreamConfig,
-    priority: u8,
+    class: u8,
     connections: Vec<ControlConnection>,
     /// Traffic by the [`End`] that sends.
     traffic: [ControlTraffic; 2],
@@ -46,10 +46,10 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn new(hosts: u32, config: StreamConfig, priority: u8) -> Self {
+    pub(super) fn new(hosts: u32, config: StreamConfig, class: u8) -> Self {
         Self {
             config,
-            priority,
+            class,
             connections: (0..hosts)
                 .map(|_| ControlConnection::new(config, 0))
                 .collect(),
@@ -118,10 +118,11 @@ impl Streams {
                 // A connection keeps to one spine.
                 path_hash: host.0 as u16,
                 wire_bytes: (wire_bytes - PREAMBLE_AND_GAP_BYTES + counted) as u16,
-                priority: self.priority,
+                class: self.class,
                 ..Packet::default()
             };
-            cx.attach_extension(&mut packet, Extension::Segment(segment));
+            let extension = cx.extensions().segment(segment);
+            cx.attach_extension(&mut packet, extension);
             cx.send(packet);
         }
         // RFC 6298 §5.1: the timer runs while anything is unacknowledged.

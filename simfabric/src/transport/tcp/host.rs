@@ -26,6 +26,7 @@ struct SendingFlow<C> {
     id: FlowId,
     timer: Option<TimerId>,
     path_hash: u16,
+    class: u8,
     dst: HostId,
     /// True until the handshake's answer has come; no data is sent before.
     handshaking: bool,
@@ -176,6 +177,8 @@ impl<C: Congestion> TcpHost<C> {
             id,
             timer: None,
             path_hash: cx.path_hash(id, false),
+            // A later class, if the application asks for one.
+            class: self.config.class.max(spec.class),
             dst: spec.dst,
             handshaking: self.config.handshake,
             queued: false,
@@ -284,7 +287,7 @@ impl<C: Congestion> TcpHost<C> {
                 flags,
                 path_hash: flow.path_hash,
                 stamp: now,
-                priority: self.config.class,
+                class: flow.class,
                 ..Packet::default()
             };
             if packet.end() == flow.sender.limit {
@@ -345,7 +348,7 @@ impl<C: Congestion> TcpHost<C> {
             wire_bytes: cx.framing().wire_bytes(0),
             path_hash: flow.path_hash,
             stamp: cx.now(),
-            priority: self.config.class,
+            class: flow.class,
             ..Packet::default()
         };
         let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
@@ -359,7 +362,7 @@ impl<C: Congestion> TcpHost<C> {
     pub fn on_packet<S>(
         &mut self,
         cx: &mut Context<'_, S>,
-        packet: Packet,
+        packet: &mut Packet,
     ) -> Option<Acknowledged> {
         if packet.kind == PacketKind::Ack {
             self.on_ack(cx, packet)
@@ -370,8 +373,8 @@ impl<C: Congestion> TcpHost<C> {
     }
 
     #[inline]
-    fn on_ack<S>(&mut self, cx: &mut Context<'_, S>, mut packet: Packet) -> Option<Acknowledged> {
-        let extension = cx.take_extension(&mut packet);
+    fn on_ack<S>(&mut self, cx: &mut Context<'_, S>, packet: &mut Packet) -> Option<Acknowledged> {
+        let extension = cx.take_extension(packet);
         let slot = cx.slot(packet.flow, Side::Sender);
         // A flow that is done has no state left for late acknowledgements.
         let flow = self.senders.get_mut(slot)?;
@@ -423,6 +426,7 @@ impl<C: Congestion> TcpHost<C> {
             }
             let flow = packet.flow;
             cx.set_slot(flow, Side::Sender, NO_SLOT);
+            cx.acknowledged(flow);
             return Some(Acknowledged { flow, slot });
         }
         self.enqueue(cx, slot);
@@ -430,7 +434,7 @@ impl<C: Congestion> TcpHost<C> {
     }
 
     #[inline]
-    fn on_data<S>(&mut self, cx: &mut Context<'_, S>, mut packet: Packet) {
+    fn on_data<S>(&mut self, cx: &mut Context<'_, S>, packet: &mut Packet) {
         let id = packet.flow;
         let mut expected;
         let mut blocks = arrayvec::ArrayVec::new();
@@ -467,13 +471,12 @@ impl<C: Congestion> TcpHost<C> {
                 cx.set_slot(id, Side::Receiver, NO_SLOT);
             }
         }
-        let mut reply = cx.reply(&packet);
+        let mut reply = cx.reply(packet);
         reply.ack = expected;
-        reply.priority = self.config.class;
         // Selective acknowledgements first: a window that stands still needs no feedback.
         if !blocks.is_empty() {
             cx.attach_extension(&mut reply, Extension::Sack(blocks));
-        } else if let Some(header @ Extension::Xcp(_)) = cx.take_extension(&mut packet) {
+        } else if let Some(header @ Extension::Xcp(_)) = cx.take_extension(packet) {
             cx.attach_extension(&mut reply, header);
         }
         cx.send(reply);

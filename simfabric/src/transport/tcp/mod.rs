@@ -148,7 +148,7 @@ impl<C: Congestion> Endpoint for TcpHost<C> {
     }
 
     #[inline]
-    fn on_packet(&mut self, cx: &mut Context<'_>, packet: Packet) {
+    fn on_packet(&mut self, cx: &mut Context<'_>, packet: &mut Packet) {
         self.on_packet(cx, packet);
     }
 
