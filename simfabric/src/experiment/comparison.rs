@@ -1,11 +1,11 @@
 //! Runs behind figures 12 to 15: the paper's schemes under equal Poisson flowlets of one workload,
 //! at several loads. A process runs each combination of scheme, load and settings once.
 //!
-//! The warm-up ends when the number of active flowlets is stationary by
-//! [MSER-5](crate::report::stationarity), or at its bound: the sample then says that it is not.
-//! Counted are flowlets that start in the time after it. The load stays while they finish, up to a
-//! bound. A flowlet that is not finished then counts with its age, a lower bound. Completion is at
-//! the receiver's last byte.
+//! Counted are flowlets that start in the time after the warm-up, the same time for all schemes, so
+//! that equal seeds count equal flowlets. [MSER-5](crate::report::stationarity) judges the warm-up
+//! by the number of active flowlets; a sample says if it was too short. The load stays while the
+//! counted flowlets finish, up to a bound. A flowlet that is not finished then counts with its age,
+//! a lower bound. Completion is at the receiver's last byte.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -71,9 +71,7 @@ pub struct SchemeSample {
     pub flowlets: [usize; 5],
     /// Counted flowlets that did not finish.
     pub unfinished: usize,
-    /// End of the warm-up.
-    pub warm_up_ms: f64,
-    /// True if the number of active flowlets was stationary by then.
+    /// True if the number of active flowlets was stationary from the warm-up's end on.
     pub stationary: bool,
     /// 99th percentile of the queueing delay of paths of two links, and of four, in µs.
     pub queueing_p99_us: [f64; 2],
@@ -93,10 +91,7 @@ pub struct SchemeSample {
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
     loads: &'static [f64],
-    /// The warm-up's least length, and its steps.
     warm_up: Span,
-    /// The warm-up's bound.
-    most_warm_up: Span,
     /// Time in which flowlets that start are counted.
     counted: Span,
     /// Time that they have to finish after it, at most, and its steps.
@@ -110,18 +105,16 @@ impl Schedule {
         if quick {
             Self {
                 loads: &[0.4, 0.8],
-                warm_up: ms(2),
-                most_warm_up: ms(6),
-                counted: ms(5),
+                warm_up: ms(5),
+                counted: ms(6),
                 most_drain: ms(6),
                 drain: ms(2),
             }
         } else {
             Self {
                 loads: &[0.2, 0.4, 0.6, 0.8],
-                warm_up: ms(20),
-                most_warm_up: ms(200),
-                counted: ms(50),
+                warm_up: ms(100),
+                counted: ms(100),
                 most_drain: ms(60),
                 drain: ms(10),
             }
@@ -130,7 +123,7 @@ impl Schedule {
 
     /// The longest that a run may take.
     fn most(&self) -> Span {
-        self.most_warm_up + self.counted + self.most_drain
+        self.warm_up + self.counted + self.most_drain
     }
 }
 
@@ -177,18 +170,15 @@ impl ComparisonRun<'_> {
         let mut run = self
             .transport
             .start(config, self.topology, Box::new(flows))?;
-        let mut warm_up = Time::ZERO;
-        let mut stationary = false;
-        while !stationary && warm_up < Time::ZERO + schedule.most_warm_up {
-            warm_up += schedule.warm_up;
-            MONITOR.run_until(&mut *run, warm_up)?;
-            stationary = run.series().is_some_and(is_stationary);
-        }
+        let warm_up = Time::ZERO + schedule.warm_up;
+        MONITOR.run_until(&mut *run, warm_up)?;
         run.end_warm_up();
         // Queues and drops are those while counted flowlets start.
         let last = warm_up + schedule.counted;
         MONITOR.run_until(&mut *run, last)?;
         let during = run.results();
+        let series = during.series.as_ref();
+        let stationary = series.is_some_and(|series| is_stationary(series, warm_up));
         let counted = |flow: &FlowResult| (warm_up..last).contains(&flow.spec.start);
         let mut results = run.results();
         let mut end = last;
@@ -274,7 +264,6 @@ impl ComparisonRun<'_> {
             flowlets: std::array::from_fn(|class| slowdowns[class].len()),
             slowdown_p99: slowdowns.map(|mut values| quantile(&mut values, 0.99)),
             unfinished,
-            warm_up_ms: warm_up.as_us_f64() / 1e3,
             stationary,
             queueing_p99_us: self.queueing_p99_us(seed, during, warm_up)?,
             drops_gbps: all * 8.0 / during.now.since(warm_up).as_secs_f64() / 1e9,
@@ -338,10 +327,11 @@ impl ComparisonRun<'_> {
     }
 }
 
-/// True if the number of active flowlets has come to rest.
-fn is_stationary(series: &Series) -> bool {
+/// True if the number of active flowlets was at rest by the warm-up's end.
+fn is_stationary(series: &Series, warm_up: Time) -> bool {
     let active: Vec<f64> = series.active_flows.iter().map(|&n| n as f64).collect();
-    mser5(&active).is_some()
+    let cut = mser5(&active).and_then(|cut| series.times.get(cut));
+    cut.is_some_and(|&at| at <= warm_up)
 }
 
 /// Samples of this process by case: its transport's key, its scene, its load and the settings of
@@ -456,10 +446,8 @@ impl Comparison {
             let (samples, mut parts) = (&case.samples, Vec::new());
             let moving = samples.total(|sample| usize::from(!sample.stationary));
             if moving > 0 {
-                let longest = samples.0.iter().map(|sample| sample.warm_up_ms);
                 parts.push(format!(
-                    "unstable: active flowlets are not stationary after {} ms with {moving} of {} seeds",
-                    longest.fold(0.0, f64::max),
+                    "unstable: active flowlets are not stationary after the warm-up with {moving} of {} seeds",
                     samples.0.len()
                 ));
             }
@@ -493,10 +481,9 @@ pub fn scenario(settings: &Settings) -> Result<Vec<String>, ExperimentError> {
             schedule.loads
         ),
         format!(
-            "counted are flowlets that start in {} ms after a warm-up of {} to {} ms, until active flowlets are stationary (MSER-5); they have {} ms more to finish under the same load",
+            "counted are flowlets that start in the {} ms after a warm-up of {} ms, judged by MSER-5; they have {} ms more to finish under the same load",
             ms(schedule.counted),
             ms(schedule.warm_up),
-            ms(schedule.most_warm_up),
             ms(schedule.most_drain)
         ),
         format!(

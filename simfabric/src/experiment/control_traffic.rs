@@ -31,9 +31,9 @@ use crate::scheme::Run;
 use crate::time::{Span, Time};
 use crate::workload::Poisson;
 
-/// Number of parts that the longest warm-up is counted in.
+/// Number of parts that the warm-up is counted in.
 const WARM_UP_PARTS: u32 = 5;
-/// Number of samples of the active flowlets in the longest warm-up.
+/// Number of samples of the active flowlets in the warm-up.
 const SAMPLES: u64 = 320;
 
 /// Parameters of a run.
@@ -47,17 +47,16 @@ pub struct TrafficCase {
     pub load: f64,
     /// The notification threshold.
     pub threshold: f64,
-    /// Least length of the warm-up, and its bound. It ends in between, once the number of active
-    /// flowlets is stationary by [MSER-5](crate::report::stationarity).
-    pub warm_up: (Span, Span),
+    /// Length of the warm-up, which [MSER-5](crate::report::stationarity) judges.
+    pub warm_up: Span,
     /// Time in which traffic is counted.
     pub counted: Span,
 }
 
 impl TrafficCase {
-    /// The latest end of the run.
-    fn bound(&self) -> Time {
-        Time::ZERO + self.warm_up.1 + self.counted
+    /// The end of the run.
+    fn end(&self) -> Time {
+        Time::ZERO + self.warm_up + self.counted
     }
 }
 
@@ -97,9 +96,7 @@ pub struct TrafficSample {
     pub active_per_host: f64,
     /// The largest load over capacity that any iteration handed out.
     pub max_link_load: f64,
-    /// End of the warm-up.
-    pub warm_up_ms: f64,
-    /// True if the number of active flowlets was stationary by then.
+    /// True if the number of active flowlets was stationary from the warm-up's end on.
     pub stationary: bool,
     /// Course of the run: the warm-up in parts, each ending at twice the time of the one before,
     /// and the counted time after it.
@@ -147,15 +144,13 @@ impl TrafficSample {
 pub fn remarks(cases: &[TrafficCase], samples: &[Replicas<TrafficSample>]) -> Vec<String> {
     let remark = |(case, samples): (&TrafficCase, &Replicas<TrafficSample>)| {
         let moving = samples.total(|sample| usize::from(!sample.stationary));
-        let longest = samples.0.iter().map(|sample| sample.warm_up_ms);
         (moving > 0).then(|| {
             format!(
-                "{}, load {}, threshold {}, {} servers: active flowlets are not stationary after {} ms with {moving} of {} seeds",
+                "{}, load {}, threshold {}, {} servers: active flowlets are not stationary after the warm-up with {moving} of {} seeds",
                 case.workload,
                 case.load,
                 case.threshold,
                 case.racks * scene::HOSTS_PER_RACK,
-                longest.fold(0.0, f64::max),
                 samples.0.len()
             )
         })
@@ -174,7 +169,7 @@ pub fn flows(
 ) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let sizes = scene.sizes_of(case.workload)?;
-    let span = (Time::ZERO, case.bound());
+    let span = (Time::ZERO, case.end());
     Ok(Poisson::new(
         hosts,
         scene::HOST_BPS,
@@ -261,7 +256,6 @@ fn sample(
         starts_per_host_s: counted.started as f64 / host_seconds,
         active_per_host: counted.active / f64::from(hosts),
         max_link_load: counted.max_link_load,
-        warm_up_ms: growth.last().map_or(0.0, |counted| counted.from_ms),
         stationary,
         growth,
     }
@@ -328,26 +322,19 @@ impl<'a> TrafficRun<'a> {
             .transport
             .start(config, &self.topology, Box::new(flows))?;
         // Parts double in length, because the number of active flowlets grows ever more slowly.
-        let (least, most) = case.warm_up;
         let mut growth = Vec::new();
         let mut active = Vec::new();
         let mut from = Time::ZERO;
-        let mut stationary = false;
         for halvings in (0..WARM_UP_PARTS).rev() {
-            let to = Time::from_ps(most.as_ps() >> halvings);
-            let counted = count(&mut *run, (from, to), most, &mut active)?;
+            let to = Time::from_ps(case.warm_up.as_ps() >> halvings);
+            let counted = count(&mut *run, (from, to), case.warm_up, &mut active)?;
             growth.push(part(hosts, (from, to), &counted));
             from = to;
-            stationary = mser5(&active).is_some();
-            if stationary && to.since(Time::ZERO) >= least {
-                break;
-            }
         }
-        let end = from + case.counted;
-        let counted = count(&mut *run, (from, end), most, &mut active)?;
-        growth.push(part(hosts, (from, end), &counted));
-        // What was announced and not needed.
-        MONITOR.done(case.bound().since(end))?;
+        let warm_up = active.len();
+        let counted = count(&mut *run, (from, case.end()), case.warm_up, &mut active)?;
+        growth.push(part(hosts, (from, case.end()), &counted));
+        let stationary = mser5(&active).is_some_and(|cut| cut <= warm_up);
         run.results().conservation?;
         Ok(sample(case, &counted, growth, stationary))
     }
@@ -376,7 +363,7 @@ pub fn all(
             .chain(missing.iter().map(|(known, _)| known))
             .any(|known| *known == key)
         {
-            MONITOR.expect(settings.seed_count as usize, case.bound().since(Time::ZERO));
+            MONITOR.expect(settings.seed_count as usize, case.end().since(Time::ZERO));
             missing.push((key.clone(), run));
         }
         keys.push(key);
@@ -462,7 +449,7 @@ mod tests {
             workload: "web",
             load: 0.6,
             threshold: 0.01,
-            warm_up: (Span::from_ms(2), Span::from_ms(2)),
+            warm_up: Span::from_ms(2),
             counted: Span::from_ms(3),
         };
         let settings = Settings {

@@ -30,22 +30,20 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     } else {
         (&[0.4, 0.6, 0.8], &SERVERS)
     };
-    // Shorter than for figure 9: 2,048 servers have 14 times the packets. The warm-up is the same
-    // for all sizes, since updates per flowlet grow with time.
+    // Shorter than for figure 9: 2,048 servers have 14 times the packets.
     let (warm_up, counted) = if settings.quick {
         (Span::from_ms(2), Span::from_ms(2))
     } else {
         (Span::from_ms(20), Span::from_ms(20))
     };
-    let times = ((warm_up, warm_up), counted);
     let case = |load: f64, servers: u32| TrafficCase {
         // Racks grow in number, not in size, under four spines whose links stay the same.
         racks: servers / scene::HOSTS_PER_RACK,
         workload: "web",
         load,
         threshold: 0.01,
-        warm_up: times.0,
-        counted: times.1,
+        warm_up,
+        counted,
     };
     let cases: Vec<TrafficCase> = loads
         .iter()
@@ -94,7 +92,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         let line = Curve::estimates(format!("load {load}"), points);
         lines.push(line.colour(style::colour(i)));
     }
-    figure.scenario = scenario(times);
+    figure.scenario = scenario((warm_up, counted));
     figure.notes = remarks(&cases, &samples);
     figure.data = serde_json::to_value(&samples).unwrap_or_default();
     let panel = Panel::curves(
