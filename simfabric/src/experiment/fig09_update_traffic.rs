@@ -106,6 +106,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         );
         let row = match workload {
             "hadoop" => row.disagrees_because(HADOOP),
+            "cache" if settings.quick => row.disagrees_because(SHORT),
             _ => row,
         };
         figure.rows.push(row.note(measured(runs, mean_bytes)));
@@ -181,6 +182,9 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     .panel_size(400, 340);
     Ok(Reproduction { figure, picture })
 }
+
+/// Measured cause of Cache's difference in the short form.
+const SHORT: &str = "the short form counts before Cache's large flowlets are as many as in the long run: updates per flowlet still grow with the active flowlets, as the remark's course shows";
 
 /// Measured cause of Hadoop's difference.
 const HADOOP: &str = "the paper's sizes are not public: with the public curve's mean of 122 kB Hadoop has four times as many flowlets per second as Cache (688 kB), and update traffic follows their number; in the paper Hadoop has less traffic than Cache";
