@@ -8,7 +8,7 @@ use ratewright_simfabric::net::queue::{
 };
 use ratewright_simfabric::results::{PortResult, RunResults};
 use ratewright_simfabric::rng::{Purpose, Stream};
-use ratewright_simfabric::transport::constant::ConstantRate;
+use ratewright_simfabric::scheme::constant::ConstantRate;
 use ratewright_simfabric::transport::tcp::congestion::NewReno;
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Time};

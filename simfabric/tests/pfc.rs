@@ -4,7 +4,7 @@ use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, Xoff};
 use ratewright_simfabric::net::queue::{ClassConfig, ClassMask, ShaperConfig};
 use ratewright_simfabric::results::{ConservationError, RunResults};
 use ratewright_simfabric::run::Change;
-use ratewright_simfabric::transport::constant::ConstantRate;
+use ratewright_simfabric::scheme::constant::ConstantRate;
 use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Span, Time};
 use ratewright_topology::{BigSwitch, LinkId, Node, Topology, TwoTierClos};
 

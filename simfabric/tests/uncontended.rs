@@ -26,8 +26,9 @@ use ratewright_simfabric::net::queue::{
     CodelConfig, Limit, ecn_threshold, pfabric, sfq_codel, xcp,
 };
 use ratewright_simfabric::report::ideal::completion_time;
+use ratewright_simfabric::scheme::constant::ConstantRate;
+use ratewright_simfabric::scheme::fixed_window::ConstantWindow;
 use ratewright_simfabric::transport::Transport;
-use ratewright_simfabric::transport::constant::ConstantRate;
 use ratewright_simfabric::transport::flowtune::{
     Flowtune, FlowtuneConfig, FlowtuneNode, control_traffic, paced_tcp,
 };
@@ -36,7 +37,6 @@ use ratewright_simfabric::transport::tcp::congestion::{
     Congestion, Cubic, CubicConfig, Dctcp, NewReno, PFabric, Xcp,
 };
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::transport::window::ConstantWindow;
 use ratewright_simfabric::units::Delay;
 use ratewright_simfabric::{
     Config, FabricConfig, FlowId, FlowSpec, Framing, HostId, QueueConfig, Sim, Span, Time,

@@ -60,9 +60,9 @@ pub fn completion_time(
 mod tests {
     use super::*;
     use crate::net::FabricConfig;
+    use crate::scheme::fixed_window::ConstantWindow;
     use crate::transport::tcp::congestion::NewReno;
     use crate::transport::tcp::{Tcp, TcpConfig};
-    use crate::transport::window::ConstantWindow;
     use crate::{Config, FlowSpec, Sim, Time};
     use ratewright_topology::TwoTierClos;
 

@@ -3,12 +3,10 @@
 //! A [`Transport`] makes an [`Endpoint`] per host. Endpoints are sans-IO: the run calls them for
 //! starts, packets, timers and pulls, and they act through the [`Context`].
 
-pub mod constant;
 pub mod flowtune;
 pub mod ideal;
 pub mod ranges;
 pub mod tcp;
-pub mod window;
 
 use ratewright_topology::{HostId, Topology};
 
