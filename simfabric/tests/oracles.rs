@@ -230,7 +230,7 @@ fn red_settles_where_its_probability_drops_the_excess() {
     };
     let fabric = FabricConfig {
         edge: QueueConfig::Red(red::Config {
-            control: control.clone(),
+            control,
             limit: Limit::default(),
         }),
         ..FabricConfig::default()

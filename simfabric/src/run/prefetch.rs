@@ -105,15 +105,11 @@ impl Core {
             Some(Event::Timer(index)) => self.timers.prefetch(index),
             _ => {}
         }
-        match self.scheduler.upcoming(SECOND) {
-            Some(Event::Port(index)) => {
-                self.fabric.ports[index as usize].prefetch_packets(&self.shared.packets);
-            }
-            _ => {}
+        if let Some(Event::Port(index)) = self.scheduler.upcoming(SECOND) {
+            self.fabric.ports[index as usize].prefetch_packets(&self.shared.packets);
         }
-        match self.scheduler.upcoming(THIRD) {
-            Some(Event::Port(index)) => self.prefetch_route(index),
-            _ => {}
+        if let Some(Event::Port(index)) = self.scheduler.upcoming(THIRD) {
+            self.prefetch_route(index);
         }
         // Before the shift: the last entry is the finding of `THEN` events ago.
         self.prefetch_last();

@@ -31,7 +31,7 @@ mod max_min;
 mod proportional;
 
 /// Settings of the ideal scheme.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct IdealConfig {
     /// TCP of the flows; their initial window is not used.
     pub tcp: TcpConfig<AllocatedConfig>,

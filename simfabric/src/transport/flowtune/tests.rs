@@ -319,7 +319,7 @@ fn the_ideal_scheme_shares_by_its_objective() {
             objective,
             ..IdealConfig::default()
         };
-        let ideal = Ideal::new(&Arc::new(topology.clone()), config.clone()).unwrap();
+        let ideal = Ideal::new(&Arc::new(topology.clone()), config).unwrap();
         let flows = vec![
             flow(0, 1, 140, 1 << 30),
             flow(0, 1, 60, 1 << 30),
