@@ -5,7 +5,8 @@
 //! that equal seeds count equal flowlets. [MSER-5](crate::report::stationarity) judges the warm-up
 //! by the number of active flowlets; a sample says if it was too short. The load stays while the
 //! counted flowlets finish, up to a bound. A flowlet that is not finished then counts with its age,
-//! a lower bound. Completion is at the receiver's last byte.
+//! a lower bound. Completion is at the receiver's last byte, and beside it at the sender's last
+//! acknowledgement.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -67,6 +68,9 @@ pub struct SchemeSample {
     pub load: f64,
     /// 99 % of the slowdown (completion time over that on an empty network) by class of size.
     pub slowdown_p99: [Option<f64>; 5],
+    /// The same at the sender's last acknowledgement, where [`slowdown_p99`](Self::slowdown_p99) is
+    /// at the receiver's last byte.
+    pub sender_slowdown_p99: [Option<f64>; 5],
     /// Flowlets counted, by class.
     pub flowlets: [usize; 5],
     /// Counted flowlets that did not finish.
@@ -209,6 +213,7 @@ impl ComparisonRun<'_> {
         results: &RunResults,
     ) -> Result<SchemeSample, ExperimentError> {
         let mut slowdowns: [Vec<f64>; 5] = Default::default();
+        let mut at_sender: [Vec<f64>; 5] = Default::default();
         let mut unfinished = 0;
         let mut scores = [(0.0, 0.0); 5];
         let fabric = &self.transport.fabric;
@@ -222,11 +227,13 @@ impl ComparisonRun<'_> {
                 ends,
                 flow.spec.bytes,
             )?;
-            let took = flow.fct().unwrap_or_else(|| {
-                unfinished += 1;
-                // It will take as long as on an empty network at least.
-                results.now.since(flow.spec.start).max(empty)
-            });
+            // It will take as long as on an empty network at least.
+            let age = results.now.since(flow.spec.start).max(empty);
+            let took = flow.fct().unwrap_or(age);
+            unfinished += usize::from(flow.finished.is_none());
+            let known = flow.acknowledged.map(|at| at.since(flow.spec.start));
+            let known = known.unwrap_or(age).as_us_f64();
+            at_sender[class_of(flow.spec.bytes)].push(known / empty.as_us_f64());
             slowdowns[class_of(flow.spec.bytes)].push(took.as_us_f64() / empty.as_us_f64());
             let weight = match self.scene.score {
                 ScoreWeight::Flowlet => 1.0,
@@ -263,6 +270,7 @@ impl ComparisonRun<'_> {
             load: self.load,
             flowlets: std::array::from_fn(|class| slowdowns[class].len()),
             slowdown_p99: slowdowns.map(|mut values| quantile(&mut values, 0.99)),
+            sender_slowdown_p99: at_sender.map(|mut values| quantile(&mut values, 0.99)),
             unfinished,
             stationary,
             queueing_p99_us: self.queueing_p99_us(seed, during, warm_up)?,

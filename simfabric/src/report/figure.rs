@@ -204,7 +204,7 @@ impl Row {
         self.recorded(Verdict::Disagrees, cause)
     }
 
-    /// Records that the runs do not decide this row, and why.
+    /// Records that the runs may not decide this row, and why. It must not disagree.
     #[must_use]
     pub fn undecided_because(self, cause: impl Into<String>) -> Self {
         self.recorded(Verdict::NoFigure, cause)
@@ -232,6 +232,14 @@ impl Row {
         } else {
             Verdict::NoFigure
         })
+    }
+
+    /// Returns true if the verdict is the recorded one. A row that the runs may not decide may also
+    /// agree.
+    #[must_use]
+    pub fn is_as_recorded(&self) -> bool {
+        let decided = self.verdict == Verdict::Agrees && self.expected == Some(Verdict::NoFigure);
+        decided || self.verdict == self.expected_verdict()
     }
 
     /// The row's cells, in the order of [`COLUMNS`].

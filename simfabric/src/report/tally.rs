@@ -19,9 +19,9 @@ impl Tally {
             for (verdict, count) in Verdict::ALL.iter().zip(&mut self.counts) {
                 *count += usize::from(row.verdict == *verdict);
             }
-            let expected = row.expected_verdict();
-            if row.verdict != expected {
-                let [verdict, expected] = [row.verdict, expected].map(Verdict::as_str);
+            if !row.is_as_recorded() {
+                let verdicts = [row.verdict, row.expected_verdict()];
+                let [verdict, expected] = verdicts.map(Verdict::as_str);
                 self.unexpected.push(format!(
                     "{}: {}: {verdict}, not {expected}",
                     figure.figure, row.name
@@ -65,18 +65,21 @@ mod tests {
             row("c", two(), 5.0).disagrees_because("3 of 4 wait"),
             row("d", two(), 2.0).disagrees_because("a cause that is gone"),
             row("e", Claim::words("near-empty"), 5.0),
+            row("f", two(), 2.0).undecided_because("few flows"),
+            row("g", two(), 5.0).undecided_because("few flows"),
         ];
         let mut tally = Tally::default();
         tally.add(&figure);
         assert_eq!(
             tally.to_string(),
-            "5 rows: 2 agrees, 2 disagrees, 1 no figure"
+            "7 rows: 3 agrees, 3 disagrees, 1 no figure"
         );
         assert_eq!(
             tally.unexpected(),
             [
                 "flowtune-x: b: disagrees, not agrees",
-                "flowtune-x: d: agrees, not disagrees"
+                "flowtune-x: d: agrees, not disagrees",
+                "flowtune-x: g: disagrees, not no figure"
             ]
         );
     }
