@@ -267,8 +267,13 @@ impl<C: Congestion> TcpHost<C> {
             let framing = cx.framing();
             let payload = segment.bytes as u16;
             let mut flags = Flags::NONE;
-            if self.config.ecn {
+            // RFC 3168 §6.1.5: what is sent again is dropped rather than marked, so that a loss in
+            // congestion is heard. DCTCP's packets all understand marks, as in Linux.
+            if self.config.ecn && (C::ECHOES_EACH_MARK || !segment.again) {
                 flags.insert(Flags::ECT);
+            }
+            if self.config.ecn && segment.cwr {
+                flags.insert(Flags::CWR);
             }
             if segment.again {
                 flags.insert(Flags::RETRANSMIT);
@@ -438,6 +443,7 @@ impl<C: Congestion> TcpHost<C> {
         let id = packet.flow;
         let mut expected;
         let mut blocks = arrayvec::ArrayVec::new();
+        let mut echoes = false;
         let progress = cx.progress(id);
         if progress.finished < Time::MAX {
             // A flow that is complete has no state left; what still comes is acknowledged.
@@ -461,6 +467,7 @@ impl<C: Congestion> TcpHost<C> {
             let in_order;
             (in_order, blocks) = flow.receiver.on_segment(packet.seq, packet.end());
             expected = flow.receiver.expected;
+            echoes = flow.receiver.on_flags(packet.flags);
             if in_order > 0 {
                 cx.delivered(id, in_order);
             }
@@ -473,6 +480,9 @@ impl<C: Congestion> TcpHost<C> {
         }
         let mut reply = cx.reply(packet);
         reply.ack = expected;
+        if echoes && !C::ECHOES_EACH_MARK {
+            reply.flags.insert(Flags::ECE);
+        }
         // Selective acknowledgements first: a window that stands still needs no feedback.
         if !blocks.is_empty() {
             cx.attach_extension(&mut reply, Extension::Sack(blocks));

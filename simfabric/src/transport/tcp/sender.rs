@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 
 use super::congestion::{AckAdvance, Congestion, Reduction};
 use super::rtt::RttEstimator;
+use crate::packet::Flags;
 use crate::time::{Span, Time};
 use crate::transport::ranges::RangeSet;
 
@@ -47,6 +48,8 @@ pub(super) struct OutgoingSegment {
     pub(super) seq: u64,
     pub(super) bytes: u64,
     pub(super) again: bool,
+    /// True if it tells the receiver that the window was reduced (RFC 3168 §6.1.2).
+    pub(super) cwr: bool,
 }
 
 /// The sender of one flow.
@@ -62,6 +65,11 @@ pub(super) struct TcpSender<C> {
     pub(super) state: CongestionState,
     /// Position whose acknowledgement ends the state.
     recover: u64,
+    /// First byte that was not sent at the last reduction, which is where the receiver learns of
+    /// it; 0 before the first.
+    reduced_at: u64,
+    /// True if no new data was sent since the last reduction.
+    cwr_due: bool,
     /// Position before which missing bytes are lost.
     lost_before: u64,
     /// Position before which lost bytes have been sent again.
@@ -83,6 +91,8 @@ impl<C: Congestion> TcpSender<C> {
             mss_bytes,
             state: CongestionState::Open,
             recover: 0,
+            reduced_at: 0,
+            cwr_due: false,
             lost_before: 0,
             resent_before: 0,
             una_resent_at: Time::MAX,
@@ -149,10 +159,11 @@ impl<C: Congestion> TcpSender<C> {
         if self.state != CongestionState::Open && self.una >= self.recover {
             self.state = CongestionState::Open;
         }
-        // RFC 3168 §6.1.2: one reduction per window of data.
-        if ack.marked && self.state == CongestionState::Open {
-            self.control
-                .reduce(now, Reduction::Mark, self.in_flight_bytes());
+        // RFC 3168 §6.1.2: one reduction per window of data. An echo that lasts until the receiver
+        // knows of the reduction is the old one, until data behind the reduction is acknowledged.
+        let heard = C::ECHOES_EACH_MARK || self.reduced_at == 0 || self.una > self.reduced_at;
+        if ack.marked && self.state == CongestionState::Open && heard {
+            self.reduce(now, Reduction::Mark, self.in_flight_bytes());
             self.state = CongestionState::Reduced;
             self.recover = self.next;
         }
@@ -165,7 +176,8 @@ impl<C: Congestion> TcpSender<C> {
         // the path is empty.
         let probing = self.control.in_slow_start()
             && self.control.window_bytes() < 2 * (self.in_flight_bytes() + newly);
-        if newly > 0 && may_grow && (window_limited || probing) {
+        // RFC 3168 §6.1.2: an acknowledgement with an echo does not increase the window.
+        if newly > 0 && may_grow && !ack.marked && (window_limited || probing) {
             self.control.on_acked(&AckAdvance {
                 now,
                 bytes: newly,
@@ -174,6 +186,14 @@ impl<C: Congestion> TcpSender<C> {
             });
         }
         newly > 0
+    }
+
+    /// Reduces the window, for which the next new data carries CWR, whatever the reason (RFC 3168
+    /// §6.1.2).
+    fn reduce(&mut self, now: Time, why: Reduction, in_flight_bytes: u64) {
+        self.control.reduce(now, why, in_flight_bytes);
+        self.reduced_at = self.next;
+        self.cwr_due = true;
     }
 
     fn detect_loss(&mut self, now: Time, stamp: Time) {
@@ -189,7 +209,7 @@ impl<C: Congestion> TcpSender<C> {
             let in_flight = self.next - self.una - self.sacked.bytes();
             // One reduction per window, whatever its reason.
             if self.state == CongestionState::Open {
-                self.control.reduce(now, Reduction::Loss, in_flight);
+                self.reduce(now, Reduction::Loss, in_flight);
             }
             self.state = CongestionState::Recovery;
             self.recover = self.next;
@@ -213,9 +233,9 @@ impl<C: Congestion> TcpSender<C> {
         // RFC 5681 §3.1: the threshold is set at the first time-out of a segment alone.
         if self.state != CongestionState::Loss || self.una >= self.recover {
             let in_flight = self.in_flight_bytes();
-            self.control.reduce(now, Reduction::TimeOut, in_flight);
+            self.reduce(now, Reduction::TimeOut, in_flight);
         } else {
-            self.control.reduce(now, Reduction::TimeOut, 0);
+            self.reduce(now, Reduction::TimeOut, 0);
         }
         self.rtt.back_off();
         self.state = CongestionState::Loss;
@@ -243,6 +263,7 @@ impl<C: Congestion> TcpSender<C> {
                     seq,
                     bytes: (end - seq).min(self.mss_bytes),
                     again: true,
+                    cwr: false,
                 };
                 return Some(segment).filter(|segment| allowed(segment.bytes));
             }
@@ -252,6 +273,7 @@ impl<C: Congestion> TcpSender<C> {
             seq: self.next,
             bytes,
             again: false,
+            cwr: self.cwr_due,
         };
         Some(segment).filter(|segment| segment.bytes > 0 && allowed(segment.bytes))
     }
@@ -267,6 +289,7 @@ impl<C: Congestion> TcpSender<C> {
             }
         } else {
             self.next += segment.bytes;
+            self.cwr_due = false;
         }
     }
 }
@@ -277,9 +300,20 @@ pub(super) struct TcpReceiver {
     /// Next byte in order.
     pub(super) expected: u64,
     held: RangeSet,
+    /// True from a mark until the sender's CWR.
+    echoes: bool,
 }
 
 impl TcpReceiver {
+    /// Takes the flags of a segment. Returns true if its acknowledgement echoes a mark (RFC 3168
+    /// §6.1.3).
+    #[inline]
+    pub(super) fn on_flags(&mut self, flags: Flags) -> bool {
+        // A packet with both bits says that there was another mark since the reduction.
+        self.echoes = flags.contains(Flags::CE) || (self.echoes && !flags.contains(Flags::CWR));
+        self.echoes
+    }
+
     /// Takes a segment. Returns the number of bytes that came into order, and the blocks to report;
     /// the one that holds the segment comes first (RFC 2018 §4).
     #[inline]
@@ -309,3 +343,6 @@ impl TcpReceiver {
         (self.expected - before, blocks)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,7 @@ impl Dctcp {
 
 impl Congestion for Dctcp {
     type Config = DctcpConfig;
+    const ECHOES_EACH_MARK: bool = true;
 
     fn new(config: &DctcpConfig, mss_bytes: u64, initial_window_bytes: u64) -> Self {
         Self {

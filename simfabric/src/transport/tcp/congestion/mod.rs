@@ -53,6 +53,10 @@ pub trait Congestion: Copy + std::fmt::Debug {
     /// Number of time-outs in a row after which an empty packet probes the receiver, in place of
     /// retransmissions.
     const PROBE_AFTER: u32 = u32::MAX;
+    /// True if each acknowledgement echoes the mark of the packet that it answers (RFC 8257 §3.2).
+    /// Otherwise the echo lasts from a mark to the sender's [`CWR`](crate::Flags::CWR) (RFC 3168
+    /// §6.1.3).
+    const ECHOES_EACH_MARK: bool = false;
 
     /// Makes the control of a new flow.
     fn new(config: &Self::Config, mss_bytes: u64, initial_window_bytes: u64) -> Self;
