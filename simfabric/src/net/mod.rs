@@ -26,6 +26,7 @@ use crate::rng::{Purpose, Stream};
 use crate::time::Span;
 use mmu::{Mmu, SharedBuffer};
 use port::{FarEnd, MIN_RATE_BPS, Port};
+use queue::Discipline as _;
 pub use queue::QueueConfig;
 use route::Routes;
 use switch::{PausesUnderWay, Switch, connect};
@@ -122,8 +123,6 @@ pub struct FabricConfig {
     pub framing: Framing,
     /// Attachment of an allocator; `None` without one.
     pub allocator: Option<AllocatorLinks>,
-    /// What switches write into acknowledgements.
-    pub tap: Tap,
     /// True if ports keep a histogram of their queue's length; it costs time and memory.
     pub histograms: bool,
 }
@@ -361,17 +360,18 @@ impl Fabric {
                 )?);
             }
         }
-        for port in &mut ports[..topology.links().len()] {
-            if let FarEnd::Switch(_) = port.far() {
-                port.set_tap(config.tap);
-            }
-        }
         let links = topology.links();
         let reverse = links.iter().map(|link| topology.reverse_link(link.id).0);
         // The allocator's ports come in pairs.
         let pairs =
             (links.len()..ports.len()).map(|i| (links.len() + ((i - links.len()) ^ 1)) as u32);
         let reverse: Box<[u32]> = reverse.chain(pairs).collect();
+        for (link, back) in reverse.iter().enumerate().take(links.len()) {
+            if let FarEnd::Switch(_) = ports[link].far() {
+                let tap = ports[*back as usize].queue.tap();
+                ports[link].set_tap(tap);
+            }
+        }
         let mut switches = connect(topology.switches().len(), &ports, &reverse);
         if let Some(buffer) = config.shared_buffer {
             let classes = counts.into_iter().max().unwrap_or(1);

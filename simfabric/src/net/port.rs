@@ -161,6 +161,7 @@ macro_rules! with_sending {
             shared: $shared,
             stats,
             buffer,
+            marks: None,
         };
         match queue {
             Queue::DropTail(queue) => {

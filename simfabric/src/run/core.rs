@@ -364,7 +364,7 @@ impl Core {
         self.advance(index);
         let ack = &mut self.shared.packets[id];
         let port = &mut self.fabric.ports[index as usize];
-        if port.queue.take_mark(ack.flow) {
+        if port.queue.take_mark(self.now, ack.flow) {
             ack.flags.insert(Flags::ECE);
         }
         self.send_pauses_of(index);

@@ -20,6 +20,7 @@ use arrayvec::ArrayVec;
 use super::shaper::{Shaper, ShaperConfig};
 use super::{Discipline, Next, Queue, QueueConfig, QueueContext};
 use crate::flow::FlowId;
+use crate::net::Tap;
 use crate::packet::PacketId;
 use crate::rng::Stream;
 use crate::time::Time;
@@ -285,8 +286,17 @@ impl Discipline for Classes {
         }
     }
 
-    fn take_mark(&mut self, flow: FlowId) -> bool {
-        self.classes.iter_mut().any(|c| c.queue.take_mark(flow))
+    fn tap(&self) -> Tap {
+        let taps = self.classes.iter().map(|class| class.queue.tap());
+        taps.into_iter()
+            .find(|tap| *tap != Tap::None)
+            .unwrap_or_default()
+    }
+
+    fn take_mark(&mut self, now: Time, flow: FlowId) -> bool {
+        self.classes
+            .iter_mut()
+            .any(|c| c.queue.take_mark(now, flow))
     }
 
     fn packets(&self) -> u32 {

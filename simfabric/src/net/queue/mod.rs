@@ -21,6 +21,7 @@ use toml::Table;
 
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowStore};
+use crate::net::Tap;
 use crate::net::mmu::Mmu;
 pub use crate::net::stats::DropReason;
 use crate::net::stats::PortStats;
@@ -90,9 +91,31 @@ pub struct QueueContext<'a> {
     pub stats: &'a mut PortStats,
     /// The buffer that the port shares, in which each packet of its queue has its place.
     pub buffer: Option<BufferView<'a>>,
+    /// Takes marks in place of packets, where the port has such a one.
+    pub marks: Option<&'a mut dyn MarkKeeper>,
+}
+
+/// Keeper of marks that do not go into packets.
+pub trait MarkKeeper: std::fmt::Debug {
+    /// Keeps a mark of a flow. Returns false if the packet itself is to carry it.
+    fn keep(&mut self, now: Time, flow: FlowId) -> bool;
 }
 
 impl QueueContext<'_> {
+    /// Returns the same access, with a keeper of marks.
+    pub fn keeping<'b>(&'b mut self, keeper: &'b mut dyn MarkKeeper) -> QueueContext<'b> {
+        QueueContext {
+            now: self.now,
+            shared: self.shared,
+            stats: self.stats,
+            buffer: self.buffer.as_mut().map(|buffer| BufferView {
+                mmu: &mut *buffer.mmu,
+                egress: buffer.egress,
+            }),
+            marks: Some(keeper),
+        }
+    }
+
     /// Drops a packet that is in no queue any more.
     pub fn drop(&mut self, id: PacketId, reason: DropReason) {
         let packet = self.shared.discard(id);
@@ -114,7 +137,11 @@ impl QueueContext<'_> {
         let packet = &mut self.shared.packets[id];
         let ect = packet.is_ect();
         if ect {
-            packet.flags.insert(Flags::CE);
+            let (now, flow) = (self.now, packet.flow);
+            let keeper = self.marks.as_mut();
+            if !keeper.is_some_and(|keeper| keeper.keep(now, flow)) {
+                packet.flags.insert(Flags::CE);
+            }
             self.stats.marks += 1;
         }
         ect
@@ -155,9 +182,13 @@ pub trait Discipline {
         }
         self.dequeue(q).map_or(Next::Nothing, Next::Packet)
     }
-    /// Takes a mark that waits for the flow's acknowledgements
-    /// ([`Tap::Marks`](crate::net::Tap::Marks)); returns true if there was one.
-    fn take_mark(&mut self, _flow: FlowId) -> bool {
+    /// Returns what the switch is to write into acknowledgements of this queue's packets.
+    fn tap(&self) -> Tap {
+        Tap::None
+    }
+    /// Takes a mark that waits for the flow's acknowledgements ([`Tap::Marks`]), of which one comes
+    /// by now; returns true if there was one.
+    fn take_mark(&mut self, _now: Time, _flow: FlowId) -> bool {
         false
     }
     /// Returns the packet that goes next, where that costs nothing; a hint for prefetching.
@@ -181,6 +212,27 @@ pub trait Discipline {
 }
 
 impl QueueConfig {
+    /// Reads a queue without classes from a table as plans have it, for packets of at most
+    /// `packet_bytes` on a link.
+    ///
+    /// # Errors
+    /// An unknown discipline or key, and a value that the discipline cannot work with.
+    pub fn from_table(table: &Table, packet_bytes: u16) -> Result<Self, ParamError> {
+        let mut given = table.clone();
+        let name = given.remove("discipline");
+        let entry = DISCIPLINES
+            .iter()
+            .find(|entry| name.as_ref().and_then(toml::Value::as_str) == Some(entry.name))
+            .ok_or_else(|| {
+                let names: Vec<&str> = DISCIPLINES.iter().map(|entry| entry.name).collect();
+                ParamError::of(
+                    "discipline",
+                    format!("it must be one of {}", names.join(", ")),
+                )
+            })?;
+        (entry.read)(&given, packet_bytes)
+    }
+
     /// Returns the queue of each class: of all classes, or this one.
     pub fn of_classes(&self) -> impl Iterator<Item = &Self> {
         let (classes, own) = match self {
@@ -265,6 +317,19 @@ macro_rules! disciplines {
                 }
             }
 
+            /// Returns the table of [`from_table`](Self::from_table); classes have none.
+            #[must_use]
+            pub fn table(&self) -> Table {
+                let mut table = match self {
+                    // Structures of parameters have keys that are texts: they are tables.
+                    $(Self::$Variant(config) => Table::try_from(config).unwrap_or_default(),)*
+                    Self::Classes(_) => Table::new(),
+                };
+                let name = self.discipline().to_owned();
+                table.insert("discipline".to_owned(), toml::Value::String(name));
+                table
+            }
+
             /// Returns true if it can be the queue of one class among several of a port. Classes
             /// within classes have no order.
             #[must_use]
@@ -330,8 +395,12 @@ macro_rules! queue {
                 match self { $(Self::$variant(d) => d.select(q, open),)* }
             }
 
-            fn take_mark(&mut self, flow: FlowId) -> bool {
-                match self { $(Self::$variant(d) => d.take_mark(flow),)* }
+            fn tap(&self) -> Tap {
+                match self { $(Self::$variant(d) => d.tap(),)* }
+            }
+
+            fn take_mark(&mut self, now: Time, flow: FlowId) -> bool {
+                match self { $(Self::$variant(d) => d.take_mark(now, flow),)* }
             }
 
             #[inline]

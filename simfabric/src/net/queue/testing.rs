@@ -46,6 +46,7 @@ impl<D: Discipline> Bench<D> {
             shared: &mut self.shared,
             stats: &mut self.stats,
             buffer: None,
+            marks: None,
         };
         self.queue.enqueue(&mut q, id);
     }
@@ -56,6 +57,7 @@ impl<D: Discipline> Bench<D> {
             shared: &mut self.shared,
             stats: &mut self.stats,
             buffer: None,
+            marks: None,
         };
         self.queue.select(&mut q, open)
     }
