@@ -438,6 +438,7 @@ disciplines! {
     red Red(Box<Red>),
     pfabric PFabric(Box<PFabricQueue>),
     xcp Xcp(Box<XcpQueue>),
+    rpm Rpm(Box<rpm::Rpm>),
 }
 
 impl Default for QueueConfig {
