@@ -5,11 +5,9 @@
 //! | `mod.rs` | settings, and the sizes of control frames on the wire |
 //! | [`agent`] | one host's end: a [`ClientSession`] and the host's flow ids |
 //! | [`allocator`] | the allocator: a [`ServerSession`] per host and a [`RateEngine`] |
-//! | [`fluid`] | a fabric whose data is a fluid and whose control datagrams are real |
 //!
 //! This module has no packets and no queues: datagrams go in and come out as bytes, and time is an
-//! argument. The packet-level transport (`transport::flowtune`) and the fluid fabric drive the same
-//! two types, so that their control traffic is comparable.
+//! argument. The transport (`transport::flowtune`) drives both ends.
 //!
 //! Paper: Flowtune (NSDI 2017), §5.1 *Protocol*, §5.3 *Model*.
 //!
@@ -22,8 +20,6 @@ use ratewright_allocator::num::utility::ClassTable;
 
 pub mod agent;
 pub mod allocator;
-
-pub mod fluid;
 
 #[cfg(test)]
 mod tests;

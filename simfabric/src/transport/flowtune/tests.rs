@@ -1,6 +1,7 @@
 use ratewright_topology::TwoTierClos;
 
 use super::*;
+use crate::control::EngineChoice;
 use crate::flow::{FlowSpec, PacketCount};
 use crate::net::{AllocatorLinks, FabricConfig};
 use crate::run::{Config, Sim};
@@ -103,6 +104,26 @@ fn a_second_flow_gets_half_within_100_us() {
         assert!((goodput / fair - 1.0).abs() < 0.05, "{goodput} of {fair}");
     }
     results.conservation.unwrap();
+}
+
+#[test]
+fn the_parallel_engine_gives_the_reference_engines_rates() {
+    let rates = |engine| {
+        let flows = (0..50).map(|i| flow(u64::from(i), i, 143 - i % 7, 1 << 30));
+        let mut config = FlowtuneConfig::default();
+        config.control.engine = engine;
+        let mut sim = sim(config, flows.collect());
+        sim.run_until(Time::from_ms(5)).unwrap();
+        (0..50)
+            .map(|i| rate_bps(&sim, i) as f64)
+            .collect::<Vec<_>>()
+    };
+    let reference = rates(EngineChoice::Reference);
+    let parallel = rates(EngineChoice::Parallel { blocks: 1 });
+    for (a, b) in reference.iter().zip(&parallel) {
+        // Each may lag its own target by a threshold.
+        assert!((a / b - 1.0).abs() < 0.025, "{a} {b}");
+    }
 }
 
 #[test]
