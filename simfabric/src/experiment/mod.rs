@@ -14,6 +14,7 @@
 //! | [`comparison`] | runs behind figures 12 to 15: five schemes under equal flowlets |
 //! | [`control_traffic`] | runs behind figures 9 to 11, and their counts of control traffic |
 //! | [`monitor`] | progress of the runs, and a request to stop them |
+//! | [`rpm`] | RPM: table II, fig. 5, lemma 1, asymmetric paths |
 //! | [`contenders`], `flowtune.toml` | the compared schemes with their parameters and queues |
 //! | [`scene`] | the paper's network (flowtune §5.3), workload and measures |
 //! | [`sweep`] | cases × seeds in parallel, and estimates over the seeds |
@@ -37,6 +38,7 @@ pub mod fig13_queueing_delay;
 pub mod fig14_drops;
 pub mod fig15_fairness_score;
 
+pub mod rpm;
 pub mod scene;
 pub mod sweep;
 
@@ -131,6 +133,9 @@ pub enum ExperimentError {
     /// A setting that does not exist, or a value that it does not take.
     #[error(transparent)]
     Setting(#[from] SetError),
+    /// A topology in words.
+    #[error(transparent)]
+    TopologyText(#[from] ratewright_topology::TopologyError),
     /// A flow without a path.
     #[error("the topology: {0}")]
     Path(#[from] ratewright_topology::PathError),
@@ -167,10 +172,16 @@ pub struct PaperExperiments {
 }
 
 /// All papers.
-pub const PAPERS: &[PaperExperiments] = &[PaperExperiments {
-    name: "flowtune",
-    experiments: FLOWTUNE,
-}];
+pub const PAPERS: &[PaperExperiments] = &[
+    PaperExperiments {
+        name: "flowtune",
+        experiments: FLOWTUNE,
+    },
+    PaperExperiments {
+        name: "rpm",
+        experiments: rpm::RPM,
+    },
+];
 
 /// Flowtune's experiments on the fabric, by the letters of the paper's §5.
 pub const FLOWTUNE: &[Experiment] = &[
