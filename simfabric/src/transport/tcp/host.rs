@@ -32,8 +32,9 @@ struct SendingFlow<C> {
     handshaking: bool,
     /// True while it waits for its turn.
     queued: bool,
-    /// True if the window stopped the flow when it last sent.
-    window_limited: bool,
+    /// First byte that was never sent when the window last stopped the flow. Until it is
+    /// acknowledged, the window counts as filled, even while packets wait for the link.
+    filled_until: u64,
     /// True once all is acknowledged; its slot is free when its turn has passed.
     done: bool,
     /// Time-outs since the last acknowledgement of anything.
@@ -42,6 +43,18 @@ struct SendingFlow<C> {
     rate_bps: u64,
     /// Time at which the pacer releases the next packet.
     next_at: Time,
+}
+
+impl<C: Congestion> SendingFlow<C> {
+    /// Notes whether the window stopped the flow, which has nothing to send now, or its data.
+    #[inline]
+    fn ran_dry(&mut self) {
+        self.filled_until = if self.sender.next < self.sender.limit {
+            self.sender.next
+        } else {
+            0
+        };
+    }
 }
 
 /// A flow that this host receives.
@@ -182,7 +195,7 @@ impl<C: Congestion> TcpHost<C> {
             dst: spec.dst,
             handshaking: self.config.handshake,
             queued: false,
-            window_limited: false,
+            filled_until: 0,
             done: false,
             time_outs_in_a_row: 0,
             rate_bps: 0,
@@ -218,7 +231,6 @@ impl<C: Congestion> TcpHost<C> {
             return;
         }
         flow.queued = true;
-        flow.window_limited = false;
         let remaining = flow.sender.limit - flow.sender.una;
         if flow.rate_bps > 0 && flow.next_at > cx.now() {
             self.arbiter.ready_at(slot, remaining, flow.next_at);
@@ -260,7 +272,7 @@ impl<C: Congestion> TcpHost<C> {
             }
             flow.queued = false;
             let Some(segment) = flow.sender.peek_segment() else {
-                flow.window_limited = flow.sender.next < flow.sender.limit;
+                flow.ran_dry();
                 continue;
             };
             flow.sender.sent(now, segment);
@@ -325,8 +337,9 @@ impl<C: Congestion> TcpHost<C> {
                 self.arbiter.again(slot, remaining);
             }
             flow.queued = more;
-            // A flow that waits for its turn or ran out of data has not tested its window.
-            flow.window_limited = !more && flow.sender.next < flow.sender.limit;
+            if !more {
+                flow.ran_dry();
+            }
             return if self.arbiter.is_empty() {
                 Pull::Last(packet)
             } else {
@@ -408,7 +421,7 @@ impl<C: Congestion> TcpHost<C> {
         {
             cx.cancel(timer);
         }
-        let limited = flow.window_limited;
+        let limited = flow.sender.una < flow.filled_until;
         let advanced = flow
             .sender
             .on_ack(cx.now(), &ack, self.config.min_rto, limited);
