@@ -1,16 +1,17 @@
 //! Connections between pairs of hosts that stay open from flow to flow.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use ratewright_topology::HostId;
 
 /// Idle connections of one host, by destination: each with what it knows of its path.
 ///
 /// A flow takes the connection that was used last, which knows the path best, and brings it back.
-/// At most `limit` are kept for a destination. Taking and bringing back cost O(1).
+/// At most `limit` are kept for a destination. Taking and bringing back cost the logarithm of the
+/// number of destinations.
 #[derive(Debug)]
 pub struct Pool<T> {
-    idle: HashMap<HostId, Vec<T>>,
+    idle: BTreeMap<HostId, Vec<T>>,
     limit: usize,
 }
 
@@ -19,7 +20,7 @@ impl<T> Pool<T> {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
-            idle: HashMap::new(),
+            idle: BTreeMap::new(),
             limit,
         }
     }

@@ -201,6 +201,6 @@ fn results(
     let mut run = transport.start(config, topology, flows)?;
     MONITOR.run_until(&mut *run, end)?;
     let results = run.results();
-    results.conservation.clone()?;
+    results.conservation?;
     Ok(results)
 }
