@@ -191,13 +191,11 @@ pub struct Rpm {
 
 impl Discipline for Rpm {
     fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
-        self.each
-            .enqueue(&mut q.keeping(&mut self.registers), id);
+        self.each.enqueue(&mut q.keeping(&mut self.registers), id);
     }
 
     fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId> {
-        self.each
-            .dequeue(&mut q.keeping(&mut self.registers))
+        self.each.dequeue(&mut q.keeping(&mut self.registers))
     }
 
     fn tap(&self) -> Tap {
