@@ -68,7 +68,7 @@ pub struct SchemeSample {
     pub load: f64,
     /// 99 % of the slowdown (completion time over that on an empty network) by class of size.
     pub slowdown_p99: [Option<f64>; 5],
-    /// The same at the sender's last acknowledgement, where [`slowdown_p99`](Self::slowdown_p99) is
+    /// 99 % of the slowdown at the sender's last acknowledgement; `slowdown_p99` is that
     /// at the receiver's last byte.
     pub sender_slowdown_p99: [Option<f64>; 5],
     /// Flowlets counted, by class.

@@ -23,8 +23,8 @@ const TOLERANCE: f64 = 0.3;
 /// See [`PARAMETERS`].
 pub(super) const VARIATIONS: &[&[&str]] = PARAMETERS;
 
-/// Measured cause of the rows that disagree, by scheme. The remark beside a row has the lead by size
-/// class.
+/// Measured cause of the rows that disagree, by scheme. The remark beside a row has the lead by
+/// size class.
 fn cause(scheme: &str) -> &'static str {
     match scheme {
         DCTCP => {

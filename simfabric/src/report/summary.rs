@@ -277,8 +277,8 @@ fn pauses(results: &RunResults) -> PauseTimes {
     sum
 }
 
-/// Completion times by size class and of all, of flows that began after the warm-up. A flow that has
-/// not completed counts with its age, a lower bound.
+/// Completion times by size class and of all, of flows that began after the warm-up. A flow that
+/// has not completed counts with its age, a lower bound.
 fn fct_by_class(
     results: &RunResults,
     context: &SummaryContext<'_>,
