@@ -49,10 +49,10 @@ fn cause(scheme: &str, class: usize, load: f64) -> Option<&'static str> {
             "a flowlet of Flowtune sends one packet and then waits for a rate, which the flowlets that are active at this load share; DCTCP sends its first ten packets at once",
         ),
         (PFABRIC, 0) => Some(
-            "a one-packet flowlet is the most urgent in every queue and in its host, and is within a quarter of an empty network's time; Flowtune's waits behind others' first windows",
+            "a one-packet flowlet is the most urgent in every queue and in its host, and takes at most a quarter longer than on an empty network; Flowtune's waits behind others' first windows",
         ),
         (SFQ_CODEL, 2) => Some(
-            "sfqCoDel drops a fourth of the data that it does in the paper (figure 14), and loses as much less time to repair it",
+            "sfqCoDel drops a fourth of the share that it does in the paper (figure 14), so that fewer flowlets wait for a repair",
         ),
         (SFQ_CODEL, 3) => Some(
             "at this load sfqCoDel drops less than 1 % of the data, and begins with ten packets while Flowtune waits for a rate",

@@ -28,16 +28,16 @@ pub(super) const VARIATIONS: &[&[&str]] = PARAMETERS;
 fn cause(scheme: &str) -> &'static str {
     match scheme {
         DCTCP => {
-            "Flowtune is ahead for one packet and for large flowlets alone: DCTCP's first window of ten packets is on its way while a flowlet of Flowtune waits for its first rate, and most flowlets of the public curve are that short"
+            "Flowtune is ahead for one packet alone: DCTCP's first window of ten packets is on its way while a flowlet of Flowtune waits for its first rate, and two thirds of the public curve's flowlets have two packets or more"
         }
         PFABRIC => {
-            "pFabric sends short flowlets at their link's rate ahead of all others, which scores in all classes but the largest; most flowlets of the public curve are short"
+            "pFabric sends short flowlets at their link's rate ahead of all others, which scores in every class of the public curve; Flowtune has no priorities"
         }
         SFQ_CODEL => {
             "CUBIC's first window of ten packets is on its way while a flowlet of Flowtune waits for its first rate, and fair queues share as evenly"
         }
         _ => {
-            "XCP's cost is round trips at the begin of a flowlet, which half of the public curve's flowlets, of one packet, do not pay; the paper's sizes are not public"
+            "XCP's cost is round trips at the begin of a flowlet, which a third of the public curve's flowlets, of one packet, do not pay; the paper's sizes are not public"
         }
     }
 }
