@@ -192,6 +192,20 @@ impl Extensions {
             .as_mut()
     }
 
+    /// Appends a hop's telemetry to a packet. A packet with another extension, or with a full
+    /// trail, stays as it is.
+    pub(crate) fn stamp(&mut self, packet: &mut Packet, hop: IntHop) {
+        if let Some(extension) = self.get_mut(packet) {
+            if let Extension::Int(trail) = extension {
+                trail.push(hop);
+            }
+            return;
+        }
+        let mut trail = Trail::default();
+        trail.push(hop);
+        self.attach(packet, Extension::Int(trail));
+    }
+
     /// Detaches the extension of a packet and returns it.
     pub fn take(&mut self, packet: &mut Packet) -> Option<Extension> {
         let index = std::mem::take(&mut packet.ext).checked_sub(1)?;

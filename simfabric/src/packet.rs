@@ -48,6 +48,9 @@ impl Flags {
     /// The payload was sent before.
     pub const RETRANSMIT: Self = Self(32);
 
+    /// Switches append their telemetry to the packet as it leaves them (HPCC §3.1).
+    pub const INT: Self = Self(64);
+
     /// Returns true if all bits of `other` are set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {

@@ -9,8 +9,6 @@
 //! acknowledgement came by, so that no switch needs a table of flows: see [`Tap`]. With
 //! [symmetric](ratewright_topology::EcmpConfig::symmetric) ECMP acknowledgements pass the switches
 //! of their data.
-//!
-//! In-band telemetry has its type, [`Extension::Int`](crate::Extension::Int), and no user yet.
 
 pub mod mmu;
 pub mod port;
@@ -96,6 +94,22 @@ pub enum Tap {
     /// A mark of the flow that waits in the port's queue becomes an echo,
     /// [`Flags::ECE`](crate::packet::Flags::ECE) (RPM §III).
     Marks,
+    /// The port's telemetry is appended ([`Extension::Int`](crate::Extension::Int); FNCC §3.2).
+    Int,
+}
+
+/// Packets that switches append in-band telemetry to ([`Extension::Int`](crate::Extension::Int)).
+/// Packets keep their length: their senders reserve the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Telemetry {
+    /// None.
+    #[default]
+    None,
+    /// Packets that ask for it by [`Flags::INT`](crate::packet::Flags::INT), as they leave (HPCC
+    /// §3.1).
+    Asked,
+    /// Acknowledgements, by [`Tap::Int`].
+    Acknowledgements,
 }
 
 /// Settings of a fabric beside its topology.
@@ -123,6 +137,8 @@ pub struct FabricConfig {
     pub framing: Framing,
     /// Attachment of an allocator; `None` without one.
     pub allocator: Option<AllocatorLinks>,
+    /// Packets that switches append their telemetry to.
+    pub telemetry: Telemetry,
     /// True if ports keep a histogram of their queue's length; it costs time and memory.
     pub histograms: bool,
 }
@@ -303,6 +319,9 @@ impl Fabric {
                         Stream::new(seed, Purpose::Jitter, number),
                     );
                 }
+                if config.telemetry == Telemetry::Asked && !of_host {
+                    port.stamp_packets();
+                }
                 if config.histograms {
                     port.keep_histogram();
                 }
@@ -368,7 +387,10 @@ impl Fabric {
         let reverse: Box<[u32]> = reverse.chain(pairs).collect();
         for (link, back) in reverse.iter().enumerate().take(links.len()) {
             if let FarEnd::Switch(_) = ports[link].far() {
-                let tap = ports[*back as usize].queue.tap();
+                let tap = match ports[*back as usize].queue.tap() {
+                    Tap::None if config.telemetry == Telemetry::Acknowledgements => Tap::Int,
+                    tap => tap,
+                };
                 ports[link].set_tap(tap);
             }
         }

@@ -20,8 +20,9 @@ mod sending;
 
 use std::num::NonZeroU32;
 
-use self::sending::{Jitter, SendingEnd, Serialiser};
+use self::sending::{Jitter, SendingEnd, Serialiser, telemetry};
 use crate::cache::prefetch;
+use crate::ext::IntHop;
 use crate::flow::PacketCount;
 use crate::net::Tap;
 use crate::net::queue::{BufferView, ClassMask, Discipline, Queue, QueueContext, SharedState};
@@ -220,6 +221,7 @@ impl Port {
                 up: true,
                 paused: ClassMask::NONE,
                 jitters: false,
+                stamps: false,
             },
             queue,
             stats: PortStats::default(),
@@ -255,6 +257,17 @@ impl Port {
     pub(crate) fn near_switch(&self) -> Option<(u32, u16)> {
         let switch = self.wire.switch?;
         Some((switch.get() - 1, self.wire.egress))
+    }
+
+    /// Stamps packets that ask for it with telemetry as they leave.
+    pub(crate) fn stamp_packets(&mut self) {
+        self.serialiser.stamps = true;
+    }
+
+    /// Returns the port's telemetry now; the port has been [advanced](Self::advance).
+    pub(crate) fn telemetry(&self, now: Time) -> IntHop {
+        let bytes = self.queue.bytes();
+        telemetry(now, &self.wire, &self.serialiser, &self.stats, bytes)
     }
 
     /// Sets what the switch at the far end shows to acknowledgements.
@@ -361,7 +374,7 @@ impl Port {
         shared: &mut SharedState,
         switches: &mut [Switch],
     ) {
-        if self.serialiser.can_bypass(now) {
+        if self.serialiser.can_bypass(now) & !self.serialiser.stamps {
             let packets = &mut shared.packets;
             self.serialiser.bypass(&mut self.wire, now, id, packets);
         } else {

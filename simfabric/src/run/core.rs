@@ -332,7 +332,7 @@ impl Core {
         match far {
             FarEnd::Switch(switch) => {
                 if tap != Tap::None && self.shared.packets[id].kind == PacketKind::Ack {
-                    self.write_into_ack(index, id);
+                    self.write_into_ack(tap, index, id);
                 }
                 let packet = &mut self.shared.packets[id];
                 let key = RouteKey {
@@ -358,13 +358,15 @@ impl Core {
     /// Writes into an acknowledgement that came by a link what the switch knows of the other
     /// direction, by which the data left.
     #[inline(never)]
-    fn write_into_ack(&mut self, link: u32, id: PacketId) {
+    fn write_into_ack(&mut self, tap: Tap, link: u32, id: PacketId) {
         let index = self.fabric.reverse[link as usize];
         // Ports are lazy: this makes the queue that of now.
         self.advance(index);
         let ack = &mut self.shared.packets[id];
         let port = &mut self.fabric.ports[index as usize];
-        if port.queue.take_mark(self.now, ack.flow) {
+        if tap == Tap::Int {
+            self.shared.extensions.stamp(ack, port.telemetry(self.now));
+        } else if port.queue.take_mark(self.now, ack.flow) {
             ack.flags.insert(Flags::ECE);
         }
         self.send_pauses_of(index);

@@ -3,9 +3,11 @@
 use rand::RngExt as _;
 
 use super::{ByteTime, Wire};
+use crate::ext::IntHop;
 use crate::flow::PacketCount;
 use crate::net::queue::{ClassMask, Discipline, DropReason, Next, QueueContext};
-use crate::packet::{PacketId, PacketSlab};
+use crate::net::stats::PortStats;
+use crate::packet::{Flags, PacketId, PacketSlab};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 
@@ -41,6 +43,8 @@ pub(super) struct Serialiser {
     pub(super) paused: ClassMask,
     /// True if the wire has a [`Jitter`], which otherwise is not read.
     pub(super) jitters: bool,
+    /// True if packets that ask for it are stamped with telemetry as they leave.
+    pub(super) stamps: bool,
 }
 
 /// Variation of a host's processing time. It passes behind the NIC's queue, as that time does.
@@ -147,6 +151,18 @@ impl Serialiser {
     }
 }
 
+/// Returns a port's telemetry: what it has sent, and what waits.
+pub(super) fn telemetry(
+    at: Time,
+    wire: &Wire,
+    serialiser: &Serialiser,
+    stats: &PortStats,
+    queue_bytes: u64,
+) -> IntHop {
+    let sent = stats.sent.bytes + serialiser.bypassed.bytes;
+    IntHop::new(wire.rate_bps, at, sent, queue_bytes)
+}
+
 /// The sending end with its queue. The discipline is a type here, so that a packet's path has one
 /// dispatch on it.
 pub(super) struct SendingEnd<'a, D> {
@@ -176,6 +192,10 @@ impl<D: Discipline> SendingEnd<'_, D> {
         self.depart_until(now);
         let packets = &mut self.q.shared.packets;
         if self.serialiser.can_bypass(now) {
+            if self.serialiser.stamps && packets[id].flags.contains(Flags::INT) {
+                let hop = telemetry(now, self.wire, self.serialiser, self.q.stats, 0);
+                self.q.shared.extensions.stamp(&mut packets[id], hop);
+            }
             self.serialiser.bypass(self.wire, now, id, packets);
             return;
         }
@@ -236,6 +256,11 @@ impl<D: Discipline> SendingEnd<'_, D> {
         let packets = &mut self.q.shared.packets;
         if let Some(buffer) = &mut self.q.buffer {
             buffer.release(&packets[id]);
+        }
+        if self.serialiser.stamps && packets[id].flags.contains(Flags::INT) {
+            let bytes = self.queue.bytes();
+            let hop = telemetry(at, self.wire, self.serialiser, self.q.stats, bytes);
+            self.q.shared.extensions.stamp(&mut packets[id], hop);
         }
         let wire_bytes = self.serialiser.launch(self.wire, at, id, packets);
         self.q.stats.sent.add(wire_bytes);
