@@ -294,15 +294,22 @@ impl AllocatorNode {
         self.settled
     }
 
-    /// Runs one iteration and hands the rates that moved to the sessions.
+    /// Runs one iteration over the flows that are known now. Its rates are kept for
+    /// [`announce`](Self::announce).
+    pub fn iterate(&mut self) -> IterationReport {
+        self.last = self.engine.iterate();
+        self.counts.iterations += 1;
+        self.settled = self.last.settled;
+        self.last
+    }
+
+    /// Hands the rates that moved to the sessions.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "the engine's rates are finite and not negative; rounding down never over-allocates"
     )]
-    pub fn iterate(&mut self, now_ns: u64) -> IterationReport {
-        self.last = self.engine.iterate();
-        self.counts.iterations += 1;
+    pub fn announce(&mut self, now_ns: u64) {
         let hosts = self.sessions.len() as u32;
         let (sessions, ready, counts) = (&mut self.sessions, &mut self.ready, &mut self.counts);
         self.engine.drain_updates(&mut |update| {
@@ -324,8 +331,6 @@ impl AllocatorNode {
                 counts.updates_stale += 1;
             }
         });
-        self.settled = self.last.settled;
-        self.last
     }
 
     fn mark_ready(&mut self, host: u32) {

@@ -24,6 +24,8 @@ crate::parameters! {
         handshake: bool = false,
         /// Time between the allocator's iterations (§5.3: 10 µs).
         interval: Delay = Delay::from_us(10),
+        /// Time that an iteration takes (§6: 8.29 µs for 384 servers; §5.3 names none).
+        iteration: Delay = Delay::from_ns(0),
         /// Relative change from which a rate is notified again (§5.3: 0.01).
         threshold: f64 = 0.01,
         /// Step of the price update (§5.3: 0.4).
@@ -133,6 +135,7 @@ impl Scheme for Config {
             control: ControlConfig {
                 // An interval of 0 would iterate for ever at one moment.
                 interval_ns: self.interval.ns().max(1),
+                iteration_ns: self.iteration.ns(),
                 threshold: self.threshold,
                 gamma: self.gamma,
                 step_rule: match self.step {

@@ -141,6 +141,7 @@ mod kind {
     pub(super) const STREAM: u8 = 4;
     pub(super) const SESSION: u8 = 5;
     pub(super) const ITERATE: u8 = 6;
+    pub(super) const ANNOUNCE: u8 = 7;
 }
 
 type FlowtuneContext<'a> = Context<'a, FlowtuneShared>;
@@ -538,6 +539,14 @@ mod node {
         }
     }
 
+    /// Ends an iteration: its rates leave.
+    fn announce(cx: &mut FlowtuneContext<'_>) {
+        // Before the allocator is polled, which plans the next iteration.
+        cx.shared.iteration_planned = false;
+        cx.shared.allocator.announce(cx.now().as_ns());
+        drive(cx);
+    }
+
     pub(super) fn on_timer(cx: &mut FlowtuneContext<'_>, timer: Timer) {
         let now_ns = cx.now().as_ns();
         match timer.kind {
@@ -547,11 +556,15 @@ mod node {
                 drive(cx);
             }
             kind::ITERATE => {
-                // Before the allocator is polled, which plans the next iteration.
-                cx.shared.iteration_planned = false;
-                cx.shared.allocator.iterate(now_ns);
-                drive(cx);
+                cx.shared.allocator.iterate();
+                if cx.shared.config.control.iteration_ns == 0 {
+                    return announce(cx);
+                }
+                // What comes meanwhile is for the next iteration, which begins after this one.
+                let at = cx.now() + Span::from_ns(cx.shared.config.control.iteration_ns);
+                cx.timer(at, super::timer(kind::ANNOUNCE, 0));
             }
+            kind::ANNOUNCE => announce(cx),
             kind::STREAM => on_stream_timer(cx, End::Allocator, HostId(timer.slot)),
             _ => {}
         }
