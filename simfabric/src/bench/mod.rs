@@ -1,15 +1,24 @@
-//! The engine's own speed: a permutation of hosts at 100 Gbit/s, in packet-hops per second. A
-//! packet-hop is a packet, acknowledgements too, that leaves one queue onto one link.
+//! The engine's own speed, in packet-hops per second, with hosts at 100 Gbit/s. A packet-hop is a
+//! packet, acknowledgements too, that leaves one queue onto one link.
+//!
+//! | scene | what is measured |
+//! |---|---|
+//! | [`permutation`] | packets of long flows on a fat tree |
+//! | [`messages`] | begin and end of short flows: Google's RPCs at half of the links' capacity |
 
 pub mod growth;
 pub mod memory;
 
-use ratewright_topology::{BuildError, EcmpConfig, FatTree, HostId, ThreeTierClos, Topology};
+use ratewright_topology::{
+    BuildError, EcmpConfig, FatTree, HostId, ThreeTierClos, Topology, TwoTierClos,
+};
 
+use crate::experiment::ExperimentError;
 use crate::flow::FlowSpec;
 use crate::net::FabricConfig;
 use crate::plan::{PlanError, PlannedTransport, read_transports};
 use crate::time::Time;
+use crate::workload::{Poisson, SizeDistribution};
 
 const GBIT: u64 = 1_000_000_000;
 
@@ -56,6 +65,40 @@ pub fn fabric(hosts: u32) -> Result<Topology, BuildError> {
         ..ThreeTierClos::default()
     }
     .build()
+}
+
+/// Builds racks of 16 hosts under four spines, with the rates of SIRD's evaluation (SIRD §6.1: 100
+/// and 400 Gbit/s); links of 1 µs.
+///
+/// # Errors
+/// If there are no hosts.
+pub fn racks(hosts: u32) -> Result<Topology, BuildError> {
+    TwoTierClos {
+        racks: hosts.div_ceil(16),
+        hosts_per_rack: 16,
+        spines: 4,
+        host_capacity_bps: 100 * GBIT,
+        fabric_capacity_bps: 400 * GBIT,
+        host_delay_ns: 1_000,
+        fabric_delay_ns: 1_000,
+        ecmp: EcmpConfig {
+            seed: 1,
+            symmetric: false,
+        },
+        ..TwoTierClos::default()
+    }
+    .build()
+}
+
+/// Messages with the sizes of Google's RPCs between random hosts, at half of the links' capacity,
+/// without end.
+///
+/// # Errors
+/// If there are fewer than two hosts.
+pub fn messages(hosts: u32) -> Result<Poisson, ExperimentError> {
+    let sizes = SizeDistribution::published("google-rpc")?;
+    let span = (Time::ZERO, Time::MAX);
+    Ok(Poisson::new(hosts, 100 * GBIT, 0.5, sizes, span, 1)?)
 }
 
 /// Flows from every host to the host half of the network away, without end.

@@ -7,15 +7,19 @@ use anyhow::Context as _;
 use clap::Args;
 use ratewright_simfabric::bench::growth::{self, Fit};
 use ratewright_simfabric::bench::{self, memory::CacheLines};
+use ratewright_simfabric::scheme::Run;
 use ratewright_simfabric::{Config, RunResults, Time};
 use serde::Serialize;
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// Hosts of the permutation.
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..=65_536))]
-    hosts: u32,
+    /// Traffic that is simulated.
+    #[arg(long, value_enum, default_value_t)]
+    scene: Scene,
+    /// Hosts, at least: by default 128 of the permutation, and 144 that send messages.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    hosts: Option<u32>,
     /// Packet-hops to simulate at least; the run ends at most 65,536 events later, or with the
     /// window of a large fabric.
     #[arg(long, default_value_t = 20_000_000)]
@@ -24,11 +28,11 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     json: bool,
     /// Measure instead how long cache lines take of so much memory, which bounds large runs.
-    #[arg(long, conflicts_with_all = ["hosts", "packet_hops", "json"])]
+    #[arg(long, conflicts_with_all = ["scene", "hosts", "packet_hops", "json"])]
     memory: bool,
     /// Measure instead how the time grows with the packet-hops: sizes from 16 to 2,048 hosts, each
     /// for the same simulated time, in turns.
-    #[arg(long, conflicts_with_all = ["hosts", "packet_hops", "memory"])]
+    #[arg(long, conflicts_with_all = ["scene", "hosts", "packet_hops", "memory"])]
     growth: bool,
     /// Simulated microseconds of each run of `--growth`.
     #[arg(long, default_value_t = 500, requires = "growth", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -38,7 +42,17 @@ pub(crate) struct BenchArgs {
     rounds: u32,
 }
 
-/// Result of the permutation; its fields are the JSON.
+/// Traffic of a measurement.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Scene {
+    /// Long flows, each between two hosts of its own.
+    #[default]
+    Permutation,
+    /// Google's RPCs at half of the links' capacity, with histograms of all queues.
+    Messages,
+}
+
+/// Result of a scene; its fields are the JSON.
 #[derive(Serialize, Debug)]
 struct BenchResult {
     scenario: String,
@@ -110,7 +124,7 @@ fn run_memory_bench() -> anyhow::Result<()> {
 }
 
 impl BenchArgs {
-    /// Measures memory, growth, or the permutation.
+    /// Measures memory, growth, or a scene.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         if self.memory {
             return run_memory_bench();
@@ -118,7 +132,12 @@ impl BenchArgs {
         if self.growth {
             return run_growth_bench(self);
         }
-        let (hosts, results, wall) = permutation(self.hosts, Time::MAX, self.packet_hops)?;
+        let (hosts, results, wall) = match self.scene {
+            Scene::Permutation => {
+                permutation(self.hosts.unwrap_or(128), Time::MAX, self.packet_hops)?
+            }
+            Scene::Messages => messages(self.hosts.unwrap_or(144), self.packet_hops)?,
+        };
         report(self, hosts, &results, wall)
     }
 }
@@ -137,7 +156,35 @@ fn permutation(
         ..Config::default()
     };
     let flows = Box::new(bench::permutation(hosts));
-    let mut sim = bench::transport(&topology)?.start(config, &topology, flows)?;
+    let sim = bench::transport(&topology)?.start(config, &topology, flows)?;
+    let (results, wall) = measure(sim, end, packet_hops)?;
+    Ok((hosts, results, wall))
+}
+
+/// Runs the messages of at least `hosts` hosts until there were `packet_hops`.
+fn messages(hosts: u32, packet_hops: u64) -> anyhow::Result<(u32, RunResults, Duration)> {
+    let topology = bench::racks(hosts)?;
+    let hosts = topology.hosts().len() as u32;
+    let config = Config {
+        seed: 1,
+        ..Config::default()
+    };
+    let mut transport = bench::transport(&topology)?;
+    transport.fabric.histograms = true;
+    let flows = Box::new(bench::messages(hosts)?);
+    let mut sim = transport.start(config, &topology, flows)?;
+    // Results of millions of messages would be most of the memory.
+    sim.stream_flows(Box::new(|_| {}));
+    let (results, wall) = measure(sim, Time::MAX, packet_hops)?;
+    Ok((hosts, results, wall))
+}
+
+/// Runs until `end`, or until there were `packet_hops`, and measures the time.
+fn measure(
+    mut sim: Box<dyn Run>,
+    end: Time,
+    packet_hops: u64,
+) -> anyhow::Result<(RunResults, Duration)> {
     // The clock runs over the events alone, not over building the fabric and its tables.
     let (ended, wall) = clock::timed(|| {
         sim.run_with(end, &mut |progress| {
@@ -151,7 +198,7 @@ fn permutation(
     ended?;
     let results = sim.results();
     results.conservation?;
-    Ok((hosts, results, wall))
+    Ok((results, wall))
 }
 
 /// Result of `--growth`; its fields are the JSON.
@@ -253,7 +300,7 @@ fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the result of the permutation.
+/// Prints the result of a scene.
 fn report(
     args: &BenchArgs,
     hosts: u32,
@@ -262,7 +309,12 @@ fn report(
 ) -> anyhow::Result<()> {
     let wall_s = wall.as_secs_f64();
     let result = BenchResult {
-        scenario: format!("DCTCP permutation of {hosts} hosts at 100 Gbit/s"),
+        scenario: match args.scene {
+            Scene::Permutation => format!("DCTCP permutation of {hosts} hosts at 100 Gbit/s"),
+            Scene::Messages => {
+                format!("Google's RPCs over DCTCP between {hosts} hosts at 100 Gbit/s, load 0.5")
+            }
+        },
         packet_hops: results.packet_hops,
         packet_hops_per_s: results.packet_hops as f64 / wall_s,
         events_per_s: results.events as f64 / wall_s,

@@ -72,6 +72,18 @@ impl Jitter {
     }
 }
 
+impl Wire {
+    /// Returns a packet's arrival time with jitter. Out of line: few runs have any.
+    #[cold]
+    #[inline(never)]
+    fn jittered(&mut self, at: Time, serialisation: Span) -> Time {
+        match &mut self.jitter {
+            Some(jitter) => jitter.delay(at, serialisation),
+            None => at,
+        }
+    }
+}
+
 impl Serialiser {
     /// Returns true if a departure is due.
     #[inline]
@@ -131,10 +143,8 @@ impl Serialiser {
         let serialisation = self.byte_time.of(wire_bytes);
         self.free_at = at + serialisation;
         let mut arrives_at = self.free_at + self.delay;
-        if self.jitters
-            && let Some(jitter) = &mut wire.jitter
-        {
-            arrives_at = jitter.delay(arrives_at, serialisation);
+        if self.jitters {
+            arrives_at = wire.jittered(arrives_at, serialisation);
         }
         // Arrivals on one wire are in order of departure, so appending keeps the chain sorted. A
         // rate that rises keeps it so, since serialisation precedes the common delay.
