@@ -348,7 +348,7 @@ fn counts_begin_at_the_end_of_the_warm_up() {
         ..Config::default()
     };
     let flows = || (0..8).map(|i| FlowSpec::new(HostId(i), HostId(8), 400_000, Time::ZERO));
-    let transport = || Tcp::<NewReno>::new(TcpConfig::default());
+    let transport = || Tcp::<NewReno>::new(TcpConfig::datacenter());
     let new = || Sim::new(config.clone(), switch(9), flows(), transport()).expect("a run");
     let (middle, end) = (Time::from_us(300), Time::from_ms(40));
     let mut whole = new();
