@@ -38,7 +38,7 @@ LENGTHS = {
 # fall, and then this number falls with it.
 DOC_START = re.compile(r"^\s*//[/!] (What|How|Whether|Where|Who|The same)\b")
 DOC_COMMENT = re.compile(r"^\s*//[/!]")
-DOC_STARTS = 5
+DOC_STARTS = 4
 
 
 def tracked(*patterns):

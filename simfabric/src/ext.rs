@@ -145,8 +145,8 @@ const _: () = assert!(
 );
 
 /// The side table. Byte buffers are reused: [`buffer`](Self::buffer) hands one out and
-/// [`recycle`](Self::recycle) takes it back, so that steady state allocates nothing. Segments' boxes
-/// are reused likewise.
+/// [`recycle`](Self::recycle) takes it back, so that steady state allocates nothing. Segments'
+/// boxes are reused likewise.
 #[derive(Debug, Default)]
 pub struct Extensions {
     slots: Vec<Option<Extension>>,

@@ -283,9 +283,9 @@ fn cubic_under_codel_is_as_in_ns_3() {
     });
     close("goodput", ours.mean(|r| r.goodput_gbps), 9.637, 0.096);
     ours.admits("mean queue", |r| r.queue_mean, 31.9, 3.2);
-    // Alone, ns-3's first flow grows its window into its own interface's queue for 10 ms. Hosts here
-    // are asked for packets and have no such queue, so the window that the second flow meets is
-    // another one.
+    // Alone, ns-3's first flow grows its window into its own interface's queue for 10 ms. Hosts
+    // here are asked for packets and have no such queue, so the window that the second flow meets
+    // is another one.
     close(
         "longest queue",
         ours.mean(|r| r.queue_max.into()),

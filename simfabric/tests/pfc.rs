@@ -198,8 +198,8 @@ fn a_pause_goes_behind_the_packet_that_is_being_sent_and_ahead_of_those_that_wai
     assert_eq!(delivered(last_bit), 3 * MSS);
 }
 
-/// Congestion spreads by pauses: a flow that shares no congested port with another is slowed down to
-/// its rate, if it is of its class, and not otherwise.
+/// Congestion spreads by pauses: a flow that shares no congested port with another is slowed down
+/// to its rate, if it is of its class, and not otherwise.
 #[test]
 fn a_victim_has_the_congested_flows_rate_in_its_class_and_its_own_in_another() {
     let topology = TwoTierClos {

@@ -40,7 +40,7 @@ pub(crate) struct ReproduceArgs {
     /// docs/simfabric/reproduction.md which figures they move.
     #[arg(long, value_name = "NAME.KEY=VALUE")]
     set: Vec<Setting>,
-    /// Where the results go.
+    /// Folder of the results.
     #[arg(long, default_value = "results")]
     out: PathBuf,
     /// Also write all tables into one Markdown file.

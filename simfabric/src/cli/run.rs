@@ -26,7 +26,7 @@ use super::stop::StopRequest;
 pub(crate) struct RunArgs {
     /// The plan, in TOML; docs/simfabric/plans.md describes the format.
     plan: PathBuf,
-    /// Where results go.
+    /// Folder of the results.
     #[arg(long, default_value = "results")]
     out: PathBuf,
     /// Replaces the plan's seed.

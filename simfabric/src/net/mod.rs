@@ -123,8 +123,8 @@ pub struct FabricConfig {
     pub core: QueueConfig,
     /// A buffer that the ports of each switch share, on top of the limits of the queues.
     pub shared_buffer: Option<SharedBuffer>,
-    /// True if hosts spray: they draw the path of every packet anew. Otherwise all packets of a flow
-    /// take one path.
+    /// True if hosts spray: they draw the path of every packet anew. Otherwise all packets of a
+    /// flow take one path.
     pub spraying: bool,
     /// Processing time of a host per packet that it sends or receives. It passes like propagation,
     /// after the NIC's queue and after the last link. From end to end that takes as long as before

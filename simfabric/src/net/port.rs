@@ -110,7 +110,7 @@ struct Wire {
     egress: u16,
     /// True if the wire ends in another region than it begins in.
     crosses: bool,
-    /// What the switch at the far end shows to acknowledgements that come by this wire.
+    /// Tap of the switch at the far end, which is shown to acknowledgements that come by this wire.
     tap: Tap,
 }
 

@@ -44,8 +44,8 @@ pub struct Config {
     pub watched: Vec<LinkId>,
     /// End of the warm-up, where it is known before the run: see [`Sim::end_warm_up`].
     pub warm_up: Time,
-    /// Number of regions that take turns, at most; `None` leaves it to the fabric's size. Results do
-    /// not depend on it, but for [`RunResults::events`] and [`RunResults::packets_high_water`].
+    /// Number of regions that take turns, at most; `None` leaves it to the fabric's size. Results
+    /// do not depend on it, but for [`RunResults::events`] and [`RunResults::packets_high_water`].
     pub regions: Option<usize>,
 }
 

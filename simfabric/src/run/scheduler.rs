@@ -168,7 +168,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the order of an event among those of its moment; of one order, kind and index decide.
+    /// Returns the order of an event among those of its moment; of one order, kind and index
+    /// decide.
     #[inline(always)]
     fn order(&mut self, event: Event) -> u64 {
         match event {

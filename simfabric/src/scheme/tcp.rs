@@ -28,7 +28,8 @@ crate::parameters! {
         stamp_step: Delay = Delay::from_us(0),
         /// Packets may be marked instead of dropped (RFC 3168).
         ecn: bool = false,
-        /// Idle connections that a pair of hosts keeps, with window and round-trip time; 0: all cold.
+        /// Idle connections that a pair of hosts keeps, with window and round-trip time; 0: all
+        /// cold.
         warm_connections: u32 = 0,
         /// Order in which a host's flows send: "fifo", "round-robin", "srpt" or "half" of both.
         arbiter: Policy = Policy::RoundRobin,

@@ -29,7 +29,8 @@ use crate::workload::FlowStream;
 const SIZES: [u64; 6] = [5, 20, 50, 100, 200, 500];
 /// Load of the bottleneck by short flows; the long ones take what is left.
 const LOAD: f64 = 0.3;
-/// Processing of hosts per packet: a round trip of about 50 µs, as between Linux hosts at 10 Gbit/s.
+/// Processing of hosts per packet: a round trip of about 50 µs, as between Linux hosts at 10
+/// Gbit/s.
 const HOST_DELAY: Span = Span::from_us(10);
 /// Directions that are compared; the paper has the first two.
 const MARKINGS: [Marking; 3] = [Marking::Forward, Marking::Reverse, Marking::ReverseByPort];

@@ -1,19 +1,19 @@
-//! RPM lemma 1: the delayed loop is stable for the lemma's η; and the loop in the simulator, on both
-//! sides of the model's exact boundary.
+//! RPM lemma 1: the delayed loop is stable for the lemma's η; and the loop in the simulator, on
+//! both sides of the model's exact boundary.
 //!
 //! Of the lemma, three statements are computed from [`model`](super::model): η of equation 2 at the
 //! printed s*, η between 0 and the root that equation 6 would have with its linear term's sign
 //! turned, and "varying dₛ with a constant d and c, η is approximately constant".
 //!
-//! The simulated loop has the model's parts: NewReno (a = 1, b = 1/2), and marks with probability
-//! η (x − x*), by RED on the instantaneous queue. RED spreads its marks evenly, which doubles their
+//! The simulated loop has the model's parts: NewReno (a = 1, b = 1/2), and marks with probability η
+//! (x − x*), by RED on the instantaneous queue. RED spreads its marks evenly, which doubles their
 //! rate, so that its slope is half of η. The model is of one flow and continuous. A crowd of flows
 //! with an equal share of the link each give the sum of their rates, around which single halvings
-//! average out; η over the number of flows per packet of the common queue makes the same loop. x* is
-//! set such that the queue at the equilibrium is 10 ms in every case, and so d is the model's.
+//! average out; η over the number of flows per packet of the common queue makes the same loop. x*
+//! is set such that the queue at the equilibrium is 10 ms in every case, and so d is the model's.
 //!
-//! A growing oscillation ends where the queue falls below x*, at which marks cease. A loop counts as
-//! stable if the queue's standard deviation is at most 0.35 of its distance from x* at the
+//! A growing oscillation ends where the queue falls below x*, at which marks cease. A loop counts
+//! as stable if the queue's standard deviation is at most 0.35 of its distance from x* at the
 //! equilibrium: half of what a sinusoid has that just reaches x* (1/√2).
 
 use ratewright_topology::HostId;

@@ -67,7 +67,8 @@ impl Loop {
         (-root - sum) / scale
     }
 
-    /// Negative root of the quadratic that equation 6 solves, in 1/s: η is above 0 between it and 0.
+    /// Negative root of the quadratic that equation 6 solves, in 1/s: η is above 0 between it and
+    /// 0.
     #[must_use]
     pub fn root(&self) -> f64 {
         let (sum, root, scale) = self.quadratic();

@@ -249,8 +249,8 @@ impl<D: Discipline> SendingEnd<'_, D> {
         }
     }
 
-    /// Begins to send the queue's next packet, if one may go. The queue may drop all packets that it
-    /// has instead.
+    /// Begins to send the queue's next packet, if one may go. The queue may drop all packets that
+    /// it has instead.
     #[inline]
     fn send_next(&mut self, at: Time) {
         self.q.now = at;

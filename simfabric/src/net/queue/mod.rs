@@ -340,8 +340,8 @@ macro_rules! disciplines {
                 }
             }
 
-            /// Makes an empty queue of this kind for a port of this rate. `rng` is the port's stream
-            /// of random numbers.
+            /// Makes an empty queue of this kind for a port of this rate. `rng` is the port's
+            /// stream of random numbers.
             #[must_use]
             pub fn build(&self, rate_bps: u64, rng: &mut Stream) -> Queue {
                 match self {

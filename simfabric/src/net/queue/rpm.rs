@@ -68,11 +68,11 @@ crate::parameters! {
         each: Each = QueueConfig::Codel(codel::Config::default()).into(),
         /// Flows that share a register: "flow", each has its own (§III-B2), or "port" (§III-C).
         scope: Scope = Scope::Flow,
-        /// Registers of a port. A flow that finds its own taken is marked forward (§III-C; the paper
-        /// has no number).
+        /// Registers of a port. A flow that finds its own taken is marked forward (§III-C; the
+        /// paper has no number).
         registers: u32 = 1 << 16,
-        /// Time since a flow's last acknowledgement up to which its marks wait for the next (CoDel's
-        /// longest round trip of the Internet, RFC 8289 §4.3).
+        /// Time since a flow's last acknowledgement up to which its marks wait for the next
+        /// (CoDel's longest round trip of the Internet, RFC 8289 §4.3).
         patience: Delay = Delay::from_ms(100),
     }
 }
