@@ -12,11 +12,16 @@ use crate::time::Time;
 pub(crate) struct Nic {
     /// Time at which it asks its endpoint; [`Time::MAX`]: not before the endpoint wakes it.
     pull_at: Time,
+    /// Time until which its link is known to be busy: asking before is in vain.
+    busy_until: Time,
 }
 
 impl Default for Nic {
     fn default() -> Self {
-        Self { pull_at: Time::MAX }
+        Self {
+            pull_at: Time::MAX,
+            busy_until: Time::ZERO,
+        }
     }
 }
 
@@ -31,6 +36,24 @@ impl Core {
             nic.pull_at = Time::MAX;
         }
         due
+    }
+
+    /// Handles the wake-up by an endpoint. Returns true if the link may be free; otherwise the
+    /// interface asks when it is, and its port need not be looked at.
+    #[inline]
+    pub(crate) fn wakes_nic(&mut self, host: HostId) -> bool {
+        let busy_until = self.nics[host.index()].busy_until;
+        if self.now < busy_until {
+            self.pull_at(host, busy_until);
+            return false;
+        }
+        true
+    }
+
+    /// Notes that a host's link is busy until then.
+    #[inline]
+    pub(crate) fn nic_is_busy(&mut self, host: HostId, until: Time) {
+        self.nics[host.index()].busy_until = until;
     }
 
     /// Schedules the interface's next question to its endpoint.
@@ -73,7 +96,9 @@ impl Core {
         let port = &self.fabric.ports[index as usize];
         // A link that is down takes no time and drops at once; its host sends at the link's rate
         // all the same.
-        port.free_at()
-            .max(self.now + port.serialisation(wire_bytes))
+        let link_is_free = self.now + port.serialisation(wire_bytes);
+        let free_at = port.free_at().max(link_is_free);
+        self.nic_is_busy(host, free_at);
+        free_at
     }
 }

@@ -434,7 +434,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             host,
         };
         act(endpoint, &mut cx);
-        if std::mem::take(&mut self.core.woken) {
+        if std::mem::take(&mut self.core.woken) && self.core.wakes_nic(host) {
             self.pull(host);
         }
         self.serve_poked();
@@ -453,6 +453,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     fn pull(&mut self, host: HostId) {
         let free_at = self.core.nic_free_at(host);
         if free_at > self.core.now {
+            self.core.nic_is_busy(host, free_at);
             return self.core.pull_at(host, free_at);
         }
         let mut cx = Context {
