@@ -14,7 +14,7 @@
 //! | [`host`] | what a scheme is at one host; the interface that pulls its packets |
 //! | [`transport`] | schemes, and the [`Context`] through which their endpoints act |
 //! | [`scheme`] | the registry of schemes: names, parameters, demands on the fabric |
-//! | [`parameters`], [`units`] | parameters with documentation and defaults; rates and times as texts |
+//! | [`mod@parameters`], [`units`] | parameters with documentation and defaults; rates and times as texts |
 //! | [`workload`] | streams of flows |
 //! | [`run`] | the event loop; [`results`]: results of a run |
 //! | [`control`] | Flowtune's control plane without a network: production sessions and engine |

@@ -1,8 +1,8 @@
 //! Parameters of schemes and disciplines: one structure each, for every place that sets them.
 //!
-//! [`parameters!`](crate::parameters) declares the structure with documentation and default of each
-//! field. Plans, `--set` and experiments all hand over a TOML table. [`effective`] puts its values
-//! over the defaults, and [`read`] makes the structure of it. Errors name the key.
+//! [`parameters!`](crate::parameters!) declares the structure with documentation and default of
+//! each field. Plans, `--set` and experiments all hand over a TOML table. [`effective`] puts its
+//! values over the defaults, and [`read`] makes the structure of it. Errors name the key.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +17,7 @@ pub struct Parameter {
     pub doc: &'static str,
 }
 
-/// A structure of parameters, declared by [`parameters!`](crate::parameters).
+/// A structure of parameters, declared by [`parameters!`](crate::parameters!).
 pub trait Parameters: Default + Serialize + DeserializeOwned {
     /// Documentation of the structure.
     const ABOUT: &'static str;

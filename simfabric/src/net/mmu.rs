@@ -9,7 +9,7 @@
 //! Ports are lazy, so that packets that have left may still be counted. Counters are therefore
 //! *upper bounds*, until all ports of the switch have been advanced. An answer that they give
 //! without a drop, a pause or a new maximum is right all the same. The caller advances the ports
-//! only where that is not so ([`Mmu::is_certain`]). While an ingress is paused, departures are
+//! only where that is not so (`Mmu::is_certain`). While an ingress is paused, departures are
 //! events, because a resume goes out at the moment of one.
 //!
 //! The packet that is being sent takes no buffer, as it takes no place in a queue.

@@ -12,9 +12,9 @@
 //! arriving packet triggers only departures before the time that all regions have reached. Nothing
 //! that departs later arrives within the present window.
 //!
-//! Ports that share a buffer depend on one another, which the buffer allows for: see [`mmu`]
-//! (super::mmu). While it pauses someone, its ports are eager: every departure is an event, in the
-//! region where the wire begins, because a resume may have to leave with it.
+//! Ports that share a buffer depend on one another, which the buffer allows for: see
+//! [`mmu`](super::mmu). While it pauses someone, its ports are eager: every departure is an event,
+//! in the region where the wire begins, because a resume may have to leave with it.
 
 mod sending;
 

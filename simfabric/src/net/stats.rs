@@ -158,8 +158,8 @@ impl PortStats {
         }
     }
 
-    /// Returns the pauses, with the time of the present one up to the last [`account`]
-    /// (Self::account).
+    /// Returns the pauses, with the time of the present one up to the last call of
+    /// `account`.
     #[must_use]
     pub fn pauses(&self) -> Pauses {
         let Some(rare) = &self.rare else {

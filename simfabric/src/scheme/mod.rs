@@ -1,6 +1,6 @@
 //! The registry of schemes: the one place that lists them.
 //!
-//! A scheme is a file with its parameters ([`parameters!`](crate::parameters)) and an
+//! A scheme is a file with its parameters ([`parameters!`](crate::parameters!)) and an
 //! implementation of [`Scheme`], and one line in `schemes!` below. Plans, `--set`, experiments and
 //! `simfabric list` find it by its name.
 //!

@@ -4,7 +4,7 @@
 //! Any discipline that marks decides on marks as by itself (§VI). A mark becomes one count in the
 //! congestion state register of the packet's flow (Algorithm 1). The next acknowledgement of that
 //! flow that comes by the other direction of the link takes one count and echoes it
-//! ([`Tap::Marks`](crate::net::Tap::Marks)). One mark is one echo.
+//! ([`Tap::Marks`]). One mark is one echo.
 //!
 //! RPM needs acknowledgements that come back by the switch, and is off for flows whose do not
 //! (§III-C). The register learns that from acknowledgements: marks of a flow wait only if one came
