@@ -4,6 +4,8 @@
 //! The remaining allocations are tables that double at a new highest level (packets in flight,
 //! pending events, gaps at a receiver). They are a few in all, however long the run.
 
+mod common;
+
 use allocation_counter::measure;
 use ratewright_simfabric::Time;
 use ratewright_simfabric::bench;
@@ -16,6 +18,8 @@ use ratewright_simfabric::run::Config;
 use ratewright_simfabric::scheme::Run;
 use ratewright_simfabric::workload::{FlowStream, Poisson, SizeDistribution};
 use ratewright_topology::{HostId, Topology};
+
+use common::OTHERS;
 
 /// Most doublings of tables in a span. An allocation for every hundredth packet would be thousands.
 const DOUBLINGS: u64 = 8;
@@ -165,23 +169,6 @@ fn control_traffic_does_not_allocate_per_message() {
         );
     }
 }
-
-/// Schemes that the paper does not compare, over a queue that loses packets.
-const OTHERS: &str = r#"
-queue = { discipline = "red", min_packets = 15, max_packets = 45, limit_packets = 100 }
-
-[[transport]]
-name = "newreno"
-label = "NewReno"
-min_rto = "200us"
-initial_rto = "1ms"
-
-[[transport]]
-name = "cubic"
-label = "CUBIC"
-min_rto = "200us"
-initial_rto = "1ms"
-"#;
 
 /// Schemes with and without losses, with headers in side tables, and with a control plane.
 #[test]

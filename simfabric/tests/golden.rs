@@ -2,6 +2,8 @@
 //! is a change of behaviour. One that is meant is written with `RATEWRIGHT_GOLDEN=write cargo
 //! nextest run -p ratewright-simfabric --test golden`.
 
+mod common;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -15,25 +17,10 @@ use ratewright_simfabric::run::Config;
 use ratewright_simfabric::{Span, Time};
 use ratewright_topology::{HostId, Topology, TwoTierClos};
 
-/// Schemes that the paper does not compare. Not over drop-tail: with hosts and bottleneck at one
-/// rate and nothing random, one flow's packets always come when a place falls free, and the others'
-/// never (Floyd and Jacobson, "Traffic phase effects in packet-switched gateways", 1991).
-const OTHERS: &str = r#"
-packet = { mss_bytes = 1460, header_bytes = 40, min_wire_bytes = 40 }
-queue = { discipline = "red", min_packets = 15, max_packets = 45, limit_packets = 100 }
+use common::OTHERS;
 
-[[transport]]
-name = "newreno"
-label = "NewReno"
-min_rto = "200us"
-initial_rto = "1ms"
-
-[[transport]]
-name = "cubic"
-label = "CUBIC"
-min_rto = "200us"
-initial_rto = "1ms"
-"#;
+/// Packets as ns-2 counts them.
+const NS2_PACKETS: &str = "packet = { mss_bytes = 1460, header_bytes = 40, min_wire_bytes = 40 }";
 
 /// Two racks of eight hosts under two spines, at full bisection.
 fn topology() -> Topology {
@@ -101,7 +88,13 @@ fn table() -> Result<String, ExperimentError> {
         set: Vec::new(),
     };
     let mut transports = contenders(&topology, &settings)?;
-    let others = read_transports(OTHERS, "others", &topology, FabricConfig::default(), &[])?;
+    let others = read_transports(
+        &format!("{NS2_PACKETS}{OTHERS}"),
+        "others",
+        &topology,
+        FabricConfig::default(),
+        &[],
+    )?;
     transports.extend(others);
     // One flow shows a scheme's limit, two its sharing, seven its queue.
     for flows in [1, 2, 7] {

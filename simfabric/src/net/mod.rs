@@ -84,8 +84,8 @@ pub struct AllocatorLinks {
     pub processing: Span,
 }
 
-/// What a switch writes into the acknowledgements that come to it by a link, from the port by which
-/// it sends into that link: the port that their data left by.
+/// Information that a switch writes into the acknowledgements that come to it by a link. It is of
+/// the port by which the switch sends into that link: the port that their data left by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tap {
     /// Nothing.

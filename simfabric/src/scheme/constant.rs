@@ -4,7 +4,7 @@
 use super::{Built, FabricNeeds, Network, Scheme};
 use crate::flow::FlowId;
 use crate::host::{Arbiter, Endpoint, Pull, Side, Turn};
-use crate::packet::{Flags, Packet, PacketKind};
+use crate::packet::{Flags, Packet};
 use crate::time::{Span, Time};
 use crate::transport::{Context, Transport};
 use crate::units::Rate;
@@ -102,11 +102,7 @@ impl Endpoint for ConstantHost {
     }
 
     fn on_packet(&mut self, cx: &mut Context<'_>, packet: &mut Packet) {
-        // Nothing is retransmitted, so that each byte arrives at most once and a count is enough.
-        cx.delivered(packet.flow, u64::from(packet.payload_bytes));
-        if cx.progress(packet.flow).delivered_bytes == cx.flow(packet.flow).bytes {
-            cx.complete(packet.flow);
-        }
+        cx.count_arrival(packet);
     }
 
     fn pull(&mut self, cx: &mut Context<'_>) -> Pull {
@@ -117,34 +113,17 @@ impl Endpoint for ConstantHost {
                 Turn::Nothing => return Pull::Nothing,
             };
             let flow = &mut self.flows[slot as usize];
-            let spec = *cx.flow(flow.flow);
-            if flow.stopped || flow.sent >= spec.bytes {
+            let bytes = cx.flow(flow.flow).bytes;
+            if flow.stopped || flow.sent >= bytes {
                 continue;
             }
-            let framing = cx.framing();
-            let payload = (spec.bytes - flow.sent).min(u64::from(framing.mss_bytes)) as u16;
-            let wire_bytes = framing.wire_bytes(payload);
-            let mut flags = Flags::NONE;
-            if flow.sent + u64::from(payload) == spec.bytes {
-                flags.insert(Flags::FIN);
+            let mut packet = cx.next_data(flow.flow, flow.sent);
+            flow.sent = packet.end();
+            if flow.sent == bytes {
+                packet.flags.insert(Flags::FIN);
             }
-            let packet = Packet {
-                kind: PacketKind::Data,
-                flow: flow.flow,
-                src: spec.src,
-                dst: spec.dst,
-                seq: flow.sent,
-                payload_bytes: payload,
-                wire_bytes,
-                flags,
-                path_hash: cx.path_hash(flow.flow, false),
-                class: spec.class,
-                stamp: cx.now(),
-                ..Packet::default()
-            };
-            flow.sent += u64::from(payload);
             if let Some(rate_bps) = self.rate_bps {
-                let bits = u128::from(wire_bytes) * 8_000_000_000_000;
+                let bits = u128::from(packet.wire_bytes) * 8_000_000_000_000;
                 // From when it was due: what others sent meanwhile does not slow it down.
                 flow.next_at += Span((bits / u128::from(rate_bps)) as u64);
                 self.arbiter.ready_at(slot, 0, flow.next_at);

@@ -106,11 +106,7 @@ impl Endpoint for WindowHost {
             }
             return;
         }
-        // Nothing is retransmitted, so that each byte arrives at most once and a count is enough.
-        cx.delivered(id, u64::from(packet.payload_bytes));
-        if cx.progress(id).delivered_bytes == cx.flow(id).bytes {
-            cx.complete(id);
-        }
+        cx.count_arrival(packet);
         let reply = cx.reply(packet);
         cx.send(reply);
     }
@@ -120,26 +116,11 @@ impl Endpoint for WindowHost {
             return Pull::Nothing;
         };
         let flow = &mut self.flows[slot as usize];
-        let spec = *cx.flow(flow.flow);
-        let framing = cx.framing();
-        let payload = (spec.bytes - flow.sent).min(u64::from(framing.mss_bytes)) as u16;
-        let packet = Packet {
-            kind: PacketKind::Data,
-            flow: flow.flow,
-            src: spec.src,
-            dst: spec.dst,
-            seq: flow.sent,
-            payload_bytes: payload,
-            wire_bytes: framing.wire_bytes(payload),
-            flags: Flags::ECT,
-            path_hash: cx.path_hash(flow.flow, false),
-            class: spec.class,
-            stamp: cx.now(),
-            ..Packet::default()
-        };
-        flow.sent += u64::from(payload);
+        let mut packet = cx.next_data(flow.flow, flow.sent);
+        packet.flags.insert(Flags::ECT);
+        flow.sent = packet.end();
         flow.allowed -= 1;
-        if flow.sent < spec.bytes && flow.allowed > 0 {
+        if flow.sent < cx.flow(flow.flow).bytes && flow.allowed > 0 {
             self.arbiter.again(slot, 0);
         }
         Pull::Packet(packet)

@@ -16,7 +16,7 @@ use crate::flow::{FlowId, FlowProgress, FlowSpec};
 use crate::host::{Endpoint, Side, Timer};
 use crate::net::Framing;
 use crate::net::queue::ClassMask;
-use crate::packet::{Flags, Packet};
+use crate::packet::{Flags, Packet, PacketKind};
 use crate::rng::Stream;
 use crate::run::core::Core;
 pub use crate::run::timers::TimerId;
@@ -242,6 +242,37 @@ impl<S> Context<'_, S> {
         self.core.shared.flows.retransmitted(flow);
     }
 
+    /// Makes the packet with a flow's next bytes, from `seq` on, for schemes that resend nothing.
+    #[must_use]
+    pub fn next_data(&self, flow: FlowId, seq: u64) -> Packet {
+        let spec = self.flow(flow);
+        let framing = self.framing();
+        let payload = (spec.bytes - seq).min(u64::from(framing.mss_bytes)) as u16;
+        Packet {
+            kind: PacketKind::Data,
+            flow,
+            src: spec.src,
+            dst: spec.dst,
+            seq,
+            payload_bytes: payload,
+            wire_bytes: framing.wire_bytes(payload),
+            path_hash: self.path_hash(flow, false),
+            class: spec.class,
+            stamp: self.now(),
+            ..Packet::default()
+        }
+    }
+
+    /// Counts a data packet of a scheme that resends nothing: each byte arrives at most once, so
+    /// that a count says when the flow is complete.
+    pub fn count_arrival(&mut self, packet: &Packet) {
+        let flow = packet.flow;
+        self.delivered(flow, u64::from(packet.payload_bytes));
+        if self.progress(flow).delivered_bytes == self.flow(flow).bytes {
+            self.complete(flow);
+        }
+    }
+
     /// Makes an acknowledgement of a packet, addressed back to its sender: flow, class, time stamp,
     /// echo of the congestion mark, path back. All other fields are the scheme's.
     #[must_use]
@@ -251,7 +282,7 @@ impl<S> Context<'_, S> {
             flags.insert(Flags::ECE);
         }
         Packet {
-            kind: crate::packet::PacketKind::Ack,
+            kind: PacketKind::Ack,
             flow: to.flow,
             src: to.dst,
             dst: to.src,

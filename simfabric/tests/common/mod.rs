@@ -8,6 +8,26 @@ use std::process::Output;
 use assert_cmd::Command;
 use serde_json::Value;
 
+/// Schemes that the Flowtune paper does not compare, over a queue that loses packets at random. Not
+/// over drop-tail: with hosts and bottleneck at one rate and nothing random, one flow's packets
+/// always come when a place falls free, and the others' never (Floyd and Jacobson, "Traffic phase
+/// effects in packet-switched gateways", 1991).
+pub(crate) const OTHERS: &str = r#"
+queue = { discipline = "red", min_packets = 15, max_packets = 45, limit_packets = 100 }
+
+[[transport]]
+name = "newreno"
+label = "NewReno"
+min_rto = "200us"
+initial_rto = "1ms"
+
+[[transport]]
+name = "cubic"
+label = "CUBIC"
+min_rto = "200us"
+initial_rto = "1ms"
+"#;
+
 /// Runs the program.
 pub(crate) fn simfabric(arguments: &[&str]) -> Output {
     // The real program, not its functions: exit codes and streams are part of what it promises.

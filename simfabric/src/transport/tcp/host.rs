@@ -317,7 +317,7 @@ impl<C: Congestion> TcpHost<C> {
             }
             // RFC 6298 §5.1: the timer runs while anything is unacknowledged.
             if flow.timer.is_none() {
-                let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+                let rto = self.config.rto(&flow.sender.rtt);
                 let kind = Self::TIMER;
                 flow.timer = Some(cx.timer_in(rto, Timer { kind, slot }));
             }
@@ -369,7 +369,7 @@ impl<C: Congestion> TcpHost<C> {
             class: flow.class,
             ..Packet::default()
         };
-        let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+        let rto = self.config.rto(&flow.sender.rtt);
         let kind = Self::TIMER;
         flow.timer = Some(cx.timer_in(rto, Timer { kind, slot }));
         cx.send(packet);
@@ -430,7 +430,7 @@ impl<C: Congestion> TcpHost<C> {
             if flow.sender.is_idle() {
                 cx.cancel(timer);
             } else {
-                let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+                let rto = self.config.rto(&flow.sender.rtt);
                 flow.timer = cx.move_timer(timer, cx.now() + rto);
             }
         }

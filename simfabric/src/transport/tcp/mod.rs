@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use self::congestion::Congestion;
 pub use self::host::{Acknowledged, TcpHost};
+use self::rtt::RttEstimator;
 use crate::flow::FlowId;
 use crate::host::{Endpoint, Policy, Pull, Timer};
 use crate::packet::Packet;
@@ -90,6 +91,12 @@ impl<C: Default> TcpConfig<C> {
 }
 
 impl<C> TcpConfig<C> {
+    /// Returns the retransmission time-out of a flow.
+    #[inline]
+    fn rto(&self, rtt: &RttEstimator) -> Span {
+        self.fixed_rto.unwrap_or(rtt.rto())
+    }
+
     /// Returns the round-trip time of a packet as its sender's clock measures it.
     #[inline]
     fn round_trip(&self, stamp: Time, now: Time) -> Span {

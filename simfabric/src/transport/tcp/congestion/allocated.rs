@@ -92,10 +92,8 @@ impl Congestion for Allocated {
         if self.open_bytes > 0 {
             return;
         }
-        match why {
-            Reduction::Mark => {}
-            Reduction::Loss => self.window.reduce_to(in_flight_bytes as f64 / 2.0),
-            Reduction::TimeOut => self.window.restart(in_flight_bytes as f64 / 2.0),
+        if why != Reduction::Mark {
+            self.window.reduce(why, in_flight_bytes as f64 / 2.0);
         }
     }
 }

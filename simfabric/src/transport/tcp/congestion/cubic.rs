@@ -227,12 +227,7 @@ impl Congestion for Cubic {
         };
         // The epoch begins with the first acknowledgement after the reduction.
         self.epoch = Time::MAX;
-        let shrunk = self.window.bytes * BETA;
-        if why == Reduction::TimeOut {
-            self.window.restart(shrunk);
-        } else {
-            self.window.reduce_to(shrunk);
-        }
+        self.window.reduce(why, self.window.bytes * BETA);
     }
 }
 

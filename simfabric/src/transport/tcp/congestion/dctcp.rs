@@ -104,8 +104,9 @@ impl Congestion for Dctcp {
                 self.window.reduce_to(shrunk);
             }
             // §3.5: as any TCP.
-            Reduction::Loss => self.window.reduce_to(in_flight_bytes as f64 / 2.0),
-            Reduction::TimeOut => self.window.restart(in_flight_bytes as f64 / 2.0),
+            Reduction::Loss | Reduction::TimeOut => {
+                self.window.reduce(why, in_flight_bytes as f64 / 2.0);
+            }
         }
     }
 }

@@ -134,6 +134,15 @@ impl Window {
         self.bytes += self.mss_bytes * acked_bytes as f64 / self.bytes;
     }
 
+    /// Reduces to `bytes` after a mark or a loss; restarts with that threshold after a time-out.
+    pub fn reduce(&mut self, why: Reduction, bytes: f64) {
+        if why == Reduction::TimeOut {
+            self.restart(bytes);
+        } else {
+            self.reduce_to(bytes);
+        }
+    }
+
     /// Sets window and threshold to `bytes`, of at least two packets.
     pub fn reduce_to(&mut self, bytes: f64) {
         self.threshold_bytes = bytes.max(2.0 * self.mss_bytes);

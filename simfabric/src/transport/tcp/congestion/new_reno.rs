@@ -35,12 +35,7 @@ impl Congestion for NewReno {
     }
 
     fn reduce(&mut self, _: Time, why: Reduction, in_flight_bytes: u64) {
-        let half = in_flight_bytes as f64 / 2.0;
-        if why == Reduction::TimeOut {
-            self.window.restart(half);
-        } else {
-            self.window.reduce_to(half);
-        }
+        self.window.reduce(why, in_flight_bytes as f64 / 2.0);
     }
 }
 

@@ -50,10 +50,8 @@ impl Congestion for Xcp {
     fn on_acked(&mut self, _: &AckAdvance) {}
 
     fn reduce(&mut self, _: Time, why: Reduction, in_flight_bytes: u64) {
-        match why {
-            Reduction::Mark => {}
-            Reduction::Loss => self.window.reduce_to(in_flight_bytes as f64 / 2.0),
-            Reduction::TimeOut => self.window.restart(in_flight_bytes as f64 / 2.0),
+        if why != Reduction::Mark {
+            self.window.reduce(why, in_flight_bytes as f64 / 2.0);
         }
     }
 }
