@@ -35,11 +35,13 @@ pub enum Event {
     Pull(u32),
     /// A port hears that its far end pauses or resumes a class.
     Pause(u32),
+    /// The clock of a switch's queue ticks.
+    Tick(u32),
 }
 
 // An entry is 128 bits: 64 of time, then order, kind and index. Comparing two entries as integers
 // compares time first, then order, and never needs a branch per field.
-const KIND_BITS: u32 = 3;
+const KIND_BITS: u32 = 4;
 const INDEX_BITS: u32 = 25;
 const ORDER_SHIFT: u32 = KIND_BITS + INDEX_BITS;
 
@@ -67,6 +69,7 @@ impl Event {
             Self::Timer(i) => (5, order, i),
             Self::Pull(i) => (6, order, i),
             Self::Pause(i) => (7, order, i),
+            Self::Tick(i) => (8, order, i),
         };
         debug_assert!(index <= MAX_INDEX);
         order << ORDER_SHIFT | kind << INDEX_BITS | index as u64
@@ -75,7 +78,7 @@ impl Event {
     const fn unpack(packed: u64) -> Self {
         let index = packed as u32 & MAX_INDEX;
         let flow = ((packed >> ORDER_SHIFT) as u32) << INDEX_BITS | index;
-        match packed >> INDEX_BITS & 7 {
+        match packed >> INDEX_BITS & ((1 << KIND_BITS) - 1) {
             0 => Self::Arrivals,
             1 => Self::Departure(index),
             2 => Self::Port(index),
@@ -83,7 +86,8 @@ impl Event {
             4 => Self::Stop(flow),
             5 => Self::Timer(index),
             6 => Self::Pull(index),
-            _ => Self::Pause(index),
+            7 => Self::Pause(index),
+            _ => Self::Tick(index),
         }
     }
 }
@@ -416,6 +420,7 @@ mod tests {
             Event::Pull(MAX_INDEX),
             Event::Departure(9),
             Event::Pause(11),
+            Event::Tick(MAX_INDEX),
         ] {
             for order in [0, 1 << FLOW_BITS, 1 << (ORDER_BITS - 1)] {
                 assert_eq!(Event::unpack(event.pack(order)), event);

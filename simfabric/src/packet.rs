@@ -24,6 +24,8 @@ pub enum PacketKind {
     Probe,
     /// Control traffic: sessions with the allocator, requests, grants, credits.
     Control,
+    /// A switch's own packet: a [`Notice`](crate::net::Notice).
+    Notice,
     /// Mark of a free slot in the slab.
     Free,
 }

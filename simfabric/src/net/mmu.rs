@@ -93,6 +93,8 @@ struct Ingress {
 pub struct Mmu {
     config: SharedBuffer,
     lossless: ClassMask,
+    /// Number that stands in for the port of packets that the switch itself originates.
+    own: u16,
     /// Classes that the queues have.
     classes: usize,
     /// Bytes that wait, without those in headroom.
@@ -115,8 +117,10 @@ impl Mmu {
     /// Makes an empty buffer for a switch with so many ports, whose queues have so many classes.
     #[must_use]
     pub fn new(config: SharedBuffer, ports: usize, classes: usize) -> Self {
-        let places = ports * MAX_CLASSES;
+        // The switch's own packets come by no port.
+        let places = (ports + 1) * MAX_CLASSES;
         Self {
+            own: ports as u16,
             lossless: config.lossless.map_or(ClassMask::NONE, |l| l.classes),
             config,
             classes: classes.clamp(1, MAX_CLASSES),
@@ -144,9 +148,15 @@ impl Mmu {
         }
     }
 
+    /// Returns the number that stands in for the port of packets that the switch itself originates.
+    pub(crate) fn own_ingress(&self) -> u16 {
+        self.own
+    }
+
     #[inline]
     fn is_lossless(&self, place: Place) -> bool {
-        self.lossless.contains(place.class.into())
+        // Nobody could be paused for what the switch itself originates.
+        self.lossless.contains(place.class.into()) && place.ingress != self.own
     }
 
     #[inline]

@@ -11,6 +11,7 @@
 //! of their data.
 
 pub mod mmu;
+mod notice;
 pub mod port;
 pub mod queue;
 pub(crate) mod regions;
@@ -23,6 +24,7 @@ use ratewright_topology::{Node, Topology};
 use crate::rng::{Purpose, Stream};
 use crate::time::Span;
 use mmu::{Mmu, SharedBuffer};
+pub use notice::Notice;
 use port::{FarEnd, MIN_RATE_BPS, Port};
 use queue::Discipline as _;
 pub use queue::QueueConfig;
@@ -395,6 +397,11 @@ impl Fabric {
             }
         }
         let mut switches = connect(topology.switches().len(), &ports, &reverse);
+        for switch in &switches {
+            for port in &switch.egress {
+                ports[*port as usize].enable_clock();
+            }
+        }
         if let Some(buffer) = config.shared_buffer {
             let classes = counts.into_iter().max().unwrap_or(1);
             for (number, switch) in switches.iter_mut().enumerate() {

@@ -20,14 +20,14 @@ mod sending;
 
 use std::num::NonZeroU32;
 
-use self::sending::{Jitter, SendingEnd, Serialiser, telemetry};
+use self::sending::{Jitter, SendingEnd, Serialiser, Watch, telemetry};
 use crate::cache::prefetch;
 use crate::ext::IntHop;
 use crate::flow::PacketCount;
-use crate::net::Tap;
 use crate::net::queue::{BufferView, ClassMask, Discipline, Queue, QueueContext, SharedState};
 use crate::net::stats::{DropReason, PortStats};
 use crate::net::switch::Switch;
+use crate::net::{Notice, Tap};
 use crate::packet::{PacketId, PacketSlab};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -217,7 +217,7 @@ impl Port {
                 bypass_allowed: queue.is_transparent(),
                 scheduled: false,
                 departure_scheduled: false,
-                eager: false,
+                watch: Watch::NONE,
                 up: true,
                 paused: ClassMask::NONE,
                 jitters: false,
@@ -326,12 +326,12 @@ impl Port {
     /// Returns true if departures are events.
     #[inline]
     pub(crate) fn is_eager(&self) -> bool {
-        self.serialiser.eager
+        self.serialiser.watch.contains(Watch::EAGER)
     }
 
     /// Makes departures events, or not.
     pub(crate) fn set_eager(&mut self, eager: bool) {
-        self.serialiser.eager = eager;
+        self.serialiser.watch.set(Watch::EAGER, eager);
     }
 
     /// Flag of the port's pending event.
@@ -340,10 +340,45 @@ impl Port {
         &mut self.serialiser.scheduled
     }
 
-    /// Returns true if an event of the port, or of a departure, may be missing.
+    /// Lets the queue's clock tick, if it has one.
+    pub(crate) fn enable_clock(&mut self) {
+        let stands = self.queue.next_tick().is_some();
+        self.serialiser.watch.set(Watch::CLOCK_STANDS, stands);
+    }
+
+    /// Returns the time of the next tick of the queue's clock, if that is to be scheduled, and
+    /// takes it for scheduled.
+    #[inline]
+    pub(crate) fn start_clock(&mut self) -> Option<Time> {
+        if !self.serialiser.watch.contains(Watch::CLOCK_STANDS) {
+            return None;
+        }
+        let at = self.queue.next_tick().filter(|at| *at < Time::MAX)?;
+        self.serialiser.watch.set(Watch::CLOCK_STANDS, false);
+        Some(at)
+    }
+
+    /// Lets the queue's clock tick, after all departures until now. It stands then, until the next
+    /// tick is scheduled.
+    pub(crate) fn tick(
+        &mut self,
+        now: Time,
+        shared: &mut SharedState,
+        switches: &mut [Switch],
+        notices: &mut Vec<Notice>,
+    ) {
+        self.serialiser.watch.set(Watch::CLOCK_STANDS, true);
+        with_sending!(self, shared, switches, |sending| {
+            sending.depart_until(now);
+            sending.q.now = now;
+            sending.queue.on_tick(&mut sending.q, notices);
+        });
+    }
+
+    /// Returns true if an event of the port, of a departure or of a tick may be missing.
     #[inline]
     pub(crate) fn needs_scheduling(&self) -> bool {
-        !self.serialiser.scheduled | self.serialiser.eager
+        !self.serialiser.scheduled | (self.serialiser.watch != Watch::NONE)
     }
 
     /// Flag of the pending event of the [next departure](Self::next_departure).

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::net::Notice;
 use crate::net::mmu::Mmu;
 use crate::net::port::{FarEnd, Port};
 use crate::time::Span;
@@ -17,6 +18,8 @@ pub(crate) struct Switch {
     pub(crate) mmu: Option<Box<Mmu>>,
     /// True if the departures of its ports are events.
     pub(crate) is_eager: bool,
+    /// Notices of a tick that are being sent; empty in between.
+    pub(crate) notices: Vec<Notice>,
 }
 
 impl Switch {

@@ -6,13 +6,13 @@ use ratewright_topology::{HostId, LinkId, Topology};
 use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
 use crate::host::nic::Nic;
-use crate::net::mmu::Place;
+use crate::net::mmu::{Mmu, Place};
 use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{Discipline as _, SharedState};
 use crate::net::regions::Regions;
 use crate::net::route::RouteKey;
 use crate::net::switch::PAUSE_WIRE_BYTES;
-use crate::net::{Fabric, Framing, Tap};
+use crate::net::{Fabric, Framing, Notice, Tap};
 use crate::packet::{Flags, Packet, PacketId, PacketKind};
 use crate::results::{RetiredFlows, Series};
 use crate::rng::{Paths, Purpose, Stream};
@@ -302,15 +302,23 @@ impl Core {
             self.scheduler.push(at, port.region(), Event::Port(index));
         }
         // Otherwise the arrival is soon enough for the departures that precede it.
-        if (port.is_eager() || arrival.is_none())
-            && !*port.departure_scheduled()
-            && let Some(at) = port.next_departure()
-        {
-            *port.departure_scheduled() = true;
-            // The departure belongs to the near end, where the other direction ends.
-            let reverse = self.fabric.reverse[index as usize];
-            let region = self.fabric.ports[reverse as usize].region();
+        let mut departure = None;
+        if (port.is_eager() || arrival.is_none()) && !*port.departure_scheduled() {
+            departure = port.next_departure();
+            *port.departure_scheduled() = departure.is_some();
+        }
+        let tick = port.start_clock();
+        if departure.is_none() && tick.is_none() {
+            return;
+        }
+        // Both belong to the near end, where the other direction ends.
+        let reverse = self.fabric.reverse[index as usize];
+        let region = self.fabric.ports[reverse as usize].region();
+        if let Some(at) = departure {
             self.scheduler.push(at, region, Event::Departure(index));
+        }
+        if let Some(at) = tick {
+            self.scheduler.push(at, region, Event::Tick(index));
         }
     }
 
@@ -412,6 +420,48 @@ impl Core {
         port.advance(self.now, &mut self.shared, &mut self.fabric.switches);
         self.schedule(index);
         self.send_pauses_of(index);
+    }
+
+    /// Handles a tick of the clock of a switch's queue.
+    pub(crate) fn tick_event(&mut self, index: u32) {
+        let reverse = self.fabric.reverse[index as usize];
+        let FarEnd::Switch(switch) = self.fabric.ports[reverse as usize].far() else {
+            return;
+        };
+        let mut notices = std::mem::take(&mut self.fabric.switches[switch as usize].notices);
+        let (shared, switches) = (&mut self.shared, &mut self.fabric.switches);
+        let port = &mut self.fabric.ports[index as usize];
+        port.tick(self.now, shared, switches, &mut notices);
+        self.schedule(index);
+        for notice in notices.drain(..) {
+            self.send_notice(switch, notice);
+        }
+        // Its memory is used again.
+        self.fabric.switches[switch as usize].notices = notices;
+        self.send_pauses_of(index);
+    }
+
+    /// Sends a packet that a switch originates.
+    fn send_notice(&mut self, switch: u32, notice: Notice) {
+        // Addresses of switches follow those of hosts and allocator.
+        let mut packet = notice.packet(HostId(self.nics.len() as u32 + switch), self.now);
+        let own = self.fabric.switches[switch as usize].mmu.as_deref();
+        let own = own.map(Mmu::own_ingress);
+        packet.ingress = own.unwrap_or_default();
+        let control = self.shared.flows.progress_mut(FlowId::NONE);
+        control.sent.add(packet.wire_bytes);
+        let key = RouteKey {
+            src: packet.src,
+            dst: packet.dst,
+            hash: packet.path_hash,
+        };
+        let next = self.fabric.routes.next_hop(&self.topology, switch, key);
+        let id = self.shared.packets.insert(packet);
+        if own.is_some() {
+            self.forward_by_buffer(switch, next, id);
+        } else {
+            self.forward(next, id);
+        }
     }
 
     /// Returns the region of a host; 0 where the whole fabric is simulated at once.

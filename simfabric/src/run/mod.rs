@@ -365,6 +365,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 }
             }
             Event::Departure(index) => self.core.departure_event(index),
+            Event::Tick(index) => self.core.tick_event(index),
             Event::Pause(index) => {
                 self.core.pause_event(index);
                 // Its endpoint may have held back packets of the class that is open again.

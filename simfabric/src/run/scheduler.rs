@@ -116,8 +116,8 @@ pub(crate) struct Scheduler {
     arrivals_at: Option<Time>,
     /// Region of the present event.
     region: u32,
-    /// Number of timers scheduled. The queue uses 35 bits of it: after 34 · 10⁹ of them, two of one
-    /// picosecond may swap, alike in every run.
+    /// Number of timers scheduled. The queue uses [`TIMER_BITS`] of it: after 8 · 10⁹ of them, two of
+    /// one picosecond may swap, alike in every run.
     timers: u64,
     /// Time before which all events of all regions have happened.
     done: Time,

@@ -90,6 +90,18 @@ impl<S> Context<'_, S> {
         self.core.shared.flows.slot(flow, side)
     }
 
+    /// Returns the slot in which this end of a flow keeps its state; `None` if it keeps none, or the
+    /// flow is retired: for packets that are not the flow's own and may outlive it, as a
+    /// [`Notice`](crate::net::Notice). The end must give up its slot ([`NO_SLOT`]) when it is done
+    /// with the flow, since regions may retire it sooner or later after that.
+    #[must_use]
+    pub fn find_slot(&self, flow: FlowId, side: Side) -> Option<u32> {
+        let flows = &self.core.shared.flows;
+        let is_active = flows.is_active(flow);
+        let slot = is_active.then(|| flows.slot(flow, side));
+        slot.filter(|slot| *slot != NO_SLOT)
+    }
+
     /// Sets the slot in which this end of a flow keeps its state.
     #[inline]
     pub fn set_slot(&mut self, flow: FlowId, side: Side, slot: u32) {

@@ -36,8 +36,8 @@ pub(super) struct Serialiser {
     pub(super) scheduled: bool,
     /// True if an event of the departure at `due_at` is pending.
     pub(super) departure_scheduled: bool,
-    /// True if departures are events.
-    pub(super) eager: bool,
+    /// Reasons to look for missing events after every packet.
+    pub(super) watch: Watch,
     pub(super) up: bool,
     /// Priority flow control: classes of which no packet leaves, because the far end pauses them.
     pub(super) paused: ClassMask,
@@ -45,6 +45,30 @@ pub(super) struct Serialiser {
     pub(super) jitters: bool,
     /// True if packets that ask for it are stamped with telemetry as they leave.
     pub(super) stamps: bool,
+}
+
+/// Reasons to look at a port's events after every packet, though its wire's event is pending.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Watch(pub(super) u8);
+
+impl Watch {
+    pub(super) const NONE: Self = Self(0);
+    /// Departures are events.
+    pub(super) const EAGER: Self = Self(1);
+    /// The queue has a clock, no tick of which is pending: a packet may start it.
+    pub(super) const CLOCK_STANDS: Self = Self(2);
+
+    pub(super) const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(super) fn set(&mut self, other: Self, on: bool) {
+        if on {
+            self.0 |= other.0;
+        } else {
+            self.0 &= !other.0;
+        }
+    }
 }
 
 /// Variation of a host's processing time. It passes behind the NIC's queue, as that time does.

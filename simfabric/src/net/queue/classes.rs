@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 use super::shaper::{Shaper, ShaperConfig};
 use super::{Discipline, Next, Queue, QueueConfig, QueueContext};
 use crate::flow::FlowId;
-use crate::net::Tap;
+use crate::net::{Notice, Tap};
 use crate::packet::PacketId;
 use crate::rng::Stream;
 use crate::time::Time;
@@ -297,6 +297,19 @@ impl Discipline for Classes {
         self.classes
             .iter_mut()
             .any(|c| c.queue.take_mark(now, flow))
+    }
+
+    fn next_tick(&self) -> Option<Time> {
+        let ticks = self.classes.iter().filter_map(|c| c.queue.next_tick());
+        ticks.min()
+    }
+
+    fn on_tick(&mut self, q: &mut QueueContext<'_>, notices: &mut Vec<Notice>) {
+        for class in &mut self.classes {
+            if class.queue.next_tick().is_some_and(|at| at <= q.now) {
+                class.queue.on_tick(q, notices);
+            }
+        }
     }
 
     fn packets(&self) -> u32 {

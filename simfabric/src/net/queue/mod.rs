@@ -21,10 +21,10 @@ use toml::Table;
 
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowStore};
-use crate::net::Tap;
 use crate::net::mmu::Mmu;
 pub use crate::net::stats::DropReason;
 use crate::net::stats::PortStats;
+use crate::net::{Notice, Tap};
 use crate::packet::{Flags, Packet, PacketId, PacketSlab};
 use crate::parameters::{self, ParamError, Parameter, Parameters};
 use crate::rng::Stream;
@@ -191,6 +191,17 @@ pub trait Discipline {
     fn take_mark(&mut self, _now: Time, _flow: FlowId) -> bool {
         false
     }
+    /// Returns the time of the next tick of the queue's clock: `None` if it has no clock,
+    /// [`Time::MAX`] while its clock stands. Asked after a packet came, while the clock stands, and
+    /// after a tick. A clock that has nothing to do should stand, so that runs may end.
+    ///
+    /// Clocks tick in ports of switches only.
+    fn next_tick(&self) -> Option<Time> {
+        None
+    }
+    /// Handles a tick of the clock, at [`QueueContext::now`] and after all departures and arrivals
+    /// until then. The switch sends `notices` at once, in this order.
+    fn on_tick(&mut self, _q: &mut QueueContext<'_>, _notices: &mut Vec<Notice>) {}
     /// Returns the packet that goes next, where that costs nothing; a hint for prefetching.
     fn front(&self) -> PacketId {
         PacketId::NONE
@@ -401,6 +412,14 @@ macro_rules! queue {
 
             fn take_mark(&mut self, now: Time, flow: FlowId) -> bool {
                 match self { $(Self::$variant(d) => d.take_mark(now, flow),)* }
+            }
+
+            fn next_tick(&self) -> Option<Time> {
+                match self { $(Self::$variant(d) => d.next_tick(),)* }
+            }
+
+            fn on_tick(&mut self, q: &mut QueueContext<'_>, notices: &mut Vec<Notice>) {
+                match self { $(Self::$variant(d) => d.on_tick(q, notices),)* }
             }
 
             #[inline]
