@@ -82,10 +82,27 @@ pub const MAX_HOPS: usize = 6;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trail {
     len: u8,
+    flows: u16,
     hops: [IntHop; MAX_HOPS],
 }
 
 impl Trail {
+    /// Makes an empty trail in an acknowledgement of a host that receives so many flows.
+    #[must_use]
+    pub fn of_flows(flows: u16) -> Self {
+        Self {
+            flows,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the number of flows that the receiver receives (N in FNCC §3.2.3); 0 if it does not
+    /// tell.
+    #[must_use]
+    pub fn flows(&self) -> u16 {
+        self.flows
+    }
+
     /// Appends a hop. Returns false if there is no room.
     pub fn push(&mut self, hop: IntHop) -> bool {
         let Some(slot) = self.hops.get_mut(usize::from(self.len)) else {
@@ -100,6 +117,28 @@ impl Trail {
     #[must_use]
     pub fn hops(&self) -> &[IntHop] {
         &self.hops[..usize::from(self.len)]
+    }
+}
+
+/// RCP's congestion header, which data carries to the receiver and acknowledgements carry back.
+///
+/// A sender asks for [`u64::MAX`]; each port lowers the rate to its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RcpHeader {
+    /// The least rate of the ports so far, on the link, in bit/s.
+    pub rate_bps: u64,
+    /// The sender's estimate of its round-trip time; zero: none yet.
+    pub rtt: Span,
+}
+
+impl RcpHeader {
+    /// Asks for any rate, in a packet of a flow with this round-trip time.
+    #[must_use]
+    pub const fn any(rtt: Span) -> Self {
+        Self {
+            rate_bps: u64::MAX,
+            rtt,
+        }
     }
 }
 
@@ -137,6 +176,8 @@ pub enum Extension {
     Segment(Box<StreamSegment>),
     /// In-band telemetry, one entry per hop that stamped it.
     Int(Trail),
+    /// RCP's congestion header.
+    Rcp(RcpHeader),
 }
 
 const _: () = assert!(

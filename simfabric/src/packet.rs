@@ -26,6 +26,8 @@ pub enum PacketKind {
     Control,
     /// A switch's own packet: a [`Notice`](crate::net::Notice).
     Notice,
+    /// Notification of congestion to a flow's sender, by its receiver (DCQCN §3.1; RoCEv2's CNP).
+    Cnp,
     /// Mark of a free slot in the slab.
     Free,
 }
@@ -49,9 +51,11 @@ impl Flags {
     pub const FIN: Self = Self(16);
     /// The payload was sent before.
     pub const RETRANSMIT: Self = Self(32);
-
     /// Switches append their telemetry to the packet as it leaves them (HPCC §3.1).
     pub const INT: Self = Self(64);
+    /// The receiver lacks the bytes from `ack` on, and has later ones: a negative acknowledgement
+    /// (InfiniBand §9.7.5.2.8).
+    pub const NACK: Self = Self(128);
 
     /// Returns true if all bits of `other` are set.
     #[must_use]

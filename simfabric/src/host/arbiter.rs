@@ -54,6 +54,9 @@ pub struct Arbiter {
     ready: Vec<u64>,
     /// By slot, the remaining bytes of the ready flow there.
     remaining: Vec<u64>,
+    /// By slot, the arrival number of the flow that waits for its pacer there; an entry of `paced`
+    /// with another one is gone.
+    waiting: Vec<u64>,
     /// The next choice is round robin's.
     fair_turn: bool,
 }
@@ -88,9 +91,15 @@ impl Arbiter {
         self.insert(slot, remaining_bytes, self.arrivals, front);
     }
 
-    /// Adds a flow with these bytes to go, whose pacer lets it send at `at`.
+    /// Adds a flow with these bytes to go, whose pacer lets it send at `at`. A flow that waits for
+    /// its pacer already waits until then instead.
     pub fn ready_at(&mut self, slot: u32, remaining_bytes: u64, at: Time) {
         self.arrivals += 1;
+        let index = slot as usize;
+        if index >= self.waiting.len() {
+            self.waiting.resize(index + 1, 0);
+        }
+        self.waiting[index] = self.arrivals;
         self.paced
             .push(Reverse((at, self.arrivals, slot, remaining_bytes)));
     }
@@ -120,11 +129,14 @@ impl Arbiter {
     #[inline]
     pub fn next(&mut self, now: Time) -> Turn {
         while let Some(&Reverse((at, arrival, slot, remaining_bytes))) = self.paced.peek() {
-            if at > now {
+            let is_gone = self.waiting[slot as usize] != arrival;
+            if at > now && !is_gone {
                 break;
             }
             self.paced.pop();
-            self.insert(slot, remaining_bytes, arrival, false);
+            if !is_gone {
+                self.insert(slot, remaining_bytes, arrival, false);
+            }
         }
         let slot = match self.policy {
             Policy::Fifo | Policy::RoundRobin => self.ring.pop_front().map(|entry| entry.0),
@@ -242,5 +254,18 @@ mod tests {
         assert_eq!(arbiter.next(Time(25)), Turn::Slot(8));
         assert_eq!(arbiter.next(Time(25)), Turn::Slot(7));
         assert_eq!(arbiter.next(Time(25)), Turn::Nothing);
+    }
+
+    #[test]
+    fn a_pacer_that_changes_its_mind_gives_one_turn() {
+        let mut arbiter = Arbiter::new(Policy::RoundRobin);
+        arbiter.ready_at(3, 1, Time(20));
+        arbiter.ready_at(3, 1, Time(10));
+        assert_eq!(arbiter.next(Time(0)), Turn::At(Time(10)));
+        assert_eq!(arbiter.next(Time(30)), Turn::Slot(3));
+        assert_eq!(arbiter.next(Time(30)), Turn::Nothing);
+        arbiter.ready_at(3, 1, Time(40));
+        arbiter.ready_at(3, 1, Time(50));
+        assert_eq!(arbiter.next(Time(45)), Turn::At(Time(50)));
     }
 }

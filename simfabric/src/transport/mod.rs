@@ -6,6 +6,7 @@
 pub mod flowtune;
 pub mod ideal;
 pub mod ranges;
+mod slots;
 pub mod tcp;
 
 use ratewright_topology::{HostId, Topology};

@@ -13,6 +13,7 @@ use crate::flow::FlowId;
 use crate::host::{Arbiter, Pool, Pull, Side, Timer, Turn};
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::{Span, Time};
+use crate::transport::slots::Slots;
 use crate::transport::{Context, NO_SLOT, TimerId};
 
 /// Packets of a paced flow that may follow each other without a gap, because they waited for their
@@ -65,55 +66,6 @@ struct ReceivingFlow {
     total_bytes: u64,
 }
 
-/// State by slot. Slots of flows that ended are used again.
-#[derive(Debug)]
-struct Slots<T> {
-    items: Vec<Option<T>>,
-    free: Vec<u32>,
-}
-
-impl<T> Default for Slots<T> {
-    fn default() -> Self {
-        Self {
-            items: Vec::new(),
-            free: Vec::new(),
-        }
-    }
-}
-
-impl<T> Slots<T> {
-    fn insert(&mut self, item: T) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self.items[slot as usize] = Some(item);
-            return slot;
-        }
-        self.items.push(Some(item));
-        (self.items.len() - 1) as u32
-    }
-
-    #[inline]
-    fn get(&self, slot: u32) -> Option<&T> {
-        self.items.get(slot as usize)?.as_ref()
-    }
-
-    #[inline]
-    fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
-        self.items.get_mut(slot as usize)?.as_mut()
-    }
-
-    fn remove(&mut self, slot: u32) {
-        if let Some(item) = self.items.get_mut(slot as usize)
-            && item.take().is_some()
-        {
-            self.free.push(slot);
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.items.len() - self.free.len()
-    }
-}
-
 /// The end of a flow at its sender: all its bytes are acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acknowledged {
@@ -159,7 +111,7 @@ impl<C: Congestion> TcpHost<C> {
     #[must_use]
     pub fn sending(&self) -> usize {
         let done = |flow: &&SendingFlow<C>| flow.done;
-        self.senders.len() - self.senders.items.iter().flatten().filter(done).count()
+        self.senders.len() - self.senders.iter().filter(done).count()
     }
 
     /// Returns the retransmission time-outs so far.
