@@ -5,6 +5,10 @@ use ratewright_simfabric::net::queue::{ClassConfig, ClassMask, ShaperConfig};
 use ratewright_simfabric::results::{ConservationError, RunResults};
 use ratewright_simfabric::run::Change;
 use ratewright_simfabric::scheme::constant::ConstantRate;
+use ratewright_simfabric::scheme::fixed_window::ConstantWindow;
+use ratewright_simfabric::transport::Transport;
+use ratewright_simfabric::transport::tcp::congestion::NewReno;
+use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Span, Time};
 use ratewright_topology::{BigSwitch, LinkId, Node, Topology, TwoTierClos};
 
@@ -81,6 +85,10 @@ impl Scene {
     }
 
     fn run(&self, end: Time) -> RunResults {
+        self.run_with(ConstantRate::blast(), end)
+    }
+
+    fn run_with<T: Transport>(&self, transport: T, end: Time) -> RunResults {
         let slow = |link: &LinkId| {
             let (link, rate_bps) = (*link, SLOW_BPS);
             (Time::ZERO, Change::Rate { link, rate_bps })
@@ -91,7 +99,7 @@ impl Scene {
             ..Config::default()
         };
         let flows = self.flows.clone().into_iter();
-        let mut sim = Sim::new(config, self.topology.clone(), flows, ConstantRate::blast())
+        let mut sim = Sim::new(config, self.topology.clone(), flows, transport)
             .expect("a good configuration");
         sim.run_until(end).expect("good flows");
         sim.results()
@@ -250,6 +258,55 @@ fn a_victim_has_the_congested_flows_rate_in_its_class_and_its_own_in_another() {
     assert!((congested / goodput - 1.0).abs() < 0.02, "{congested}");
     let rest = (RATE_BPS - SLOW_BPS) as f64 * MSS as f64 / PACKET_BYTES as f64;
     assert!(other > 0.98 * rest, "in another class it has {other}");
+}
+
+/// A pause stops the flows of its class at their host, whatever the endpoint: their data stays in
+/// the flow and not in the interface, and a flow of another class has the rest of the link.
+#[test]
+fn a_pause_stops_the_flows_of_its_class_and_no_other_of_the_host() {
+    let classes = QueueConfig::Classes(vec![ClassConfig::default(); 2]);
+    let mut buffer = lossless(20_000, 3_000, 60_000);
+    if let Some(lossless) = &mut buffer.lossless {
+        lossless.classes = ClassMask::ALL;
+    }
+    let mut scene = Scene::new(
+        buffer,
+        vec![
+            flow(0, 1, 20_000, Time::ZERO),
+            flow(0, 2, 20_000, Time::ZERO),
+        ],
+    );
+    // A class beyond the last one of the queues is of that.
+    (scene.flows[0].class, scene.flows[1].class) = (7, 0);
+    scene.fabric.nic = classes.clone();
+    (scene.fabric.edge, scene.fabric.core) = (classes.clone(), classes);
+    let end = Time::from_ms(20);
+    let leaf = scene.topology.racks()[0].leaf;
+    let nic = link(&scene.topology, Node::Host(HostId(0)), Node::Switch(leaf));
+    let goodput = |bps: u64| bps as f64 * MSS as f64 / PACKET_BYTES as f64;
+    // A window of more than the buffer.
+    let tcp = Tcp::<NewReno>::new(TcpConfig {
+        initial_window_packets: 100,
+        ..TcpConfig::datacenter()
+    });
+    for results in [
+        scene.run(end),
+        scene.run_with(ConstantWindow::new(100), end),
+        scene.run_with(tcp, end),
+    ] {
+        results.conservation.expect("no loss");
+        let rates = [0, 1].map(|i| results.flows[i].delivered_bytes as f64 * 8.0 / 0.02);
+        assert!(
+            (rates[0] / goodput(SLOW_BPS) - 1.0).abs() < 0.02,
+            "{rates:?}"
+        );
+        assert!(rates[1] > 0.98 * goodput(RATE_BPS - SLOW_BPS), "{rates:?}");
+        let stats = &results.ports[nic.index()].stats;
+        assert!(
+            stats.pauses().count > 1 && stats.max_packets <= 1,
+            "{stats:?}"
+        );
+    }
 }
 
 /// Many senders to one receiver: nothing is lost, whatever the threshold, and all arrives.

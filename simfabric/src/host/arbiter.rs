@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use crate::net::queue::ClassMask;
 use crate::time::Time;
 
 /// Order in which the flows of a host that may send do so.
@@ -59,6 +60,9 @@ pub struct Arbiter {
     waiting: Vec<u64>,
     /// The next choice is round robin's.
     fair_turn: bool,
+    /// Flows whose class is paused, in the order in which they had their turns: slot, remaining
+    /// bytes and class.
+    held: Vec<(u32, u64, u8)>,
 }
 
 /// Mark of a slot without a ready flow.
@@ -102,6 +106,42 @@ impl Arbiter {
         self.waiting[index] = self.arrivals;
         self.paced
             .push(Reverse((at, self.arrivals, slot, remaining_bytes)));
+    }
+
+    /// Keeps a flow that had its turn until its class is open again.
+    pub fn hold(&mut self, slot: u32, remaining_bytes: u64, class: u8) {
+        self.held.push((slot, remaining_bytes, class));
+    }
+
+    /// Adds the flows again whose classes are open. To be called before [`next`](Self::next) by
+    /// those that [`hold`](Self::hold) flows.
+    #[inline]
+    pub fn release(&mut self, open: ClassMask) {
+        if !self.held.is_empty() {
+            self.release_held(open);
+        }
+    }
+
+    #[cold]
+    fn release_held(&mut self, open: ClassMask) {
+        let mut held = std::mem::take(&mut self.held);
+        let front = self.policy == Policy::Fifo;
+        if front {
+            // Each goes before the others, so that the first is the last to be put there.
+            held.reverse();
+        }
+        held.retain(|&(slot, remaining_bytes, class)| {
+            let is_open = open.contains(class.into());
+            if is_open {
+                self.arrivals += 1;
+                self.insert(slot, remaining_bytes, self.arrivals, front);
+            }
+            !is_open
+        });
+        if front {
+            held.reverse();
+        }
+        self.held = held;
     }
 
     fn insert(&mut self, slot: u32, remaining_bytes: u64, arrival: u64, front: bool) {
@@ -176,7 +216,8 @@ impl Arbiter {
         Some(slot)
     }
 
-    /// Returns true if no flow is ready and none waits for its pacer.
+    /// Returns true if no flow is ready and none waits for its pacer. Flows that are held do not
+    /// count.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -243,6 +284,37 @@ mod tests {
             "{turns:?}"
         );
         assert!(*least.unwrap_or(&0) >= 1_000, "{turns:?}");
+    }
+
+    /// A pause stops the flows of its class, and the others go on in their order.
+    #[test]
+    fn held_flows_come_back_in_their_order_when_their_class_opens() {
+        for (policy, expected) in [
+            (Policy::Fifo, [0, 2, 1, 3]),
+            (Policy::RoundRobin, [1, 3, 0, 2]),
+            (Policy::Srpt, [0, 1, 2, 3]),
+        ] {
+            let mut arbiter = Arbiter::new(policy);
+            for slot in 0..4 {
+                arbiter.ready(slot, u64::from(slot));
+            }
+            // Class 1, that of flows 0 and 2, is paused.
+            for _ in 0..4 {
+                if let Turn::Slot(slot @ (0 | 2)) = arbiter.next(Time::ZERO) {
+                    arbiter.hold(slot, slot.into(), 1);
+                }
+            }
+            arbiter.release(ClassMask::of(0));
+            assert_eq!(arbiter.next(Time::ZERO), Turn::Nothing);
+            arbiter.ready(1, 1);
+            arbiter.ready(3, 3);
+            arbiter.release(ClassMask::ALL);
+            let turns = [(); 4].map(|()| match arbiter.next(Time::ZERO) {
+                Turn::Slot(slot) => slot,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(turns, expected, "{policy:?}");
+        }
     }
 
     #[test]

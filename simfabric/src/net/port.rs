@@ -478,10 +478,18 @@ impl Port {
         self.serialiser.free_at
     }
 
-    /// Returns the classes that are not paused.
+    /// Returns the classes of packets that are not paused.
     #[inline]
     pub(crate) fn open_classes(&self) -> ClassMask {
-        ClassMask(!self.serialiser.paused.0)
+        let mut paused = self.serialiser.paused;
+        if !paused.is_empty() {
+            // Packets of classes beyond the queue's last one are of that.
+            let last = self.queue.classes() - 1;
+            if paused.contains(last) {
+                paused = paused.or(ClassMask(u8::MAX << last));
+            }
+        }
+        paused.complement()
     }
 
     /// Returns the time of the next departure.

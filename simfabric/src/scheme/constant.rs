@@ -106,6 +106,8 @@ impl Endpoint for ConstantHost {
     }
 
     fn pull(&mut self, cx: &mut Context<'_>) -> Pull {
+        let open = cx.open_classes();
+        self.arbiter.release(open);
         loop {
             let slot = match self.arbiter.next(cx.now()) {
                 Turn::Slot(slot) => slot,
@@ -113,8 +115,13 @@ impl Endpoint for ConstantHost {
                 Turn::Nothing => return Pull::Nothing,
             };
             let flow = &mut self.flows[slot as usize];
-            let bytes = cx.flow(flow.flow).bytes;
+            let spec = cx.flow(flow.flow);
+            let (bytes, class) = (spec.bytes, spec.class);
             if flow.stopped || flow.sent >= bytes {
+                continue;
+            }
+            if !open.contains(class.into()) {
+                self.arbiter.hold(slot, 0, class);
                 continue;
             }
             let mut packet = cx.next_data(flow.flow, flow.sent);

@@ -112,8 +112,17 @@ impl Endpoint for WindowHost {
     }
 
     fn pull(&mut self, cx: &mut Context<'_>) -> Pull {
-        let Turn::Slot(slot) = self.arbiter.next(cx.now()) else {
-            return Pull::Nothing;
+        let open = cx.open_classes();
+        self.arbiter.release(open);
+        let slot = loop {
+            let Turn::Slot(slot) = self.arbiter.next(cx.now()) else {
+                return Pull::Nothing;
+            };
+            let class = cx.flow(self.flows[slot as usize].flow).class;
+            if open.contains(class.into()) {
+                break slot;
+            }
+            self.arbiter.hold(slot, 0, class);
         };
         let flow = &mut self.flows[slot as usize];
         let mut packet = cx.next_data(flow.flow, flow.sent);

@@ -146,6 +146,11 @@ pub struct Classes {
 }
 
 impl Classes {
+    /// Returns the number of classes.
+    pub(crate) fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
     /// Makes empty queues for at most [`MAX_CLASSES`] classes of a port of this rate.
     #[must_use]
     pub fn new(configs: &[ClassConfig], rate_bps: u64, rng: &mut Stream) -> Self {

@@ -460,6 +460,16 @@ disciplines! {
     rpm Rpm(Box<rpm::Rpm>),
 }
 
+impl Queue {
+    /// Returns the number of classes; a queue without classes is of one.
+    pub(crate) fn classes(&self) -> usize {
+        match self {
+            Self::Classes(classes) => classes.classes(),
+            _ => 1,
+        }
+    }
+}
+
 impl Default for QueueConfig {
     fn default() -> Self {
         Self::DropTail(drop_tail::Config::default())

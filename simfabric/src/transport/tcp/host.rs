@@ -203,9 +203,8 @@ impl<C: Congestion> TcpHost<C> {
         mut last: impl FnMut(&mut Context<'_, S>, FlowId),
     ) -> Pull {
         let now = cx.now();
-        if !cx.open_classes().contains(self.config.class.into()) {
-            return Pull::Nothing;
-        }
+        let open = cx.open_classes();
+        self.arbiter.release(open);
         loop {
             let slot = match self.arbiter.next(now) {
                 Turn::Slot(slot) => slot,
@@ -220,6 +219,11 @@ impl<C: Congestion> TcpHost<C> {
                 continue;
             }
             if !flow.queued || (flow.rate_bps > 0 && flow.next_at > now) {
+                continue;
+            }
+            if !open.contains(flow.class.into()) {
+                let remaining = flow.sender.limit - flow.sender.una;
+                self.arbiter.hold(slot, remaining, flow.class);
                 continue;
             }
             flow.queued = false;
