@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use ratewright_simfabric::QueueConfig;
+use ratewright_simfabric::net::Telemetry;
 use ratewright_simfabric::net::queue::DISCIPLINES;
 use ratewright_simfabric::plan::{Overrides, PlannedTransport, RunPlan};
 use ratewright_simfabric::scheme::SCHEMES;
+use ratewright_simfabric::{QueueConfig, Span};
 use tempfile::TempDir;
 
 use common::{GOOD, plans, run, simfabric, text};
@@ -551,6 +553,12 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ),
         (
             "sizes = \"web\"",
+            "sizes = \"web\"\n[measure]\nsize_groups = [100, 100]",
+            26,
+            "`size_groups` are bytes that rise from at least 1",
+        ),
+        (
+            "sizes = \"web\"",
             "sizes = \"web\"\n[measure]\nqueues = \"all\"",
             26,
             "`queues` is \"all\"",
@@ -577,6 +585,33 @@ fn bad_plans_get_one_clear_error_with_the_place() {
 
 /// Flowtune's sessions send keep-alives for as long as they stand, so a run with them never
 /// completes.
+/// Jitter of hosts and telemetry of switches are the fabric's, whatever the transport.
+#[test]
+fn a_plan_gives_jitter_telemetry_and_groups_of_sizes() {
+    let text = GOOD
+        .replace(
+            "link_delay = \"1us\"",
+            "link_delay = \"1us\"\nhost_jitter = \"30ns\"",
+        )
+        .replace("[queue]", "[packet]\ntelemetry = \"asked\"\n\n[queue]")
+        + "\n[measure]\nsize_groups = [1457, 100000]\n";
+    let plan = RunPlan::parse(&text, "plan", Path::new(""), &Overrides::default());
+    let plan = plan.expect("a good plan");
+    let fabric = &plan.transports[0].fabric;
+    assert_eq!(fabric.host_jitter, Span::from_ns(30));
+    assert_eq!(fabric.telemetry, Telemetry::Asked);
+    let run = plan.run(&plan.transports[0], |_| ControlFlow::Continue(()));
+    let times = run.expect("it runs").summary.fct_us;
+    let groups: Vec<&str> = times.keys().map(String::as_str).collect();
+    let expected = [
+        "1-1457 bytes",
+        "1458-100000 bytes",
+        "over 100000 bytes",
+        "all",
+    ];
+    assert_eq!(groups, expected);
+}
+
 #[test]
 fn a_plan_with_flowtune_needs_a_duration() {
     let dir = TempDir::new().unwrap();

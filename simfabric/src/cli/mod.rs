@@ -14,7 +14,7 @@ use ratewright_simfabric::experiment::scene::{self, SceneConfig};
 use ratewright_simfabric::net::queue::DISCIPLINES;
 use ratewright_simfabric::parameters::{Parameter, Parameters as _};
 use ratewright_simfabric::plan;
-use ratewright_simfabric::report::classes::CLASSES;
+use ratewright_simfabric::report::size_groups::BY_PACKETS;
 use ratewright_simfabric::scheme;
 use ratewright_simfabric::workload::{SizeDistribution, sizes};
 use std::io::Write as _;
@@ -79,9 +79,9 @@ pub(crate) fn list() -> Result<()> {
         let sizes = SizeDistribution::published(name)?;
         say!("  {name:<16} {:>12.0} bytes", sizes.mean_bytes());
     }
-    let classes: Vec<&str> = CLASSES.iter().map(|c| c.0).collect();
+    let classes: Vec<&str> = BY_PACKETS.iter().map(|c| c.0).collect();
     say!(
-        "\nsize classes of flow completion times: {}",
+        "\nsize groups of flow completion times, unless a plan gives others: {}",
         classes.join(", ")
     );
     for paper in PAPERS {

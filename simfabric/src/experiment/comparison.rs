@@ -19,9 +19,9 @@ use super::scene::{PathQueues, SceneConfig, ScoreWeight};
 use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
 use crate::plan::PlannedTransport;
-use crate::report::classes::{CLASSES, class_of};
 use crate::report::estimate::Estimate;
 use crate::report::ideal;
+use crate::report::size_groups::{BY_PACKETS, SizeGroups};
 use crate::report::stationarity::mser5;
 use crate::report::stats::quantile;
 use crate::results::{FlowResult, PortResult, RunResults, Series};
@@ -212,6 +212,7 @@ impl ComparisonRun<'_> {
         during: &RunResults,
         results: &RunResults,
     ) -> Result<SchemeSample, ExperimentError> {
+        let groups = SizeGroups::default();
         let mut slowdowns: [Vec<f64>; 5] = Default::default();
         let mut at_sender: [Vec<f64>; 5] = Default::default();
         let mut unfinished = 0;
@@ -233,14 +234,15 @@ impl ComparisonRun<'_> {
             unfinished += usize::from(flow.finished.is_none());
             let known = flow.acknowledged.map(|at| at.since(flow.spec.start));
             let known = known.unwrap_or(age).as_us_f64();
-            at_sender[class_of(flow.spec.bytes)].push(known / empty.as_us_f64());
-            slowdowns[class_of(flow.spec.bytes)].push(took.as_us_f64() / empty.as_us_f64());
+            let class = groups.of(flow.spec.bytes);
+            at_sender[class].push(known / empty.as_us_f64());
+            slowdowns[class].push(took.as_us_f64() / empty.as_us_f64());
             let weight = match self.scene.score {
                 ScoreWeight::Flowlet => 1.0,
                 ScoreWeight::Time => took.as_secs_f64(),
             };
             let rate_bps = flow.spec.bytes as f64 * 8.0 / took.as_secs_f64();
-            let (logs, weights) = &mut scores[class_of(flow.spec.bytes)];
+            let (logs, weights) = &mut scores[class];
             *logs += weight * rate_bps.log2();
             *weights += weight;
         }
@@ -496,7 +498,7 @@ pub fn scenario(settings: &Settings) -> Result<Vec<String>, ExperimentError> {
         ),
         format!(
             "classes of size: {}",
-            CLASSES.map(|class| class.0).join(", ")
+            BY_PACKETS.map(|class| class.0).join(", ")
         ),
     ])
 }

@@ -9,6 +9,7 @@ use ratewright_topology::Topology;
 use super::{ExperimentError, Settings, scene};
 use crate::net::FabricConfig;
 use crate::plan::{PlannedTransport, read_transports};
+use crate::report::plot::style::{self, RGBColor};
 
 /// Labels of the paper's schemes, in its order. The first is what the others are compared with.
 pub const PAPER: [&str; 5] = [FLOWTUNE, DCTCP, PFABRIC, SFQ_CODEL, XCP];
@@ -47,6 +48,13 @@ pub fn contenders(
         fabric,
         &of_schemes,
     )?)
+}
+
+/// Returns the colour of one of the paper's schemes, the same in all figures.
+#[must_use]
+pub fn colour(label: &str) -> RGBColor {
+    let place = PAPER.iter().position(|scheme| *scheme == label);
+    style::colour(place.unwrap_or(PAPER.len()))
 }
 
 /// Returns the transport of a label.

@@ -3,11 +3,11 @@
 //! the paper.
 
 use super::comparison::{Comparison, SchemeSample, VARIATIONS as PARAMETERS, loads, scenario};
-use super::contenders::{DCTCP, FLOWTUNE, PAPER as SCHEMES, PFABRIC, SFQ_CODEL};
+use super::contenders::{DCTCP, FLOWTUNE, PAPER as SCHEMES, PFABRIC, SFQ_CODEL, colour};
 use super::{ExperimentError, Reproduction, Settings};
-use crate::report::classes::CLASSES;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Bars, Panel, Picture};
+use crate::report::size_groups::BY_PACKETS;
 
 /// The least and the largest ratio that the paper's text gives (§5.3.2 H), by scheme and class. The
 /// figure's bars are not printed as numbers.
@@ -98,7 +98,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         let mut loads = loads(settings.quick).iter();
         loads.any(|&load| flowlets(FLOWTUNE, *class, load) > 0)
     };
-    let classes: Vec<usize> = (0..CLASSES.len()).filter(has_flowlets).collect();
+    let classes: Vec<usize> = (0..BY_PACKETS.len()).filter(has_flowlets).collect();
     for &scheme in others {
         for &class in &classes {
             for &load in loads(settings.quick) {
@@ -110,7 +110,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
                 let claim = paper.map_or(Claim::words("no number in the text"), |row| {
                     Claim::range(row.2, TOLERANCE)
                 });
-                let label = format!("{}, {}, load {load}", scheme, CLASSES[class].0);
+                let label = format!("{}, {}, load {load}", scheme, BY_PACKETS[class].0);
                 let row = Row::judge(label, claim, ratio(scheme, class, load), "×");
                 let row = match (paper, cause(scheme, class, load)) {
                     (Some(_), Some(cause)) => row.disagrees_because(cause),
@@ -140,7 +140,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
                 .iter()
                 .map(|&class| ratio(scheme, class, load))
                 .collect();
-            Bars::estimates(scheme, &values)
+            Bars::estimates(scheme, &values).colour(colour(scheme))
         });
         Panel::bars(
             format!("Load {load}"),
@@ -148,7 +148,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             Axis::log("99th percentile over Flowtune's (×)"),
             classes
                 .iter()
-                .map(|&class| CLASSES[class].0.to_owned())
+                .map(|&class| BY_PACKETS[class].0.to_owned())
                 .collect(),
             series.collect(),
         )

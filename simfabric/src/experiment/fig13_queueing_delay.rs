@@ -1,7 +1,7 @@
 //! Flowtune fig. 13: the 99th percentile of queueing delays on paths of two and of four links.
 
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
-use super::contenders::{DCTCP, FLOWTUNE, PAPER as SCHEMES, XCP};
+use super::contenders::{DCTCP, FLOWTUNE, PAPER as SCHEMES, XCP, colour};
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
@@ -77,7 +77,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             let points = loads(settings.quick)
                 .iter()
                 .filter_map(|&load| Some((load, delay(scheme, load)?)));
-            Curve::estimates(scheme, points)
+            Curve::estimates(scheme, points).colour(colour(scheme))
         });
         panels.push(Panel::curves(
             *path,

@@ -2,7 +2,7 @@
 //! those of servers' NICs included.
 
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
-use super::contenders::{PAPER as SCHEMES, PFABRIC, SFQ_CODEL};
+use super::contenders::{PAPER as SCHEMES, PFABRIC, SFQ_CODEL, colour};
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::digits::short;
 use crate::report::figure::{Claim, Row};
@@ -61,7 +61,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             let drops = comparison.estimate(scheme, load, |sample| Some(sample.drops_gbps));
             Some((load, drops?))
         });
-        Curve::estimates(scheme, points)
+        Curve::estimates(scheme, points).colour(colour(scheme))
     });
     let picture = Picture::new(
         "Dropped data",

@@ -2,12 +2,12 @@
 //! A factor of two in rate is one point.
 
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
-use super::contenders::{DCTCP, FLOWTUNE, PFABRIC, SFQ_CODEL, XCP};
+use super::contenders::{DCTCP, FLOWTUNE, PFABRIC, SFQ_CODEL, XCP, colour};
 use super::{ExperimentError, Reproduction, Settings};
-use crate::report::classes::CLASSES;
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
+use crate::report::size_groups::BY_PACKETS;
 
 /// Points per flowlet by which the paper's Flowtune is ahead (§5.3.2 K).
 const PAPER: [(&str, (f64, f64)); 4] = [
@@ -68,11 +68,11 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
                 ahead(scheme, load),
                 "points",
             );
-            let by_class = (0..CLASSES.len()).filter_map(|class| {
+            let by_class = (0..BY_PACKETS.len()).filter_map(|class| {
                 let lead = comparison.against_flowtune(scheme, load, |theirs, ours| {
                     Some(ours.fairness_by_class[class]? - theirs.fairness_by_class[class]?)
                 })?;
-                Some(format!("{:+.2} ({})", lead.mean, CLASSES[class].0))
+                Some(format!("{:+.2} ({})", lead.mean, BY_PACKETS[class].0))
             });
             let by_class: Vec<String> = by_class.collect();
             let score = |scheme| {
@@ -101,7 +101,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             };
             Some((load, behind))
         });
-        Curve::estimates(scheme, points)
+        Curve::estimates(scheme, points).colour(colour(scheme))
     });
     let picture = Picture::new(
         "Proportional fairness per flowlet, against Flowtune",

@@ -20,6 +20,7 @@ pub mod stats;
 pub(crate) mod switch;
 
 use ratewright_topology::{Node, Topology};
+use serde::Deserialize;
 
 use crate::rng::{Purpose, Stream};
 use crate::time::Span;
@@ -102,7 +103,8 @@ pub enum Tap {
 
 /// Packets that switches append in-band telemetry to ([`Extension::Int`](crate::Extension::Int)).
 /// Packets keep their length: their senders reserve the bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Telemetry {
     /// None.
     #[default]

@@ -92,6 +92,7 @@ impl RunPlan {
             framing: fabric.framing,
             host_delay: fabric.host_delay,
             queues: &self.measured_links,
+            size_groups: &self.size_groups,
             warm_up: self.warm_up,
             before: &before,
         };

@@ -34,9 +34,10 @@ pub use topology::KINDS as TOPOLOGIES;
 pub use transport::{PlannedTransport, read_transports};
 pub use workload::KINDS as WORKLOADS;
 
-use crate::net::FabricConfig;
 use crate::net::mmu::SharedBuffer;
+use crate::net::{FabricConfig, Telemetry};
 use crate::parameters::Setting;
+use crate::report::size_groups::SizeGroups;
 use crate::scheme::Network;
 use crate::units::Delay;
 use crate::workload::{FlowStream, Merge, TraceError};
@@ -75,6 +76,8 @@ pub struct RunPlan {
     pub transports: Vec<PlannedTransport>,
     /// Links whose queues the results report.
     pub measured_links: Vec<LinkId>,
+    /// Groups of flows by size that the results report.
+    pub size_groups: SizeGroups,
     /// Interval of the throughput series and number of its flows, if the plan asks for one.
     pub series: Option<(Span, u32)>,
     workloads: Vec<workload::Workload>,
@@ -98,14 +101,16 @@ struct PacketTable {
     mss_bytes: Option<Spanned<u16>>,
     header_bytes: Option<Spanned<u16>>,
     min_wire_bytes: Option<u16>,
+    telemetry: Option<Telemetry>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct MeasureTable {
     queues: Option<Spanned<Queues>>,
     throughput_every: Option<Spanned<Delay>>,
     throughput_flows: Option<Spanned<u32>>,
+    size_groups: Option<Spanned<Vec<u64>>>,
 }
 
 #[derive(Deserialize)]
@@ -201,6 +206,7 @@ impl<'a> Reader<'a> {
         let usual = FabricConfig {
             spraying: network.spraying,
             host_delay: network.host_delay,
+            host_jitter: network.host_jitter,
             shared_buffer: Some(SharedBuffer::UNLIMITED),
             histograms: true,
             ..FabricConfig::default()
@@ -251,7 +257,12 @@ impl<'a> Reader<'a> {
                 return Err(source.error(Some(span), message));
             }
         }
-        let (measured_links, series) = self.measure(&mut document, &network)?;
+        let measure: MeasureTable = match self.one(&mut document, "measure")? {
+            None => MeasureTable::default(),
+            Some((table, span)) => source.section(table, span)?,
+        };
+        let size_groups = self.size_groups(measure.size_groups.as_ref())?;
+        let (measured_links, series) = self.measure(measure, &network)?;
         let plan = RunPlan {
             seed,
             end,
@@ -260,6 +271,7 @@ impl<'a> Reader<'a> {
             fabric,
             transports,
             measured_links,
+            size_groups,
             series,
             workloads,
             classes,
@@ -399,6 +411,7 @@ impl<'a> Reader<'a> {
                     .map_or(usual.header_bytes, |h| *h.get_ref()),
                 min_wire_bytes: t.min_wire_bytes.unwrap_or(usual.min_wire_bytes),
             };
+            fabric.telemetry = t.telemetry.unwrap_or_default();
             // A packet's length on the link is a u16.
             if mss_bytes == 0 || mss_bytes.checked_add(fabric.framing.header_bytes).is_none() {
                 let message = "a packet needs payload, and fits 65,535 bytes with its headers";
@@ -414,22 +427,25 @@ impl<'a> Reader<'a> {
         Ok((fabric, queue_is_set))
     }
 
+    /// Groups of flows by size.
+    fn size_groups(&self, given: Option<&Spanned<Vec<u64>>>) -> Result<SizeGroups, PlanError> {
+        let Some(given) = given else {
+            return Ok(SizeGroups::default());
+        };
+        SizeGroups::up_to(given.get_ref()).ok_or_else(|| {
+            let message = "`size_groups` are bytes that rise from at least 1";
+            self.source.error(Some(given.span()), message)
+        })
+    }
+
     /// Measured links, and the throughput series with its number of flows.
     #[allow(clippy::type_complexity, reason = "two values that one table gives")]
     fn measure(
         &self,
-        document: &mut TomlTable<'a>,
+        t: MeasureTable,
         network: &topology::PlannedNetwork,
     ) -> Result<(Vec<LinkId>, Option<(Span, u32)>), PlanError> {
         let source = &self.source;
-        let t = match self.one(document, "measure")? {
-            None => MeasureTable {
-                queues: None,
-                throughput_every: None,
-                throughput_flows: None,
-            },
-            Some((table, span)) => source.section(table, span)?,
-        };
         let topology = &network.topology;
         let span = t.queues.as_ref().map(Spanned::span);
         let group = match t.queues.map(Spanned::into_inner) {

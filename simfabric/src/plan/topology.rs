@@ -32,6 +32,7 @@ pub(super) struct PlannedNetwork {
     pub(super) bottleneck: Option<(String, String)>,
     pub(super) spraying: bool,
     pub(super) host_delay: Span,
+    pub(super) host_jitter: Span,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +45,8 @@ struct DumbbellTable {
     bottleneck_delay: Option<Delay>,
     #[serde(default = "zero")]
     host_delay: Delay,
+    #[serde(default = "zero")]
+    host_jitter: Delay,
 }
 
 #[derive(Deserialize)]
@@ -59,6 +62,8 @@ struct LeafSpineTable {
     fabric_delay: Option<Delay>,
     #[serde(default = "zero")]
     host_delay: Delay,
+    #[serde(default = "zero")]
+    host_jitter: Delay,
     #[serde(default)]
     spreading: Spread,
     #[serde(default)]
@@ -73,6 +78,8 @@ struct FatTreeTable {
     link_delay: Delay,
     #[serde(default = "zero")]
     host_delay: Delay,
+    #[serde(default = "zero")]
+    host_jitter: Delay,
     #[serde(default)]
     spreading: Spread,
     #[serde(default)]
@@ -95,6 +102,8 @@ struct ThreeTierTable {
     core_delay: Option<Delay>,
     #[serde(default = "zero")]
     host_delay: Delay,
+    #[serde(default = "zero")]
+    host_jitter: Delay,
     #[serde(default)]
     spreading: Spread,
     #[serde(default)]
@@ -109,6 +118,8 @@ struct BigSwitchTable {
     link_delay: Delay,
     #[serde(default = "zero")]
     host_delay: Delay,
+    #[serde(default = "zero")]
+    host_jitter: Delay,
 }
 
 #[derive(Deserialize)]
@@ -117,6 +128,8 @@ struct FileTable {
     file: Spanned<String>,
     #[serde(default = "zero")]
     host_delay: Delay,
+    #[serde(default = "zero")]
+    host_jitter: Delay,
     #[serde(default)]
     spreading: Spread,
 }
@@ -171,11 +184,15 @@ pub(super) fn read<'a>(
     // Builders call the delay of a link to a host its host delay: that is `link_delay` here. The
     // plan's `host_delay` is a host's processing, which the fabric adds.
     let mut bottleneck = None;
-    let (topology, spreading, host_delay) = match kind {
+    let (topology, spreading, [host_delay, host_jitter]) = match kind {
         "dumbbell" => {
             let t: DumbbellTable = source.section(table, span)?;
             bottleneck = Some(("leaf1".to_owned(), "spine1".to_owned()));
-            (dumbbell(&written, &t)?, Spread::Flow, t.host_delay)
+            (
+                dumbbell(&written, &t)?,
+                Spread::Flow,
+                [t.host_delay, t.host_jitter],
+            )
         }
         "leaf-spine" => {
             let t: LeafSpineTable = source.section(table, span.clone())?;
@@ -192,7 +209,11 @@ pub(super) fn read<'a>(
                 ecmp: ecmp(t.symmetric),
                 ..TwoTierClos::default()
             };
-            (built(clos.build())?, t.spreading, t.host_delay)
+            (
+                built(clos.build())?,
+                t.spreading,
+                [t.host_delay, t.host_jitter],
+            )
         }
         "fat-tree" => {
             let t: FatTreeTable = source.section(table, span)?;
@@ -203,7 +224,11 @@ pub(super) fn read<'a>(
                 addressing: no_addresses(),
                 ecmp: ecmp(t.symmetric),
             };
-            (built(tree.build())?, t.spreading, t.host_delay)
+            (
+                built(tree.build())?,
+                t.spreading,
+                [t.host_delay, t.host_jitter],
+            )
         }
         "three-tier" => {
             let t: ThreeTierTable = source.section(table, span)?;
@@ -223,7 +248,11 @@ pub(super) fn read<'a>(
                 ecmp: ecmp(t.symmetric),
                 ..ThreeTierClos::default()
             };
-            (built(clos.build())?, t.spreading, t.host_delay)
+            (
+                built(clos.build())?,
+                t.spreading,
+                [t.host_delay, t.host_jitter],
+            )
         }
         "big-switch" => {
             let t: BigSwitchTable = source.section(table, span)?;
@@ -236,7 +265,11 @@ pub(super) fn read<'a>(
                 addressing: no_addresses(),
                 ..BigSwitch::default()
             };
-            (built(switch.build())?, Spread::Flow, t.host_delay)
+            (
+                built(switch.build())?,
+                Spread::Flow,
+                [t.host_delay, t.host_jitter],
+            )
         }
         _ => {
             let t: FileTable = source.section(table, span)?;
@@ -257,7 +290,7 @@ pub(super) fn read<'a>(
                 let message = format!("{from}->{to} is too slow: links have at least 1Mbit/s");
                 return Err(source.error(Some(t.file.span()), message));
             }
-            (topology, t.spreading, t.host_delay)
+            (topology, t.spreading, [t.host_delay, t.host_jitter])
         }
     };
     Ok(PlannedNetwork {
@@ -265,6 +298,7 @@ pub(super) fn read<'a>(
         bottleneck,
         spraying: spreading == Spread::Packet,
         host_delay: host_delay.0,
+        host_jitter: host_jitter.0,
     })
 }
 

@@ -10,12 +10,11 @@
 //! | [`stats`] | Jain's index, percentiles, means |
 //! | [`summary`] | `summary.json` of a plan |
 //! | [`ideal`] | completion time on an empty network |
-//! | [`classes`] | size classes of flows, as in flowtune fig. 12 |
+//! | [`size_groups`] | groups of flows by size |
 //! | [`digits`] | numbers with four significant digits |
 //! | [`mod@file`] | files of results, and their errors |
 //! | [`commit`] | the commit that a result came from |
 
-pub mod classes;
 pub mod commit;
 pub mod digits;
 pub mod estimate;
@@ -23,6 +22,7 @@ pub mod figure;
 pub mod file;
 pub mod ideal;
 pub mod plot;
+pub mod size_groups;
 pub mod stationarity;
 pub mod stats;
 pub mod summary;

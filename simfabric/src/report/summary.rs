@@ -3,9 +3,9 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::classes::{CLASSES, class_of};
 use super::commit::COMMIT;
 use super::ideal::completion_time;
+use super::size_groups::SizeGroups;
 use super::stats::{jain, mean, quantile_sorted};
 use crate::net::stats::PortStats;
 use crate::results::RunResults;
@@ -165,6 +165,8 @@ pub struct SummaryContext<'a> {
     pub host_delay: Span,
     /// Links whose queues are reported.
     pub queues: &'a [LinkId],
+    /// Groups of flows by size that completion times are reported of.
+    pub size_groups: &'a SizeGroups,
     /// Begin of the measurements.
     pub warm_up: Time,
     /// Bytes that each flow had delivered by the end of the warm-up.
@@ -208,7 +210,7 @@ impl TransportSummary {
             pauses: pauses(results),
             drops: results.drops(),
             marks: results.ports.iter().map(|port| port.stats.marks).sum(),
-            fct_us: fct_by_class(results, context),
+            fct_us: fct_by_group(results, context),
             flows: [
                 results.flows.len() as u64,
                 results
@@ -277,16 +279,17 @@ fn pauses(results: &RunResults) -> PauseTimes {
     sum
 }
 
-/// Completion times by size class and of all, of flows that began after the warm-up. A flow that
+/// Completion times by size and of all, of flows that began after the warm-up. A flow that
 /// has not completed counts with its age, a lower bound.
-fn fct_by_class(
+fn fct_by_group(
     results: &RunResults,
     context: &SummaryContext<'_>,
 ) -> IndexMap<String, CompletionTimes> {
-    // Times, slowdowns and unfinished flows by class; the last entry is of all.
-    let mut classes: Vec<(Vec<f64>, Vec<f64>, u64)> = vec![Default::default(); CLASSES.len() + 1];
+    let all = context.size_groups.names().count();
+    // Times, slowdowns and unfinished flows by group; the last entry is of all.
+    let mut groups: Vec<(Vec<f64>, Vec<f64>, u64)> = vec![Default::default(); all + 1];
     for flow in &results.flows {
-        // An unbounded flow or one that was stopped has no size to class it by.
+        // An unbounded flow or one that was stopped has no size to group it by.
         let has_size = flow.spec.bytes < FlowSpec::UNBOUNDED && flow.spec.stop == Time::MAX;
         if flow.spec.start < context.warm_up || !has_size {
             continue;
@@ -302,8 +305,8 @@ fn fct_by_class(
         // It will take as long as on an empty network at least.
         let least = empty.as_ref().map_or(age, |empty| age.max(*empty));
         let took_us = flow.fct().unwrap_or(least).as_us_f64();
-        for class in [class_of(flow.spec.bytes), CLASSES.len()] {
-            let (times, slowdowns, unfinished) = &mut classes[class];
+        for group in [context.size_groups.of(flow.spec.bytes), all] {
+            let (times, slowdowns, unfinished) = &mut groups[group];
             times.push(took_us);
             *unfinished += u64::from(flow.finished.is_none());
             if let Ok(empty) = empty {
@@ -312,8 +315,8 @@ fn fct_by_class(
         }
     }
     let mut found = IndexMap::new();
-    let names = CLASSES.iter().map(|class| class.0).chain(["all"]);
-    for (name, (mut times, mut slowdowns, unfinished)) in names.zip(classes) {
+    let names = context.size_groups.names().chain(["all"]);
+    for (name, (mut times, mut slowdowns, unfinished)) in names.zip(groups) {
         times.sort_unstable_by(f64::total_cmp);
         slowdowns.sort_unstable_by(f64::total_cmp);
         let at = |share| quantile_sorted(&times, share).unwrap_or(0.0);

@@ -24,8 +24,8 @@ const WIDE: i32 = 48;
 pub struct Bars {
     /// Name in the legend.
     pub name: String,
-    /// Colour; see [`style::colour_of`].
-    pub colour: RGBColor,
+    /// Colour; unless set, the picture gives equal names one, in the order of their appearance.
+    pub colour: Option<RGBColor>,
     /// Outlines alone, as for a paper's own values.
     pub hollow: bool,
     /// Values, one for each group; `None` leaves a gap.
@@ -35,11 +35,11 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// Filled bars in the colour of their name.
+    /// Filled bars of any colour.
     pub fn new(name: impl Into<String>, values: Vec<Option<f64>>) -> Self {
         let name = name.into();
         Self {
-            colour: style::colour_of(&name),
+            colour: None,
             name,
             hollow: false,
             values,
@@ -62,7 +62,7 @@ impl Bars {
     /// Sets another colour.
     #[must_use]
     pub fn colour(mut self, colour: RGBColor) -> Self {
-        self.colour = colour;
+        self.colour = Some(colour);
         self
     }
 
@@ -102,10 +102,11 @@ where
                 (left + width * 0.06, base),
                 (left + width * 0.94, value.clamp(low, high)),
             ];
+            let colour = bars.colour.unwrap_or(INK);
             let fill = if bars.hollow {
-                style::line(bars.colour, 2)
+                style::line(colour, 2)
             } else {
-                bars.colour.filled()
+                colour.filled()
             };
             chart.draw_series(std::iter::once(Rectangle::new(corners, fill)))?;
             let middle = left + width / 2.0;
@@ -187,7 +188,7 @@ mod tests {
     fn height_of(text: &str, mark: Option<f64>) -> f64 {
         let bars = Bars {
             name: "bars".to_owned(),
-            colour: style::colour(0),
+            colour: Some(style::colour(0)),
             hollow: false,
             values: vec![Some(0.93), Some(0.37), Some(2.0)],
             intervals: Vec::new(),

@@ -23,8 +23,8 @@ pub struct Curve {
     /// Name in the legend; curves of equal names in several panels share one entry, and an empty
     /// name has none.
     pub name: String,
-    /// Colour; see [`style::colour_of`].
-    pub colour: RGBColor,
+    /// Colour; unless set, the picture gives equal names one, in the order of their appearance.
+    pub colour: Option<RGBColor>,
     /// Dashed, as for a paper's own curve.
     pub dashed: bool,
     /// Marks at its points.
@@ -38,11 +38,11 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A solid curve without dots, in the colour of its name.
+    /// A solid curve without dots, of any colour.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         let name = name.into();
         Self {
-            colour: style::colour_of(&name),
+            colour: None,
             name,
             dashed: false,
             dots: Dots::None,
@@ -78,7 +78,7 @@ impl Curve {
     /// Sets another colour.
     #[must_use]
     pub fn colour(mut self, colour: RGBColor) -> Self {
-        self.colour = colour;
+        self.colour = Some(colour);
         self
     }
 
@@ -130,7 +130,8 @@ where
             .filter(|(x, y)| x.is_finite() && y.is_finite())
             .map(|(x, y)| (x.clamp(x_low, x_high), y.clamp(y_low, y_high)))
             .collect();
-        let stroke = style::line(curve.colour, curve.width);
+        let colour = curve.colour.unwrap_or(style::INK);
+        let stroke = style::line(colour, curve.width);
         if curve.dashed {
             chart.draw_series(DashedLineSeries::new(points.iter().copied(), 6, 4, stroke))?;
         } else {
@@ -138,14 +139,14 @@ where
         }
         for &(x, ends) in curve.whiskers.iter().filter(|(x, _)| x.is_finite()) {
             let [low, high] = ends.map(|y| y.clamp(y_low, y_high));
-            whisker(chart, x.clamp(x_low, x_high), (low, high), curve.colour)?;
+            whisker(chart, x.clamp(x_low, x_high), (low, high), colour)?;
         }
         // A ring must be wider than the stroke that passes through it, to be seen beside it.
         let radius = curve.width as i32 + 1;
         let (radius, fill) = match curve.dots {
             Dots::None => continue,
-            Dots::Filled => (radius, curve.colour.filled()),
-            Dots::Rings => (radius + 1, style::line(curve.colour, 1)),
+            Dots::Filled => (radius, colour.filled()),
+            Dots::Rings => (radius + 1, style::line(colour, 1)),
         };
         let dots = points.iter().map(|p| Circle::new(*p, radius, fill));
         chart.draw_series(dots)?;

@@ -101,13 +101,15 @@ impl Picture {
                         } else {
                             Key::Solid
                         };
-                        keys.entry(curve.name.clone()).or_insert(key(curve.colour));
+                        keys.entry(curve.name.clone())
+                            .or_insert(key(curve.colour.unwrap_or(INK)));
                     }
                 }
                 Content::Bars { series, .. } => {
                     for bars in series {
                         let key = if bars.hollow { Key::Hollow } else { Key::Block };
-                        keys.entry(bars.name.clone()).or_insert(key(bars.colour));
+                        keys.entry(bars.name.clone())
+                            .or_insert(key(bars.colour.unwrap_or(INK)));
                     }
                 }
             }

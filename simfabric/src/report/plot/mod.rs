@@ -44,6 +44,8 @@ pub mod style;
 
 use std::path::Path;
 
+use indexmap::IndexSet;
+
 pub use axis::{Axis, Mark};
 pub use bars::Bars;
 pub use curves::{Curve, Dots};
@@ -69,8 +71,18 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A picture of panels of 560 × 360 pixels.
-    pub fn new(title: impl Into<String>, subtitle: impl Into<String>, panels: Vec<Panel>) -> Self {
+    /// A picture of panels of 560 × 360 pixels. Curves and bars without a colour get one each, in
+    /// the order in which their names first appear.
+    pub fn new(
+        title: impl Into<String>,
+        subtitle: impl Into<String>,
+        mut panels: Vec<Panel>,
+    ) -> Self {
+        let mut names: IndexSet<String> = IndexSet::new();
+        for (name, colour) in panels.iter_mut().flat_map(Panel::uncoloured) {
+            let (index, _) = names.insert_full(name.to_owned());
+            *colour = Some(style::colour(index));
+        }
         Self {
             title: title.into(),
             subtitle: subtitle.into(),

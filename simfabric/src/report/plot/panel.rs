@@ -1,6 +1,7 @@
 //! Panels: axes, curves or bars, and references.
 
 use super::axis::extent;
+use super::style::RGBColor;
 use super::{Axis, Bars, Curve, Mark};
 
 /// The data of a panel.
@@ -35,6 +36,23 @@ pub struct Panel {
 }
 
 impl Panel {
+    /// Names and colours of curves or bars that have no colour yet.
+    pub(super) fn uncoloured(&mut self) -> Vec<(&str, &mut Option<RGBColor>)> {
+        let all: Vec<(&str, &mut Option<RGBColor>)> = match &mut self.content {
+            Content::Curves(curves) => {
+                let curves = curves.iter_mut();
+                curves.map(|c| (&*c.name, &mut c.colour)).collect()
+            }
+            Content::Bars { series, .. } => {
+                let series = series.iter_mut();
+                series.map(|b| (&*b.name, &mut b.colour)).collect()
+            }
+        };
+        all.into_iter()
+            .filter(|(_, colour)| colour.is_none())
+            .collect()
+    }
+
     /// A panel of curves.
     pub fn curves(title: impl Into<String>, x: Axis, y: Axis, curves: Vec<Curve>) -> Self {
         Self {

@@ -11,11 +11,10 @@ pub const MUTED: RGBColor = RGBColor(120, 128, 140);
 pub const GRID: RGBColor = RGBColor(230, 233, 238);
 /// Colour of references: a capacity, a fair share, a paper's values.
 pub const REFERENCE: RGBColor = RGBColor(150, 156, 166);
-/// Colour of Flowtune and of Ratewright.
+/// Colour of Ratewright, and the first of all.
 pub const OURS: RGBColor = RGBColor(0, 114, 178);
 
-/// Colours that stay distinct for the colour-blind (Okabe and Ito, with a darker yellow). The
-/// second is the baseline's.
+/// Colours that stay distinct for the colour-blind (Okabe and Ito, with a darker yellow).
 const PALETTE: [RGBColor; 9] = [
     OURS,
     RGBColor(213, 94, 0),
@@ -28,42 +27,10 @@ const PALETTE: [RGBColor; 9] = [
     RGBColor(90, 90, 90),
 ];
 
-/// Schemes with their index into [`PALETTE`], so that each has one colour in every picture.
-const NAMED: [(&str, usize); 10] = [
-    ("ratewright", 0),
-    ("flowtune", 0),
-    ("dctcp", 1),
-    ("pfabric", 2),
-    ("sfqcodel", 3),
-    ("xcp", 5),
-    ("newreno", 7),
-    ("cubic", 6),
-    ("fastpass", 4),
-    ("paper", 8),
-];
-
 /// The `index`-th colour.
 #[must_use]
 pub const fn colour(index: usize) -> RGBColor {
     PALETTE[index % PALETTE.len()]
-}
-
-/// The colour of a scheme whose name is part of `name`, in any case (`Cubic + sfqCoDel`). Another
-/// name gets a colour that depends on its letters alone.
-#[must_use]
-pub fn colour_of(name: &str) -> RGBColor {
-    let lower = name.to_lowercase();
-    let named = NAMED.iter().find(|(scheme, _)| lower.contains(scheme));
-    let index = named.map_or_else(
-        || {
-            // A polynomial hash: the same in every run, whatever else is in the picture.
-            lower
-                .bytes()
-                .fold(0, |sum, b| (sum * 31 + usize::from(b)) % 8_191)
-        },
-        |(_, index)| *index,
-    );
-    colour(index)
 }
 
 /// A text style.
