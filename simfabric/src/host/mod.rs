@@ -115,4 +115,10 @@ pub trait Endpoint: Sized {
     fn pull(&mut self, _cx: &mut Context<'_, Self::Shared>) -> Pull {
         Pull::Nothing
     }
+
+    /// Returns the rate at which the flow in a sender's slot may send at most, in bit/s on the
+    /// link; `None` for schemes without rates.
+    fn rate_bps(&self, _slot: u32) -> Option<f64> {
+        None
+    }
 }

@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 use ratewright_topology::Topology;
 
 use crate::control::ControlError;
+use crate::flow::FlowId;
+use crate::host::Endpoint;
 use crate::net::FabricError;
 use crate::parameters::ParamError;
 use crate::results::{FlowSink, RunResults, Series};
@@ -53,6 +55,10 @@ pub trait Run {
     /// Returns the progress so far.
     fn progress(&self) -> Progress;
 
+    /// Returns the rate that a flow's sender has set, in bit/s on the link: see
+    /// [`Endpoint::rate_bps`]. `None` as well before the flow begins and after its end.
+    fn rate_bps(&self, flow: FlowId) -> Option<f64>;
+
     /// Returns the number of regions that take turns.
     fn regions(&self) -> usize;
 
@@ -91,6 +97,11 @@ impl<T: Transport, A: Arrivals> Run for Sim<T, A> {
 
     fn progress(&self) -> Progress {
         self.progress()
+    }
+
+    fn rate_bps(&self, flow: FlowId) -> Option<f64> {
+        let (endpoint, slot) = self.sender_of(flow)?;
+        endpoint.rate_bps(slot)
     }
 
     fn regions(&self) -> usize {

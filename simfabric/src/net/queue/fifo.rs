@@ -1,6 +1,6 @@
 //! A chain of packets through the slab, first in, first out.
 
-use crate::packet::{PacketId, PacketSlab};
+use crate::packet::{Packet, PacketId, PacketSlab};
 
 /// Packets in order of arrival, with their number and bytes.
 #[derive(Clone, Debug)]
@@ -67,6 +67,12 @@ impl Fifo {
     #[must_use]
     pub fn back(&self) -> Option<PacketId> {
         self.tail.is_some().then_some(self.tail)
+    }
+
+    /// Iterates over the packets, oldest first.
+    pub fn iter<'a>(&self, slab: &'a PacketSlab) -> impl Iterator<Item = &'a Packet> + use<'a> {
+        let some = |id: PacketId| id.is_some().then(|| &slab[id]);
+        std::iter::successors(some(self.head), move |packet| some(packet.next))
     }
 
     /// Returns the number of packets.

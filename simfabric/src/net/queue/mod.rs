@@ -458,6 +458,8 @@ disciplines! {
     pfabric PFabric(Box<PFabricQueue>),
     xcp Xcp(Box<XcpQueue>),
     rpm Rpm(Box<rpm::Rpm>),
+    rcp Rcp(Box<rcp::RcpQueue>),
+    rocc Rocc(Box<rocc::RoccQueue>),
 }
 
 impl Queue {
