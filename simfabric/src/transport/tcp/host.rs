@@ -26,6 +26,8 @@ struct SendingFlow<C> {
     sender: TcpSender<C>,
     id: FlowId,
     timer: Option<TimerId>,
+    /// True while the timer counts; otherwise it means nothing when it fires.
+    timed: bool,
     path_hash: u16,
     class: u8,
     dst: HostId,
@@ -83,6 +85,9 @@ pub struct Acknowledged {
 pub struct TcpHost<C: Congestion> {
     config: Arc<TcpConfig<C::Config>>,
     senders: Slots<SendingFlow<C>>,
+    /// Timers of free slots of the senders. A timer outlives its flow, and the slot's next flow
+    /// moves it: each short flow would otherwise leave an event behind for a time-out.
+    idle_timers: Vec<Option<TimerId>>,
     receivers: Slots<ReceivingFlow>,
     arbiter: Arbiter,
     /// Windows and round-trip times of idle connections.
@@ -102,6 +107,7 @@ impl<C: Congestion> TcpHost<C> {
             connections: Pool::new(config.warm_connections as usize),
             config,
             senders: Slots::default(),
+            idle_timers: Vec::new(),
             receivers: Slots::default(),
             time_outs: 0,
         }
@@ -141,6 +147,7 @@ impl<C: Congestion> TcpHost<C> {
             sender: TcpSender::new(control, rtt, mss_bytes, spec.bytes),
             id,
             timer: None,
+            timed: false,
             path_hash: cx.path_hash(id, false),
             // A later class, if the application asks for one.
             class: self.config.class.max(spec.class),
@@ -153,6 +160,14 @@ impl<C: Congestion> TcpHost<C> {
             rate_bps: 0,
             next_at: Time::ZERO,
         });
+        match self.idle_timers.get_mut(slot as usize) {
+            Some(idle) => {
+                if let Some(flow) = self.senders.get_mut(slot) {
+                    flow.timer = idle.take();
+                }
+            }
+            None => self.idle_timers.push(None),
+        }
         cx.set_slot(id, Side::Sender, slot);
         if self.config.handshake {
             self.probe(cx, slot);
@@ -215,7 +230,7 @@ impl<C: Congestion> TcpHost<C> {
                 continue;
             };
             if flow.done {
-                self.senders.remove(slot);
+                self.free(slot);
                 continue;
             }
             if !flow.queued || (flow.rate_bps > 0 && flow.next_at > now) {
@@ -272,10 +287,11 @@ impl<C: Congestion> TcpHost<C> {
                 cx.attach_extension(&mut packet, Extension::Xcp(header));
             }
             // RFC 6298 §5.1: the timer runs while anything is unacknowledged.
-            if flow.timer.is_none() {
-                let rto = self.config.rto(&flow.sender.rtt);
+            if !flow.timed {
+                flow.timed = true;
                 let kind = Self::TIMER;
-                flow.timer = Some(cx.timer_in(rto, Timer { kind, slot }));
+                let at = now + self.config.rto(&flow.sender.rtt);
+                cx.restart_timer(&mut flow.timer, at, Timer { kind, slot });
             }
             let more = flow.sender.peek_segment().is_some();
             let remaining = flow.sender.limit - flow.sender.una;
@@ -325,10 +341,19 @@ impl<C: Congestion> TcpHost<C> {
             class: flow.class,
             ..Packet::default()
         };
-        let rto = self.config.rto(&flow.sender.rtt);
+        flow.timed = true;
         let kind = Self::TIMER;
-        flow.timer = Some(cx.timer_in(rto, Timer { kind, slot }));
+        let at = cx.now() + self.config.rto(&flow.sender.rtt);
+        cx.restart_timer(&mut flow.timer, at, Timer { kind, slot });
         cx.send(packet);
+    }
+
+    /// Frees the slot of a flow that it sent.
+    fn free(&mut self, slot: u32) {
+        if let Some(flow) = self.senders.get_mut(slot) {
+            self.idle_timers[slot as usize] = flow.timer.take();
+        }
+        self.senders.remove(slot);
     }
 
     /// Takes a packet of a flow. Returns the flow if it acknowledges the last of its bytes.
@@ -372,20 +397,20 @@ impl<C: Congestion> TcpHost<C> {
         };
         // Any acknowledgement shows that the path works, even one that acknowledges no new data.
         flow.time_outs_in_a_row = 0;
-        if std::mem::replace(&mut flow.handshaking, false)
-            && let Some(timer) = flow.timer.take()
-        {
-            cx.cancel(timer);
+        if std::mem::replace(&mut flow.handshaking, false) {
+            flow.timed = false;
         }
         let limited = flow.sender.una < flow.filled_until;
         let advanced = flow
             .sender
             .on_ack(cx.now(), &ack, self.config.min_rto, limited);
         // RFC 6298 §5.2, §5.3: off when all is acknowledged, restarted by every advance.
-        if advanced && let Some(timer) = flow.timer.take() {
-            if flow.sender.is_idle() {
-                cx.cancel(timer);
-            } else {
+        if advanced
+            && flow.timed
+            && let Some(timer) = flow.timer
+        {
+            flow.timed = !flow.sender.is_idle();
+            if flow.timed {
                 let rto = self.config.rto(&flow.sender.rtt);
                 flow.timer = cx.move_timer(timer, cx.now() + rto);
             }
@@ -396,7 +421,7 @@ impl<C: Congestion> TcpHost<C> {
             // A flow that waits for its turn keeps its slot until then.
             flow.done = true;
             if !flow.queued {
-                self.senders.remove(slot);
+                self.free(slot);
             }
             let flow = packet.flow;
             cx.set_slot(flow, Side::Sender, NO_SLOT);
@@ -464,9 +489,13 @@ impl<C: Congestion> TcpHost<C> {
     /// Handles a timer of kind [`TIMER`](Self::TIMER).
     pub fn on_timer<S>(&mut self, cx: &mut Context<'_, S>, slot: u32) {
         let Some(flow) = self.senders.get_mut(slot) else {
+            self.idle_timers[slot as usize] = None;
             return;
         };
         flow.timer = None;
+        if !std::mem::take(&mut flow.timed) {
+            return;
+        }
         if flow.handshaking {
             self.time_outs += 1;
             flow.sender.rtt.back_off();
