@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`arbiter`] | which of a host's flows sends next |
 //! | [`pool`] | connections that stay open from flow to flow |
+//! | [`pair`] | two schemes on one host |
 //! | `nic` | the interface: asks its endpoint for the next packet when its link is free |
 //!
 //! An [`Endpoint`] never pushes data into the interface. Whoever has data to send calls
@@ -15,6 +16,7 @@
 
 pub mod arbiter;
 pub(crate) mod nic;
+pub mod pair;
 pub mod pool;
 
 pub use arbiter::{Arbiter, Policy, Turn};
@@ -85,7 +87,7 @@ pub enum Side {
 ///
 /// An endpoint knows its own host alone: packets and timers come to it, and it acts through the
 /// [`Context`]. What the hosts of a run share, if anything, is in `Shared`.
-pub trait Endpoint: Sized {
+pub trait Endpoint {
     /// State that the hosts of a run share, as a central scheduler's. With `()`, hosts act on each
     /// other by packets only, and regions of a large fabric may be simulated apart.
     type Shared;

@@ -31,9 +31,10 @@ pub use execute::{RunError, TransportRun};
 pub use queue::disciplines;
 pub use source::PlanError;
 pub use topology::KINDS as TOPOLOGIES;
-pub use transport::{PlannedTransport, read_transports};
+pub use transport::{Beside, PlannedTransport, read_transports};
 pub use workload::KINDS as WORKLOADS;
 
+use crate::host::pair::Split;
 use crate::net::mmu::SharedBuffer;
 use crate::net::{FabricConfig, Telemetry};
 use crate::parameters::Setting;
@@ -255,6 +256,17 @@ impl<'a> Reader<'a> {
                     "with the workloads before it, the load is {load:.4} at {at}; it must be at most 1"
                 );
                 return Err(source.error(Some(span), message));
+            }
+        }
+        for transport in &transports {
+            if let Some(Split::Workloads(numbers)) = transport.beside.as_ref().map(|b| &b.split)
+                && let Some(none) = numbers.iter().find(|n| usize::from(**n) >= workloads.len())
+            {
+                let label = &transport.label;
+                let message = format!(
+                    "`beside` of {label:?} names the workload {none}, which the plan lacks; the first is 0"
+                );
+                return Err(source.error(None, message));
             }
         }
         let measure: MeasureTable = match self.one(&mut document, "measure")? {

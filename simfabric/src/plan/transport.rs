@@ -8,12 +8,13 @@ use toml::Spanned;
 
 use super::source::{self, PlanError, Source, TomlTable};
 use super::{Reader, Section, queue};
+use crate::host::pair::{Split, Turns};
 use crate::net::FabricConfig;
 use crate::net::mmu::{Lossless, SharedBuffer, Xoff};
 use crate::net::queue::{ClassMask, MAX_CLASSES, holds_a_packet};
 use crate::parameters::{ParamError, Setting};
 use crate::run::Config;
-use crate::scheme::{self, Configured, Network, Run, Setup, StartError};
+use crate::scheme::{self, Built, Configured, FabricNeeds, Network, Run, Setup, StartError};
 use crate::workload::FlowStream;
 
 /// A transport of a plan: one scheme over its queues.
@@ -23,19 +24,41 @@ pub struct PlannedTransport {
     pub label: String,
     /// The scheme with its parameters.
     pub scheme: Configured,
+    /// Another scheme on the same hosts.
+    pub beside: Option<Beside>,
     /// The fabric with its queues; delays and framing are those of all transports.
     pub fabric: FabricConfig,
     /// True if a run never becomes idle: the scheme has clocks that go on without flows.
     pub never_idle: bool,
 }
 
+/// A second scheme on each host.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// The scheme with its parameters.
+    pub scheme: Configured,
+    /// Its flows.
+    pub split: Split,
+    /// Order of both on a host's link.
+    pub turns: Turns,
+}
+
 impl PlannedTransport {
+    /// Its schemes: one or two.
+    fn schemes(&self) -> impl Iterator<Item = &Configured> {
+        let beside = self.beside.as_ref().map(|beside| &beside.scheme);
+        std::iter::once(&self.scheme).chain(beside)
+    }
+
     /// Returns the scheme's name, its parameters as TOML, and the fabric. Transports of equal keys
     /// give equal runs.
     #[must_use]
     pub fn key(&self) -> String {
-        let (name, parameters) = (self.scheme.name(), self.scheme.parameters());
-        format!("[{name}]\n{parameters}\n{:?}", self.fabric)
+        let of_scheme =
+            |scheme: &Configured| format!("[{}]\n{}\n", scheme.name(), scheme.parameters());
+        let schemes: String = self.schemes().map(of_scheme).collect();
+        let beside = self.beside.as_ref().map(|b| (&b.split, b.turns));
+        format!("{schemes}{beside:?}\n{:?}", self.fabric)
     }
 
     /// Begins a run. The transport's fabric takes the place of that in `config`.
@@ -60,7 +83,15 @@ impl PlannedTransport {
             topology: topology.clone(),
             flows,
         };
-        self.scheme.build(&network)?.start(setup)
+        let built = self.scheme.build(&network)?;
+        let Some(beside) = &self.beside else {
+            return built.start(setup);
+        };
+        let other = beside.scheme.build(&network)?;
+        // Demands were reconciled when the plan was read, and are in the fabric.
+        let needs = FabricNeeds::default();
+        let pair = built.beside(other, needs, beside.split.clone(), beside.turns);
+        pair.start(setup)
     }
 
     /// The label as part of a file's name.
@@ -249,8 +280,10 @@ pub(super) fn read<'a>(
     }
     let of_schemes = common.settings.iter();
     for setting in of_schemes.filter(|s| !super::COMMON.contains(&s.name.as_str())) {
-        if !transports.iter().any(|t| t.scheme.name() == setting.name) {
-            let names: Vec<&str> = transports.iter().map(|t| t.scheme.name()).collect();
+        let mut schemes = transports.iter().flat_map(PlannedTransport::schemes);
+        if !schemes.any(|scheme| scheme.name() == setting.name) {
+            let schemes = transports.iter().flat_map(PlannedTransport::schemes);
+            let names: Vec<&str> = schemes.map(Configured::name).collect();
             return Err(refused(
                 setting,
                 &format!(
@@ -302,6 +335,7 @@ fn one<'a>(
             Some(text.ok_or_else(wrong)?.to_owned())
         }
     };
+    let beside = source::take(&mut table, "beside");
     let (name, _) = source.choice(&mut table, span.clone(), "name", &scheme::names())?;
     let settings = common.settings.iter().filter(|s| s.name == name);
     for setting in settings.clone() {
@@ -318,10 +352,48 @@ fn one<'a>(
     let of_queue = |s: &&Setting| s.key.starts_with("queue") || s.key.starts_with("nic_queue");
     let own_queue = own_queue.map_err(|error| blame(error, settings.clone().find(of_queue)))?;
     let queue_is_set = own_queue || common.queue_is_set;
+    let (scheme, built) = read_scheme(source, name, (table, span), common, queue_is_set)?;
+    let whole = |error: ParamError| source.error(Some(span.clone()), error.message);
+    let (mut needs, mut never_idle) = (built.needs, built.never_idle);
+    let beside = match beside {
+        None => None,
+        Some(value) => {
+            let table = source.table("beside", value)?;
+            let (beside, other) = read_beside(source, table, common, queue_is_set)?;
+            needs = needs.beside(other.needs, queue_is_set).map_err(whole)?;
+            never_idle |= other.never_idle;
+            Some(beside)
+        }
+    };
+    needs
+        .complete(name, &mut fabric, queue_is_set)
+        .map_err(whole)?;
+    let usual = || match &beside {
+        None => name.to_owned(),
+        Some(beside) => format!("{name} and {}", beside.scheme.name()),
+    };
+    Ok(PlannedTransport {
+        label: label.unwrap_or_else(usual),
+        scheme,
+        beside,
+        fabric,
+        never_idle,
+    })
+}
+
+/// Reads a scheme from a table of its parameters, in which settings are already.
+fn read_scheme<'a>(
+    source: &Source<'a>,
+    name: &str,
+    (table, span): (TomlTable<'a>, &Range<usize>),
+    common: &Common<'a>,
+    queue_is_set: bool,
+) -> Result<(Configured, Built), PlanError> {
     let (given, places) = source.parameters(table, span)?;
     let wrong = |error: ParamError| {
         let key = error.key.as_deref();
-        match settings.clone().find(|s| Some(s.key.as_str()) == key) {
+        let mut settings = common.settings.iter().filter(|s| s.name == name);
+        match settings.find(|s| Some(s.key.as_str()) == key) {
             Some(setting) => refused(setting, &error.message),
             None => places.error(source, error),
         }
@@ -329,14 +401,55 @@ fn one<'a>(
     let scheme = Configured::new(name, &given).map_err(wrong)?;
     scheme.check_queues(&given, queue_is_set).map_err(wrong)?;
     let built = scheme.build(&common.network).map_err(wrong)?;
-    built
-        .needs
-        .complete(name, &mut fabric, queue_is_set)
-        .map_err(wrong)?;
-    Ok(PlannedTransport {
-        label: label.unwrap_or_else(|| name.to_owned()),
+    Ok((scheme, built))
+}
+
+/// Keys of `beside` that are not the scheme's parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BesideTable {
+    workloads: Option<Spanned<Vec<u16>>>,
+    classes: Option<Spanned<Vec<u8>>>,
+    #[serde(default)]
+    turns: Turns,
+}
+
+/// Reads the second scheme of a transport.
+fn read_beside<'a>(
+    source: &Source<'a>,
+    (mut table, span): Section<'a>,
+    common: &Common<'a>,
+    queue_is_set: bool,
+) -> Result<(Beside, Built), PlanError> {
+    let (name, _) = source.choice(&mut table, span.clone(), "name", &scheme::names())?;
+    for setting in common.settings.iter().filter(|s| s.name == name) {
+        apply(&mut table, setting)?;
+    }
+    let mut own = TomlTable::new();
+    for key in ["workloads", "classes", "turns"] {
+        if let Some(value) = source::take(&mut table, key) {
+            own.insert(Spanned::new(value.span(), key.into()), value);
+        }
+    }
+    let t: BesideTable = source.section(own, span.clone())?;
+    let split = match (t.workloads, t.classes) {
+        (Some(workloads), None) if !workloads.get_ref().is_empty() => {
+            Split::Workloads(workloads.into_inner())
+        }
+        (None, Some(classes)) if !classes.get_ref().is_empty() => {
+            Split::Classes(classes.into_inner())
+        }
+        _ => {
+            let message = "`beside` needs the flows of its scheme: either `workloads` or `classes`, by number";
+            return Err(source.error(Some(span), message));
+        }
+    };
+    let (scheme, built) = read_scheme(source, name, (table, &span), common, queue_is_set)?;
+    let turns = t.turns;
+    let beside = Beside {
         scheme,
-        fabric,
-        never_idle: built.never_idle,
-    })
+        split,
+        turns,
+    };
+    Ok((beside, built))
 }

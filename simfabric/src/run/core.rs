@@ -51,8 +51,8 @@ pub enum Change {
 #[derive(Debug)]
 pub(crate) struct Chance {
     pub(crate) paths: Paths,
-    /// The streams of the scheme at each node.
-    pub(crate) hosts: Vec<Stream>,
+    /// The streams of the scheme at each node, or of two schemes.
+    pub(crate) hosts: Vec<[Stream; 2]>,
     /// The streams from which nodes draw paths; none unless they spray.
     sprays: Vec<Stream>,
 }
@@ -63,7 +63,10 @@ impl Chance {
         let streams = |purpose| (0..nodes).map(move |node| Stream::new(seed, purpose, node));
         Self {
             paths: Paths::new(seed),
-            hosts: streams(Purpose::Host).collect(),
+            hosts: streams(Purpose::Host)
+                .zip((0..nodes).map(|node| Stream::new(seed, Purpose::Host, node | 1 << 32)))
+                .map(<[Stream; 2]>::from)
+                .collect(),
             sprays: streams(Purpose::Spraying).filter(|_| spraying).collect(),
         }
     }

@@ -24,7 +24,7 @@ use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
 use crate::results::{FlowResult, FlowSink, RetiredFlows, RunResults, Series, WarmUpCounts};
 use crate::time::{Span, Time};
-use crate::transport::{Context, NO_SLOT, Transport};
+use crate::transport::{Context, NO_SLOT, SharedByHosts as _, Transport};
 use crate::workload::Arrivals;
 
 /// Settings of a run beside topology, workload and transport.
@@ -121,12 +121,16 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         {
             return Err(FabricError::UnknownLink(*link));
         }
+        let hosts = topology.hosts().len() as u32;
+        let nodes = hosts + u32::from(config.fabric.allocator.is_some());
+        if nodes > Timer::LAST_HOST {
+            return Err(FabricError::TooManyHosts { hosts });
+        }
+        let (shared, endpoints) = transport.start(nodes);
         // Regions are exact only if hosts share no state.
-        let regions = if size_of::<T::Shared>() == 0 {
-            Regions::new(&topology, &config.fabric, config.regions)
-        } else {
-            None
-        };
+        let regions = shared
+            .divide()
+            .and_then(|_| Regions::new(&topology, &config.fabric, config.regions));
         if let Some(regions) = &regions {
             regions.mark(&mut fabric.ports);
         }
@@ -141,12 +145,6 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 scheduler.push_global(Time::ZERO + every, GlobalEvent::Sample);
                 Series::new(every, config.sampled_flows, config.watched)
             });
-        let hosts = topology.hosts().len() as u32;
-        let nodes = hosts + u32::from(config.fabric.allocator.is_some());
-        if nodes > Timer::LAST_HOST {
-            return Err(FabricError::TooManyHosts { hosts });
-        }
-        let (shared, endpoints) = transport.start(nodes);
         let core = Core {
             now: Time::ZERO,
             latest: Time::ZERO,
@@ -433,6 +431,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             core: &mut self.core,
             shared: &mut self.shared,
             host,
+            part: 0,
         };
         act(endpoint, &mut cx);
         if std::mem::take(&mut self.core.woken) && self.core.wakes_nic(host) {
@@ -461,6 +460,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             core: &mut self.core,
             shared: &mut self.shared,
             host,
+            part: 0,
         };
         let pulled = self.endpoints[host.index()].pull(&mut cx);
         // What the endpoint answers now says whether there is more.
@@ -609,11 +609,17 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         self.core.retired = RetiredFlows::Streamed(sink);
     }
 
+    /// Returns the scheme's own counters, by name.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, f64)> {
+        T::summary(&self.shared, &self.endpoints.iter().collect::<Vec<_>>())
+    }
+
     /// Returns the results so far.
     pub fn results(&mut self) -> RunResults {
         self.core.settle();
         self.retire_flows();
-        let summary = T::summary(&self.shared, &self.endpoints);
+        let summary = self.counters();
         RunResults::new(&self.core, &self.before, self.events, summary)
     }
 }

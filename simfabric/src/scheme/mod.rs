@@ -21,8 +21,9 @@ use toml::Table;
 
 pub use run::{Run, Setup, StartError};
 
+use crate::host::pair::{Pair, PairConfig, Part, Split, Turns};
 use crate::net::queue::ClassConfig;
-use crate::net::{AllocatorLinks, FabricConfig, Framing, QueueConfig};
+use crate::net::{AllocatorLinks, FabricConfig, FabricError, Framing, QueueConfig};
 use crate::parameters::{self, ParamError, Parameter, Parameters};
 use crate::run::Sim;
 use crate::transport::Transport;
@@ -106,6 +107,43 @@ impl FabricNeeds {
         }
     }
 
+    /// Demands of this scheme and of another one that shares its hosts. Where `queue_is_set`,
+    /// switches have queues that leave the schemes' own aside.
+    ///
+    /// # Errors
+    /// Demands that contradict each other.
+    pub fn beside(mut self, other: Self, queue_is_set: bool) -> Result<Self, ParamError> {
+        let Self {
+            switches,
+            discipline,
+            classes,
+            allocator,
+        } = other;
+        let differ =
+            matches!((&self.switches, &switches), (Some(own), Some(other)) if own != other);
+        if differ && !queue_is_set {
+            return Err(ParamError::whole(
+                "both schemes bring queues of their own, which differ; give the transport a `queue`",
+            ));
+        }
+        if self.allocator.is_some() && allocator.is_some() {
+            return Err(ParamError::whole(
+                "both schemes have an allocator, and a fabric has one at most",
+            ));
+        }
+        if let (Some(own), Some(other)) = (self.discipline, discipline)
+            && own != other
+        {
+            let message = format!("one scheme needs the queue `{own}` in switches, one `{other}`");
+            return Err(ParamError::whole(message));
+        }
+        self.switches = self.switches.or(switches);
+        self.discipline = self.discipline.or(discipline);
+        self.classes = self.classes.max(classes);
+        self.allocator = self.allocator.or(allocator);
+        Ok(self)
+    }
+
     /// Completes a fabric with what the scheme needs. Where `queue_is_set`, switches have queues
     /// that leave the scheme's own aside.
     ///
@@ -167,10 +205,31 @@ pub struct Built {
     pub needs: FabricNeeds,
     /// True if clocks of the scheme go on without flows: a run never becomes idle.
     pub never_idle: bool,
-    start: Start,
+    transport: MakeTransport,
 }
 
-type Start = Box<dyn FnOnce(Setup) -> Result<Box<dyn Run>, StartError> + Send>;
+type MakeTransport =
+    Box<dyn FnOnce(&Arc<Topology>) -> Result<Box<dyn AnyTransport>, StartError> + Send>;
+
+/// A transport of any type.
+trait AnyTransport {
+    /// Begins a run.
+    fn run(self: Box<Self>, setup: Setup) -> Result<Box<dyn Run>, FabricError>;
+
+    /// Makes it one of two on each host.
+    fn part(self: Box<Self>) -> Part;
+}
+
+impl<T: Transport> AnyTransport for T {
+    fn run(self: Box<Self>, setup: Setup) -> Result<Box<dyn Run>, FabricError> {
+        let sim = Sim::new(setup.config, setup.topology, setup.flows, *self)?;
+        Ok(Box::new(sim))
+    }
+
+    fn part(self: Box<Self>) -> Part {
+        Part::new(*self)
+    }
+}
 
 impl std::fmt::Debug for Built {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -183,21 +242,34 @@ impl std::fmt::Debug for Built {
 
 impl Built {
     /// Makes the scheme from its demands and the constructor of its transport.
-    pub fn new<T: Transport + 'static>(
+    pub fn new<T: Transport>(
         needs: FabricNeeds,
         transport: impl FnOnce(&Arc<Topology>) -> Result<T, StartError> + Send + 'static,
     ) -> Self {
-        let start = |setup: Setup| -> Result<Box<dyn Run>, StartError> {
-            let topology = Arc::new(setup.topology);
-            let transport = transport(&topology)?;
-            let topology = Arc::unwrap_or_clone(topology);
-            let sim = Sim::new(setup.config, topology, setup.flows, transport)?;
-            Ok(Box::new(sim))
-        };
         Self {
             needs,
             never_idle: false,
-            start: Box::new(start),
+            transport: Box::new(|topology| Ok(Box::new(transport(topology)?))),
+        }
+    }
+
+    /// Puts another scheme beside this one on each host. `needs` are those of both, see
+    /// [`FabricNeeds::beside`].
+    #[must_use]
+    pub fn beside(self, other: Self, needs: FabricNeeds, split: Split, turns: Turns) -> Self {
+        let config = PairConfig {
+            split,
+            turns,
+            without_flow: usize::from(other.needs.allocator.is_some()),
+        };
+        let never_idle = self.never_idle || other.never_idle;
+        let (first, second) = (self.transport, other.transport);
+        Self {
+            never_idle,
+            ..Self::new(needs, move |topology| {
+                let parts = [first(topology)?.part(), second(topology)?.part()];
+                Ok(Pair::new(parts, config))
+            })
         }
     }
 
@@ -206,7 +278,10 @@ impl Built {
     /// # Errors
     /// A fabric that cannot be built, or settings that the scheme's engine refuses.
     pub fn start(self, setup: Setup) -> Result<Box<dyn Run>, StartError> {
-        (self.start)(setup)
+        let topology = Arc::new(setup.topology);
+        let transport = (self.transport)(&topology)?;
+        let topology = Arc::unwrap_or_clone(topology);
+        Ok(transport.run(Setup { topology, ..setup })?)
     }
 }
 

@@ -109,7 +109,7 @@ impl<T: Transport, A: Arrivals> Run for Sim<T, A> {
     }
 
     fn counters(&self) -> Vec<(&'static str, f64)> {
-        T::summary(self.shared(), self.endpoints())
+        self.counters()
     }
 
     fn end_warm_up(&mut self) {

@@ -25,7 +25,7 @@ use self::streams::{End, Streams};
 use super::tcp::congestion::{Allocated, AllocatedConfig};
 use super::tcp::stream::StreamConfig;
 use super::tcp::{Acknowledged, TcpConfig, TcpHost};
-use super::{Context, NO_SLOT, TimerId, Transport};
+use super::{Context, NO_SLOT, SharedByHosts, TimerId, Transport};
 use crate::control::agent::{Agent, FlowletStart, Notice};
 use crate::control::allocator::AllocatorNode;
 use crate::control::{
@@ -184,16 +184,21 @@ impl Flowtune {
 
 /// Returns the control traffic of a run so far: from the hosts, and from the allocator.
 #[must_use]
-pub fn control_traffic(shared: &FlowtuneShared, nodes: &[FlowtuneNode]) -> [ControlTraffic; 2] {
+pub fn control_traffic<'a>(
+    shared: &FlowtuneShared,
+    nodes: impl IntoIterator<Item = &'a FlowtuneNode>,
+) -> [ControlTraffic; 2] {
     if let Some(streams) = &shared.streams {
         return streams.traffic();
     }
-    let hosts = nodes.iter().filter_map(FlowtuneNode::host);
+    let hosts = nodes.into_iter().filter_map(FlowtuneNode::host);
     let from_hosts = hosts.fold(ControlTraffic::default(), |sum, host| {
         sum.plus(host.agent.sent())
     });
     [from_hosts, *shared.allocator.sent()]
 }
+
+impl SharedByHosts for FlowtuneShared {}
 
 impl FlowtuneShared {
     /// Returns the allocator.
@@ -601,11 +606,11 @@ impl Transport for Flowtune {
         (self.shared, all)
     }
 
-    fn summary(shared: &FlowtuneShared, nodes: &[FlowtuneNode]) -> Vec<(&'static str, f64)> {
+    fn summary(shared: &FlowtuneShared, nodes: &[&FlowtuneNode]) -> Vec<(&'static str, f64)> {
         let counts = shared.allocator.counts();
-        let [from_hosts, from_allocator] = control_traffic(shared, nodes);
+        let [from_hosts, from_allocator] = control_traffic(shared, nodes.iter().copied());
         let tcp = shared.streams.as_ref().map(Streams::counts);
-        let hosts = nodes.iter().filter_map(FlowtuneNode::host);
+        let hosts = nodes.iter().filter_map(|node| node.host());
         let active: usize = hosts.map(FlowtuneHost::active).sum();
         let mut summary: Vec<_> = [
             ("allocator_iterations", counts.iterations),

@@ -22,7 +22,7 @@ pub use self::proportional::Proportional;
 use super::flowtune::paced_tcp;
 use super::tcp::congestion::{Allocated, AllocatedConfig};
 use super::tcp::{TcpConfig, TcpHost};
-use super::{Context, NO_SLOT, Transport};
+use super::{Context, NO_SLOT, SharedByHosts, Transport};
 use crate::flow::FlowId;
 use crate::host::{Endpoint, Pull, Side, Timer};
 use crate::packet::Packet;
@@ -119,6 +119,8 @@ pub struct IdealShared {
     unreachable: u64,
 }
 
+impl SharedByHosts for IdealShared {}
+
 type IdealContext<'a> = Context<'a, IdealShared>;
 
 /// The ideal scheme at one host.
@@ -199,7 +201,7 @@ impl Transport for Ideal {
         (self.shared, (0..nodes).map(host).collect())
     }
 
-    fn summary(shared: &IdealShared, _: &[IdealHost]) -> Vec<(&'static str, f64)> {
+    fn summary(shared: &IdealShared, _: &[&IdealHost]) -> Vec<(&'static str, f64)> {
         vec![
             ("solutions", shared.solutions as f64),
             ("unreachable_flows", shared.unreachable as f64),

@@ -14,6 +14,7 @@ use ratewright_topology::{HostId, Topology};
 use crate::ext::{Extension, Extensions};
 pub use crate::flow::NO_SLOT;
 use crate::flow::{FlowId, FlowProgress, FlowSpec};
+use crate::host::pair::PairHost;
 use crate::host::{Endpoint, Side, Timer};
 use crate::net::Framing;
 use crate::net::queue::ClassMask;
@@ -23,20 +24,36 @@ use crate::run::core::Core;
 pub use crate::run::timers::TimerId;
 use crate::time::{Span, Time};
 
+/// State that the hosts of a run share.
+pub trait SharedByHosts: Send + Sized {
+    /// Returns such a state for another partition of the fabric; `None` if hosts act on each other
+    /// through it, and so must be simulated together.
+    fn divide(&self) -> Option<Self> {
+        None
+    }
+}
+
+/// Hosts that share nothing act on each other by packets only.
+impl SharedByHosts for () {
+    fn divide(&self) -> Option<Self> {
+        Some(())
+    }
+}
+
 /// A transport scheme: its parameters, from which the hosts of a run get their endpoints.
-pub trait Transport: Sized {
+pub trait Transport: Sized + 'static {
     /// State that the hosts share; `()` for schemes whose hosts act on each other by packets only.
     /// Regions of a large fabric may then be simulated one after the other.
-    type Shared;
+    type Shared: SharedByHosts;
     /// The scheme at one host.
-    type Endpoint: Endpoint<Shared = Self::Shared>;
+    type Endpoint: Endpoint<Shared = Self::Shared> + Send;
 
     /// Makes the endpoints of `nodes` hosts, of which the last is the allocator's node if the
     /// fabric has one, and what they share.
     fn start(self, nodes: u32) -> (Self::Shared, Vec<Self::Endpoint>);
 
     /// Returns the scheme's own counters, by name.
-    fn summary(_shared: &Self::Shared, _endpoints: &[Self::Endpoint]) -> Vec<(&'static str, f64)> {
+    fn summary(_shared: &Self::Shared, _endpoints: &[&Self::Endpoint]) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 }
@@ -48,6 +65,8 @@ pub struct Context<'a, S = ()> {
     /// State that the hosts of the run share.
     pub shared: &'a mut S,
     pub(crate) host: HostId,
+    /// Number of the endpoint's part of a [pair](crate::host::pair); otherwise 0.
+    pub(crate) part: u8,
 }
 
 impl<S> Context<'_, S> {
@@ -88,7 +107,16 @@ impl<S> Context<'_, S> {
     #[inline]
     #[must_use]
     pub fn slot(&self, flow: FlowId, side: Side) -> u32 {
-        self.core.shared.flows.slot(flow, side)
+        self.own_slot(self.core.shared.flows.slot(flow, side))
+    }
+
+    /// Takes the number of the part of a pair out of a slot.
+    #[inline]
+    fn own_slot(&self, slot: u32) -> u32 {
+        if self.part == 0 || slot == NO_SLOT {
+            return slot;
+        }
+        slot & !(1 << PairHost::SLOT_BIT)
     }
 
     /// Returns the slot in which this end of a flow keeps its state; `None` if it keeps none, or the
@@ -100,12 +128,18 @@ impl<S> Context<'_, S> {
         let flows = &self.core.shared.flows;
         let is_active = flows.is_active(flow);
         let slot = is_active.then(|| flows.slot(flow, side));
-        slot.filter(|slot| *slot != NO_SLOT)
+        let slot = slot.filter(|slot| *slot != NO_SLOT);
+        slot.map(|slot| self.own_slot(slot))
     }
 
     /// Sets the slot in which this end of a flow keeps its state.
     #[inline]
     pub fn set_slot(&mut self, flow: FlowId, side: Side, slot: u32) {
+        let slot = if self.part == 0 || slot == NO_SLOT {
+            slot
+        } else {
+            slot | 1 << PairHost::SLOT_BIT
+        };
         self.core.shared.flows.set_slot(flow, side, slot);
     }
 
@@ -118,7 +152,7 @@ impl<S> Context<'_, S> {
 
     /// Returns the stream of random numbers of the scheme at this host, or at the allocator.
     pub fn rng(&mut self) -> &mut Stream {
-        &mut self.core.chance.hosts[self.host.index()]
+        &mut self.core.chance.hosts[self.host.index()][usize::from(self.part)]
     }
 
     /// Returns a flow's specification.
@@ -129,6 +163,13 @@ impl<S> Context<'_, S> {
     #[must_use]
     pub fn flow(&self, flow: FlowId) -> &FlowSpec {
         self.core.shared.flows.spec(flow)
+    }
+
+    /// Returns a flow's specification; `None` unless it has begun and is not retired.
+    #[inline]
+    pub(crate) fn find_flow(&self, flow: FlowId) -> Option<&FlowSpec> {
+        let flows = &self.core.shared.flows;
+        flows.is_active(flow).then(|| flows.spec(flow))
     }
 
     /// Returns a flow's progress.
@@ -204,6 +245,8 @@ impl<S> Context<'_, S> {
 
     /// Sets a timer: [`Endpoint::on_timer`] gets it at this time, or now if it has passed.
     pub fn timer(&mut self, at: Time, timer: Timer) -> TimerId {
+        let kind = timer.kind | self.part << PairHost::KIND_BIT;
+        let timer = Timer { kind, ..timer };
         self.core.set_timer(at, timer.token(self.host))
     }
 

@@ -137,8 +137,8 @@ impl<C: Congestion> Transport for Tcp<C> {
         ((), (0..nodes).map(host).collect())
     }
 
-    fn summary((): &(), hosts: &[TcpHost<C>]) -> Vec<(&'static str, f64)> {
-        let time_outs: u64 = hosts.iter().map(TcpHost::time_outs).sum();
+    fn summary((): &(), hosts: &[&TcpHost<C>]) -> Vec<(&'static str, f64)> {
+        let time_outs: u64 = hosts.iter().map(|host| host.time_outs()).sum();
         vec![("time_outs", time_outs as f64)]
     }
 }

@@ -45,9 +45,9 @@ pub enum Reduction {
 }
 
 /// A congestion control.
-pub trait Congestion: Copy + std::fmt::Debug {
+pub trait Congestion: Copy + Send + std::fmt::Debug + 'static {
     /// Parameters of the control.
-    type Config: Copy + std::fmt::Debug;
+    type Config: Copy + Send + Sync + std::fmt::Debug;
     /// True if selective acknowledgements reveal losses, and not only the timer.
     const FAST_RETRANSMIT: bool = true;
     /// Number of time-outs in a row after which an empty packet probes the receiver, in place of
