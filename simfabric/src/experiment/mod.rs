@@ -14,6 +14,7 @@
 //! | [`comparison`] | runs behind figures 12 to 15: five schemes under equal flowlets |
 //! | [`control_traffic`] | runs behind figures 9 to 11, and their counts of control traffic |
 //! | [`monitor`] | progress of the runs, and a request to stop them |
+//! | [`fncc`] | FNCC: figures 1, 3, 10, 12 to 15 |
 //! | [`rpm`] | RPM: table II, fig. 5, lemma 1, asymmetric paths |
 //! | [`contenders`], `flowtune.toml` | the compared schemes with their parameters and queues |
 //! | [`scene`] | the paper's network (flowtune §5.3), workload and measures |
@@ -38,6 +39,7 @@ pub mod fig13_queueing_delay;
 pub mod fig14_drops;
 pub mod fig15_fairness_score;
 
+pub mod fncc;
 pub mod rpm;
 pub mod scene;
 pub mod sweep;
@@ -180,6 +182,10 @@ pub const PAPERS: &[PaperExperiments] = &[
     PaperExperiments {
         name: "rpm",
         experiments: rpm::RPM,
+    },
+    PaperExperiments {
+        name: "fncc",
+        experiments: fncc::FNCC,
     },
 ];
 
