@@ -26,6 +26,8 @@ pub struct XcpHeader {
 pub struct IntHop(u64);
 
 impl IntHop {
+    /// Telemetry of no port: a link without a rate.
+    pub const NONE: Self = Self(0);
     /// Rates that the code stands for, in Gbit/s. FNCC does not list them.
     const RATES_GBPS: [u64; 16] = [
         0, 1, 2, 5, 10, 20, 25, 40, 50, 80, 100, 160, 200, 400, 800, 1_600,

@@ -215,10 +215,7 @@ impl<'a> Reader<'a> {
         let (fabric, queue_is_set) = self.fabric(&mut document, usual)?;
         let transports = self.several(&mut document, "transport")?;
         let common = transport::Common {
-            network: Network {
-                topology: &network.topology,
-                framing: fabric.framing,
-            },
+            network: Network::new(&network.topology, &fabric),
             fabric: &fabric,
             queue_is_set,
             settings: &self.overrides.set,

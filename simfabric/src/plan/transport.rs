@@ -71,10 +71,7 @@ impl PlannedTransport {
         topology: &Topology,
         flows: FlowStream,
     ) -> Result<Box<dyn Run>, StartError> {
-        let network = Network {
-            topology,
-            framing: self.fabric.framing,
-        };
+        let network = Network::new(topology, &self.fabric);
         let setup = Setup {
             config: Config {
                 fabric: self.fabric.clone(),
@@ -245,10 +242,7 @@ pub fn read_transports(
     let (fabric, queue_is_set) = reader.fabric(&mut document, fabric)?;
     let tables = reader.several(&mut document, "transport")?;
     let common = Common {
-        network: Network {
-            topology,
-            framing: fabric.framing,
-        },
+        network: Network::new(topology, &fabric),
         fabric: &fabric,
         queue_is_set,
         settings: &overrides.set,
@@ -366,7 +360,7 @@ fn one<'a>(
         }
     };
     needs
-        .complete(name, &mut fabric, queue_is_set)
+        .complete(name, &common.network, &mut fabric, queue_is_set)
         .map_err(whole)?;
     let usual = || match &beside {
         None => name.to_owned(),

@@ -9,23 +9,27 @@
 //! | parameters, defaults with their sources, checks | the scheme's file |
 //! | demands on the fabric: queues by tier, allocator, classes | [`FabricNeeds`], from the scheme's file |
 //! | parameters that all TCP schemes share | `tcp.rs` |
+//! | parameters that all RDMA schemes share | `rdma.rs` |
 //! | a run of any scheme | [`Run`] |
 
+mod rdma;
 mod run;
 mod tcp;
 
 use std::sync::Arc;
 
-use ratewright_topology::{Node, Topology};
+use ratewright_topology::{Node, PathError, Switch, Topology};
 use toml::Table;
 
 pub use run::{Run, Setup, StartError};
 
 use crate::host::pair::{Pair, PairConfig, Part, Split, Turns};
+use crate::net::mmu::SharedBuffer;
 use crate::net::queue::ClassConfig;
-use crate::net::{AllocatorLinks, FabricConfig, FabricError, Framing, QueueConfig};
+use crate::net::{AllocatorLinks, FabricConfig, FabricError, Framing, QueueConfig, Telemetry};
 use crate::parameters::{self, ParamError, Parameter, Parameters};
 use crate::run::Sim;
+use crate::time::Span;
 use crate::transport::Transport;
 
 /// Declares a module for each scheme and lists its parameters' structure, which the file calls
@@ -49,6 +53,8 @@ schemes! {
     pfabric,
     flowtune,
     ideal,
+    hpcc,
+    fncc,
 }
 
 /// The network that a scheme is to run on.
@@ -58,9 +64,45 @@ pub struct Network<'a> {
     pub topology: &'a Topology,
     /// Bytes around the payload.
     pub framing: Framing,
+    /// Processing of a host on every packet that it sends or receives.
+    pub host_delay: Span,
+    /// True if hosts draw the path of every packet anew.
+    pub spraying: bool,
 }
 
-impl Network<'_> {
+impl<'a> Network<'a> {
+    /// Makes the network of a topology with a fabric's settings.
+    #[must_use]
+    pub const fn new(topology: &'a Topology, fabric: &FabricConfig) -> Self {
+        Self {
+            topology,
+            framing: fabric.framing,
+            host_delay: fabric.host_delay,
+            spraying: fabric.spraying,
+        }
+    }
+
+    /// Returns a switch by which a packet's acknowledgement need not come back, if there is one:
+    /// the first that has several ways up, unless both directions choose alike.
+    #[must_use]
+    pub fn asymmetric_switch(&self) -> Option<&'a Switch> {
+        if self.topology.ecmp().symmetric && !self.spraying {
+            return None;
+        }
+        let racks = self.topology.racks();
+        let first = |rack: &ratewright_topology::Rack| rack.host_ids().next();
+        let from = racks.first()?;
+        let several = |to: &&ratewright_topology::Rack| {
+            let (Some(src), Some(dst)) = (first(from), first(to)) else {
+                return false;
+            };
+            let routes: Result<u32, PathError> = self.topology.route_count(src, dst);
+            routes.is_ok_and(|routes| routes > 1)
+        };
+        racks.iter().skip(1).find(several)?;
+        self.topology.switches().get(from.leaf.index())
+    }
+
     /// Returns the rate of the fastest link from a switch to a host, in bit/s.
     #[must_use]
     pub fn edge_bps(&self) -> u64 {
@@ -94,6 +136,10 @@ pub struct FabricNeeds {
     pub classes: u8,
     /// The allocator's links.
     pub allocator: Option<AllocatorLinks>,
+    /// Buffer that the ports of a switch share, where the fabric has no queues set.
+    pub shared_buffer: Option<SharedBuffer>,
+    /// Packets that switches append telemetry to, if the scheme reads any.
+    pub telemetry: Telemetry,
 }
 
 impl FabricNeeds {
@@ -118,12 +164,26 @@ impl FabricNeeds {
             discipline,
             classes,
             allocator,
+            shared_buffer,
+            telemetry,
         } = other;
         let differ =
             matches!((&self.switches, &switches), (Some(own), Some(other)) if own != other);
         if differ && !queue_is_set {
             return Err(ParamError::whole(
                 "both schemes bring queues of their own, which differ; give the transport a `queue`",
+            ));
+        }
+        let differ = matches!((&self.shared_buffer, &shared_buffer), (Some(own), Some(other)) if own != other);
+        if differ && !queue_is_set {
+            return Err(ParamError::whole(
+                "both schemes bring buffers of their own, which differ; give the transport a `queue`",
+            ));
+        }
+        let none = Telemetry::None;
+        if self.telemetry != telemetry && self.telemetry != none && telemetry != none {
+            return Err(ParamError::whole(
+                "one scheme has telemetry on data, one on acknowledgements, and switches write one",
             ));
         }
         if self.allocator.is_some() && allocator.is_some() {
@@ -141,20 +201,43 @@ impl FabricNeeds {
         self.discipline = self.discipline.or(discipline);
         self.classes = self.classes.max(classes);
         self.allocator = self.allocator.or(allocator);
+        self.shared_buffer = self.shared_buffer.or(shared_buffer);
+        if self.telemetry == none {
+            self.telemetry = telemetry;
+        }
         Ok(self)
     }
 
-    /// Completes a fabric with what the scheme needs. Where `queue_is_set`, switches have queues
-    /// that leave the scheme's own aside.
+    /// Completes the fabric of a network with what the scheme needs. Where `queue_is_set`, switches
+    /// have queues and buffers that leave the scheme's own aside.
     ///
     /// # Errors
-    /// Queues that were set and that the scheme cannot work with.
+    /// Queues that were set and that the scheme cannot work with, or paths that it cannot use.
     pub fn complete(
         self,
         name: &str,
+        network: &Network<'_>,
         fabric: &mut FabricConfig,
         queue_is_set: bool,
     ) -> Result<(), ParamError> {
+        if self.telemetry == Telemetry::Acknowledgements
+            && let Some(switch) = network.asymmetric_switch()
+        {
+            return Err(ParamError::whole(format!(
+                "{name} has switches write into acknowledgements what they know of the data's way, \
+                 and from {} the two may take different ways; the topology needs `symmetric = \
+                 true`, and no spreading by packet",
+                switch.name
+            )));
+        }
+        if self.telemetry != Telemetry::None {
+            fabric.telemetry = self.telemetry;
+        }
+        if let Some(buffer) = self.shared_buffer
+            && !queue_is_set
+        {
+            fabric.shared_buffer = Some(buffer);
+        }
         if let Some([edge, core]) = self.switches
             && !queue_is_set
         {
@@ -416,11 +499,16 @@ mod tests {
     /// prints can be written into a plan.
     #[test]
     fn every_scheme_builds_with_its_defaults_and_documents_its_keys() {
-        let topology = ratewright_topology::TwoTierClos::default().build().unwrap();
-        let network = Network {
-            topology: &topology,
-            framing: Framing::default(),
-        };
+        let topology = ratewright_topology::TwoTierClos {
+            ecmp: ratewright_topology::EcmpConfig {
+                symmetric: true,
+                ..ratewright_topology::EcmpConfig::default()
+            },
+            ..ratewright_topology::TwoTierClos::default()
+        }
+        .build()
+        .unwrap();
+        let network = Network::new(&topology, &FabricConfig::default());
         for entry in SCHEMES {
             let defaults = (entry.default)();
             let parameters = (entry.parameters)();
@@ -446,7 +534,7 @@ mod tests {
             let mut fabric = FabricConfig::default();
             built
                 .needs
-                .complete(entry.name, &mut fabric, false)
+                .complete(entry.name, &network, &mut fabric, false)
                 .unwrap();
             let same = SCHEMES.iter().filter(|other| other.name == entry.name);
             assert_eq!(same.count(), 1, "{}", entry.name);

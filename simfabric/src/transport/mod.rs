@@ -6,6 +6,7 @@
 pub mod flowtune;
 pub mod ideal;
 pub mod ranges;
+pub mod rdma;
 mod slots;
 pub mod tcp;
 
