@@ -338,7 +338,7 @@ impl ComparisonRun<'_> {
 }
 
 /// True if the number of active flowlets was at rest by the warm-up's end.
-fn is_stationary(series: &Series, warm_up: Time) -> bool {
+pub(super) fn is_stationary(series: &Series, warm_up: Time) -> bool {
     let active: Vec<f64> = series.active_flows.iter().map(|&n| n as f64).collect();
     let cut = mser5(&active).and_then(|cut| series.times.get(cut));
     cut.is_some_and(|&at| at <= warm_up)

@@ -4,29 +4,107 @@
 //!
 //! | file | what of the paper |
 //! |---|---|
+//! | [`fig01_queues`] | fig. 1b–d: queues of two flows at 100, 200 and 400 Gbit/s |
+//! | [`fig03_pauses`] | fig. 3: pauses of the same flows |
+//! | [`fig10_response`] | fig. 10: the same flows' first slow-down, rates, queues and throughput |
 //! | [`int_age`] | fig. 12, §5.4.1: age of each hop's telemetry at the sender, exactly |
+//! | [`fig13_hops`] | fig. 13: congestion at the first, middle and last hop; four flows' fairness |
+//! | [`slowdown`] | figures 14 and 15: web search and Hadoop on the fat tree |
+//! | [`two_flows`] | runs behind figures 1, 3, 10 and 13 |
 //! | [`scene`] | figures 9 and 11, §5.5: the networks |
 //!
-//! What the paper's text lacks is fixed here, before any run:
+//! `fncc.toml` has the transports, with the source of each value. What else the paper's text lacks
+//! is fixed here, before any run:
 //!
 //! | parameter | value | reason |
 //! |---|---|---|
 //! | packets | 1,456 bytes of payload, 1,538 on the link | a frame of 1,518 bytes (§5) has 62 of Ethernet, IP, UDP and RoCEv2; preamble and gap take 20 |
+//! | paths of fig. 11 | three switches each, flows meet at the same hop of both | the text names the hop alone |
+//! | end of figures 1, 3, 10 and 13 | 1 ms | the text has no time after 450 µs |
+//! | reading of times of fig. 10 | ± 5 µs | the text has them off a plot |
+//! | reading of reductions | ± 25 % of them | the paper has one run without a word on chance |
 
+pub mod fig01_queues;
+pub mod fig03_pauses;
+pub mod fig10_response;
+pub mod fig13_hops;
 pub mod int_age;
 pub mod scene;
+pub mod slowdown;
+pub mod two_flows;
 
-use super::Experiment;
-use crate::net::Framing;
+use ratewright_topology::Topology;
+
+use super::{Experiment, ExperimentError, Settings};
+use crate::net::{FabricConfig, Framing};
+use crate::plan::{PlannedTransport, read_transports};
 
 /// The experiments, in the order of the paper.
-pub const FNCC: &[Experiment] = &[Experiment {
-    name: "fig12",
-    file_name: "fig12_telemetry_age",
-    title: "fig. 12: age of each hop's telemetry at the sender",
-    run: int_age::run,
-    variations: &[],
-}];
+pub const FNCC: &[Experiment] = &[
+    Experiment {
+        name: "fig1",
+        file_name: "fig01_queues",
+        title: "fig. 1b–d: queues of two flows at 100, 200 and 400 Gbit/s",
+        run: fig01_queues::run,
+        variations: VARIATIONS,
+    },
+    Experiment {
+        name: "fig3",
+        file_name: "fig03_pauses",
+        title: "fig. 3: pauses of two flows at 200 and 400 Gbit/s",
+        run: fig03_pauses::run,
+        variations: VARIATIONS,
+    },
+    Experiment {
+        name: "fig10",
+        file_name: "fig10_response",
+        title: "fig. 10: response of a flow to another one that joins it",
+        run: fig10_response::run,
+        variations: VARIATIONS,
+    },
+    Experiment {
+        name: "fig12",
+        file_name: "fig12_telemetry_age",
+        title: "fig. 12: age of each hop's telemetry at the sender",
+        run: int_age::run,
+        variations: &[],
+    },
+    Experiment {
+        name: "fig13",
+        file_name: "fig13_hops",
+        title: "fig. 13: congestion at the first, middle and last hop",
+        run: fig13_hops::run,
+        variations: VARIATIONS,
+    },
+    Experiment {
+        name: "fig14",
+        file_name: "fig14_web_search",
+        title: "fig. 14: slowdown of web search on a fat tree",
+        run: slowdown::web_search,
+        variations: TREE_VARIATIONS,
+    },
+    Experiment {
+        name: "fig15",
+        file_name: "fig15_hadoop",
+        title: "fig. 15: slowdown of Hadoop on a fat tree",
+        run: slowdown::hadoop,
+        variations: TREE_VARIATIONS,
+    },
+];
+
+/// Labels of `fncc.toml`.
+mod label {
+    pub(super) const FNCC: &str = "FNCC";
+    pub(super) const WITHOUT_LHCS: &str = "FNCC without LHCS";
+    pub(super) const HPCC: &str = "HPCC";
+    pub(super) const DCQCN: &str = "DCQCN";
+}
+
+/// Other parameters of the two-flow runs.
+const VARIATIONS: &[&[&str]] = &[];
+
+/// Other parameters of the fat tree's runs.
+const TREE_VARIATIONS: &[&[&str]] = &[];
 
 /// Bytes of packets and around them: frames of 1,518 bytes (§5) with headers of Ethernet, IP, UDP
 /// and RoCEv2 (62 bytes), preamble and gap.
@@ -35,3 +113,34 @@ const FRAMING: Framing = Framing {
     header_bytes: 82,
     min_wire_bytes: 84,
 };
+
+/// Returns a transport of `fncc.toml` by its label.
+fn transport(
+    label: &str,
+    topology: &Topology,
+    settings: &Settings,
+) -> Result<PlannedTransport, ExperimentError> {
+    let fabric = FabricConfig {
+        framing: FRAMING,
+        ..FabricConfig::default()
+    };
+    let text = include_str!("fncc.toml");
+    let all = read_transports(text, "fncc.toml", topology, fabric, &settings.set)?;
+    all.into_iter()
+        .find(|transport| transport.label == label)
+        .ok_or_else(|| ExperimentError::NoContender(label.to_owned()))
+}
+
+/// Scenario of two flows that meet, in words.
+fn two_flow_scenario(hop: scene::Hop) -> Vec<String> {
+    vec![
+        format!("two flows over three switches meet at the {}", hop.name()),
+        format!(
+            "flow 0 begins at 0, flow 1 at {} µs; until {} µs",
+            two_flows::JOIN.as_us_f64(),
+            two_flows::END.as_us_f64()
+        ),
+        format!("links of {} µs", scene::LINK_DELAY.as_us_f64()),
+        "packets of 1,538 bytes on the link, XOFF at 500 kB of a port".to_owned(),
+    ]
+}

@@ -490,6 +490,10 @@ impl<C: Control> Endpoint for RdmaHost<C> {
     }
 
     #[inline]
+    fn rate_bps(&self, slot: u32) -> Option<f64> {
+        self.control(slot).map(C::rate_bps)
+    }
+
     fn pull(&mut self, cx: &mut Context<'_>) -> Pull {
         let now = cx.now();
         let open = cx.open_classes();

@@ -1,0 +1,74 @@
+//! FNCC fig. 1b–d: the queue at the congestion point, where two flows at the line's rate meet, at
+//! 100, 200 and 400 Gbit/s. The text says that HPCC's and DCQCN's are deeper than FNCC's.
+
+use super::label;
+use super::scene::Hop;
+use super::two_flows::{JOIN, TwoFlowCase, two_flows};
+use crate::experiment::{ExperimentError, Reproduction, Settings};
+use crate::report::figure::{Claim, Row};
+use crate::report::plot::{Axis, Curve, Panel, Picture};
+
+/// Rates of links, in Gbit/s.
+const RATES_GBPS: [u64; 3] = [100, 200, 400];
+/// Compared schemes, the paper's own last.
+const LABELS: [&str; 2] = [label::HPCC, label::FNCC];
+
+/// Runs the experiment.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
+    let cases: Vec<TwoFlowCase> = RATES_GBPS
+        .into_iter()
+        .flat_map(|rate_gbps| {
+            LABELS.map(|label| TwoFlowCase {
+                label,
+                hop: Hop::First,
+                rate_gbps,
+            })
+        })
+        .collect();
+    let samples = two_flows(settings, &cases)?;
+    let mut figure = settings.figure("fncc-fig1", "Queue where two flows meet (FNCC fig. 1b–d)");
+    figure.scenario = super::two_flow_scenario(Hop::First);
+    let mut panels = Vec::new();
+    for (rate, runs) in RATES_GBPS.iter().zip(samples.chunks(LABELS.len())) {
+        for (label, runs) in LABELS.iter().zip(runs) {
+            figure.rows.push(Row::judge(
+                format!("{rate}G, {label}: largest queue"),
+                Claim::nothing(),
+                runs.estimate(|sample| Some(sample.peak_kb)),
+                "kB",
+            ));
+        }
+        let fncc = &runs[LABELS.len() - 1];
+        for (label, other) in LABELS.iter().zip(&runs[..LABELS.len() - 1]) {
+            figure.rows.push(Row::judge(
+                format!("{rate}G: largest queue, {label} over FNCC"),
+                Claim::words("deeper").at_least(1.0),
+                other.paired(fncc, |other, fncc| Some(other.peak_kb / fncc.peak_kb)),
+                "ratio",
+            ));
+        }
+        let curves = LABELS.iter().zip(runs).map(|(label, runs)| {
+            let points = runs.0.first().map(|sample| sample.queue.clone());
+            Curve::new(*label, points.unwrap_or_default())
+        });
+        let panel = Panel::curves(
+            format!("{rate} Gbit/s"),
+            Axis::linear("Time (µs)").over(250.0, 700.0),
+            Axis::linear("Queue (kB)").starting_at(0.0),
+            curves.collect(),
+        );
+        panels.push(panel.event(JOIN.as_us_f64(), "flow 1 joins"));
+    }
+    figure.data = serde_json::json!({ "cases": cases, "samples": samples });
+    let picture = Picture::new(
+        "The faster the news, the shorter the queue",
+        "FNCC fig. 1b–d; two flows meet at the first switch; first seed",
+        panels,
+    )
+    .columns(3)
+    .panel_size(420, 340);
+    Ok(Reproduction { figure, picture })
+}

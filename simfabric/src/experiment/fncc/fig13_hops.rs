@@ -1,0 +1,332 @@
+//! FNCC fig. 13: congestion at the first, middle and last hop, with and without the last hop's
+//! speed-up (LHCS), and the fairness of four flows that come and go.
+//!
+//! The text has reductions of the queue's depth against HPCC, taken here of its peak, and two
+//! statements: use is higher than HPCC's, and under LHCS flows at the last hop go at once to β = 0.9
+//! of the fair rate, and stay there until 450 µs.
+//!
+//! In fig. 13e a flow begins every 100 ms until there are four, and they end in the same order. All
+//! are to one receiver over the dumbbell. The short form has 2 ms for 100 ms.
+
+use rand::RngExt as _;
+use ratewright_topology::HostId;
+
+use super::scene::{Hop, Meeting};
+use super::two_flows::{JOIN, TwoFlowCase, TwoFlowSample, two_flows};
+use super::{label, transport};
+use crate::FlowSpec;
+use crate::experiment::monitor::MONITOR;
+use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::{ExperimentError, Reproduction, Settings};
+use crate::flow::FlowId;
+use crate::report::figure::{Claim, Row};
+use crate::report::plot::{Axis, Bars, Curve, Panel, Picture, style};
+use crate::report::stats::{jain, mean};
+use crate::rng::{Purpose, Stream};
+use crate::run::Config;
+use crate::time::{Span, Time};
+use crate::workload::FlowStream;
+
+/// Rate of links (§5.4), in Gbit/s.
+const RATE_GBPS: u64 = 100;
+/// Compared schemes.
+const LABELS: [&str; 3] = [label::HPCC, label::WITHOUT_LHCS, label::FNCC];
+/// Reductions of the paper in per cent: hop, scheme, value.
+const PAPER: [(Hop, usize, f64); 4] = [
+    (Hop::First, 2, 37.5),
+    (Hop::Middle, 2, 29.5),
+    (Hop::Last, 1, 8.4),
+    (Hop::Last, 2, 38.5),
+];
+/// Accepted relative distance from these.
+const TOLERANCE: f64 = 0.25;
+/// Times between which LHCS holds the flows of fig. 13d at β of the fair rate, in µs.
+const HELD_US: (f64, f64) = (320.0, 450.0);
+/// β of the fair rate of two flows, in Gbit/s.
+const HELD_GBPS: f64 = 0.9 * RATE_GBPS as f64 / 2.0;
+
+/// Flows of fig. 13e.
+const FLOWS: u32 = 4;
+/// Steps from the first flow's start to the last one's end.
+const STEPS: u64 = 7;
+/// Points of a step's curves.
+const POINTS: u64 = 20;
+
+/// Measurements of flows that come and go.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct StairSample {
+    /// Jain's index over the flows of each step, by their throughput in its second half.
+    pub jain: Vec<f64>,
+    /// Throughput of each flow, in ms and Gbit/s.
+    pub goodput: Vec<Vec<(f64, f64)>>,
+}
+
+/// Length of a step.
+const fn step(quick: bool) -> Span {
+    Span::from_ms(if quick { 2 } else { 100 })
+}
+
+fn stairs(settings: &Settings, label: &str, seed: u64) -> Result<StairSample, ExperimentError> {
+    let meeting = Meeting::new(Hop::First, FLOWS, RATE_GBPS * 1_000_000_000)?;
+    let transport = transport(label, &meeting.topology, settings)?;
+    let step = step(settings.quick);
+    let mut rng = Stream::new(seed, Purpose::Arrivals, 0);
+    let flows = (0..FLOWS).map(|flow| {
+        // Within a µs, so that seeds differ.
+        let start = Time::ZERO + step * u64::from(flow) + Span(rng.random_range(0..1_000_000));
+        let spec = FlowSpec::new(HostId(flow), HostId(FLOWS), FlowSpec::UNBOUNDED, start);
+        FlowSpec {
+            stop: Time::ZERO + step * u64::from(FLOWS + flow),
+            ..spec
+        }
+    });
+    let flows: Vec<FlowSpec> = flows.collect();
+    let stream: FlowStream = Box::new(flows.into_iter());
+    let config = Config {
+        seed,
+        sample_every: Some(step / POINTS),
+        sampled_flows: FLOWS,
+        ..Config::default()
+    };
+    let mut run = transport.start(config, &meeting.topology, stream)?;
+    MONITOR.run_until(&mut *run, Time::ZERO + step * STEPS)?;
+    let results = run.results();
+    results.conservation?;
+    let mut sample = StairSample {
+        jain: Vec::new(),
+        goodput: Vec::new(),
+    };
+    if let Some(series) = &results.series {
+        for flow in 0..FLOWS {
+            let rates = series.goodput_bps(FlowId(flow)).into_iter();
+            let times = series.times.iter().map(|at| at.as_us_f64() / 1e3);
+            let points = times.zip(rates.map(|bps| bps / 1e9));
+            sample.goodput.push(points.collect());
+        }
+    }
+    for number in 0..STEPS {
+        let active =
+            (0..u64::from(FLOWS)).filter(|f| (*f..*f + u64::from(FLOWS)).contains(&number));
+        let half = (number * POINTS + POINTS / 2) as usize..((number + 1) * POINTS) as usize;
+        let rates = active.filter_map(|flow| {
+            let points = sample.goodput.get(flow as usize)?.get(half.clone())?;
+            mean(&points.iter().map(|(_, rate)| *rate).collect::<Vec<_>>())
+        });
+        sample.jain.push(jain(&rates.collect::<Vec<_>>()));
+    }
+    Ok(sample)
+}
+
+/// Mean rate of both flows while LHCS holds them.
+fn held_gbps(sample: &TwoFlowSample) -> Option<f64> {
+    let points = sample.rates.iter().flatten();
+    let held = points.filter(|(at, _)| (HELD_US.0..HELD_US.1).contains(at));
+    mean(&held.map(|(_, rate)| *rate).collect::<Vec<_>>())
+}
+
+/// Rows of the hops.
+fn judge(hops: &[(Hop, &[Replicas<TwoFlowSample>])]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (hop, runs) in hops {
+        let name = hop.name();
+        for (label, runs) in LABELS.iter().zip(*runs) {
+            for (what, unit, value) in [
+                (
+                    "largest queue",
+                    "kB",
+                    (|s| s.peak_kb) as fn(&TwoFlowSample) -> f64,
+                ),
+                ("mean queue", "kB", |s| s.mean_kb),
+            ] {
+                rows.push(Row::judge(
+                    format!("{name}, {label}: {what}"),
+                    Claim::nothing(),
+                    runs.estimate(|sample| Some(value(sample))),
+                    unit,
+                ));
+            }
+        }
+        let hpcc = &runs[0];
+        for (i, label) in LABELS.iter().enumerate().skip(1) {
+            let paper = PAPER.iter().find(|(at, of, _)| at == hop && *of == i);
+            let claim = paper.map_or(Claim::nothing(), |(_, _, paper)| {
+                Claim::number(*paper, TOLERANCE)
+            });
+            rows.push(Row::judge(
+                format!("{name}: reduction of the largest queue, {label} against HPCC"),
+                claim,
+                runs[i].paired(hpcc, |own, hpcc| {
+                    Some(100.0 * (1.0 - own.peak_kb / hpcc.peak_kb))
+                }),
+                "%",
+            ));
+            rows.push(Row::judge(
+                format!("{name}: use of the link, {label} over HPCC"),
+                Claim::words("higher").at_least(1.0),
+                runs[i].paired(hpcc, |own, hpcc| Some(own.used / hpcc.used)),
+                "ratio",
+            ));
+        }
+    }
+    rows
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
+    let cases: Vec<TwoFlowCase> = Hop::ALL
+        .into_iter()
+        .flat_map(|hop| {
+            LABELS.map(|label| TwoFlowCase {
+                label,
+                hop,
+                rate_gbps: RATE_GBPS,
+            })
+        })
+        .collect();
+    let samples = two_flows(settings, &cases)?;
+    let of_stairs = [label::HPCC, label::FNCC];
+    let step = step(settings.quick);
+    MONITOR.expect(of_stairs.len() * settings.seeds().count(), step * STEPS);
+    let stairs = sweep(settings, &of_stairs, |label, seed| {
+        stairs(settings, label, seed)
+    })?;
+    let hops: Vec<_> = Hop::ALL
+        .into_iter()
+        .zip(samples.chunks(LABELS.len()))
+        .collect();
+    let mut figure = settings.figure(
+        "fncc-fig13",
+        "Congestion at the first, middle and last hop (FNCC fig. 13)",
+    );
+    figure.scenario = super::two_flow_scenario(Hop::First)[1..].to_vec();
+    figure.scenario.push(format!(
+        "fairness: {FLOWS} flows to one receiver, one more every {} ms",
+        step.as_us_f64() / 1e3
+    ));
+    figure.rows = judge(&hops);
+    let last = &samples[2 * LABELS.len()..];
+    for (i, (label, runs)) in LABELS.iter().zip(last).enumerate() {
+        let claim = if i == 2 {
+            Claim::number(HELD_GBPS, 0.1)
+        } else {
+            Claim::nothing()
+        };
+        figure.rows.push(Row::judge(
+            format!(
+                "last hop, {label}: mean rate from {} to {} µs",
+                HELD_US.0, HELD_US.1
+            ),
+            claim,
+            runs.estimate(held_gbps),
+            "Gbit/s",
+        ));
+    }
+    for (label, runs) in of_stairs.iter().zip(&stairs) {
+        let claim = if *label == label::FNCC {
+            Claim::words("good").at_least(0.95)
+        } else {
+            Claim::nothing()
+        };
+        figure.rows.push(Row::judge(
+            format!("{label}: least Jain's index of a step"),
+            claim,
+            runs.estimate(|s| s.jain.iter().copied().reduce(f64::min)),
+            "",
+        ));
+    }
+    figure.data = serde_json::json!({
+        "cases": cases, "samples": samples, "stairs": of_stairs, "fairness": stairs,
+    });
+    let picture = picture(&hops, stairs.last());
+    Ok(Reproduction { figure, picture })
+}
+
+/// Panels of queues, of rates at the last hop, of reductions and of fairness.
+fn picture(
+    hops: &[(Hop, &[Replicas<TwoFlowSample>])],
+    fairness: Option<&Replicas<StairSample>>,
+) -> Picture {
+    let curves = |runs: &[Replicas<TwoFlowSample>], of: fn(&TwoFlowSample) -> &Vec<(f64, f64)>| {
+        let curves = LABELS.iter().zip(runs).enumerate();
+        let curves = curves.map(|(i, (label, runs))| {
+            let points = runs.0.first().map(|sample| of(sample).clone());
+            Curve::new(*label, points.unwrap_or_default()).colour(style::colour(i))
+        });
+        curves.collect::<Vec<_>>()
+    };
+    let time = || Axis::linear("Time (µs)").over(280.0, 500.0);
+    let mut panels: Vec<Panel> = hops
+        .iter()
+        .map(|(hop, runs)| {
+            Panel::curves(
+                format!("Queue at the {}", hop.name()),
+                time(),
+                Axis::linear("Queue (kB)").starting_at(0.0),
+                curves(runs, |sample| &sample.queue),
+            )
+            .event(JOIN.as_us_f64(), "flow 1 joins")
+        })
+        .collect();
+    if let Some((_, runs)) = hops.last() {
+        let mut rates = curves(runs, |sample| &sample.rates[0]);
+        let others = curves(runs, |sample| &sample.rates[1]).into_iter();
+        rates.extend(others.map(|curve| Curve {
+            name: String::new(),
+            ..curve.dashed()
+        }));
+        let panel = Panel::curves(
+            "Rates at the last hop (flow 1 dashed)",
+            time(),
+            Axis::linear("Rate (Gbit/s)").over(0.0, 1.05 * RATE_GBPS as f64),
+            rates,
+        );
+        panels.push(panel.mark(HELD_GBPS, "β of the fair rate"));
+    }
+    let groups = PAPER.map(|(hop, of, _)| match (hop, of) {
+        (Hop::Last, 1) => "last, no LHCS".to_owned(),
+        (Hop::Last, _) => "last, LHCS".to_owned(),
+        _ => hop.name().to_owned(),
+    });
+    let ours = PAPER.map(|(hop, of, _)| {
+        let runs = hops.iter().find(|(at, _)| *at == hop)?.1;
+        let reduced = |own: &TwoFlowSample, hpcc: &TwoFlowSample| {
+            Some(100.0 * (1.0 - own.peak_kb / hpcc.peak_kb))
+        };
+        runs.get(of)?.paired(&runs[0], reduced)
+    });
+    let paper = PAPER.map(|(_, _, paper)| Some(paper)).to_vec();
+    panels.push(Panel::bars(
+        "Reduction of the largest queue against HPCC",
+        "congested hop",
+        Axis::linear("Reduction (%)"),
+        groups.to_vec(),
+        vec![
+            Bars::estimates("ours", &ours).colour(style::colour(4)),
+            Bars::new("paper", paper).colour(style::colour(4)).hollow(),
+        ],
+    ));
+    if let Some(sample) = fairness.and_then(|runs| runs.0.first()) {
+        let curves = sample.goodput.iter().enumerate();
+        panels.push(Panel::curves(
+            "Four flows that come and go under FNCC",
+            Axis::linear("Time (ms)"),
+            Axis::linear("Throughput (Gbit/s)").starting_at(0.0),
+            curves
+                .map(|(flow, points)| {
+                    Curve::new(format!("flow {flow}"), points.clone())
+                        .colour(style::colour(5 + flow))
+                })
+                .collect(),
+        ));
+    }
+    Picture::new(
+        "Congestion at the first, middle and last hop",
+        "FNCC fig. 13; curves of the first seed",
+        panels,
+    )
+    .columns(3)
+    .panel_size(440, 320)
+}

@@ -1,0 +1,355 @@
+//! FNCC figures 14 and 15: slowdown by size of web search and Hadoop on the fat tree at load 0.5,
+//! under DCQCN, HPCC and FNCC.
+//!
+//! Flows are between random hosts as a Poisson process. Those that start in the counted time after
+//! the warm-up count; the load stays while they finish, up to a bound, and one that is not finished
+//! then counts with its age. Slowdown is the time to the receiver's last byte over that on an empty
+//! network without telemetry.
+
+use ratewright_topology::{HostId, Topology};
+
+use super::scene::fat_tree;
+use super::{label, transport};
+use crate::experiment::comparison::is_stationary;
+use crate::experiment::monitor::MONITOR;
+use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::{ExperimentError, Reproduction, Settings};
+use crate::report::estimate::Estimate;
+use crate::report::figure::{Claim, Figure, Row};
+use crate::report::ideal;
+use crate::report::plot::{Axis, Bars, Panel, Picture};
+use crate::report::stats::{mean, quantile};
+use crate::results::FlowResult;
+use crate::run::Config;
+use crate::time::{Span, Time};
+use crate::workload::{Poisson, SizeDistribution};
+
+/// Rate of all links (§5.5), in bit/s.
+const RATE_BPS: u64 = 100_000_000_000;
+/// Load of hosts' links (§5.5).
+const LOAD: f64 = 0.5;
+/// Compared schemes, the paper's own last.
+const LABELS: [&str; 2] = [label::HPCC, label::FNCC];
+/// Groups of sizes: name, from, up to. The first two together are the paper's short flows.
+const GROUPS: [(&str, u64, u64); 5] = [
+    ("up to 10 kB", 0, 10_000),
+    ("10 to 100 kB", 10_001, 100_000),
+    ("0.1 to 1 MB", 100_001, 1_000_000),
+    ("above 1 MB", 1_000_001, u64::MAX),
+    ("up to 100 kB", 0, 100_000),
+];
+/// Statistics of the figures' panels.
+const STATISTICS: [&str; 4] = ["mean", "median", "95 %", "99 %"];
+/// Interval at which active flows are counted, for the warm-up's test.
+const SAMPLE: Span = Span::from_us(20);
+/// Accepted relative distance from the paper's reductions.
+const TOLERANCE: f64 = 0.25;
+
+/// A workload with the paper's numbers.
+struct Workload {
+    name: &'static str,
+    /// Published sizes.
+    sizes: &'static str,
+    figure: &'static str,
+    title: &'static str,
+    /// Group and statistic of the paper's reductions, in per cent, and the schemes that they are
+    /// against.
+    paper: (usize, usize, [(&'static str, f64); 2]),
+}
+
+/// Schedule of a run.
+#[derive(Clone, Copy)]
+struct Schedule {
+    warm_up: Span,
+    counted: Span,
+    most_drain: Span,
+    drain: Span,
+}
+
+impl Schedule {
+    const fn new(quick: bool) -> Self {
+        let ms = Span::from_ms;
+        if quick {
+            Self {
+                warm_up: ms(1),
+                counted: ms(3),
+                most_drain: ms(6),
+                drain: ms(1),
+            }
+        } else {
+            Self {
+                warm_up: ms(10),
+                counted: ms(20),
+                most_drain: ms(40),
+                drain: ms(5),
+            }
+        }
+    }
+
+    fn most(self) -> Span {
+        self.warm_up + self.counted + self.most_drain
+    }
+}
+
+/// Measurements of one scheme.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct SlowdownSample {
+    /// Slowdown by group of [`GROUPS`] and by [`STATISTICS`].
+    pub slowdown: [[Option<f64>; 4]; 5],
+    /// Flows counted, by group.
+    pub flows: [usize; 5],
+    /// Counted flows that did not finish.
+    pub unfinished: usize,
+    /// True if the number of active flows was stationary from the warm-up's end on.
+    pub stationary: bool,
+    /// Largest queue of any port, in kB.
+    pub peak_kb: f64,
+    /// Pauses that switches sent.
+    pub pauses: u64,
+    /// Packets that were dropped.
+    pub drops: u64,
+}
+
+fn sample(
+    settings: &Settings,
+    topology: &Topology,
+    (sizes, label): (&SizeDistribution, &str),
+    seed: u64,
+) -> Result<SlowdownSample, ExperimentError> {
+    let schedule = Schedule::new(settings.quick);
+    let transport = transport(label, topology, settings)?;
+    let bound = Time::ZERO + schedule.most();
+    let hosts = topology.hosts().len() as u32;
+    let flows = Poisson::new(
+        hosts,
+        RATE_BPS,
+        LOAD,
+        sizes.clone(),
+        (Time::ZERO, bound),
+        seed,
+    )?;
+    let config = Config {
+        seed,
+        sample_every: Some(SAMPLE),
+        ..Config::default()
+    };
+    let mut run = transport.start(config, topology, Box::new(flows))?;
+    let warm_up = Time::ZERO + schedule.warm_up;
+    let last = warm_up + schedule.counted;
+    MONITOR.run_until(&mut *run, last)?;
+    let stationary = run.series().is_some_and(|s| is_stationary(s, warm_up));
+    let counted = |flow: &FlowResult| (warm_up..last).contains(&flow.spec.start);
+    let mut results = run.results();
+    let mut end = last;
+    while end < last + schedule.most_drain
+        && results
+            .flows
+            .iter()
+            .any(|f| counted(f) && f.finished.is_none())
+    {
+        end += schedule.drain;
+        MONITOR.run_until(&mut *run, end)?;
+        results = run.results();
+    }
+    // What was announced and not needed.
+    MONITOR.done(bound.since(end))?;
+    results.conservation?;
+    let mut by_group: [Vec<f64>; 5] = Default::default();
+    let mut unfinished = 0;
+    for flow in results.flows.iter().filter(|flow| counted(flow)) {
+        let ends: (HostId, HostId) = (flow.spec.src, flow.spec.dst);
+        let fabric = &transport.fabric;
+        let (framing, host_delay) = (fabric.framing, fabric.host_delay);
+        let empty = ideal::completion_time(topology, framing, host_delay, ends, flow.spec.bytes)?;
+        // It will take as long as on an empty network at least.
+        let age = || results.now.since(flow.spec.start).max(empty);
+        unfinished += usize::from(flow.finished.is_none());
+        let slowdown = flow.fct().unwrap_or_else(age).as_us_f64() / empty.as_us_f64();
+        let own = GROUPS.iter().zip(&mut by_group);
+        for ((_, from, up_to), group) in own {
+            if (*from..=*up_to).contains(&flow.spec.bytes) {
+                group.push(slowdown);
+            }
+        }
+    }
+    let peak = results.ports.iter().map(|port| port.stats.max_bytes).max();
+    Ok(SlowdownSample {
+        flows: std::array::from_fn(|group| by_group[group].len()),
+        slowdown: by_group.map(|mut values| {
+            let mean = mean(&values);
+            let mut at = |share| quantile(&mut values, share);
+            [mean, at(0.5), at(0.95), at(0.99)]
+        }),
+        unfinished,
+        stationary,
+        peak_kb: peak.unwrap_or(0) as f64 / 1e3,
+        pauses: results.switches.iter().map(|switch| switch.pauses).sum(),
+        drops: results.drops(),
+    })
+}
+
+/// Runs figure 14.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn web_search(settings: &Settings) -> Result<Reproduction, ExperimentError> {
+    reproduce(
+        settings,
+        &Workload {
+            name: "web search",
+            sizes: "web-search",
+            figure: "fncc-fig14",
+            title: "Slowdown of web search (FNCC fig. 14)",
+            paper: (3, 1, [(label::HPCC, 12.4), (label::DCQCN, 42.8)]),
+        },
+    )
+}
+
+/// Runs figure 15.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn hadoop(settings: &Settings) -> Result<Reproduction, ExperimentError> {
+    reproduce(
+        settings,
+        &Workload {
+            name: "Hadoop",
+            sizes: "hadoop",
+            figure: "fncc-fig15",
+            title: "Slowdown of Hadoop (FNCC fig. 15)",
+            paper: (4, 2, [(label::HPCC, 27.4), (label::DCQCN, 88.9)]),
+        },
+    )
+}
+
+fn reproduce(settings: &Settings, of: &Workload) -> Result<Reproduction, ExperimentError> {
+    let topology = fat_tree(RATE_BPS)?;
+    let sizes = SizeDistribution::published(of.sizes)?;
+    let schedule = Schedule::new(settings.quick);
+    MONITOR.expect(LABELS.len() * settings.seeds().count(), schedule.most());
+    let samples = sweep(settings, &LABELS, |label, seed| {
+        sample(settings, &topology, (&sizes, label), seed)
+    })?;
+    let mut figure = settings.figure(of.figure, of.title);
+    let ms = |span: Span| span.as_us_f64() / 1e3;
+    figure.scenario = vec![
+        "fat tree of k = 8: 128 hosts, all links 100 Gbit/s and 1.5 µs, symmetric ECMP".to_owned(),
+        format!("{} between random hosts at load {LOAD}", of.name),
+        format!(
+            "flows that start from {} to {} ms",
+            ms(schedule.warm_up),
+            ms(schedule.warm_up + schedule.counted)
+        ),
+    ];
+    judge(&mut figure, of, &samples);
+    figure.data = serde_json::json!({ "cases": LABELS, "samples": samples });
+    let picture = picture(of, &samples);
+    Ok(Reproduction { figure, picture })
+}
+
+fn judge(figure: &mut Figure, of: &Workload, samples: &[Replicas<SlowdownSample>]) {
+    let Some((fncc, others)) = samples.split_last() else {
+        return;
+    };
+    let others = || LABELS.iter().zip(others);
+    let (group, statistic, paper) = of.paper;
+    for (label, reduction) in paper {
+        let Some((_, other)) = others().find(|(other, _)| **other == label) else {
+            continue;
+        };
+        figure.rows.push(Row::judge(
+            format!(
+                "{}: reduction of the {} slowdown, FNCC against {label}",
+                GROUPS[group].0, STATISTICS[statistic]
+            ),
+            Claim::number(reduction, TOLERANCE),
+            fncc.paired(other, |fncc, other| {
+                let [own, other] = [fncc, other].map(|s| s.slowdown[group][statistic]);
+                Some(100.0 * (1.0 - own? / other?))
+            }),
+            "%",
+        ));
+    }
+    for (group, (name, ..)) in GROUPS.iter().enumerate().take(4) {
+        for (statistic, words) in [(0, "lowest average"), (3, "lowest tail")] {
+            for (label, other) in others() {
+                figure.rows.push(Row::judge(
+                    format!(
+                        "{name}: {} slowdown, FNCC over {label}",
+                        STATISTICS[statistic]
+                    ),
+                    Claim::words(words).at_most(1.0),
+                    fncc.paired(other, |fncc, other| {
+                        let [own, other] = [fncc, other].map(|s| s.slowdown[group][statistic]);
+                        Some(own? / other?)
+                    }),
+                    "ratio",
+                ));
+            }
+        }
+    }
+    for (group, (name, ..)) in GROUPS.iter().enumerate() {
+        for (statistic, of) in STATISTICS.iter().enumerate() {
+            for (label, runs) in LABELS.iter().zip(samples) {
+                figure.rows.push(Row::judge(
+                    format!("{name}, {label}: {of} slowdown"),
+                    Claim::nothing(),
+                    runs.estimate(|s| s.slowdown[group][statistic]),
+                    "",
+                ));
+            }
+        }
+    }
+    for (label, runs) in LABELS.iter().zip(samples) {
+        for (what, unit, value) in [
+            (
+                "largest queue",
+                "kB",
+                (|s| s.peak_kb) as fn(&SlowdownSample) -> f64,
+            ),
+            ("pauses", "pauses", |s| s.pauses as f64),
+        ] {
+            figure.rows.push(Row::judge(
+                format!("{label}: {what}"),
+                Claim::nothing(),
+                runs.estimate(|sample| Some(value(sample))),
+                unit,
+            ));
+        }
+        let counted = runs.total(|s| s.flows[3] + s.flows[2] + s.flows[4]);
+        let unfinished = runs.total(|s| s.unfinished);
+        let unstable = runs.total(|s| usize::from(!s.stationary));
+        figure.notes.push(format!(
+            "{label}: {unfinished} of {counted} flows were unfinished at the end and count with \
+             their age; in {unstable} of {} runs the number of active flows was not stationary \
+             from the warm-up's end on",
+            runs.0.len()
+        ));
+    }
+}
+
+fn picture(of: &Workload, samples: &[Replicas<SlowdownSample>]) -> Picture {
+    let groups: Vec<String> = GROUPS[..4].iter().map(|group| group.0.to_owned()).collect();
+    let panels = STATISTICS.iter().enumerate().map(|(statistic, name)| {
+        let bars = LABELS.iter().zip(samples).map(|(label, runs)| {
+            let values: Vec<Option<Estimate>> = (0..groups.len())
+                .map(|group| runs.estimate(|s| s.slowdown[group][statistic]))
+                .collect();
+            Bars::estimates(*label, &values)
+        });
+        Panel::bars(
+            format!("Slowdown: {name}"),
+            "size of flows",
+            Axis::linear("Slowdown"),
+            groups.clone(),
+            bars.collect(),
+        )
+    });
+    Picture::new(
+        format!("Slowdown of {} on a fat tree at load {LOAD}", of.name),
+        of.title,
+        panels.collect(),
+    )
+    .columns(2)
+    .panel_size(560, 320)
+}
