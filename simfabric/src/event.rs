@@ -19,8 +19,6 @@ use crate::time::Time;
 /// An event. Those of one moment and one order happen in the order of the variants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Event {
-    /// The next flows are drawn from the workload.
-    Arrivals,
     /// A port begins to send, on which another one's resumption may depend.
     Departure(u32),
     /// A port has a packet to deliver or to begin to send.
@@ -41,7 +39,7 @@ pub enum Event {
 
 // An entry is 128 bits: 64 of time, then order, kind and index. Comparing two entries as integers
 // compares time first, then order, and never needs a branch per field.
-const KIND_BITS: u32 = 4;
+const KIND_BITS: u32 = 3;
 const INDEX_BITS: u32 = 25;
 const ORDER_SHIFT: u32 = KIND_BITS + INDEX_BITS;
 
@@ -59,17 +57,16 @@ impl Event {
     /// Packs the event into the lower half of an entry: order, kind, index.
     const fn pack(self, order: u64) -> u64 {
         let (kind, order, index) = match self {
-            Self::Arrivals => (0, order, 0),
-            Self::Departure(i) => (1, order, i),
-            Self::Port(i) => (2, order, i),
+            Self::Departure(i) => (0, order, i),
+            Self::Port(i) => (1, order, i),
             // A flow's number has 32 bits and the index 25: the upper ones go into the order's
             // lowest bits.
-            Self::Start(i) => (3, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
-            Self::Stop(i) => (4, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
-            Self::Timer(i) => (5, order, i),
-            Self::Pull(i) => (6, order, i),
-            Self::Pause(i) => (7, order, i),
-            Self::Tick(i) => (8, order, i),
+            Self::Start(i) => (2, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
+            Self::Stop(i) => (3, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
+            Self::Timer(i) => (4, order, i),
+            Self::Pull(i) => (5, order, i),
+            Self::Pause(i) => (6, order, i),
+            Self::Tick(i) => (7, order, i),
         };
         debug_assert!(index <= MAX_INDEX);
         order << ORDER_SHIFT | kind << INDEX_BITS | index as u64
@@ -79,14 +76,13 @@ impl Event {
         let index = packed as u32 & MAX_INDEX;
         let flow = ((packed >> ORDER_SHIFT) as u32) << INDEX_BITS | index;
         match packed >> INDEX_BITS & ((1 << KIND_BITS) - 1) {
-            0 => Self::Arrivals,
-            1 => Self::Departure(index),
-            2 => Self::Port(index),
-            3 => Self::Start(flow),
-            4 => Self::Stop(flow),
-            5 => Self::Timer(index),
-            6 => Self::Pull(index),
-            7 => Self::Pause(index),
+            0 => Self::Departure(index),
+            1 => Self::Port(index),
+            2 => Self::Start(flow),
+            3 => Self::Stop(flow),
+            4 => Self::Timer(index),
+            5 => Self::Pull(index),
+            6 => Self::Pause(index),
             _ => Self::Tick(index),
         }
     }
@@ -176,7 +172,7 @@ impl EventQueue {
     }
 
     /// Moves every event to the time that `time` returns, which is never before `now`.
-    pub(crate) fn reschedule(&mut self, now: Time, time: impl Fn(Event, Time) -> Time) {
+    pub(crate) fn reschedule(&mut self, now: Time, time: impl Fn(Time) -> Time) {
         // All events are taken out before any is put back: `insert` decides by `self.bucket`, which
         // changes here.
         let mut entries = self.sorted.split_off(self.at);
@@ -187,7 +183,7 @@ impl EventQueue {
         self.adjusted_at = now.0;
         self.bucket = now.0 >> self.shift;
         for entry in entries {
-            let at = time(Event::unpack(entry as u64), Time(time_of(entry)));
+            let at = time(Time(time_of(entry)));
             self.insert(u128::from(at.0) << 64 | u128::from(entry as u64));
         }
     }
@@ -272,6 +268,18 @@ impl EventQueue {
         } else {
             self.sorted.insert(place, entry);
         }
+    }
+
+    /// Returns the time of the next event.
+    pub(crate) fn next_at(&mut self) -> Option<Time> {
+        if self.sorted.len() < self.at + self.lookahead {
+            self.refill();
+        }
+        let due = [self.sorted.get(self.at).copied(), self.heap.first()];
+        due.into_iter()
+            .flatten()
+            .min()
+            .map(|next| Time(time_of(next)))
     }
 
     /// Takes the next event, unless it is later than `end`.
@@ -414,7 +422,6 @@ mod tests {
         for event in [
             Event::Port(MAX_INDEX),
             Event::Timer(7),
-            Event::Arrivals,
             Event::Start(u32::MAX),
             Event::Stop(u32::MAX),
             Event::Pull(MAX_INDEX),
@@ -433,7 +440,6 @@ mod tests {
     fn events_of_one_moment_have_an_order_of_their_own() {
         let mut queue = EventQueue::default();
         let expected = [
-            (0, Event::Arrivals),
             (0, Event::Departure(8)),
             (1, Event::Timer(9)),
             (2, Event::Port(7)),
@@ -465,7 +471,7 @@ mod tests {
                 prop_assert_eq!(queue.pop_until(Time::MAX).map(|e| e.0.0), Some(at));
                 now = at;
             }
-            queue.reschedule(Time(now / 2), |_, at| Time(now / 2 + (at.0 - now) * 3));
+            queue.reschedule(Time(now / 2), |at| Time(now / 2 + (at.0 - now) * 3));
             for (at, i) in model {
                 let expected = (Time(now / 2 + (at - now) * 3), Event::Timer(i));
                 prop_assert_eq!(queue.pop_until(Time::MAX), Some(expected));

@@ -2,12 +2,12 @@
 
 use ratewright_topology::{LinkId, SwitchId};
 
-use crate::flow::{FlowId, FlowProgress, FlowSpec, FlowViolation, PacketCount};
+use crate::flow::{FlowId, FlowProgress, FlowSpec, PacketCount};
 use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
-use crate::net::switch::Switch;
 use crate::run::core::Core;
+use crate::run::{Books, FlowViolation, total};
 use crate::time::{Span, Time};
 
 /// A flow's result.
@@ -171,25 +171,25 @@ impl Series {
         self.every
     }
 
-    pub(crate) fn sample(&mut self, core: &Core) {
-        self.times.push(core.now);
-        let flows = &core.shared.flows;
+    pub(crate) fn sample(&mut self, cores: &[Core]) {
+        self.times.push(cores[0].now);
+        let flows = &cores[0].shared.flows;
         // Flows that have not begun have no progress yet.
         let begun = self.flows.min(flows.len() as u32);
         let delivered = |number: u32| {
             if flows.is_active(FlowId(number)) {
-                return flows.progress(FlowId(number)).delivered_bytes;
+                return total(cores, FlowId(number)).delivered_bytes;
             }
             let retired = self.retired_bytes.get(number as usize);
             retired.copied().unwrap_or_default()
         };
         let delivered = (0..begun).map(delivered).collect();
         self.delivered_bytes.push(delivered);
-        let queue = |l: &LinkId| core.fabric.ports[l.index()].queue.bytes();
+        let queue = |l: &LinkId| PortEnds::of(cores, l.index()).near.queue.bytes();
         self.queue_bytes
             .push(self.watched.iter().map(queue).collect());
-        let begun = core.shared.flows.len() as u64;
-        self.active_flows.push(begun - core.completed);
+        let completed: u64 = cores.iter().map(|core| core.completed).sum();
+        self.active_flows.push(flows.len() as u64 - completed);
     }
 
     /// Returns the goodput of a sampled flow in each interval, in bit/s.
@@ -290,6 +290,58 @@ pub enum ConservationError {
     },
 }
 
+/// A port with the partitions of its two ends, which each have their end's counts.
+#[derive(Clone, Copy)]
+struct PortEnds<'a> {
+    near: &'a Port,
+    far: &'a Port,
+    cores: [&'a Core; 2],
+}
+
+impl<'a> PortEnds<'a> {
+    fn of(cores: &'a [Core], port: usize) -> Self {
+        let ends = match &cores[0].regions {
+            Some(regions) => regions.partitions_of_port(port).map(|end| &cores[end]),
+            None => [&cores[0]; 2],
+        };
+        let [near, far] = ends.map(|core| &core.fabric.ports[port]);
+        Self {
+            near,
+            far,
+            cores: ends,
+        }
+    }
+
+    fn all(cores: &'a [Core]) -> impl Iterator<Item = Self> {
+        (0..cores[0].fabric.ports.len()).map(|port| Self::of(cores, port))
+    }
+
+    fn stats(self) -> PortStats {
+        let mut stats = self.near.stats();
+        if !std::ptr::eq(self.near, self.far) {
+            // A link that fails loses the packets on its wire.
+            stats.add_losses(&self.far.stats().losses());
+        }
+        stats
+    }
+
+    fn on_wire(self) -> PacketCount {
+        let mut count = PacketCount::default();
+        for (i, (port, core)) in [self.near, self.far]
+            .into_iter()
+            .zip(self.cores)
+            .enumerate()
+        {
+            if i == 0 || !std::ptr::eq(self.near, self.far) {
+                for id in port.wire(&core.shared) {
+                    count.add(core.shared.packets[id].wire_bytes);
+                }
+            }
+        }
+        count
+    }
+}
+
 /// Counts at the end of a warm-up, which results leave out.
 #[derive(Debug, Default)]
 pub(crate) struct WarmUpCounts {
@@ -300,19 +352,36 @@ pub(crate) struct WarmUpCounts {
 }
 
 impl WarmUpCounts {
-    pub(crate) fn new(core: &Core) -> Self {
-        let counts = |port: &Port| {
+    pub(crate) fn new(cores: &[Core]) -> Self {
+        let counts = |port: PortEnds<'_>| {
             let mut stats = port.stats();
             // It begins anew and needs no difference.
             stats.histogram = None;
-            (stats, port.arrived())
+            (stats, port.far.arrived())
         };
         Self {
-            ports: core.fabric.ports.iter().map(counts).collect(),
-            no_route: core.no_route,
-            retransmits: core.shared.flows.retransmits,
+            ports: PortEnds::all(cores).map(counts).collect(),
+            no_route: no_route(cores),
+            retransmits: retransmits(cores),
         }
     }
+}
+
+/// Returns the packets that no switch had a route for.
+fn no_route(cores: &[Core]) -> PacketCount {
+    cores.iter().map(|core| core.no_route).sum()
+}
+
+/// Returns the packets with payload that were sent again.
+fn retransmits(cores: &[Core]) -> u64 {
+    let of_core = |core: &Core| core.shared.flows.retransmits;
+    cores.iter().map(of_core).sum()
+}
+
+/// Iterates over the active flows of all partitions.
+fn active(cores: &[Core]) -> impl Iterator<Item = (FlowId, &FlowSpec, FlowProgress)> {
+    let flows = cores[0].shared.flows.iter();
+    flows.map(move |(flow, spec, _)| (flow, spec, total(cores, flow)))
 }
 
 /// The results of a run.
@@ -351,45 +420,49 @@ pub struct RunResults {
 
 impl RunResults {
     pub(crate) fn new(
-        core: &Core,
-        warm_up: &WarmUpCounts,
-        events: u64,
+        cores: &[Core],
+        books: &Books,
+        globals: u64,
         transport: Vec<(&'static str, f64)>,
     ) -> Self {
-        let ports = core.fabric.ports.iter().enumerate().map(|(i, port)| {
-            let (stats, arrived) = match warm_up.ports.get(i) {
-                Some((stats, arrived)) => (port.stats().since(stats), port.arrived() - *arrived),
-                None => (port.stats(), port.arrived()),
+        let before = &books.before;
+        let ports = PortEnds::all(cores).enumerate().map(|(i, port)| {
+            let (stats, arrived) = match before.ports.get(i) {
+                Some((stats, arrived)) => {
+                    (port.stats().since(stats), port.far.arrived() - *arrived)
+                }
+                None => (port.stats(), port.far.arrived()),
             };
             PortResult {
                 link: LinkId(i as u32),
-                to_host: matches!(port.far(), FarEnd::Host(_)),
-                rate_bps: port.rate_bps(),
+                to_host: matches!(port.near.far(), FarEnd::Host(_)),
+                rate_bps: port.near.rate_bps(),
                 stats,
                 arrived,
             }
         });
-        let active = core.shared.flows.iter();
-        let mut flows: Vec<_> = (core.retired.kept().iter().copied())
-            .chain(active.map(|(flow, spec, progress)| FlowResult::new(flow, spec, progress)))
+        let active = active(cores);
+        let mut flows: Vec<_> = (books.retired.kept().iter().copied())
+            .chain(active.map(|(flow, spec, progress)| FlowResult::new(flow, spec, &progress)))
             .collect();
         flows.sort_unstable_by_key(|flow| flow.number);
+        let sum = |of: fn(&Core) -> u64| cores.iter().map(of).sum::<u64>();
         Self {
-            now: core.now,
+            now: cores[0].now,
             flows,
-            flows_high_water: core.shared.flows.high_water(),
+            flows_high_water: cores[0].shared.flows.high_water(),
             ports: ports.collect(),
-            switches: switches(core),
+            switches: switches(cores),
             // Cloned, because the run may go on.
-            series: core.series.clone(),
-            packet_hops: core.packet_hops,
-            events,
-            control: *core.shared.flows.progress(FlowId::NONE),
-            no_route: core.no_route - warm_up.no_route,
-            retransmits: core.shared.flows.retransmits - warm_up.retransmits,
-            packets_high_water: core.shared.packets.high_water(),
+            series: books.series.clone(),
+            packet_hops: sum(|core| core.packet_hops),
+            events: sum(|core| core.events) + globals,
+            control: total(cores, FlowId::NONE),
+            no_route: no_route(cores) - before.no_route,
+            retransmits: retransmits(cores) - before.retransmits,
+            packets_high_water: sum(|core| core.shared.packets.high_water() as u64) as usize,
             transport,
-            conservation: conservation(core),
+            conservation: conservation(cores, books.violation),
         }
     }
 
@@ -423,26 +496,38 @@ impl RunResults {
     }
 }
 
+/// Returns the partition of a switch.
+fn core_of(cores: &[Core], switch: usize) -> &Core {
+    let regions = cores[0].regions.as_ref();
+    &cores[regions.map_or(0, |regions| regions.partition_of_switch(switch))]
+}
+
 /// Returns the results of all switches.
-fn switches(core: &Core) -> Vec<SwitchResult> {
-    let switches = core.fabric.switches.iter().enumerate();
-    let of_switch = |(i, switch): (usize, &Switch)| SwitchResult {
-        switch: SwitchId(i as u32),
-        // The mean of a sum is the sum of the means.
-        mean_bytes: switch
-            .egress
-            .iter()
-            .map(|port| core.fabric.ports[*port as usize].stats().mean_bytes())
-            .sum(),
-        max_bytes: switch.mmu.as_ref().map(|mmu| mmu.max_bytes()),
-        pauses: switch.mmu.as_ref().map_or(0, |mmu| mmu.pauses()),
+fn switches(cores: &[Core]) -> Vec<SwitchResult> {
+    let of_switch = |i: usize| {
+        let core = core_of(cores, i);
+        let switch = &core.fabric.switches[i];
+        SwitchResult {
+            switch: SwitchId(i as u32),
+            // The mean of a sum is the sum of the means.
+            mean_bytes: switch
+                .egress
+                .iter()
+                .map(|port| core.fabric.ports[*port as usize].stats().mean_bytes())
+                .sum(),
+            max_bytes: switch.mmu.as_ref().map(|mmu| mmu.max_bytes()),
+            pauses: switch.mmu.as_ref().map_or(0, |mmu| mmu.pauses()),
+        }
     };
-    switches.map(of_switch).collect()
+    let switches = cores[0].fabric.switches.len();
+    (0..switches).map(of_switch).collect()
 }
 
 /// Checks the buffers of switches.
-fn buffers(core: &Core) -> Result<(), ConservationError> {
-    for (i, switch) in core.fabric.switches.iter().enumerate() {
+fn buffers(cores: &[Core]) -> Result<(), ConservationError> {
+    for i in 0..cores[0].fabric.switches.len() {
+        let core = core_of(cores, i);
+        let switch = &core.fabric.switches[i];
         let Some(mmu) = &switch.mmu else { continue };
         let (id, ports) = (SwitchId(i as u32), &core.fabric.ports);
         let queues = switch
@@ -469,17 +554,17 @@ fn buffers(core: &Core) -> Result<(), ConservationError> {
 
 /// Checks sent = delivered + dropped + in flight, for each queue, wire and flow and for the whole
 /// fabric. Packets in flight are counted one by one.
-fn conservation(core: &Core) -> Result<(), ConservationError> {
+fn conservation(cores: &[Core], violated: Option<FlowViolation>) -> Result<(), ConservationError> {
     // Packets on wires are counted along their chains, so that a packet that was counted right and
     // chained wrongly is found, too.
     let mut found = 0_u64;
-    for (i, port) in core.fabric.ports.iter().enumerate() {
+    for (i, port) in PortEnds::all(cores).enumerate() {
         let link = LinkId(i as u32);
         let stats = port.stats();
         let losses = stats.losses();
         let waiting = PacketCount {
-            packets: u64::from(port.queue.packets()),
-            bytes: port.queue.bytes(),
+            packets: u64::from(port.near.queue.packets()),
+            bytes: port.near.queue.bytes(),
         };
         let accounted = stats.sent + losses.dropped + waiting;
         if stats.offered != accounted {
@@ -489,11 +574,8 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
                 accounted,
             });
         }
-        let mut on_wire = PacketCount::default();
-        for id in port.wire(&core.shared) {
-            on_wire.add(core.shared.packets[id].wire_bytes);
-        }
-        let accounted = port.arrived() + losses.lost + on_wire;
+        let on_wire = port.on_wire();
+        let accounted = port.far.arrived() + losses.lost + on_wire;
         if stats.sent != accounted {
             return Err(ConservationError::Wire {
                 link,
@@ -503,39 +585,43 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
         }
         found += waiting.packets + on_wire.packets;
     }
-    buffers(core)?;
-    let live = u64::from(core.shared.packets.live());
+    buffers(cores)?;
+    let packets = || cores.iter().flat_map(|core| core.shared.packets.iter());
+    let live = cores
+        .iter()
+        .map(|core| u64::from(core.shared.packets.live()));
+    let live = live.sum();
     if live != found {
         return Err(ConservationError::Fabric { live, found });
     }
-    let live = core.shared.extensions.live();
-    let carried = core.shared.packets.iter().filter(|p| p.ext != 0).count();
+    let live = cores.iter().map(|core| core.shared.extensions.live()).sum();
+    let carried = packets().filter(|p| p.ext != 0).count();
     if live != carried {
         return Err(ConservationError::Extensions { live, carried });
     }
-    let flows = &core.shared.flows;
     if let Some(FlowViolation {
         flow,
         bytes,
         progress,
-    }) = flows.violation()
+    }) = violated
     {
         return Err(violation(flow, bytes, &progress, PacketCount::default()));
     }
     // By place; the last entry is that of traffic without a flow, which has none.
+    let flows = &cores[0].shared.flows;
     let none = flows.high_water();
     let mut under_way = vec![PacketCount::default(); none + 1];
-    for packet in core.shared.packets.iter() {
+    for packet in packets() {
         let place = flows.place(packet.flow).unwrap_or(none);
         under_way[place].add(packet.wire_bytes);
     }
-    let traffic = (FlowId::NONE, u64::MAX, flows.progress(FlowId::NONE));
-    let active = flows.iter().map(|(flow, spec, p)| (flow, spec.bytes, p));
+    let traffic = (FlowId::NONE, u64::MAX, total(cores, FlowId::NONE));
+    let active = active(cores).map(|(flow, spec, p)| (flow, spec.bytes, p));
     for (flow, bytes, progress) in active.chain([traffic]) {
         let under_way = under_way[flows.place(flow).unwrap_or(none)];
         let accounted = progress.arrived + progress.dropped + under_way;
         if progress.sent != accounted || progress.delivered_bytes > bytes {
-            return Err(violation(flow, bytes, progress, under_way));
+            return Err(violation(flow, bytes, &progress, under_way));
         }
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Simulation by regions, window by window, against the whole fabric at once: equal results to the
-//! last picosecond for any number of regions, whatever is left to chance.
+//! Simulation by regions, window by window, and by several threads, against the whole fabric at once:
+//! equal results to the last picosecond for any number of either, whatever is left to chance.
 
 use proptest::prelude::*;
 use ratewright_simfabric::bench;
@@ -33,11 +33,11 @@ struct WindowScene {
     red: bool,
 }
 
-/// Runs a scene with at most so many regions.
+/// Runs a scene with at most so many regions and threads.
 fn run_scene(
     scene: &WindowScene,
     transport: &PlannedTransport,
-    regions: usize,
+    (regions, threads): (usize, usize),
 ) -> Result<RunResults, ExperimentError> {
     // Schemes whose hosts act on each other by more than packets must stay in one part.
     let may = transport.label != FLOWTUNE;
@@ -66,6 +66,7 @@ fn run_scene(
         watched: vec![LinkId(0), LinkId(3)],
         warm_up: scene.warm_up,
         regions: Some(regions),
+        threads,
         ..Config::default()
     };
     // Starts are distances from the flow before, so that shrinking keeps them in order.
@@ -85,6 +86,7 @@ fn run_scene(
     let mut sim = transport.start(config, &scene.topology, Box::new(flows))?;
     // Otherwise the test would compare a run with itself.
     assert_eq!(sim.regions() > 1, may && regions > 1);
+    assert_eq!(sim.threads() > 1, may && regions > 1 && threads > 1);
     for end in &scene.ends {
         sim.run_until(*end)?;
     }
@@ -242,17 +244,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn the_number_of_regions_changes_nothing(
+    fn the_number_of_regions_or_threads_changes_nothing(
         scene in scene(),
         scheme in 0_usize..PAPER.len(),
         regions in prop_oneof![2_usize..8, Just(usize::MAX)],
+        threads in 1_usize..5,
     ) {
         let settings = Settings { first_seed: 5, seed_count: 1, quick: true, set: Vec::new() };
         let contender = contender(PAPER[scheme], &scene.topology, &settings);
         let mut transport = contender.expect("a transport");
         transport.fabric.shared_buffer = scene.shared_buffer;
-        let run = |regions| run_scene(&scene, &transport, regions).expect("a run");
-        let (several, one) = (results(&run(regions)), results(&run(1)));
+        let run = |parts| run_scene(&scene, &transport, parts).expect("a run");
+        let (several, one) = (results(&run((regions, threads))), results(&run((1, 1))));
         // The first line that differs: the whole text would be thousands.
         if several != one {
             let differ = several.lines().zip(one.lines()).find(|(s, o)| s != o);

@@ -24,15 +24,18 @@ pub(crate) struct BenchArgs {
     /// window of a large fabric.
     #[arg(long, default_value_t = 20_000_000)]
     packet_hops: u64,
+    /// Threads that simulate the scene, at most.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
     /// Measure instead how long cache lines take of so much memory, which bounds large runs.
-    #[arg(long, conflicts_with_all = ["scene", "hosts", "packet_hops", "json"])]
+    #[arg(long, conflicts_with_all = ["scene", "hosts", "packet_hops", "threads", "json"])]
     memory: bool,
     /// Measure instead how the time grows with the packet-hops: sizes from 16 to 2,048 hosts, each
     /// for the same simulated time, in turns.
-    #[arg(long, conflicts_with_all = ["scene", "hosts", "packet_hops", "memory"])]
+    #[arg(long, conflicts_with_all = ["scene", "hosts", "packet_hops", "threads", "memory"])]
     growth: bool,
     /// Simulated microseconds of each run of `--growth`.
     #[arg(long, default_value_t = 500, requires = "growth", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -56,6 +59,7 @@ enum Scene {
 #[derive(Serialize, Debug)]
 struct BenchResult {
     scenario: String,
+    threads: u16,
     packet_hops: u64,
     packet_hops_per_s: f64,
     events_per_s: f64,
@@ -134,9 +138,10 @@ impl BenchArgs {
         }
         let (hosts, results, wall) = match self.scene {
             Scene::Permutation => {
-                permutation(self.hosts.unwrap_or(128), Time::MAX, self.packet_hops)?
+                let hosts = self.hosts.unwrap_or(128);
+                permutation(hosts, self.threads, Time::MAX, self.packet_hops)?
             }
-            Scene::Messages => messages(self.hosts.unwrap_or(144), self.packet_hops)?,
+            Scene::Messages => messages(self.hosts.unwrap_or(144), self.threads, self.packet_hops)?,
         };
         report(self, hosts, &results, wall)
     }
@@ -146,6 +151,7 @@ impl BenchArgs {
 /// `hosts` hosts; the result has their number.
 fn permutation(
     hosts: u32,
+    threads: u16,
     end: Time,
     packet_hops: u64,
 ) -> anyhow::Result<(u32, RunResults, Duration)> {
@@ -153,6 +159,7 @@ fn permutation(
     let hosts = topology.hosts().len() as u32;
     let config = Config {
         seed: 1,
+        threads: threads.into(),
         ..Config::default()
     };
     let flows = Box::new(bench::permutation(hosts));
@@ -162,11 +169,16 @@ fn permutation(
 }
 
 /// Runs the messages of at least `hosts` hosts until there were `packet_hops`.
-fn messages(hosts: u32, packet_hops: u64) -> anyhow::Result<(u32, RunResults, Duration)> {
+fn messages(
+    hosts: u32,
+    threads: u16,
+    packet_hops: u64,
+) -> anyhow::Result<(u32, RunResults, Duration)> {
     let topology = bench::racks(hosts)?;
     let hosts = topology.hosts().len() as u32;
     let config = Config {
         seed: 1,
+        threads: threads.into(),
         ..Config::default()
     };
     let mut transport = bench::transport(&topology)?;
@@ -228,7 +240,7 @@ fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
     // Sizes take turns within a round, so that a slow spell of the machine meets all of them.
     for _ in 0..args.rounds {
         for (i, hosts) in growth::HOSTS.into_iter().enumerate() {
-            let (_, results, wall) = permutation(hosts, end, u64::MAX)?;
+            let (_, results, wall) = permutation(hosts, 1, end, u64::MAX)?;
             // The same in every round: runs are deterministic.
             hops[i] = results.packet_hops;
             walls[i].push(wall.as_secs_f64());
@@ -315,6 +327,7 @@ fn report(
                 format!("Google's RPCs over DCTCP between {hosts} hosts at 100 Gbit/s, load 0.5")
             }
         },
+        threads: args.threads,
         packet_hops: results.packet_hops,
         packet_hops_per_s: results.packet_hops as f64 / wall_s,
         events_per_s: results.events as f64 / wall_s,

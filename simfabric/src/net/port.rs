@@ -12,6 +12,9 @@
 //! arriving packet triggers only departures before the time that all regions have reached. Nothing
 //! that departs later arrives within the present window.
 //!
+//! If they are simulated by two threads, each has the port, and uses one end of it. At the end of a
+//! window packets move from the wire of the one to that of the other: see `run/partition.rs`.
+//!
 //! Ports that share a buffer depend on one another, which the buffer allows for: see
 //! [`mmu`](super::mmu). While it pauses someone, its ports are eager: every departure is an event,
 //! in the region where the wire begins, because a resume may have to leave with it.
@@ -28,7 +31,7 @@ use crate::net::queue::{BufferView, ClassMask, Discipline, Queue, QueueContext, 
 use crate::net::stats::{DropReason, PortStats};
 use crate::net::switch::Switch;
 use crate::net::{Notice, Tap};
-use crate::packet::{PacketId, PacketSlab};
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 
@@ -84,6 +87,19 @@ impl ByteTime {
 /// Number of no port: the node at the far end has no shared buffer.
 const NOT_SHARED: u16 = u16::MAX;
 
+/// Parts of the fabric in which a wire begins and ends, seen from one partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WireSpan {
+    /// It begins and ends in one region.
+    Within,
+    /// It begins and ends in two regions of the partition.
+    Regions,
+    /// It begins in this partition and ends in another.
+    Leaves,
+    /// It begins in another partition and ends in this one.
+    Enters,
+}
+
 /// The wire as its far end sees it: all of a port that an arriving packet touches.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -108,8 +124,7 @@ struct Wire {
     ingress: u16,
     /// Number of the port within the switch at its near end.
     egress: u16,
-    /// True if the wire ends in another region than it begins in.
-    crosses: bool,
+    span: WireSpan,
     /// Tap of the switch at the far end, which is shown to acknowledgements that come by this wire.
     tap: Tap,
 }
@@ -196,7 +211,7 @@ impl Port {
                 head_at: Time::MAX,
                 head: PacketId::NONE,
                 region: 0,
-                crosses: false,
+                span: WireSpan::Within,
                 far,
                 tap: Tap::None,
                 arrived: PacketCount::default(),
@@ -311,16 +326,16 @@ impl Port {
         self.wire.region.into()
     }
 
-    /// Returns true if the wire ends in another region than it begins in.
+    /// Returns the parts of the fabric in which the wire begins and ends.
     #[inline]
-    pub(crate) fn crosses(&self) -> bool {
-        self.wire.crosses
+    pub(crate) fn span(&self) -> WireSpan {
+        self.wire.span
     }
 
-    /// Sets the region where the wire ends, and whether it begins in another.
-    pub(crate) fn set_region(&mut self, region: u16, crosses: bool) {
+    /// Sets the region where the wire ends, and the parts of the fabric that it connects.
+    pub(crate) fn set_region(&mut self, region: u16, span: WireSpan) {
         self.wire.region = region;
-        self.wire.crosses = crosses;
+        self.wire.span = span;
     }
 
     /// Returns true if departures are events.
@@ -344,6 +359,11 @@ impl Port {
     pub(crate) fn enable_clock(&mut self) {
         let stands = self.queue.next_tick().is_some();
         self.serialiser.watch.set(Watch::CLOCK_STANDS, stands);
+    }
+
+    /// Stops the queue's clock for good: another partition has the end with the queue.
+    pub(crate) fn disable_clock(&mut self) {
+        self.serialiser.watch.set(Watch::CLOCK_STANDS, false);
     }
 
     /// Returns the time of the next tick of the queue's clock, if that is to be scheduled, and
@@ -454,15 +474,37 @@ impl Port {
             return None;
         }
         let packet = &packets[id];
-        self.wire.head = packet.next;
-        self.wire.head_at = packet.at;
         // The next packet is read at its own arrival, at least one event from now.
         packets.prefetch(packet.next);
-        if !packet.next.is_some() {
-            self.serialiser.wire_tail = PacketId::NONE;
-        }
+        self.unchain(packet);
         self.wire.arrived.add(packet.wire_bytes);
         Some(id)
+    }
+
+    /// Takes the first packet off the wire, with its arrival time, for the partition where the wire
+    /// ends.
+    #[inline]
+    pub(crate) fn export(&mut self, packets: &PacketSlab) -> Option<(Time, PacketId)> {
+        let at = self.next_arrival()?;
+        let id = self.wire.head;
+        self.unchain(&packets[id]);
+        Some((at, id))
+    }
+
+    /// Puts a packet onto the end of the wire that was sent in the partition where it begins.
+    #[inline]
+    pub(crate) fn import(&mut self, at: Time, id: PacketId, packets: &mut PacketSlab) {
+        self.serialiser.append(&mut self.wire, at, id, packets);
+    }
+
+    /// Takes the first packet out of the wire's chain.
+    #[inline]
+    fn unchain(&mut self, first: &Packet) {
+        self.wire.head = first.next;
+        self.wire.head_at = first.at;
+        if !first.next.is_some() {
+            self.serialiser.wire_tail = PacketId::NONE;
+        }
     }
 
     /// Returns the arrival time of the wire's first packet.

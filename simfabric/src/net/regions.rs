@@ -7,10 +7,14 @@
 //! simulation (Chandy and Misra 1979; Nicol 1993), here on one core and for the sake of its cache.
 //! Ports of a region are touched many times in a row and not once in a round through the whole
 //! fabric.
+//!
+//! Several threads take a *partition* each: regions that follow one another, with as many ports in
+//! all as those of any other. Cores and pods of a data center are alike, so that a fixed share of
+//! them is a fair share of the work.
 
 use ratewright_topology::{Node, Topology};
 
-use crate::net::port::{FarEnd, Port};
+use crate::net::port::{Port, WireSpan};
 use crate::net::{FabricConfig, top_switches};
 use crate::time::Span;
 
@@ -19,29 +23,35 @@ use crate::time::Span;
 const REGIONS_FROM_PORTS: usize = 1_600;
 
 /// A fabric's partition.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Regions {
     /// Ports by region, including those that lead out of it and into it.
     ports: Vec<Vec<u32>>,
     of_host: Vec<u16>,
     of_switch: Vec<u16>,
+    /// Regions where each port's wire begins and ends.
+    of_port: Vec<[u16; 2]>,
+    /// First region of each partition.
+    partitions: Vec<u16>,
     /// Least delay of a link between two regions.
     pub(crate) lookahead: Span,
 }
 
 impl Regions {
-    /// Partitions a fabric into at most `most` regions beside the allocator, which is one by
-    /// itself. `None` makes as many as there can be of a large fabric, and one of any other.
-    /// Returns `None` for a single region, and if parts of the fabric act on each other without a
-    /// packet: through links without delay.
+    /// Divides a fabric into at most `most` regions beside the allocator, which is one by itself,
+    /// and these into at most `threads` partitions. `None` makes as many regions as there can be of
+    /// a large fabric and for several threads, and one otherwise. Returns `None` for a single
+    /// region, and if parts of the fabric act on each other without a packet: through links without
+    /// delay.
     pub(crate) fn new(
         topology: &Topology,
         config: &FabricConfig,
         most: Option<usize>,
+        threads: usize,
     ) -> Option<Self> {
         let regions = most.unwrap_or_else(|| {
             let large = topology.links().len() >= REGIONS_FROM_PORTS;
-            if large { usize::MAX } else { 1 }
+            if large || threads > 1 { usize::MAX } else { 1 }
         });
         if regions < 2 {
             return None;
@@ -81,9 +91,11 @@ impl Regions {
             (place * regions / keys.len()) as u16
         };
         let mut ports = vec![Vec::new(); regions];
+        let mut of_port = Vec::with_capacity(topology.links().len());
         let mut delays = Vec::new();
         for link in topology.links() {
             let (from, to) = (region_of(link.from), region_of(link.to));
+            of_port.push([from, to]);
             ports[usize::from(to)].push(link.id.0);
             if from != to {
                 ports[usize::from(from)].push(link.id.0);
@@ -100,7 +112,9 @@ impl Regions {
             for (port, switch) in (first..).step_by(2).zip(top_switches(topology)) {
                 let both = [port, port + 1];
                 own.extend(both);
-                ports[usize::from(of_switch[switch as usize])].extend(both);
+                let (node, switch) = (ports.len() as u16, of_switch[switch as usize]);
+                of_port.extend([[node, switch], [switch, node]]);
+                ports[usize::from(switch)].extend(both);
             }
             of_host.push(ports.len() as u16);
             ports.push(own);
@@ -110,12 +124,41 @@ impl Regions {
             .into_iter()
             .min()
             .filter(|least| *least > Span::ZERO)?;
+        let partitions = partitions(&ports, &of_host, threads);
         Some(Self {
             ports,
             of_host,
             of_switch,
+            of_port,
+            partitions,
             lookahead,
         })
+    }
+
+    /// Returns the number of partitions.
+    pub(crate) fn partitions(&self) -> usize {
+        self.partitions.len()
+    }
+
+    /// Returns the partition that a region belongs to.
+    fn partition_of(&self, region: u16) -> usize {
+        self.partitions.partition_point(|first| *first <= region) - 1
+    }
+
+    /// Returns the partitions where a port's wire begins and ends.
+    pub(crate) fn partitions_of_port(&self, port: usize) -> [usize; 2] {
+        self.of_port[port].map(|region| self.partition_of(region))
+    }
+
+    /// Returns the partition of a switch.
+    pub(crate) fn partition_of_switch(&self, switch: usize) -> usize {
+        self.partition_of(self.of_switch[switch])
+    }
+
+    /// Returns the first host of each partition, or the allocator's node.
+    pub(crate) fn first_hosts(&self) -> Vec<u32> {
+        let first = |region: &u16| self.of_host.partition_point(|of| of < region) as u32;
+        self.partitions.iter().map(first).collect()
     }
 
     /// Returns the number of regions.
@@ -135,20 +178,45 @@ impl Regions {
         self.ports.get(region).map_or(&[], Vec::as_slice)
     }
 
-    /// Sets the regions of all ports.
-    pub(crate) fn mark(&self, ports: &mut [Port]) {
-        let mut regions = vec![0; ports.len()];
-        // A port is listed once per region that it touches: twice if its wire crosses from one to
-        // another.
-        for port in self.ports.iter().flatten() {
-            regions[*port as usize] += 1;
-        }
-        for (port, regions) in ports.iter_mut().zip(regions) {
-            let region = match port.far() {
-                FarEnd::Host(host) => self.of_host[host as usize],
-                FarEnd::Switch(switch) => self.of_switch[switch as usize],
+    /// Sets the regions of all ports, as one partition sees them.
+    pub(crate) fn mark(&self, ports: &mut [Port], partition: usize) {
+        for (index, port) in ports.iter_mut().enumerate() {
+            let [from, to] = self.of_port[index];
+            let [begins, ends] = [from, to].map(|region| self.partition_of(region));
+            let span = if begins != ends && begins == partition {
+                WireSpan::Leaves
+            } else if begins != ends && ends == partition {
+                WireSpan::Enters
+            } else if from != to {
+                WireSpan::Regions
+            } else {
+                WireSpan::Within
             };
-            port.set_region(region, regions > 1);
+            port.set_region(to, span);
+            if begins != partition {
+                port.disable_clock();
+            }
         }
     }
+}
+
+/// Returns the first region of each partition, for at most so many of them.
+fn partitions(ports: &[Vec<u32>], of_host: &[u16], threads: usize) -> Vec<u16> {
+    // A partition's hosts follow one another, as they do in all fabrics that are numbered rack by
+    // rack.
+    if !of_host.is_sorted() {
+        return vec![0];
+    }
+    let all: usize = ports.iter().map(Vec::len).sum();
+    let mut before = 0;
+    let mut firsts: Vec<u16> = Vec::new();
+    for (region, ports) in (0..).zip(ports) {
+        // Where the middle of the region is on the way through all ports.
+        let share = (before + ports.len() / 2) * threads.max(1) / all.max(1);
+        if share >= firsts.len() {
+            firsts.push(region);
+        }
+        before += ports.len();
+    }
+    firsts
 }

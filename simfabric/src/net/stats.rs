@@ -136,6 +136,18 @@ impl PortStats {
         losses.by_reason[DropReason::LinkDown as usize] += 1;
     }
 
+    /// Adds what the other end of the port counted.
+    pub(crate) fn add_losses(&mut self, others: &Losses) {
+        if *others != Losses::default() {
+            let losses = &mut self.rare.get_or_insert_default().losses;
+            losses.dropped = losses.dropped + others.dropped;
+            losses.lost = losses.lost + others.lost;
+            for (count, other) in losses.by_reason.iter_mut().zip(others.by_reason) {
+                *count += other;
+            }
+        }
+    }
+
     /// Returns the drops and losses.
     #[must_use]
     pub fn losses(&self) -> Losses {

@@ -69,11 +69,14 @@ impl PausesUnderWay {
         }
     }
 
-    /// Sends a pause or resume to a port. Returns the delay of the link.
-    pub(crate) fn send(&mut self, to: u32, class: u8, pause: bool) -> Span {
+    /// Returns the delay of a port's link, which is that of both directions.
+    pub(crate) fn delay(&self, port: u32) -> Span {
+        self.delays[port as usize]
+    }
+
+    /// Sends a pause or resume to a port.
+    pub(crate) fn send(&mut self, to: u32, class: u8, pause: bool) {
         self.queues[to as usize].push_back((class, pause));
-        // Both directions of a link have one delay.
-        self.delays[to as usize]
     }
 
     /// Takes what arrives next at a port.

@@ -7,17 +7,17 @@ use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
 use crate::host::nic::Nic;
 use crate::net::mmu::{Mmu, Place};
-use crate::net::port::{FarEnd, Port};
+use crate::net::port::{FarEnd, Port, WireSpan};
 use crate::net::queue::{Discipline as _, SharedState};
 use crate::net::regions::Regions;
 use crate::net::route::RouteKey;
 use crate::net::switch::PAUSE_WIRE_BYTES;
 use crate::net::{Fabric, Framing, Notice, Tap};
 use crate::packet::{Flags, Packet, PacketId, PacketKind};
-use crate::results::{RetiredFlows, Series};
 use crate::rng::{Paths, Purpose, Stream};
+use crate::run::mail::Mailbox;
 use crate::run::prefetch::Prefetcher;
-use crate::run::scheduler::Scheduler;
+use crate::run::scheduler::{Scheduler, Window};
 use crate::run::timers::{TimerId, TimerOutcome, Timers};
 use crate::time::Time;
 
@@ -72,7 +72,8 @@ impl Chance {
     }
 }
 
-/// The simulated fabric and its scheduler: all of a run but the transport.
+/// The simulated fabric and its scheduler: all of a run but the transport. Where several threads
+/// simulate it, each has a core of all ports and uses those of its partition.
 #[derive(Debug)]
 pub(crate) struct Core {
     /// Time of the present event. Where regions take turns, it goes back when the region changes.
@@ -96,14 +97,16 @@ pub(crate) struct Core {
     pub(crate) framing: Framing,
     pub(crate) allocator: Option<HostId>,
     pub(crate) symmetric: bool,
+    pub(crate) events: u64,
     pub(crate) packet_hops: u64,
+    /// Flows that completed.
     pub(crate) completed: u64,
     /// Packets that a switch had no route for.
     pub(crate) no_route: crate::flow::PacketCount,
-    pub(crate) series: Option<Series>,
-    pub(crate) retired: RetiredFlows,
     /// State of prefetching.
     pub(crate) prefetcher: Prefetcher,
+    /// Traffic with other partitions.
+    pub(crate) mailbox: Mailbox,
 }
 
 impl Core {
@@ -231,10 +234,12 @@ impl Core {
                 self.advance(by);
                 let port = &mut self.fabric.ports[by as usize];
                 let sent_at = port.occupy(self.now, PAUSE_WIRE_BYTES);
-                let region = port.region();
-                let delay = self.fabric.pauses.send(to, signal.class, signal.pause);
-                self.scheduler
-                    .push(sent_at + delay, region, Event::Pause(to));
+                let heard_at = sent_at + self.fabric.pauses.delay(to);
+                if port.span() == WireSpan::Leaves {
+                    self.mail_pause(by, heard_at, to, signal.class, signal.pause);
+                } else {
+                    self.pause_later(heard_at, to, signal.class, signal.pause);
+                }
                 // What waits there may have to wait longer.
                 self.schedule(by);
             } else if at.is_eager != mmu.is_pausing() {
@@ -258,6 +263,19 @@ impl Core {
         if let Some((switch, _)) = self.fabric.ports[index as usize].near_switch() {
             self.send_pauses(switch);
         }
+    }
+
+    /// Lets a port hear a pause or resume.
+    pub(crate) fn pause_later(&mut self, at: Time, port: u32, class: u8, pause: bool) {
+        self.fabric.pauses.send(port, class, pause);
+        let region = self.region_at_begin(port);
+        self.scheduler.push(at, region, Event::Pause(port));
+    }
+
+    /// Returns the region where a port's wire begins: there the other direction ends.
+    fn region_at_begin(&self, port: u32) -> u32 {
+        let reverse = self.fabric.reverse[port as usize];
+        self.fabric.ports[reverse as usize].region()
     }
 
     /// Handles the arrival of a pause or resume at a port.
@@ -302,7 +320,11 @@ impl Core {
             && let Some(at) = arrival
         {
             *port.scheduled() = true;
-            self.scheduler.push(at, port.region(), Event::Port(index));
+            if port.span() == WireSpan::Leaves {
+                self.mailbox.activate(index);
+            } else {
+                self.scheduler.push(at, port.region(), Event::Port(index));
+            }
         }
         // Otherwise the arrival is soon enough for the departures that precede it.
         let mut departure = None;
@@ -314,9 +336,8 @@ impl Core {
         if departure.is_none() && tick.is_none() {
             return;
         }
-        // Both belong to the near end, where the other direction ends.
-        let reverse = self.fabric.reverse[index as usize];
-        let region = self.fabric.ports[reverse as usize].region();
+        // Both belong to the near end.
+        let region = self.region_at_begin(index);
         if let Some(at) = departure {
             self.scheduler.push(at, region, Event::Departure(index));
         }
@@ -397,15 +418,18 @@ impl Core {
         let port = &mut self.fabric.ports[index as usize];
         // Cleared before `schedule`, which otherwise would not schedule the next event.
         *port.scheduled() = false;
-        if port.crosses()
-            && let Some((window_ends, _)) = self.scheduler.end_of_window()
+        if port.span() == WireSpan::Enters {
+            return;
+        }
+        if port.span() == WireSpan::Regions
+            && let Some(Window { ends, .. }) = self.scheduler.end_of_window()
         {
             // The queue of a port that comes from another region may know of less than has
             // happened here, and what reaches this end in the present window was sent before it.
             let known_until = self.scheduler.settled_until(self.now);
             port.advance(known_until, &mut self.shared, &mut self.fabric.switches);
             // Whatever departs in this window arrives in a later one.
-            let waits = || port.next_departure().map(|_| window_ends);
+            let waits = || port.next_departure().map(|_| ends);
             if let Some(at) = port.next_arrival().or_else(waits) {
                 *port.scheduled() = true;
                 self.scheduler.push(at, port.region(), Event::Port(index));

@@ -1,30 +1,38 @@
-//! The event loop.
+//! A run: partitions of the fabric, the workload's flows, and what concerns the whole fabric.
 
+mod books;
 pub(crate) mod core;
+mod mail;
+mod partition;
 pub(crate) mod prefetch;
 pub(crate) mod scheduler;
+mod threads;
 pub(crate) mod timers;
 
-use std::ops::ControlFlow;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::{ControlFlow, DerefMut};
 
 use ratewright_topology::{HostId, LinkId, Topology};
 
+pub(crate) use self::books::{Books, FlowViolation, total};
 pub use self::core::Change;
 use self::core::{Chance, Core};
-use self::scheduler::{GlobalEvent, Scheduler};
-use crate::event::Event;
+use self::mail::{Mailbox, exchange};
+use self::partition::{Partition, Pause};
+use self::scheduler::{Scheduler, Window};
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowSpec, FlowStore, PacketCount};
 use crate::host::nic::Nic;
-use crate::host::{Endpoint, Pull, Side, Timer};
+use crate::host::{Side, Timer};
 use crate::net::port::MIN_RATE_BPS;
 use crate::net::queue::SharedState;
 use crate::net::regions::Regions;
 use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
-use crate::results::{FlowResult, FlowSink, RetiredFlows, RunResults, Series, WarmUpCounts};
+use crate::results::{FlowSink, RunResults, Series};
 use crate::time::{Span, Time};
-use crate::transport::{Context, NO_SLOT, SharedByHosts as _, Transport};
+use crate::transport::{NO_SLOT, SharedByHosts as _, Transport};
 use crate::workload::Arrivals;
 
 /// Settings of a run beside topology, workload and transport.
@@ -47,6 +55,10 @@ pub struct Config {
     /// Number of regions that take turns, at most; `None` leaves it to the fabric's size. Results
     /// do not depend on it, but for [`RunResults::events`] and [`RunResults::packets_high_water`].
     pub regions: Option<usize>,
+    /// Number of threads that simulate the fabric, at most; 0 is 1. Results do not depend on it, as
+    /// they do not on regions. A scheme whose hosts share state has one thread, and so has a fabric
+    /// that is a single region.
+    pub threads: usize,
 }
 
 /// Progress of a run.
@@ -79,24 +91,86 @@ pub enum EndReason {
 /// end of the window.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
+/// A global event. Those of one moment happen in the order of the variants, before all other
+/// events.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum GlobalEvent {
+    /// The network changes (index into the list of changes).
+    Change(u32),
+    /// Series are sampled.
+    Sample,
+}
+
+/// Flows of the workload that have not begun.
+struct Workload<A> {
+    arrivals: A,
+    /// The next flow.
+    next: Option<FlowSpec>,
+    /// Flows that were drawn before it.
+    drawn: u32,
+    hosts: u32,
+}
+
+impl<A: Arrivals> Workload<A> {
+    /// Draws the next flow and checks it.
+    fn advance(&mut self) -> Result<Option<FlowSpec>, FabricError> {
+        let drawn = self.next.take();
+        self.drawn += u32::from(drawn.is_some());
+        let Some(spec) = self.arrivals.next_flow() else {
+            return Ok(drawn);
+        };
+        let (src, dst, flow) = (spec.src, spec.dst, self.drawn);
+        if src == dst || src.0 >= self.hosts || dst.0 >= self.hosts {
+            let last = self.hosts.saturating_sub(1);
+            return Err(FabricError::BadFlow {
+                flow,
+                src,
+                dst,
+                last,
+            });
+        }
+        // Flows are drawn up to the present only; an earlier start would be in the past.
+        if drawn.is_some_and(|drawn| spec.start < drawn.start) {
+            return Err(FabricError::OutOfOrder { flow });
+        }
+        self.next = Some(spec);
+        Ok(drawn)
+    }
+
+    /// Gives the flows that start before `until` to all partitions.
+    fn draw<'a, T: Transport>(
+        &mut self,
+        until: Time,
+        partitions: &mut [impl DerefMut<Target = Partition<'a, T>>],
+    ) -> Result<(), FabricError> {
+        while self.next.is_some_and(|spec| spec.start < until) {
+            let Some(spec) = self.advance()? else { break };
+            for partition in &mut *partitions {
+                partition.add_flow(&spec);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A simulation run.
 pub struct Sim<T: Transport, A> {
-    core: Core,
-    /// State that the hosts share.
-    shared: T::Shared,
+    /// State of the fabric, by partition.
+    cores: Vec<Core>,
+    /// State that the hosts share, by partition.
+    shared: Vec<T::Shared>,
     /// Endpoints of the hosts, and of the allocator's node behind them.
     endpoints: Vec<T::Endpoint>,
-    arrivals: A,
-    /// Next flow of the workload, which has not begun.
-    next_flow: Option<FlowSpec>,
-    /// Start of the flow that was drawn last, to check the order.
-    last_start: Time,
+    /// First host of each partition.
+    firsts: Vec<u32>,
+    workload: Workload<A>,
     changes: Vec<Change>,
-    events: u64,
+    global_events: BinaryHeap<Reverse<(Time, GlobalEvent)>>,
+    /// Global events so far.
+    globals: u64,
     has_begun: bool,
     warm_up: Option<Time>,
-    /// Counts that results leave out.
-    before: WarmUpCounts,
+    books: Books,
 }
 
 impl<T: Transport, A: Arrivals> Sim<T, A> {
@@ -110,7 +184,6 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         arrivals: A,
         transport: T,
     ) -> Result<Self, FabricError> {
-        let mut fabric = Fabric::new(&topology, &config.fabric, config.seed)?;
         for (_, change) in &config.changes {
             check_change(&topology, *change)?;
         }
@@ -127,63 +200,48 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             return Err(FabricError::TooManyHosts { hosts });
         }
         let (shared, endpoints) = transport.start(nodes);
+        let mut shared = vec![shared];
         // Regions are exact only if hosts share no state.
-        let regions = shared
+        let regions = shared[0]
             .divide()
-            .and_then(|_| Regions::new(&topology, &config.fabric, config.regions));
-        if let Some(regions) = &regions {
-            regions.mark(&mut fabric.ports);
+            .and_then(|_| Regions::new(&topology, &config.fabric, config.regions, config.threads));
+        let partitions = regions.as_ref().map_or(1, Regions::partitions);
+        while shared.len() < partitions {
+            shared.extend(shared[0].divide());
         }
-        let mut scheduler = Scheduler::new(regions.as_ref().map(|r| (r.lookahead, r.len())));
+        let firsts = regions.as_ref().map_or(vec![0], Regions::first_hosts);
+        let cores = std::iter::repeat_n(topology, partitions)
+            .enumerate()
+            .map(|(number, topology)| Core::new(&config, topology, regions.as_ref(), number))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut global_events = BinaryHeap::new();
         for (i, (at, _)) in config.changes.iter().enumerate() {
-            scheduler.push_global(*at, GlobalEvent::Change(i as u32));
+            global_events.push(Reverse((*at, GlobalEvent::Change(i as u32))));
         }
         let series = config
             .sample_every
             .filter(|e| *e > Span::ZERO)
             .map(|every| {
-                scheduler.push_global(Time::ZERO + every, GlobalEvent::Sample);
+                global_events.push(Reverse((Time::ZERO + every, GlobalEvent::Sample)));
                 Series::new(every, config.sampled_flows, config.watched)
             });
-        let core = Core {
-            now: Time::ZERO,
-            latest: Time::ZERO,
-            scheduler,
-            regions,
-            shared: SharedState {
-                packets: PacketSlab::default(),
-                extensions: Extensions::default(),
-                flows: FlowStore::default(),
-            },
-            fabric,
-            timers: timers::Timers::default(),
-            chance: Chance::new(config.seed, u64::from(hosts) + 1, config.fabric.spraying),
-            nics: vec![Nic::default(); nodes as usize],
-            woken: false,
-            poked: Vec::new(),
-            framing: config.fabric.framing,
-            allocator: config.fabric.allocator.map(|_| HostId(hosts)),
-            symmetric: topology.ecmp().symmetric,
-            topology,
-            packet_hops: 0,
-            completed: 0,
-            no_route: PacketCount::default(),
-            series,
-            retired: RetiredFlows::default(),
-            prefetcher: prefetch::Prefetcher::default(),
-        };
         Ok(Self {
-            core,
+            cores,
             shared,
             endpoints,
-            arrivals,
-            next_flow: None,
-            last_start: Time::ZERO,
+            firsts,
+            workload: Workload {
+                arrivals,
+                next: None,
+                drawn: 0,
+                hosts,
+            },
             changes: config.changes.into_iter().map(|c| c.1).collect(),
-            events: 0,
+            global_events,
+            globals: 0,
             has_begun: false,
             warm_up: Some(config.warm_up).filter(|w| *w > Time::ZERO),
-            before: WarmUpCounts::default(),
+            books: Books::new(series),
         })
     }
 
@@ -207,22 +265,16 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     ) -> Result<EndReason, FabricError> {
         if !self.has_begun {
             self.has_begun = true;
-            self.next_arrival()?;
-            if let Some(spec) = &self.next_flow {
-                self.core.scheduler.fetch_arrivals_at(spec.start);
-            }
-            for host in 0..self.endpoints.len() as u32 {
-                let region = self.core.region_of(HostId(host));
-                self.core.scheduler.set_region(region);
-                self.call(HostId(host), Endpoint::on_begin);
-            }
+            self.workload.advance()?;
+            let (mut partitions, ..) = self.divided();
+            partitions.iter_mut().for_each(Partition::begin);
         }
         if let Some(warm_up) = self.warm_up.filter(|w| *w <= end) {
             let ended = self.run_to(warm_up, &mut progress)?;
             if ended == EndReason::Stopped {
                 return Ok(ended);
             }
-            self.core.now = warm_up;
+            self.set_now(warm_up);
             self.end_warm_up();
         }
         self.run_to(end, &mut progress)
@@ -232,17 +284,59 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// drops, marks, packets of ports and retransmissions from here on. Queues keep their packets.
     pub fn end_warm_up(&mut self) {
         self.warm_up = None;
-        self.core.settle();
-        self.before = WarmUpCounts::new(&self.core);
-        let now = self.core.now;
-        for port in &mut self.core.fabric.ports {
-            port.reset_averages(now);
-        }
-        for switch in &mut self.core.fabric.switches {
-            if let Some(mmu) = &mut switch.mmu {
-                mmu.reset_max();
+        self.cores.iter_mut().for_each(Core::settle);
+        self.books.end_warm_up(&self.cores);
+        for core in &mut self.cores {
+            let now = core.now;
+            for port in &mut core.fabric.ports {
+                port.reset_averages(now);
+            }
+            for switch in &mut core.fabric.switches {
+                if let Some(mmu) = &mut switch.mmu {
+                    mmu.reset_max();
+                }
             }
         }
+    }
+
+    fn set_now(&mut self, now: Time) {
+        for core in &mut self.cores {
+            core.now = now;
+        }
+    }
+
+    /// Takes the run apart: partitions, workload and books.
+    fn divided(&mut self) -> (Vec<Partition<'_, T>>, &mut Workload<A>, &mut Books) {
+        let mut endpoints = &mut self.endpoints[..];
+        let mut partitions = Vec::with_capacity(self.cores.len());
+        let parts = self.cores.iter_mut().zip(&mut self.shared);
+        for (i, (core, shared)) in parts.enumerate() {
+            let first = self.firsts[i];
+            let next = self.firsts.get(i + 1);
+            let hosts = next.map_or(endpoints.len(), |next| (next - first) as usize);
+            let (own, others) = endpoints.split_at_mut(hosts);
+            endpoints = others;
+            partitions.push(Partition {
+                core,
+                shared,
+                endpoints: own,
+                first,
+            });
+        }
+        (partitions, &mut self.workload, &mut self.books)
+    }
+
+    fn next_global(&self) -> Option<Time> {
+        self.global_events.peek().map(|next| next.0.0)
+    }
+
+    /// Returns true if nothing is pending.
+    fn is_idle(&self) -> bool {
+        let mut schedulers = self.cores.iter().map(|core| &core.scheduler);
+        self.workload.next.is_none()
+            && self.global_events.is_empty()
+            && schedulers.all(Scheduler::is_empty)
+            && self.cores.iter().all(|core| core.mailbox.is_empty())
     }
 
     fn run_to(
@@ -252,323 +346,194 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     ) -> Result<EndReason, FabricError> {
         let after = Time(end.0.saturating_add(1));
         loop {
-            let global = self.core.scheduler.next_global();
+            let global = self.next_global();
             let until = global.map_or(after, |global| global.min(after));
             // Windows are moved so that one ends exactly at the global event: then all regions have
             // the same time.
-            self.core.scheduler.align(until);
-            if self.events_until(until, progress)? == EndReason::Stopped {
-                return Ok(EndReason::Stopped);
+            for core in &mut self.cores {
+                core.scheduler.align(until);
             }
-            if self.core.scheduler.next_global().is_some_and(|b| b < until) {
-                // A flow that was drawn during these events stops before `until`.
-                continue;
+            let ended = if self.cores.len() > 1 {
+                self.windows_until(until, progress)?
+            } else {
+                self.events_until(until, progress)?
+            };
+            if ended == EndReason::Stopped {
+                return Ok(ended);
             }
             // Global events see a fabric in which all earlier events have happened, in every
             // region.
-            self.core.scheduler.settle(until);
+            for core in &mut self.cores {
+                core.scheduler.settle(until);
+            }
             if until == after {
                 break;
             }
-            self.core.now = until;
-            self.core.latest = until;
-            while let Some(global) = self.core.scheduler.pop_global(until) {
-                self.handle_global(global);
+            for core in &mut self.cores {
+                (core.now, core.latest) = (until, until);
+            }
+            while self.next_global() == Some(until)
+                && let Some(global) = self.global_events.pop()
+            {
+                self.handle_global(global.0.1);
             }
         }
-        if self.core.scheduler.is_empty() {
-            self.core.now = self.core.latest;
+        if self.is_idle() {
+            let latest = self.cores.iter().map(|core| core.latest).max();
+            self.set_now(latest.unwrap_or_default());
             return Ok(EndReason::Idle);
         }
-        self.core.now = end;
+        self.set_now(end);
         Ok(EndReason::TimeUp)
     }
 
-    /// Handles the events before `until`, which is a global event's time or the end. Returns early
-    /// if a new global event comes before it.
+    /// Handles the events before `until`, which is a global event's time or the end, on this
+    /// thread.
     fn events_until(
         &mut self,
         until: Time,
         progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<EndReason, FabricError> {
-        let mut call_at = self.events + PROGRESS_EVERY;
-        let mut call_at_end_of_window = None;
-        let last = self.core.scheduler.limit(until);
-        let mut limit = last;
+        let globals = self.globals;
+        let (mut partitions, workload, books) = self.divided();
+        let mut partition = partitions.swap_remove(0);
+        let mut pause_at = partition.core.events + PROGRESS_EVERY;
+        // Window after which the progress is reported: the run may stop there and its results be
+        // read, for which all regions must have the same time.
+        let mut window: Option<Window> = None;
         loop {
-            let Some((at, event)) = self.core.scheduler.pop(limit) else {
-                // The run may stop here and its results be read, for which all regions must have
-                // the same time.
-                if let Some(now) = call_at_end_of_window.take() {
-                    self.core.now = now;
-                    self.core.scheduler.settle(now);
-                    if progress(self.progress()).is_break() {
+            let next = workload.next.map(|spec| spec.start);
+            let arrivals = next.filter(|start| *start < until);
+            let last = match arrivals {
+                Some(at) => partition.core.scheduler.limit_of_arrivals(at),
+                None => partition.core.scheduler.limit(until),
+            };
+            let limit = window.map_or(last, |window| last.min(window.limit));
+            match partition.run(limit, pause_at) {
+                Pause::Retirement => books.retire(&mut [&mut *partition.core]),
+                Pause::Events => {
+                    pause_at = partition.core.events + PROGRESS_EVERY;
+                    partition.core.review_prefetching();
+                    window = partition.core.scheduler.end_of_window();
+                    if window.is_none()
+                        && progress(Progress::of(&[&*partition.core], globals)).is_break()
+                    {
                         return Ok(EndReason::Stopped);
                     }
                 }
-                if limit == last {
-                    return Ok(EndReason::TimeUp);
-                }
-                limit = last;
-                continue;
-            };
-            if self.core.scheduler.region_changed() {
-                self.core.on_region_change(self.events);
-            }
-            if self.core.prefetcher.on {
-                self.core.prefetch_ahead(&self.endpoints);
-            }
-            if event == Event::Arrivals {
-                // A drawn flow may stop before `until`: that is a new global event, and the caller
-                // must align the windows to it.
-                self.arrivals(at)?;
-                if self.core.scheduler.next_global().is_some_and(|b| b < until) {
-                    return Ok(EndReason::TimeUp);
-                }
-                continue;
-            }
-            self.handle(at, event);
-            if self.core.shared.flows.has_ready() {
-                self.retire_flows();
-            }
-            if self.events >= call_at {
-                call_at = self.events + PROGRESS_EVERY;
-                self.core.review_prefetching();
-                if let Some((ends, of_window)) = self.core.scheduler.end_of_window() {
-                    call_at_end_of_window = Some(ends);
-                    limit = of_window.min(last);
-                } else if progress(self.progress()).is_break() {
-                    return Ok(EndReason::Stopped);
+                Pause::Limit => {
+                    if let Some(Window { ends, .. }) = window.take() {
+                        partition.core.now = ends;
+                        partition.core.scheduler.settle(ends);
+                        if progress(Progress::of(&[&*partition.core], globals)).is_break() {
+                            return Ok(EndReason::Stopped);
+                        }
+                    } else if let Some(at) = arrivals {
+                        let Window { ends, .. } = partition.core.scheduler.window_of(at);
+                        workload.draw(ends, &mut [&mut partition])?;
+                    } else {
+                        return Ok(EndReason::TimeUp);
+                    }
                 }
             }
         }
     }
 
-    #[inline]
-    fn handle(&mut self, at: Time, event: Event) {
-        debug_assert!(
-            at >= self.core.now || self.core.scheduler.uses_windows(),
-            "time goes forward"
-        );
-        self.core.now = at;
-        self.core.latest = self.core.latest.max(at);
-        self.events += 1;
-        match event {
-            Event::Port(index) => {
-                if let Some((host, id)) = self.core.port_event(index) {
-                    let mut packet = self.core.take_packet(id);
-                    self.call(host, |endpoint, cx| endpoint.on_packet(cx, &mut packet));
-                    // What the host did not take goes with the packet.
-                    self.core.shared.extensions.discard(&mut packet);
-                }
-            }
-            Event::Departure(index) => self.core.departure_event(index),
-            Event::Tick(index) => self.core.tick_event(index),
-            Event::Pause(index) => {
-                self.core.pause_event(index);
-                // Its endpoint may have held back packets of the class that is open again.
-                if let Some(host) = self.core.host_of(index) {
-                    self.pull(host);
-                    self.serve_poked();
-                }
-            }
-            Event::Timer(index) => {
-                if let Some(token) = self.core.timer_event(index) {
-                    let (host, timer) = Timer::of(token);
-                    self.call(host, |endpoint, cx| endpoint.on_timer(cx, timer));
-                }
-            }
-            Event::Start(flow) => {
-                let flow = FlowId(flow);
-                let host = self.core.shared.flows.spec(flow).src;
-                self.call(host, |endpoint, cx| endpoint.on_start(cx, flow));
-            }
-            Event::Stop(flow) => {
-                let flow = FlowId(flow);
-                if self.core.shared.flows.is_active(flow) {
-                    let host = self.core.shared.flows.spec(flow).src;
-                    self.call(host, |endpoint, cx| endpoint.on_stop(cx, flow));
-                }
-            }
-            Event::Pull(host) => {
-                if self.core.pull_is_due(HostId(host)) {
-                    self.pull(HostId(host));
-                    self.serve_poked();
-                }
-            }
-            // Handled by `events_until`, since drawing flows may fail.
-            Event::Arrivals => {}
+    /// Handles the events before `until` on a thread for each partition.
+    fn windows_until(
+        &mut self,
+        until: Time,
+        progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<EndReason, FabricError> {
+        let globals = self.globals;
+        let (mut partitions, workload, books) = self.divided();
+        for partition in &mut partitions {
+            // Global events may have put packets onto wires that leave the partition.
+            partition.core.export(partition.core.scheduler.done());
         }
+        let events = |cores: &[&mut Core]| cores.iter().map(|core| core.events).sum::<u64>();
+        let mut pause_at = partitions.iter().map(|p| p.core.events).sum::<u64>() + PROGRESS_EVERY;
+        let mut window: Option<Window> = None;
+        let mut ended = Ok(EndReason::TimeUp);
+        threads::simulate(partitions, |partitions| {
+            let mut cores: Vec<_> = partitions.iter_mut().map(|p| &mut *p.core).collect();
+            exchange(&mut cores);
+            books.retire(&mut cores);
+            if let Some(Window { ends, .. }) = window
+                && events(&cores) >= pause_at
+            {
+                pause_at = events(&cores) + PROGRESS_EVERY;
+                for core in &mut cores {
+                    core.now = ends;
+                    core.scheduler.settle(ends);
+                }
+                let cores: Vec<&Core> = cores.iter().map(|core| &**core).collect();
+                if progress(Progress::of(&cores, globals)).is_break() {
+                    ended = Ok(EndReason::Stopped);
+                }
+            }
+            let pending = cores
+                .iter_mut()
+                .flat_map(|core| [core.scheduler.next_at(), core.mailbox.next_at()]);
+            let drawn = workload.next.map(|spec| spec.start);
+            let next = pending.flatten().chain(drawn).min();
+            let next = next.filter(|at| *at < until && matches!(ended, Ok(EndReason::TimeUp)));
+            window = next.map(|at| cores[0].scheduler.window_of(at));
+            match &window {
+                Some(Window { ends, .. }) => {
+                    if let Err(error) = workload.draw(*ends, partitions) {
+                        ended = Err(error);
+                        window = None;
+                    }
+                }
+                // What is under way is on its wires when others look.
+                None => cores.into_iter().for_each(Core::import),
+            }
+            window
+        });
+        ended
     }
 
     fn handle_global(&mut self, global: GlobalEvent) {
-        self.events += 1;
+        self.globals += 1;
         match global {
             GlobalEvent::Change(index) => {
-                self.core.change(self.changes[index as usize]);
-                // Interfaces that were paused, and such as wait for a link of another rate.
-                for host in 0..self.endpoints.len() as u32 {
-                    let region = self.core.region_of(HostId(host));
-                    self.core.scheduler.set_region(region);
-                    self.pull(HostId(host));
+                let change = self.changes[index as usize];
+                let (partitions, ..) = self.divided();
+                for mut partition in partitions {
+                    partition.core.change(change);
+                    partition.pull_all();
                 }
             }
             GlobalEvent::Sample => self.sample(),
         }
     }
 
-    /// Lets an endpoint act, and then those that it poked, and asks for their packets.
-    #[inline]
-    fn call(
-        &mut self,
-        host: HostId,
-        act: impl FnOnce(&mut T::Endpoint, &mut Context<'_, T::Shared>),
-    ) {
-        let Some(endpoint) = self.endpoints.get_mut(host.index()) else {
-            return;
-        };
-        let mut cx = Context {
-            core: &mut self.core,
-            shared: &mut self.shared,
-            host,
-            part: 0,
-        };
-        act(endpoint, &mut cx);
-        if std::mem::take(&mut self.core.woken) && self.core.wakes_nic(host) {
-            self.pull(host);
-        }
-        self.serve_poked();
-    }
-
-    /// Lets the endpoints act that another one poked.
-    #[inline]
-    fn serve_poked(&mut self) {
-        while let Some(poked) = self.core.poked.pop() {
-            self.call(poked, Endpoint::on_poke);
-        }
-    }
-
-    /// Sends a host's next packet if its link is free, and schedules the next question.
-    #[inline]
-    fn pull(&mut self, host: HostId) {
-        let free_at = self.core.nic_free_at(host);
-        if free_at > self.core.now {
-            self.core.nic_is_busy(host, free_at);
-            return self.core.pull_at(host, free_at);
-        }
-        let mut cx = Context {
-            core: &mut self.core,
-            shared: &mut self.shared,
-            host,
-            part: 0,
-        };
-        let pulled = self.endpoints[host.index()].pull(&mut cx);
-        // What the endpoint answers now says whether there is more.
-        self.core.woken = false;
-        let next = match pulled {
-            Pull::Packet(packet) => self.core.send_pulled(host, packet),
-            Pull::Last(packet) => {
-                self.core.send_pulled(host, packet);
-                Time::MAX
-            }
-            Pull::At(at) => at.max(self.core.now),
-            Pull::Nothing => Time::MAX,
-        };
-        self.core.pull_at(host, next);
-    }
-
-    /// Retires the flows of which nothing is left.
-    #[inline(never)]
-    fn retire_flows(&mut self) {
-        while let Some((flow, spec, progress)) = self.core.shared.flows.retire() {
-            if let Some(series) = &mut self.core.series {
-                series.retire(flow, progress.delivered_bytes);
-            }
-            let result = FlowResult::new(flow, &spec, &progress);
-            self.core.retired.take(result);
-        }
-    }
-
     fn sample(&mut self) {
-        if let Some(mut series) = self.core.series.take() {
-            // Ports are lazy: a queue is that of its port's last event until the port is advanced.
-            self.core.settle();
-            series.sample(&self.core);
-            // The last event of all: sampling goes on while anything else does.
-            if !self.core.scheduler.is_empty() {
-                let next = self.core.now + series.every();
-                self.core.scheduler.push_global(next, GlobalEvent::Sample);
-            }
-            self.core.series = Some(series);
+        // Ports are lazy: a queue is that of its port's last event until the port is advanced.
+        self.cores.iter_mut().for_each(Core::settle);
+        let every = self.books.sample(&self.cores);
+        // The last event of all: sampling goes on while anything else does.
+        if let Some(every) = every
+            && !self.is_idle()
+        {
+            let next = self.cores[0].now + every;
+            self.global_events
+                .push(Reverse((next, GlobalEvent::Sample)));
         }
-    }
-
-    /// Draws the next flow from the workload and checks it.
-    fn next_arrival(&mut self) -> Result<(), FabricError> {
-        let Some(spec) = self.arrivals.next_flow() else {
-            return Ok(());
-        };
-        let flow = self.core.shared.flows.len() as u32;
-        let hosts = self.core.topology.hosts().len() as u32;
-        if spec.src == spec.dst || spec.src.0 >= hosts || spec.dst.0 >= hosts {
-            let (src, dst) = (spec.src, spec.dst);
-            return Err(FabricError::BadFlow {
-                flow,
-                src,
-                dst,
-                last: hosts.saturating_sub(1),
-            });
-        }
-        // The scheduler draws flows up to the present only; an earlier start would be in the past.
-        if spec.start < self.last_start {
-            return Err(FabricError::OutOfOrder { flow });
-        }
-        self.last_start = spec.start;
-        self.next_flow = Some(spec);
-        Ok(())
-    }
-
-    /// Starts the flows that begin now, or within the window that begins now: schedules their
-    /// starts and stops.
-    fn arrivals(&mut self, now: Time) -> Result<(), FabricError> {
-        let until = self.core.scheduler.arrivals_until(now);
-        while let Some(spec) = self.next_flow.take_if(|spec| spec.start < until) {
-            let flow = self.core.shared.flows.push(spec);
-            let region = self.core.regions.as_ref();
-            let region = region.map_or(0, |r| r.of_host(spec.src.0));
-            self.core.scheduler.set_region(region);
-            self.core
-                .scheduler
-                .push(spec.start, region, Event::Start(flow.0));
-            if spec.stop < Time::MAX {
-                // Not before it has begun.
-                let stop = spec.stop.max(Time(spec.start.0 + 1));
-                self.core.scheduler.push(stop, region, Event::Stop(flow.0));
-            }
-            self.next_arrival()?;
-        }
-        if let Some(spec) = &self.next_flow {
-            self.core.scheduler.fetch_arrivals_at(spec.start);
-        }
-        Ok(())
     }
 
     /// Returns the progress of the run.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        Progress {
-            now: self.core.now,
-            started: self.core.shared.flows.len() as u64,
-            completed: self.core.completed,
-            packet_hops: self.core.packet_hops,
-            events: self.events,
-        }
+        let cores: Vec<_> = self.cores.iter().collect();
+        Progress::of(&cores, self.globals)
     }
 
     /// Returns what the hosts share.
     #[must_use]
     pub fn shared(&self) -> &T::Shared {
-        &self.shared
+        &self.shared[0]
     }
 
     /// Returns the endpoints of all hosts, and of the allocator's node behind them.
@@ -581,46 +546,115 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// flow has begun and once its sender has forgotten it.
     #[must_use]
     pub fn sender_of(&self, flow: FlowId) -> Option<(&T::Endpoint, u32)> {
-        let flows = &self.core.shared.flows;
+        let flows = &self.cores[0].shared.flows;
         if !flows.is_active(flow) {
             return None;
         }
-        let slot = flows.slot(flow, Side::Sender);
-        let endpoint = self.endpoints.get(flows.spec(flow).src.index())?;
+        let host = flows.spec(flow).src;
+        let partition = self.firsts.partition_point(|first| *first <= host.0) - 1;
+        let slot = self.cores[partition].shared.flows.slot(flow, Side::Sender);
+        let endpoint = self.endpoints.get(host.index())?;
         (slot != NO_SLOT).then_some((endpoint, slot))
     }
 
     /// Returns the number of regions that take turns; 1 where the whole fabric is simulated at
     /// once.
     pub fn regions(&self) -> usize {
-        self.core.regions.as_ref().map_or(1, Regions::len)
+        self.cores[0].regions.as_ref().map_or(1, Regions::len)
+    }
+
+    /// Returns the number of threads that simulate the fabric.
+    pub fn threads(&self) -> usize {
+        self.cores.len()
     }
 
     /// Returns the samples so far, if the run takes any.
     #[must_use]
     pub fn series(&self) -> Option<&Series> {
-        self.core.series.as_ref()
+        self.books.series.as_ref()
     }
 
     /// Hands the results of flows that retire to a function, and keeps none. Their order is that in
-    /// which they retire, which regions may change.
-    pub fn stream_flows(&mut self, mut sink: FlowSink) {
-        self.core.retired.kept().iter().for_each(&mut sink);
-        self.core.retired = RetiredFlows::Streamed(sink);
+    /// which they retire, which regions and threads may change.
+    pub fn stream_flows(&mut self, sink: FlowSink) {
+        self.books.stream(sink);
     }
 
     /// Returns the scheme's own counters, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, f64)> {
-        T::summary(&self.shared, &self.endpoints.iter().collect::<Vec<_>>())
+        T::summary(&self.shared[0], &self.endpoints.iter().collect::<Vec<_>>())
     }
 
     /// Returns the results so far.
     pub fn results(&mut self) -> RunResults {
-        self.core.settle();
-        self.retire_flows();
-        let summary = self.counters();
-        RunResults::new(&self.core, &self.before, self.events, summary)
+        self.cores.iter_mut().for_each(Core::settle);
+        let mut cores: Vec<_> = self.cores.iter_mut().collect();
+        self.books.retire(&mut cores);
+        RunResults::new(&self.cores, &self.books, self.globals, self.counters())
+    }
+}
+
+impl Progress {
+    /// Adds up the progress of all partitions, after so many global events.
+    fn of(cores: &[&Core], globals: u64) -> Self {
+        let sum = |of: fn(&Core) -> u64| cores.iter().map(|core| of(core)).sum();
+        Self {
+            now: cores[0].now,
+            started: cores[0].shared.flows.len() as u64,
+            completed: sum(|core| core.completed),
+            packet_hops: sum(|core| core.packet_hops),
+            events: sum(|core| core.events) + globals,
+        }
+    }
+}
+
+impl Core {
+    /// Makes the state of a partition at time 0.
+    fn new(
+        config: &Config,
+        topology: Topology,
+        regions: Option<&Regions>,
+        partition: usize,
+    ) -> Result<Self, FabricError> {
+        let mut fabric = Fabric::new(&topology, &config.fabric, config.seed)?;
+        if let Some(regions) = regions {
+            regions.mark(&mut fabric.ports, partition);
+        }
+        let partitions = regions.map_or(1, Regions::partitions);
+        let hosts = topology.hosts().len() as u32;
+        let nodes = hosts + u32::from(config.fabric.allocator.is_some());
+        Ok(Self {
+            now: Time::ZERO,
+            latest: Time::ZERO,
+            scheduler: Scheduler::new(regions.map(|r| (r.lookahead, r.len()))),
+            shared: SharedState {
+                packets: PacketSlab::default(),
+                extensions: Extensions::default(),
+                flows: if partitions > 1 {
+                    FlowStore::of_partition()
+                } else {
+                    FlowStore::default()
+                },
+            },
+            fabric,
+            timers: timers::Timers::default(),
+            chance: Chance::new(config.seed, u64::from(hosts) + 1, config.fabric.spraying),
+            nics: vec![Nic::default(); nodes as usize],
+            woken: false,
+            poked: Vec::new(),
+            framing: config.fabric.framing,
+            allocator: config.fabric.allocator.map(|_| HostId(hosts)),
+            symmetric: topology.ecmp().symmetric,
+            topology,
+            regions: regions.cloned(),
+            events: 0,
+            packet_hops: 0,
+            completed: 0,
+            no_route: PacketCount::default(),
+            prefetcher: prefetch::Prefetcher::default(),
+            mailbox: Mailbox::new(partitions),
+        })
     }
 }
 

@@ -65,23 +65,24 @@ impl Core {
         self.scheduler.set_lookahead(self.prefetcher.on);
     }
 
-    /// Handles the change of region, after `events` events of the run. If a window has enough
+    /// Handles the change of region. If a window has enough
     /// events to touch all of a region several times, the ports of the region after it are
     /// prefetched. Of the present region, whose ports came with the last change, the first and last
     /// packets of wires and queues are prefetched; each later packet is when the one before it is
     /// taken.
     #[inline(never)]
-    pub(crate) fn on_region_change(&mut self, events: u64) {
+    pub(crate) fn on_region_change(&mut self) {
         let Some(regions) = &self.regions else { return };
         let region = self.scheduler.region() as usize;
         // Regions of a window come in ascending order, so this is the first of a new window.
         if region <= self.prefetcher.region {
-            let of_window = events - self.prefetcher.began;
-            self.prefetcher.by_region = of_window >= PER_PORT * self.fabric.ports.len() as u64;
+            let of_window = self.events - self.prefetcher.began;
+            self.prefetcher.by_region = of_window * regions.partitions() as u64
+                >= PER_PORT * self.fabric.ports.len() as u64;
             // Both at once would fetch everything twice.
             self.prefetcher.on &= !self.prefetcher.by_region;
             self.scheduler.set_lookahead(self.prefetcher.on);
-            self.prefetcher.began = events;
+            self.prefetcher.began = self.events;
         }
         self.prefetcher.region = region;
         if !self.prefetcher.by_region {
@@ -97,9 +98,10 @@ impl Core {
         }
     }
 
-    /// Does each step for the event that is at its distance.
+    /// Does each step for the event that is at its distance. Endpoints are those of the hosts from
+    /// `first` on.
     #[inline]
-    pub(crate) fn prefetch_ahead<E>(&mut self, endpoints: &[E]) {
+    pub(crate) fn prefetch_ahead<E>(&mut self, endpoints: &[E], first: u32) {
         match self.scheduler.upcoming(FIRST) {
             Some(Event::Port(index)) => self.fabric.ports[index as usize].prefetch_wire(),
             Some(Event::Timer(index)) => self.timers.prefetch(index),
@@ -116,9 +118,10 @@ impl Core {
         self.prefetcher.ports.copy_within(0..THEN - 1, 1);
         self.prefetcher.ports[0] = u32::MAX;
         match self.scheduler.upcoming(FOURTH) {
-            Some(Event::Port(index)) => self.prefetch_next_port(endpoints, index),
+            Some(Event::Port(index)) => self.prefetch_next_port(endpoints, first, index),
             Some(Event::Pull(host)) => {
-                endpoints.get(host as usize).map(prefetch::<E, 2>);
+                let place = host.wrapping_sub(first);
+                endpoints.get(place as usize).map(prefetch::<E, 2>);
                 self.prefetch_port(self.fabric.routes.host_uplink(host));
             }
             _ => {}
@@ -141,11 +144,11 @@ impl Core {
     }
 
     #[inline]
-    fn prefetch_next_port<E>(&mut self, endpoints: &[E], port: u32) {
-        let Some((first, far)) = self.first_of(port) else {
+    fn prefetch_next_port<E>(&mut self, endpoints: &[E], first: u32, port: u32) {
+        let Some((packet, far)) = self.first_of(port) else {
             return;
         };
-        let packet = &self.shared.packets[first];
+        let packet = &self.shared.packets[packet];
         let next = match far {
             FarEnd::Switch(switch) => {
                 let key = RouteKey {
@@ -159,7 +162,8 @@ impl Core {
             }
             FarEnd::Host(host) => {
                 self.shared.flows.prefetch(packet.flow);
-                endpoints.get(host as usize).map(prefetch::<E, 2>);
+                let place = host.wrapping_sub(first);
+                endpoints.get(place as usize).map(prefetch::<E, 2>);
                 self.fabric.routes.host_uplink(host)
             }
         };

@@ -11,25 +11,12 @@
 //! know this one. Events of different places at one moment do not affect each other, so that
 //! results are the same with any number of regions.
 //!
-//! *Global events* concern the whole fabric: samples, changes of the network, flows that stop, and
-//! the end of a run. All regions must have reached the same time then, so the windows are shifted
-//! until one ends there.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+//! *Global events* concern the whole fabric: samples, changes of the network, and the end of a run.
+//! All regions must have reached the same time then, so the windows are shifted until one ends
+//! there.
 
 use crate::event::{Event, EventQueue, ORDER_BITS};
 use crate::time::{Span, Time};
-
-/// A global event. Those of one moment happen in the order of the variants, before all other
-/// events.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum GlobalEvent {
-    /// The network changes (index into the list of changes).
-    Change(u32),
-    /// Series are sampled.
-    Sample,
-}
 
 /// Region of an event that concerns all regions.
 const ALL: u32 = u32::MAX;
@@ -42,7 +29,8 @@ const TIMER_BITS: u32 = ORDER_BITS - 2;
 struct Windows {
     /// Picoseconds of a window.
     length: u64,
-    /// Offset that aligns windows with multiples of their length; from 1 to that length.
+    /// Offset that aligns windows with multiples of their length; from 1 more than that length to
+    /// twice that, so that no window has number 0.
     shift: u64,
     /// Bits of a time within a window, and of a region's number.
     offset_bits: u32,
@@ -64,11 +52,11 @@ impl Windows {
         let windows = 1_u64 << (63 - offset_bits - region_bits);
         Self {
             length,
-            shift: length,
+            shift: 2 * length,
             offset_bits,
             region_bits,
-            number: 1,
-            began: length,
+            number: 2,
+            began: 2 * length,
             latest: (length * windows).min(1 << 62),
         }
     }
@@ -100,23 +88,37 @@ impl Windows {
         )
     }
 
+    /// Returns the number of the window that holds a time.
+    fn number_of(&self, at: Time) -> u64 {
+        self.parts(self.key(at, 0)).0
+    }
+
+    /// Returns the least key of a window.
+    fn first_key(&self, number: u64) -> u64 {
+        number << (self.region_bits + self.offset_bits)
+    }
+
+    fn window(&self, number: u64) -> Window {
+        Window {
+            ends: self.time_of(number + 1),
+            limit: PopLimit(self.first_key(number + 1) - 1),
+        }
+    }
+
     /// Returns the time at which a window begins; 0 for those that begin earlier.
     fn time_of(&self, number: u64) -> Time {
         Time((number * self.length).saturating_sub(self.shift))
     }
 }
 
-/// Pending events and global events.
+/// Pending events.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     queue: EventQueue,
     windows: Option<Windows>,
-    global_events: BinaryHeap<Reverse<(Time, GlobalEvent)>>,
-    /// Time at which flows are drawn from the workload next.
-    arrivals_at: Option<Time>,
     /// Region of the present event.
     region: u32,
-    /// Number of timers scheduled. The queue uses [`TIMER_BITS`] of it: after 8 · 10⁹ of them, two of
+    /// Number of timers scheduled. The queue uses [`TIMER_BITS`] of it: after 17 · 10⁹ of them, two of
     /// one picosecond may swap, alike in every run.
     timers: u64,
     /// Time before which all events of all regions have happened.
@@ -132,8 +134,6 @@ impl Scheduler {
         Self {
             queue: EventQueue::default(),
             windows,
-            global_events: BinaryHeap::new(),
-            arrivals_at: None,
             region: ALL,
             timers: 0,
             done: Time::ZERO,
@@ -210,40 +210,18 @@ impl Scheduler {
         self.push(at, self.region, event);
     }
 
-    /// Schedules the drawing of flows that start at `at` or later, before all other events of the
-    /// window that holds it.
-    pub(crate) fn fetch_arrivals_at(&mut self, at: Time) {
-        self.arrivals_at = Some(at);
+    /// Returns the limit for [`pop`](Self::pop) that stops before the flows are drawn of which the
+    /// next one starts at `at`: before all else of that moment, or of the window that holds it.
+    pub(crate) fn limit_of_arrivals(&self, at: Time) -> PopLimit {
         match &self.windows {
-            None => self.queue.push(at, 0, Event::Arrivals),
-            Some(windows) => {
-                let (number, _, _) = windows.parts(windows.key(at, 0));
-                // Key of region 0 at offset 0: flows of all regions start within this window, so
-                // they are drawn before any region's turn.
-                let first = number << (windows.region_bits + windows.offset_bits);
-                self.queue.push(Time(first), 0, Event::Arrivals);
-            }
+            None => self.limit(at),
+            Some(windows) => PopLimit(windows.first_key(windows.number_of(at)) - 1),
         }
     }
 
-    /// Returns the time before which starting flows are to be drawn now.
-    pub(crate) fn arrivals_until(&mut self, now: Time) -> Time {
-        self.arrivals_at = None;
-        match &self.windows {
-            None => Time(now.0 + 1),
-            Some(windows) => windows.time_of(windows.number + 1),
-        }
-    }
-
-    /// Schedules a global event.
-    pub(crate) fn push_global(&mut self, at: Time, event: GlobalEvent) {
-        self.global_events.push(Reverse((at, event)));
-    }
-
-    /// Returns the time of the next global event.
-    #[inline]
-    pub(crate) fn next_global(&self) -> Option<Time> {
-        self.global_events.peek().map(|b| b.0.0)
+    /// Returns the time before which all events of all regions have happened.
+    pub(crate) fn done(&self) -> Time {
+        self.done
     }
 
     /// Declares that all events before `at` have happened.
@@ -252,16 +230,10 @@ impl Scheduler {
         self.region = ALL;
     }
 
-    /// Takes the next global event of this time.
-    pub(crate) fn pop_global(&mut self, at: Time) -> Option<GlobalEvent> {
-        self.next_global().filter(|next| *next == at)?;
-        self.global_events.pop().map(|b| b.0.1)
-    }
-
     /// Shifts the windows so that one ends at `at`.
     pub(crate) fn align(&mut self, at: Time) {
         let Some(old) = self.windows else { return };
-        let shift = old.length - at.0 % old.length;
+        let shift = 2 * old.length - at.0 % old.length;
         if shift == old.shift {
             return;
         }
@@ -274,16 +246,8 @@ impl Scheduler {
             ..old
         };
         self.windows = Some(new);
-        let arrivals_at = self.arrivals_at;
         let now = new.key(self.done, 0);
-        self.queue.reschedule(now, |event, key| {
-            if event == Event::Arrivals {
-                let at = arrivals_at.unwrap_or(Time::MAX);
-                let (number, _, _) = new.parts(new.key(at, 0));
-                // The drawing of flows has no time within the window; its key is rebuilt from its
-                // own time.
-                return Time(number << (new.region_bits + new.offset_bits));
-            }
+        self.queue.reschedule(now, |key| {
             let (number, region, offset) = old.parts(key);
             new.key(Time(number * old.length + offset - old.shift), region)
         });
@@ -300,13 +264,30 @@ impl Scheduler {
         })
     }
 
-    /// Returns the end of the present window, and the limit for [`pop`](Self::pop) that stops
-    /// there.
-    pub(crate) fn end_of_window(&self) -> Option<(Time, PopLimit)> {
+    /// Returns the present window.
+    pub(crate) fn end_of_window(&self) -> Option<Window> {
         let windows = self.windows.as_ref()?;
-        let next = windows.number + 1;
-        let limit = (next << (windows.region_bits + windows.offset_bits)) - 1;
-        Some((windows.time_of(next), PopLimit(limit)))
+        Some(windows.window(windows.number))
+    }
+
+    /// Returns the window that holds `at`; that moment alone where there are no windows.
+    pub(crate) fn window_of(&self, at: Time) -> Window {
+        match &self.windows {
+            None => Window {
+                ends: Time(at.0 + 1),
+                limit: self.limit(Time(at.0 + 1)),
+            },
+            Some(windows) => windows.window(windows.number_of(at)),
+        }
+    }
+
+    /// Returns the time of the next event, or of the begin of its window.
+    pub(crate) fn next_at(&mut self) -> Option<Time> {
+        let key = self.queue.next_at()?;
+        Some(match &self.windows {
+            None => key,
+            Some(windows) => windows.time_of(windows.parts(key).0),
+        })
     }
 
     /// Takes the next event.
@@ -360,10 +341,19 @@ impl Scheduler {
 
     /// Returns true if nothing is pending.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.global_events.is_empty()
+        self.queue.is_empty()
     }
 }
 
 /// Largest key of an event that [`Scheduler::pop`] takes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct PopLimit(u64);
+
+/// A window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// Time at which it ends.
+    pub(crate) ends: Time,
+    /// Limit for [`Scheduler::pop`] that stops there.
+    pub(crate) limit: PopLimit,
+}

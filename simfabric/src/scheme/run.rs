@@ -62,6 +62,9 @@ pub trait Run {
     /// Returns the number of regions that take turns.
     fn regions(&self) -> usize;
 
+    /// Returns the number of threads that simulate the fabric.
+    fn threads(&self) -> usize;
+
     /// Returns the scheme's own counters, by name.
     fn counters(&self) -> Vec<(&'static str, f64)>;
 
@@ -106,6 +109,10 @@ impl<T: Transport, A: Arrivals> Run for Sim<T, A> {
 
     fn regions(&self) -> usize {
         self.regions()
+    }
+
+    fn threads(&self) -> usize {
+        self.threads()
     }
 
     fn counters(&self) -> Vec<(&'static str, f64)> {

@@ -44,7 +44,7 @@ impl SharedByHosts for () {
 /// A transport scheme: its parameters, from which the hosts of a run get their endpoints.
 pub trait Transport: Sized + 'static {
     /// State that the hosts share; `()` for schemes whose hosts act on each other by packets only.
-    /// Regions of a large fabric may then be simulated one after the other.
+    /// Regions of a large fabric may then be simulated one after the other, or by several threads.
     type Shared: SharedByHosts;
     /// The scheme at one host.
     type Endpoint: Endpoint<Shared = Self::Shared> + Send;

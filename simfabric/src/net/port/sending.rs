@@ -170,6 +170,19 @@ impl Serialiser {
         if self.jitters {
             arrives_at = wire.jittered(arrives_at, serialisation);
         }
+        self.append(wire, arrives_at, id, packets);
+        wire_bytes
+    }
+
+    /// Appends a packet to the wire's chain.
+    #[inline]
+    pub(super) fn append(
+        &mut self,
+        wire: &mut Wire,
+        arrives_at: Time,
+        id: PacketId,
+        packets: &mut PacketSlab,
+    ) {
         // Arrivals on one wire are in order of departure, so appending keeps the chain sorted. A
         // rate that rises keeps it so, since serialisation precedes the common delay.
         if self.wire_tail.is_some() {
@@ -181,7 +194,6 @@ impl Serialiser {
             wire.head_at = arrives_at;
         }
         self.wire_tail = id;
-        wire_bytes
     }
 }
 
