@@ -33,10 +33,7 @@ impl HpccFamily {
         if !(self.eta > 0.0 && self.eta <= 1.0) {
             return Err(ParamError::of("eta", "it must be above 0 and at most 1"));
         }
-        if self.int_bytes > 1_000 {
-            return Err(ParamError::of("int_bytes", "it must be at most 1000"));
-        }
-        Ok(())
+        rdma::check_int_bytes(self.int_bytes)
     }
 
     pub(super) fn control(&self) -> HpccConfig {

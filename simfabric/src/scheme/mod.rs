@@ -55,6 +55,12 @@ schemes! {
     ideal,
     hpcc,
     fncc,
+    power_tcp,
+    theta_power_tcp,
+    dcqcn,
+    timely,
+    rocc,
+    rcp,
 }
 
 /// The network that a scheme is to run on.

@@ -72,6 +72,14 @@ crate::parameters! {
     }
 }
 
+/// Checks the bytes that carriers of telemetry reserve.
+pub(super) fn check_int_bytes(int_bytes: u16) -> Result<(), ParamError> {
+    if int_bytes > 1_000 {
+        return Err(ParamError::of("int_bytes", "it must be at most 1000"));
+    }
+    Ok(())
+}
+
 impl RdmaFamily {
     pub(super) fn check(&self) -> Result<(), ParamError> {
         for (key, time) in [("rto", self.rto), ("rto_low", self.rto_low)] {

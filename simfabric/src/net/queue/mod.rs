@@ -452,6 +452,7 @@ macro_rules! queue {
 disciplines! {
     drop_tail DropTail(DropTail),
     ecn_threshold EcnThreshold,
+    ecn_ramp EcnRamp(Box<ecn_ramp::EcnRamp>),
     codel Codel(Box<CodelQueue>),
     sfq_codel SfqCodel(Box<SfqCodel>),
     red Red(Box<Red>),

@@ -88,3 +88,79 @@ impl Control for Fncc {
         self.hpcc.path.window_bytes(self.rate_bps())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ext::IntHop;
+    use crate::time::{Span, Time};
+
+    const BASE_RTT: Span = Span::from_ns(12_320);
+
+    /// Rate after T in which the last hop, or the one before it, has this load, in Gbit/s.
+    fn rate(last_hop: LastHop, at_last: bool, queue_bytes: u64, flows: u16) -> f64 {
+        let config = FnccConfig {
+            hpcc: HpccConfig {
+                eta: 0.95,
+                max_stage: 5,
+                increase_share: 0.0004,
+                min_rate_bps: 1e9,
+                per_ack: true,
+            },
+            last_hop,
+            alpha: 1.05,
+            beta: 0.9,
+        };
+        let path = PathFacts {
+            line_bps: 100e9,
+            base_rtt: BASE_RTT,
+            begins: Time::ZERO,
+        };
+        let mut control = Fncc::new(&config, path);
+        for n in 0..2 {
+            let hop = |queue| {
+                let at = Time::ZERO + BASE_RTT * n;
+                IntHop::new(100_000_000_000, at, 153_984 * n, queue)
+            };
+            let mut hops = [hop(queue_bytes), hop(0)];
+            if !at_last {
+                hops.reverse();
+            }
+            control.on_ack(&Acked {
+                now: Time::ZERO,
+                ack: n,
+                next: 1_000_000,
+                rtt: BASE_RTT,
+                marked: false,
+                hops: &hops,
+                flows,
+                rcp: None,
+            });
+        }
+        control.rate_bps() / 1e9
+    }
+
+    /// Algorithm 2: Wc = B RTT β / N at the last hop above α, and HPCC's Wc elsewhere. Algorithm 3
+    /// computes W from Wc; the words set W itself.
+    #[test]
+    fn the_last_hop_sets_the_fair_share_times_beta() {
+        let queue = 30_800;
+        let load = 153_984.0 / 154_000.0 + 0.2;
+        let from = |reference: f64| reference * 0.95 / load + 0.04;
+        let close = |got: f64, expected: f64| (got - expected).abs() < 1e-6;
+        assert!(close(rate(LastHop::None, true, queue, 4), from(100.0)));
+        assert!(close(rate(LastHop::Reference, true, queue, 4), from(22.5)));
+        assert!(close(rate(LastHop::Window, true, queue, 4), 22.5));
+        assert!(close(rate(LastHop::Window, false, queue, 4), from(100.0)));
+        // A receiver that lies by a number of 0 gives one flow's share.
+        assert!(close(rate(LastHop::Window, true, queue, 0), 90.0));
+    }
+
+    /// Below α there is no speed-up: a load of 1.03.
+    #[test]
+    fn a_last_hop_below_alpha_is_as_any_other() {
+        let load = 153_984.0 / 154_000.0 + 4_640.0 / 154_000.0;
+        let expected = 95.0 / load + 0.04;
+        assert!((rate(LastHop::Window, true, 4_640, 4) - expected).abs() < 1e-6);
+    }
+}

@@ -205,3 +205,170 @@ impl Control for Hpcc {
         self.path.window_bytes(self.rate_bps)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Time;
+
+    const RATE_BPS: u64 = 100_000_000_000;
+    /// T of a dumbbell of three switches in HPCC's public simulator.
+    const BASE_RTT: Span = Span::from_ns(12_320);
+
+    fn control(max_stage: u32, per_ack: bool) -> Hpcc {
+        let config = HpccConfig {
+            eta: 0.95,
+            max_stage,
+            increase_share: 0.0004,
+            min_rate_bps: 1e9,
+            per_ack,
+        };
+        let path = PathFacts {
+            line_bps: RATE_BPS as f64,
+            base_rtt: BASE_RTT,
+            begins: Time::ZERO,
+        };
+        Hpcc::new(&config, path)
+    }
+
+    fn ack(control: &mut Hpcc, ack: u64, next: u64, hops: &[IntHop]) -> f64 {
+        control.on_ack(&Acked {
+            now: Time::ZERO,
+            ack,
+            next,
+            rtt: BASE_RTT,
+            marked: false,
+            hops,
+            flows: 0,
+            rcp: None,
+        });
+        control.rate_bps() / 1e9
+    }
+
+    fn hop(ns: u64, sent_bytes: u64, queue_bytes: u64) -> IntHop {
+        IntHop::new(RATE_BPS, Time::from_ns(ns), sent_bytes, queue_bytes)
+    }
+
+    /// The first acknowledgements of a lone flow in HPCC's public simulator (commit 9f4be2a), as it
+    /// logged them: three hops, bytes in units of 512, η 0.95, no additive steps.
+    #[test]
+    fn the_public_simulators_first_acknowledgements_give_its_rates() {
+        let mut control = control(0, true);
+        let expected = [
+            (0, 100.0, 1.0),
+            (1, 95.079, 0.999_588),
+            (2, 95.118, 0.999_178),
+            (3, 95.157, 0.998_772),
+        ];
+        for (n, rate, load) in expected {
+            let hops = [3_512_883, 3_514_470, 3_516_057].map(|ns| hop(ns + 87 * n, 1_024 * n, 0));
+            let got = ack(&mut control, 1_000 * (n + 1), 143_000 + 1_000 * n, &hops);
+            assert!((got - rate).abs() < 0.002, "{n}: {got} for {rate}");
+            assert!(
+                (control.load() - load).abs() < 2e-5,
+                "{n}: {}",
+                control.load()
+            );
+        }
+    }
+
+    /// Acknowledgements that bring a load for a whole T: R = Rc η / U + R_AI at once, and Rc moves
+    /// with the first acknowledgement of what was sent after it moved.
+    #[test]
+    fn every_acknowledgement_computes_from_the_reference() {
+        for per_ack in [true, false] {
+            let mut control = control(5, per_ack);
+            let ns = BASE_RTT.as_ns();
+            ack(&mut control, 1_000, 100_000, &[hop(0, 0, 0)]);
+            // B T = 154,000 bytes pass in T, and as many wait: U = 2.
+            let first = ack(&mut control, 2_000, 101_000, &[hop(ns, 153_984, 154_000)]);
+            let one = 0.95 * 100.0 / (153_984.0 / 154_000.0) + 0.04;
+            assert!((first - if per_ack { one } else { 100.0 }).abs() < 1e-6);
+            let queue = 154_000 / 80 * 80;
+            let second = ack(
+                &mut control,
+                3_000,
+                102_000,
+                &[hop(2 * ns, 307_968, 154_000)],
+            );
+            let load = 153_984.0 / 154_000.0 + queue as f64 / 154_000.0;
+            let both = 100.0 * 0.95 / load + 0.04;
+            assert!((second - if per_ack { both } else { 100.0 }).abs() < 1e-6);
+            // The acknowledgement of byte 101,000 is the first after Rc's last update.
+            let third = ack(
+                &mut control,
+                101_000,
+                150_000,
+                &[hop(3 * ns, 461_952, 154_000)],
+            );
+            assert!((third - both).abs() < 1e-6);
+            // From the new Rc now.
+            let fourth = ack(
+                &mut control,
+                151_000,
+                200_000,
+                &[hop(4 * ns, 615_936, 154_000)],
+            );
+            assert!((fourth - (both * 0.95 / load + 0.04)).abs() < 1e-6);
+        }
+    }
+
+    /// Below η there are `max_stage` additive steps and then a multiplicative one.
+    #[test]
+    fn additive_steps_come_before_a_multiplicative_one() {
+        let mut control = control(3, true);
+        control.reference_bps = 10e9;
+        control.load = 0.475;
+        let mut rates = Vec::new();
+        for n in 0..5_u64 {
+            // Half of the target's load all the time; every acknowledgement updates Rc.
+            let sent = n * 73_152;
+            let hop = hop(n * BASE_RTT.as_ns(), sent, 0);
+            rates.push(ack(
+                &mut control,
+                10_000 * (n + 1),
+                10_000 * (n + 1) + 1,
+                &[hop],
+            ));
+        }
+        assert!((rates[1] - 10.04).abs() < 1e-9, "{rates:?}");
+        assert!((rates[2] - 10.08).abs() < 1e-9, "{rates:?}");
+        assert!((rates[3] - 10.12).abs() < 1e-9, "{rates:?}");
+        assert!((rates[4] - 20.28).abs() < 0.1, "{rates:?}");
+    }
+
+    /// An acknowledgement that was overtaken, two of one moment, and telemetry that makes no sense:
+    /// rates stay within their bounds, and late ones change nothing.
+    #[test]
+    fn telemetry_out_of_order_or_absurd_has_a_bounded_effect() {
+        let mut control = control(0, true);
+        ack(&mut control, 1_000, 100_000, &[hop(10_000, 0, 0)]);
+        ack(
+            &mut control,
+            2_000,
+            100_000,
+            &[hop(20_000, 123_904, 50_000)],
+        );
+        let before = control;
+        ack(&mut control, 2_000, 100_000, &[hop(19_000, 120_000, 0)]);
+        ack(&mut control, 2_000, 100_000, &[hop(20_000, 500_000, 0)]);
+        assert_eq!(control.rate_bps.to_bits(), before.rate_bps.to_bits());
+        assert_eq!(control.load.to_bits(), before.load.to_bits());
+        let absurd = [
+            hop(21_000, u64::MAX, u64::MAX),
+            IntHop::NONE,
+            IntHop::new(1_000_000_000, Time::from_ns(29_000), 0, u64::MAX),
+            hop(40_000, 0, 0),
+        ];
+        for (n, hop) in absurd.into_iter().enumerate() {
+            ack(&mut control, 200_000 * n as u64, 300_000 * n as u64, &[hop]);
+            let rate = control.rate_bps();
+            assert!((1e9..=100e9).contains(&rate), "{n}: {rate}");
+            assert!(control.window_bytes() >= 1 && control.load.is_finite());
+        }
+        // A path of another length begins anew.
+        let rate = control.rate_bps();
+        ack(&mut control, 1, 1, &[hop(50_000, 0, 0), hop(50_000, 0, 0)]);
+        assert_eq!(control.rate_bps().to_bits(), rate.to_bits());
+    }
+}

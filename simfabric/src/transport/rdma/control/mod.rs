@@ -7,12 +7,27 @@
 //! |---|---|---|
 //! | [`Hpcc`] | telemetry on data, returned by acknowledgements | `hpcc.rs` |
 //! | [`Fncc`] | telemetry that acknowledgements collect, number of flows | `fncc.rs` |
+//! | [`PowerTcp`], [`ThetaPowerTcp`] | telemetry on data; round-trip times | `power_tcp.rs` |
+//! | [`Dcqcn`] | marks, by the receiver's notifications | `dcqcn.rs` |
+//! | [`Timely`] | round-trip times | `timely.rs` |
+//! | [`Rocc`] | rates of switches, by their notices | `rocc.rs` |
+//! | [`Rcp`] | rates of switches, by acknowledgements | `rcp.rs` |
 
+pub mod dcqcn;
 pub mod fncc;
 pub mod hpcc;
+pub mod power_tcp;
+pub mod rcp;
+pub mod rocc;
+pub mod timely;
 
+pub use dcqcn::{Dcqcn, DcqcnConfig, Reaction};
 pub use fncc::{Fncc, FnccConfig, LastHop};
 pub use hpcc::{Hpcc, HpccConfig};
+pub use power_tcp::{PowerTcp, PowerTcpConfig, ThetaPowerTcp};
+pub use rcp::{Rcp, RcpConfig};
+pub use rocc::{Rocc, RoccConfig};
+pub use timely::{Timely, TimelyConfig};
 
 use ratewright_topology::HostId;
 
