@@ -1,5 +1,5 @@
 //! Results through the program: of plans, traces, benches and reproductions, with any number of
-//! jobs.
+//! jobs and threads.
 
 mod common;
 
@@ -44,10 +44,10 @@ fn transports_of_a_plan_may_have_queues_of_their_own() {
     assert_ne!(mean("dctcp"), mean("pfabric"));
 }
 
-/// A fabric of 686 hosts is large enough that its regions take turns (`tests/windows.rs`); DCTCP's
-/// queues mark, and Cubic's drop.
+/// A fabric of 686 hosts is large enough that its regions take turns (`tests/windows.rs`), and that
+/// threads wake for its windows; DCTCP's queues mark, and Cubic's drop.
 #[test]
-fn results_of_a_large_fabric_do_not_depend_on_jobs() {
+fn results_of_a_large_fabric_do_not_depend_on_jobs_or_threads() {
     const LARGE: &str = r#"
 [run]
 seed = 7
@@ -80,15 +80,17 @@ period = "5us"
     let plan = dir.path().join("plan.toml");
     std::fs::write(&plan, LARGE).unwrap();
     let files = ["summary.json", "flows-dctcp.csv", "flows-cubic.csv"];
-    let results = |out: &str, jobs: &str| {
+    let results = |out: &str, jobs: &str, threads: &str| {
         let out = dir.path().join(out);
-        run(&plan, &out, &["--jobs", jobs]);
+        run(&plan, &out, &["--jobs", jobs, "--threads", threads]);
         files.map(|file| std::fs::read(out.join(file)).unwrap())
     };
     // Again with one job: a result may also depend on chance alone.
-    let one = results("one", "1");
-    assert_eq!(one, results("two", "2"));
-    assert_eq!(one, results("again", "1"));
+    let one = results("one", "1", "1");
+    assert_eq!(one, results("jobs", "2", "1"));
+    assert_eq!(one, results("again", "1", "1"));
+    assert_eq!(one, results("threads", "1", "2"));
+    assert_eq!(one, results("both", "2", "3"));
 }
 
 /// Equal plans and seeds give equal bytes, with any number of jobs; another seed does not.

@@ -1,5 +1,5 @@
-//! Simulation by regions, window by window, and by several threads, against the whole fabric at once:
-//! equal results to the last picosecond for any number of either, whatever is left to chance.
+//! Simulation by regions, window by window, and by several threads, against the whole fabric at
+//! once: equal results to the last picosecond for any number of either, whatever is left to chance.
 
 use proptest::prelude::*;
 use ratewright_simfabric::bench;

@@ -38,19 +38,23 @@ pub(crate) struct RunArgs {
     /// Runs at a time; each transport of the plan is one run. Results do not depend on it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
+    /// Threads that simulate each run, at most. Results do not depend on it.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
 }
 
 impl RunArgs {
     /// Runs the plan and writes `summary.json`, `flows-<transport>.csv` and, where the plan asks
     /// for it, `throughput.svg`.
     pub(crate) fn run(&self) -> Result<()> {
-        let plan = RunPlan::load(
+        let mut plan = RunPlan::load(
             &self.plan,
             &Overrides {
                 seed: self.seed,
                 set: self.set.clone(),
             },
         )?;
+        plan.threads = self.threads.into();
         // In this order: a signal that comes once the directory is there is always heard.
         let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;

@@ -59,6 +59,7 @@ impl RunPlan {
                 Vec::new()
             },
             warm_up: self.warm_up,
+            threads: self.threads,
             ..Config::default()
         };
         let mut sim = transport.start(config, &self.topology, self.flows()?)?;

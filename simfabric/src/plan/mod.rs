@@ -65,6 +65,8 @@ const TABLES: [&str; 8] = [
 pub struct RunPlan {
     /// The seed of everything random.
     pub seed: u64,
+    /// Threads that simulate each run, at most. Results do not depend on it.
+    pub threads: usize,
     /// Latest end of a run. [`Time::MAX`]: a run ends when every flow is complete.
     pub end: Time,
     /// Begin of the measurements.
@@ -274,6 +276,7 @@ impl<'a> Reader<'a> {
         let (measured_links, series) = self.measure(measure, &network)?;
         let plan = RunPlan {
             seed,
+            threads: 1,
             end,
             warm_up,
             topology: network.topology,

@@ -118,8 +118,8 @@ pub(crate) struct Scheduler {
     windows: Option<Windows>,
     /// Region of the present event.
     region: u32,
-    /// Number of timers scheduled. The queue uses [`TIMER_BITS`] of it: after 17 · 10⁹ of them, two of
-    /// one picosecond may swap, alike in every run.
+    /// Number of timers scheduled. The queue uses [`TIMER_BITS`] of it: after 17 · 10⁹ of them, two
+    /// of one picosecond may swap, alike in every run.
     timers: u64,
     /// Time before which all events of all regions have happened.
     done: Time,
