@@ -6,6 +6,7 @@
 
 use crate::cache::prefetch_at;
 use crate::flow::FlowId;
+use crate::net::mmu::Ingress;
 use crate::time::Time;
 use ratewright_topology::HostId;
 
@@ -125,8 +126,8 @@ pub struct Packet {
     /// Entropy by which switches choose among equal paths; see
     /// [`Context::path_hash`](crate::Context::path_hash).
     pub path_hash: u16,
-    /// Number of the port that the packet came by, within a switch whose ports share a buffer.
-    pub(crate) ingress: u16,
+    /// Port and class that the packet came by, within a switch whose ports share a buffer.
+    pub(crate) ingress: Ingress,
     /// Index + 1 into the [side table](crate::ext); 0: the packet carries no extension.
     pub ext: u32,
     /// The next packet of the queue or wire.
@@ -142,8 +143,8 @@ pub struct Packet {
     /// Class in a [queue of classes](crate::net::queue::classes); 0 is the first. The scheme sets
     /// it, and nobody else.
     pub class: u8,
-    /// Links crossed so far.
-    pub hops: u8,
+    /// Links crossed so far, 15 at most, and above them the deflection tokens, 4 bits each.
+    pub(crate) hops_and_tokens: u8,
 }
 
 const _: () = assert!(size_of::<Packet>() == 64, "a packet is one cache line");
@@ -161,13 +162,13 @@ impl Default for Packet {
             path_hash: 0,
             ext: 0,
             next: PacketId::NONE,
-            ingress: 0,
+            ingress: Ingress::default(),
             payload_bytes: 0,
             wire_bytes: 0,
             kind: PacketKind::Data,
             flags: Flags::NONE,
             class: 0,
-            hops: 0,
+            hops_and_tokens: 0,
         }
     }
 }
@@ -177,6 +178,32 @@ impl Packet {
     #[must_use]
     pub const fn is_ect(&self) -> bool {
         self.flags.contains(Flags::ECT)
+    }
+
+    /// Most deflection tokens that a packet can have.
+    pub const MAX_TOKENS: u8 = 15;
+
+    /// Returns the links crossed so far; 15 stands for more, too.
+    #[must_use]
+    pub const fn hops(&self) -> u8 {
+        self.hops_and_tokens & 15
+    }
+
+    /// Counts one more link.
+    #[inline]
+    pub(crate) const fn count_hop(&mut self) {
+        self.hops_and_tokens += (self.hops() < 15) as u8;
+    }
+
+    /// Returns the [deflections](crate::net::deflection) that the packet may still meet.
+    #[must_use]
+    pub const fn tokens(&self) -> u8 {
+        self.hops_and_tokens >> 4
+    }
+
+    /// Sets the deflections that the packet may still meet, at most [`Self::MAX_TOKENS`].
+    pub const fn set_tokens(&mut self, tokens: u8) {
+        self.hops_and_tokens = tokens << 4 | self.hops();
     }
 
     /// Returns the byte after the payload.

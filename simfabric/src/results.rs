@@ -3,6 +3,8 @@
 use ratewright_topology::{LinkId, SwitchId};
 
 use crate::flow::{FlowId, FlowProgress, FlowSpec, PacketCount};
+use crate::net::ByteDistribution;
+use crate::net::deflection::DeflectionCounts;
 use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
@@ -110,8 +112,8 @@ pub struct PortResult {
     pub arrived: PacketCount,
 }
 
-/// A switch's result.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// A switch's result, since the end of the warm-up.
+#[derive(Clone, PartialEq, Debug)]
 pub struct SwitchResult {
     /// The switch.
     pub switch: SwitchId,
@@ -119,8 +121,13 @@ pub struct SwitchResult {
     pub mean_bytes: f64,
     /// Largest number at once; `None` if its ports share no buffer.
     pub max_bytes: Option<u64>,
+    /// Distribution of that number over time, if its ports share a buffer and the run keeps
+    /// [histograms](crate::FabricConfig::histograms).
+    pub occupancy: Option<ByteDistribution>,
     /// Pauses that it sent.
     pub pauses: u64,
+    /// Deflections by it.
+    pub deflections: DeflectionCounts,
 }
 
 /// Samples over time.
@@ -516,7 +523,12 @@ fn switches(cores: &[Core]) -> Vec<SwitchResult> {
                 .map(|port| core.fabric.ports[*port as usize].stats().mean_bytes())
                 .sum(),
             max_bytes: switch.mmu.as_ref().map(|mmu| mmu.max_bytes()),
+            occupancy: switch.mmu.as_ref().and_then(|mmu| mmu.occupancy()).cloned(),
             pauses: switch.mmu.as_ref().map_or(0, |mmu| mmu.pauses()),
+            deflections: switch
+                .deflector
+                .as_ref()
+                .map_or_else(Default::default, |d| d.counts()),
         }
     };
     let switches = cores[0].fabric.switches.len();

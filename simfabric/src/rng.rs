@@ -29,6 +29,8 @@ pub enum Purpose {
     Test,
     /// Paths whose delays are measured.
     Measure,
+    /// Ports that a switch deflects to.
+    Deflection,
 }
 
 /// A stream of random numbers.

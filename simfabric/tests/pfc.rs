@@ -333,8 +333,7 @@ fn an_incast_loses_nothing() {
         assert_eq!(results.drops(), 0);
         let delivered: u64 = results.flows.iter().map(|f| f.delivered_bytes).sum();
         assert_eq!(delivered, 20 * 100 * MSS);
-        let switch = results.switches[0];
-        assert!(switch.pauses > 0);
+        assert!(results.switches[0].pauses > 0);
         // The link is never idle: it sends all packets one after another.
         let finished = results.flows.iter().filter_map(|f| f.finished).max();
         let expected = at_switch(0) - HOST + PACKET * 2_000 + DELAY;
@@ -366,8 +365,9 @@ fn a_switchs_buffer_holds_what_can_be_counted_by_hand() {
     let flows = vec![flow(0, 2, 100, Time::ZERO), flow(1, 2, 100, Time::ZERO)];
     let mut scene = Scene::new(SharedBuffer::UNLIMITED, flows);
     scene.slow.clear();
+    scene.fabric.histograms = true;
     let results = scene.run(Time::from_ms(1));
-    let switch = results.switches[0];
+    let switch = &results.switches[0];
     assert_eq!(switch.max_bytes, Some(100 * PACKET_BYTES));
     // 1 + 2 + … + 100 + 99 + … + 1 packets, each for a packet's time.
     let area = (100 * PACKET_BYTES * 100) as f64 * PACKET.as_ps() as f64;
@@ -376,4 +376,18 @@ fn a_switchs_buffer_holds_what_can_be_counted_by_hand() {
         (switch.mean_bytes - mean).abs() < 1e-6 * mean,
         "{switch:?} {mean}"
     );
+    // More than n wait for 2 (100 − n) − 1 packets' times.
+    let occupancy = switch.occupancy.as_ref().expect("it is kept");
+    for n in [0, 1, 10, 50, 99] {
+        let longer = PACKET * (2 * (100 - n) - 1);
+        let share = 1.0 - longer.as_ps() as f64 / results.now.as_ps() as f64;
+        for (share, packets) in [(share - 1e-9, n), (share + 1e-9, n + 1)] {
+            let bytes = occupancy.quantile(share);
+            let exact = packets * PACKET_BYTES;
+            assert!(
+                exact <= bytes && bytes <= exact + exact / 32,
+                "{n}: {bytes}"
+            );
+        }
+    }
 }

@@ -6,6 +6,7 @@ use ratewright_simfabric::bench;
 use ratewright_simfabric::experiment::contenders::{FLOWTUNE, PAPER, contender};
 use ratewright_simfabric::experiment::{ExperimentError, Settings};
 use ratewright_simfabric::net::QueueConfig;
+use ratewright_simfabric::net::deflection::Deflection;
 use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, Xoff};
 use ratewright_simfabric::net::queue::{ClassMask, Limit, RedConfig, red};
 use ratewright_simfabric::plan::PlannedTransport;
@@ -26,11 +27,12 @@ struct WindowScene {
     warm_up: Time,
     /// Moments at which the run is interrupted and continued.
     ends: Vec<Time>,
-    /// Three sources of chance: paths of packets, processing times, and RED in place of the
-    /// scheme's own queues.
+    /// Four sources of chance: paths of packets, processing times, RED in place of the scheme's own
+    /// queues, and the ports that flows are deflected to.
     spraying: bool,
     host_jitter: Span,
     red: bool,
+    deflects: bool,
 }
 
 /// Runs a scene with at most so many regions and threads.
@@ -45,6 +47,15 @@ fn run_scene(
     let fabric = &mut transport.fabric;
     fabric.spraying = scene.spraying;
     fabric.host_jitter = scene.host_jitter;
+    fabric.histograms = true;
+    if scene.deflects {
+        // A threshold and a length that these flows reach.
+        fabric.deflection = Some(Deflection {
+            threshold_bytes: 2_000,
+            short_bytes: 100_000,
+            ..Deflection::default()
+        });
+    }
     if scene.red {
         // Thresholds that these short flows reach.
         let control = RedConfig {
@@ -218,11 +229,11 @@ fn scene() -> impl Strategy<Value = WindowScene> {
             prop::option::of((1_000_u64..40_000).prop_map(Span::from_ns)),
             prop_oneof![Just(Time::ZERO), (1_u64..40_000).prop_map(Time::from_ns)],
             prop::collection::btree_set(1_u64..300_000_000, 1..4),
-            (any::<bool>(), 0_u64..3, any::<bool>()),
+            (any::<bool>(), 0_u64..3, any::<bool>(), any::<bool>()),
         )
             .prop_map(
                 |(topology, flows, changes, shared_buffer, sample_every, warm_up, ends, chance)| {
-                    let (spraying, jitter, red) = chance;
+                    let (spraying, jitter, red, deflects) = chance;
                     WindowScene {
                         topology,
                         flows,
@@ -234,6 +245,7 @@ fn scene() -> impl Strategy<Value = WindowScene> {
                         spraying,
                         host_jitter: Span::from_ns(100 * jitter),
                         red,
+                        deflects,
                     }
                 },
             )

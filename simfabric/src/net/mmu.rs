@@ -14,8 +14,10 @@
 //!
 //! The packet that is being sent takes no buffer, as it takes no place in a queue.
 
+use crate::net::occupancy::{ByteDistribution, Occupancy};
 use crate::net::queue::{ClassMask, MAX_CLASSES};
 use crate::packet::Packet;
+use crate::time::Time;
 
 /// Settings of the buffer of each switch.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -59,11 +61,43 @@ pub enum Xoff {
     Alpha(f64),
 }
 
+/// Port that a packet came by, by its number among the switch's, and the class that it had then: a
+/// switch may put it into another class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Ingress(u16);
+
+impl Ingress {
+    /// Bits of a port's number; a class has the 3 above them.
+    const PORT_BITS: u32 = 13;
+    /// Most ports of a switch: the last number stands for the switch itself.
+    pub(crate) const MAX_PORTS: usize = (1 << Self::PORT_BITS) - 1;
+
+    #[inline]
+    pub(crate) const fn new(port: u16, class: u8) -> Self {
+        // Classes beyond the last count as the last.
+        let class = if class < MAX_CLASSES as u8 {
+            class
+        } else {
+            MAX_CLASSES as u8 - 1
+        };
+        Self((class as u16) << Self::PORT_BITS | port)
+    }
+
+    const fn port(self) -> u16 {
+        self.0 & ((1 << Self::PORT_BITS) - 1)
+    }
+
+    const fn class(self) -> u8 {
+        (self.0 >> Self::PORT_BITS) as u8
+    }
+}
+
 /// Place of a packet in a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     /// Number of the port that it came by, among the switch's.
     pub(crate) ingress: u16,
+    pub(crate) ingress_class: u8,
     /// Number of the port that it leaves by.
     pub(crate) egress: u16,
     pub(crate) class: u8,
@@ -81,7 +115,7 @@ pub(crate) struct Signal {
 
 /// Packets of one class that came by one port.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ingress {
+struct IngressBytes {
     bytes: u64,
     /// Part of them that is in the headroom.
     headroom_bytes: u64,
@@ -103,7 +137,7 @@ pub struct Mmu {
     /// Largest sum of both, exact.
     max_bytes: u64,
     /// By port and class.
-    ingress: Box<[Ingress]>,
+    ingress: Box<[IngressBytes]>,
     egress: Box<[u64]>,
     /// Number of ingresses that are paused.
     paused: u32,
@@ -111,6 +145,7 @@ pub struct Mmu {
     /// Packets of lossless classes that were dropped.
     lossless_drops: u64,
     pauses: u64,
+    occupancy: Option<Box<Occupancy>>,
 }
 
 impl Mmu {
@@ -127,23 +162,26 @@ impl Mmu {
             shared_bytes: 0,
             headroom_bytes: 0,
             max_bytes: 0,
-            ingress: vec![Ingress::default(); places].into(),
+            ingress: vec![IngressBytes::default(); places].into(),
             egress: vec![0; places].into(),
             paused: 0,
             signals: Vec::new(),
             lossless_drops: 0,
             pauses: 0,
+            occupancy: None,
         }
     }
 
     /// Returns the place of a packet that leaves, or would leave, by a port.
     #[inline]
     pub(crate) fn place(&self, packet: &Packet, egress: u16) -> Place {
+        // The last class takes all beyond it, as in the queues.
+        let last = self.classes as u8 - 1;
         Place {
-            ingress: packet.ingress,
+            ingress: packet.ingress.port(),
+            ingress_class: packet.ingress.class().min(last),
             egress,
-            // The last class takes all beyond it, as in the queues.
-            class: packet.class.min(self.classes as u8 - 1),
+            class: packet.class.min(last),
             wire_bytes: packet.wire_bytes,
         }
     }
@@ -156,7 +194,7 @@ impl Mmu {
     #[inline]
     fn is_lossless(&self, place: Place) -> bool {
         // Nobody could be paused for what the switch itself originates.
-        self.lossless.contains(place.class.into()) && place.ingress != self.own
+        self.lossless.contains(place.ingress_class.into()) && place.ingress != self.own
     }
 
     #[inline]
@@ -179,7 +217,7 @@ impl Mmu {
     fn fits(&self, place: Place) -> bool {
         let free = self.free_bytes();
         let bytes = if self.is_lossless(place) {
-            let ingress = &self.ingress[index(place.ingress, place.class)];
+            let ingress = &self.ingress[index(place.ingress, place.ingress_class)];
             // What is in headroom leaves first: packets of one ingress do not go round it.
             if ingress.headroom_bytes > 0 || ingress.bytes >= self.xoff_bytes() {
                 return false;
@@ -198,7 +236,7 @@ impl Mmu {
     pub(crate) fn is_certain(&self, place: Place) -> bool {
         let bytes = u64::from(place.wire_bytes);
         let pauses = || {
-            let ingress = &self.ingress[index(place.ingress, place.class)];
+            let ingress = &self.ingress[index(place.ingress, place.ingress_class)];
             // With the packet less is free, and the threshold lower; the bound is on the safe side.
             let xoff = match self.config.lossless.map(|l| l.xoff) {
                 Some(Xoff::Alpha(alpha)) => {
@@ -215,11 +253,11 @@ impl Mmu {
 
     /// Takes a packet, or refuses it; counters are exact, or the answer [is
     /// certain](Self::is_certain). Pauses its ingress where that is due.
-    pub(crate) fn admit(&mut self, place: Place) -> bool {
+    pub(crate) fn admit(&mut self, now: Time, place: Place) -> bool {
         let bytes = u64::from(place.wire_bytes);
         let fits = self.fits(place);
         let lossless = self.is_lossless(place);
-        let at = index(place.ingress, place.class);
+        let at = index(place.ingress, place.ingress_class);
         if !fits {
             let headroom = self.config.lossless.map_or(0, |l| l.headroom_bytes);
             if !lossless || self.ingress[at].headroom_bytes + bytes > headroom {
@@ -233,6 +271,9 @@ impl Mmu {
         }
         self.egress[index(place.egress, place.class)] += bytes;
         self.ingress[at].bytes += bytes;
+        if let Some(occupancy) = &mut self.occupancy {
+            occupancy.note(now, place.wire_bytes.into());
+        }
         if lossless && !self.ingress[at].paused {
             // A full buffer pauses as the threshold does, which protects the headroom.
             let ingress = &self.ingress[at];
@@ -244,7 +285,7 @@ impl Mmu {
     }
 
     fn signal(&mut self, place: Place, pause: bool) {
-        self.ingress[index(place.ingress, place.class)].paused = pause;
+        self.ingress[index(place.ingress, place.ingress_class)].paused = pause;
         if pause {
             self.paused += 1;
             self.pauses += 1;
@@ -253,17 +294,20 @@ impl Mmu {
         }
         self.signals.push(Signal {
             ingress: place.ingress,
-            class: place.class,
+            class: place.ingress_class,
             pause,
         });
     }
 
     /// Gives up the place of a packet that leaves. Resumes its ingress where that is due.
     #[inline]
-    pub(crate) fn release(&mut self, place: Place) {
+    pub(crate) fn release(&mut self, now: Time, place: Place) {
         let bytes = u64::from(place.wire_bytes);
+        if let Some(occupancy) = &mut self.occupancy {
+            occupancy.note(now, -i32::from(place.wire_bytes));
+        }
         self.egress[index(place.egress, place.class)] -= bytes;
-        let at = index(place.ingress, place.class);
+        let at = index(place.ingress, place.ingress_class);
         let ingress = &mut self.ingress[at];
         ingress.bytes -= bytes;
         // The headroom is free again first: it must be, for the next pause.
@@ -272,7 +316,7 @@ impl Mmu {
         self.headroom_bytes -= from_headroom;
         self.shared_bytes -= bytes - from_headroom;
         if ingress.paused {
-            let Ingress {
+            let IngressBytes {
                 bytes,
                 headroom_bytes,
                 ..
@@ -305,6 +349,33 @@ impl Mmu {
     pub(crate) fn reset_max(&mut self) {
         self.max_bytes = self.used_bytes();
         self.pauses = 0;
+        if let Some(occupancy) = &mut self.occupancy {
+            occupancy.reset();
+        }
+    }
+
+    /// Keeps the distribution of what the switch holds from now on.
+    pub(crate) fn keep_occupancy(&mut self) {
+        self.occupancy = Some(Box::default());
+    }
+
+    /// Returns true if the switch's ports are to catch up, for [`settle`](Self::settle).
+    #[inline]
+    pub(crate) fn wants_settling(&self) -> bool {
+        self.occupancy.as_ref().is_some_and(|o| o.has_many())
+    }
+
+    /// Accounts for the time until now; counters are exact.
+    pub(crate) fn settle(&mut self, now: Time) {
+        if let Some(occupancy) = &mut self.occupancy {
+            occupancy.settle(now);
+        }
+    }
+
+    /// Returns the distribution of what the switch holds, over time, if the run keeps it.
+    #[must_use]
+    pub fn occupancy(&self) -> Option<&ByteDistribution> {
+        self.occupancy.as_ref().map(|o| o.distribution())
     }
 
     /// Returns true while an ingress is paused.
@@ -364,6 +435,7 @@ mod tests {
     fn place(ingress: u16, egress: u16, class: u8, wire_bytes: u16) -> Place {
         Place {
             ingress,
+            ingress_class: class,
             egress,
             class,
             wire_bytes,
@@ -397,7 +469,7 @@ mod tests {
             let mut queues = vec![0_u64; n];
             for round in 0..20_000 {
                 let egress = round % n;
-                if mmu.admit(place(0, egress as u16, 0, 100)) {
+                if mmu.admit(Time::ZERO, place(0, egress as u16, 0, 100)) {
                     queues[egress] += 100;
                 }
             }
@@ -414,9 +486,12 @@ mod tests {
     #[test]
     fn an_ingress_is_paused_at_the_very_byte_of_xoff_and_resumed_below_xon() {
         let mut mmu = lossless(Xoff::Bytes(3_000), 1_000, 10_000);
-        assert!(mmu.admit(place(1, 0, CLASS, 1_500)) && mmu.admit(place(1, 2, CLASS, 1_499)));
+        assert!(
+            mmu.admit(Time::ZERO, place(1, 0, CLASS, 1_500))
+                && mmu.admit(Time::ZERO, place(1, 2, CLASS, 1_499))
+        );
         assert_eq!(mmu.take_signal(), None, "2,999 bytes");
-        assert!(mmu.admit(place(1, 0, CLASS, 1)));
+        assert!(mmu.admit(Time::ZERO, place(1, 0, CLASS, 1)));
         let signal = |pause| {
             Some(Signal {
                 ingress: 1,
@@ -425,11 +500,14 @@ mod tests {
             })
         };
         assert_eq!(mmu.take_signal(), signal(true));
-        assert!(mmu.admit(place(1, 0, CLASS, 100)), "headroom takes it");
+        assert!(
+            mmu.admit(Time::ZERO, place(1, 0, CLASS, 100)),
+            "headroom takes it"
+        );
         assert_eq!(mmu.take_signal(), None, "once");
-        mmu.release(place(1, 0, CLASS, 1_100));
+        mmu.release(Time::ZERO, place(1, 0, CLASS, 1_100));
         assert_eq!(mmu.take_signal(), None, "2,000 bytes are not below XON");
-        mmu.release(place(1, 0, CLASS, 1));
+        mmu.release(Time::ZERO, place(1, 0, CLASS, 1));
         assert_eq!(mmu.take_signal(), signal(false));
         assert!(!mmu.is_pausing());
     }
@@ -437,23 +515,29 @@ mod tests {
     #[test]
     fn headroom_takes_its_bytes_and_not_one_more() {
         let mut mmu = lossless(Xoff::Bytes(1_000), 0, 3_000);
-        assert!(mmu.admit(place(0, 1, CLASS, 1_000)));
-        assert!(mmu.admit(place(0, 1, CLASS, 1_500)) && mmu.admit(place(0, 1, CLASS, 1_499)));
-        assert!(!mmu.admit(place(0, 1, CLASS, 2)));
+        assert!(mmu.admit(Time::ZERO, place(0, 1, CLASS, 1_000)));
+        assert!(
+            mmu.admit(Time::ZERO, place(0, 1, CLASS, 1_500))
+                && mmu.admit(Time::ZERO, place(0, 1, CLASS, 1_499))
+        );
+        assert!(!mmu.admit(Time::ZERO, place(0, 1, CLASS, 2)));
         assert_eq!(mmu.lossless_drops(), 1);
-        assert!(mmu.admit(place(0, 1, CLASS, 1)));
+        assert!(mmu.admit(Time::ZERO, place(0, 1, CLASS, 1)));
         // Each ingress and class has its own.
-        assert!(mmu.admit(place(2, 1, CLASS, 1_000)) && mmu.admit(place(2, 1, CLASS, 3_000)));
+        assert!(
+            mmu.admit(Time::ZERO, place(2, 1, CLASS, 1_000))
+                && mmu.admit(Time::ZERO, place(2, 1, CLASS, 3_000))
+        );
         assert_eq!((mmu.used_bytes(), mmu.lossless_drops()), (8_000, 1));
     }
 
     #[test]
     fn classes_that_drop_leave_lossless_ones_their_headroom() {
         let mut mmu = lossless(Xoff::Alpha(0.5), 0, 2_000);
-        while mmu.admit(place(0, 1, 0, 1_000)) {}
-        while mmu.admit(place(0, 2, 0, 1_000)) {}
+        while mmu.admit(Time::ZERO, place(0, 1, 0, 1_000)) {}
+        while mmu.admit(Time::ZERO, place(0, 2, 0, 1_000)) {}
         let full = mmu.used_bytes();
-        while mmu.admit(place(3, 1, CLASS, 1_000)) {}
+        while mmu.admit(Time::ZERO, place(3, 1, CLASS, 1_000)) {}
         // XOFF is half of what is free, after which come the two packets of headroom.
         assert!(mmu.used_bytes() >= full + 2_000 && mmu.used_bytes() < 102_000);
         assert!(mmu.is_pausing());
@@ -463,11 +547,11 @@ mod tests {
     fn a_packet_that_leaves_frees_what_it_took() {
         let mut mmu = lossless(Xoff::Bytes(2_000), 500, 5_000);
         for _ in 0..4 {
-            assert!(mmu.admit(place(0, 1, CLASS, 1_000)));
+            assert!(mmu.admit(Time::ZERO, place(0, 1, CLASS, 1_000)));
         }
         mmu.note_max();
         for _ in 0..4 {
-            mmu.release(place(0, 1, CLASS, 1_000));
+            mmu.release(Time::ZERO, place(0, 1, CLASS, 1_000));
         }
         assert_eq!((mmu.used_bytes(), mmu.max_bytes()), (0, 4_000));
         assert_eq!((mmu.pauses(), mmu.is_pausing()), (1, false));

@@ -10,8 +10,10 @@
 //! [symmetric](ratewright_topology::EcmpConfig::symmetric) ECMP acknowledgements pass the switches
 //! of their data.
 
+pub mod deflection;
 pub mod mmu;
 mod notice;
+mod occupancy;
 pub mod port;
 pub mod queue;
 pub(crate) mod regions;
@@ -24,8 +26,10 @@ use serde::Deserialize;
 
 use crate::rng::{Purpose, Stream};
 use crate::time::Span;
-use mmu::{Mmu, SharedBuffer};
+use deflection::{Deflection, Deflector};
+use mmu::{Ingress, Mmu, SharedBuffer};
 pub use notice::Notice;
+pub use occupancy::ByteDistribution;
 use port::{FarEnd, MIN_RATE_BPS, Port};
 use queue::Discipline as _;
 pub use queue::QueueConfig;
@@ -127,6 +131,8 @@ pub struct FabricConfig {
     pub core: QueueConfig,
     /// A buffer that the ports of each switch share, on top of the limits of the queues.
     pub shared_buffer: Option<SharedBuffer>,
+    /// Deflection of short flows. Switches that deflect have a buffer, unlimited if none is set.
+    pub deflection: Option<Deflection>,
     /// True if hosts spray: they draw the path of every packet anew. Otherwise all packets of a
     /// flow take one path.
     pub spraying: bool,
@@ -143,7 +149,8 @@ pub struct FabricConfig {
     pub allocator: Option<AllocatorLinks>,
     /// Packets that switches append their telemetry to.
     pub telemetry: Telemetry,
-    /// True if ports keep a histogram of their queue's length; it costs time and memory.
+    /// True if ports keep a histogram of their queue's length, and shared buffers of what they
+    /// hold; it costs time and memory.
     pub histograms: bool,
 }
 
@@ -179,11 +186,16 @@ pub enum FabricError {
         alpha: f64,
     },
     /// A switch with a shared buffer has more ports than can be told apart.
-    #[error("a switch of {ports} ports cannot share a buffer among them: {most} can", most = u16::MAX - 1)]
+    #[error("a switch of {ports} ports cannot share a buffer among them: {most} can", most = Ingress::MAX_PORTS)]
     LargeSwitch {
         /// Ports of the switch.
         ports: usize,
     },
+    /// Deflection has settings out of range.
+    #[error(
+        "deflection has a table of 1 to {most} entries, 1 to 15 tokens, and an escape class of 0 to 7", most = deflection::MAX_ENTRIES
+    )]
+    Deflection,
     /// Hosts and switches have different classes, so that a pause of one would not be understood.
     #[error(
         "lossless classes need queues of as many classes in hosts and switches, and there are {nic}, {edge} and {core}"
@@ -254,6 +266,8 @@ pub(crate) struct Fabric {
     pub(crate) routes: Routes,
     /// The other direction of each port's link.
     pub(crate) reverse: Box<[u32]>,
+    /// Deflection of short flows, to whose packets hosts give tokens.
+    pub(crate) deflection: Option<Deflection>,
     /// Pauses on their way to each port.
     pub(crate) pauses: PausesUnderWay,
 }
@@ -398,24 +412,36 @@ impl Fabric {
                 ports[link].set_tap(tap);
             }
         }
+        if config.deflection.is_some_and(|d| !d.is_valid()) {
+            return Err(FabricError::Deflection);
+        }
         let mut switches = connect(topology.switches().len(), &ports, &reverse);
         for switch in &switches {
             for port in &switch.egress {
                 ports[*port as usize].enable_clock();
             }
         }
-        if let Some(buffer) = config.shared_buffer {
+        let deflecting = config.deflection.map(|_| SharedBuffer::UNLIMITED);
+        if let Some(buffer) = config.shared_buffer.or(deflecting) {
             let classes = counts.into_iter().max().unwrap_or(1);
             for (number, switch) in switches.iter_mut().enumerate() {
                 let ports_of = switch.egress.len();
-                if ports_of >= usize::from(u16::MAX) {
+                if ports_of > Ingress::MAX_PORTS {
                     return Err(FabricError::LargeSwitch { ports: ports_of });
                 }
-                switch.share(
-                    number as u32,
-                    &mut ports,
-                    Mmu::new(buffer, switch.egress.len(), classes),
-                );
+                let mut mmu = Mmu::new(buffer, ports_of, classes);
+                if config.histograms {
+                    mmu.keep_occupancy();
+                }
+                switch.share(number as u32, &mut ports, mmu);
+                if let Some(deflection) = config.deflection {
+                    let to_switch =
+                        |port: &u32| matches!(ports[*port as usize].far(), FarEnd::Switch(_));
+                    let others = switch.egress.iter().copied().filter(to_switch);
+                    let rng = Stream::new(seed, Purpose::Deflection, number as u64);
+                    let deflector = Deflector::new(deflection, others.collect(), rng);
+                    switch.deflector = Some(Box::new(deflector));
+                }
             }
         }
         let pauses = if lossless {
@@ -429,6 +455,7 @@ impl Fabric {
             PausesUnderWay::default()
         };
         let mut fabric = Self {
+            deflection: config.deflection,
             reverse,
             pauses,
             ports,

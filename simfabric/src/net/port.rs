@@ -682,6 +682,11 @@ impl Port {
         stats
     }
 
+    /// Returns true unless the link is down.
+    pub(crate) fn is_up(&self) -> bool {
+        self.serialiser.up
+    }
+
     /// Returns the packets that reached the far end.
     #[must_use]
     pub fn arrived(&self) -> PacketCount {

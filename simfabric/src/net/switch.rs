@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::net::Notice;
+use crate::net::deflection::Deflector;
 use crate::net::mmu::Mmu;
 use crate::net::port::{FarEnd, Port};
 use crate::time::Span;
@@ -16,6 +17,8 @@ pub(crate) struct Switch {
     pub(crate) ingress: Vec<u32>,
     /// The buffer, if the ports share one.
     pub(crate) mmu: Option<Box<Mmu>>,
+    /// The table of deflected flows, if switches deflect.
+    pub(crate) deflector: Option<Box<Deflector>>,
     /// True if the departures of its ports are events.
     pub(crate) is_eager: bool,
     /// Notices of a tick that are being sent; empty in between.

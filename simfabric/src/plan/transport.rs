@@ -5,13 +5,15 @@ use std::ops::Range;
 use ratewright_topology::Topology;
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::DeValue;
 
 use super::source::{self, PlanError, Source, TomlTable};
 use super::{Reader, Section, queue};
 use crate::host::pair::{Split, Turns};
-use crate::net::FabricConfig;
+use crate::net::deflection::Deflection;
 use crate::net::mmu::{Lossless, SharedBuffer, Xoff};
 use crate::net::queue::{ClassMask, MAX_CLASSES, holds_a_packet};
+use crate::net::{FabricConfig, FabricError};
 use crate::parameters::{ParamError, Setting};
 use crate::run::Config;
 use crate::scheme::{self, Built, Configured, FabricNeeds, Network, Run, Setup, StartError};
@@ -126,6 +128,16 @@ struct LosslessTable {
     headroom_bytes: u64,
 }
 
+/// Reads `deflection` of `[queue]`.
+fn deflection(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result<Deflection, PlanError> {
+    let (table, span) = source.table("deflection", value)?;
+    let settings: Deflection = source.section(table, span.clone())?;
+    if !settings.is_valid() {
+        return Err(source.error(Some(span), FabricError::Deflection.to_string()));
+    }
+    Ok(settings)
+}
+
 /// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. A table
 /// that is not given leaves the fabric's queues as they are. Returns true if `queue` is given.
 pub(super) fn read_queues<'a>(
@@ -148,6 +160,9 @@ pub(super) fn read_queues<'a>(
             })
             .transpose()?
             .or(measured);
+        fabric.deflection = source::take(&mut table, "deflection")
+            .map(|value| deflection(source, value))
+            .transpose()?;
         fabric.edge = queue::read(source, table, span, packet_bytes)?;
         fabric.core = fabric.edge.clone();
     }

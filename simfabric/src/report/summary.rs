@@ -63,6 +63,8 @@ pub struct TransportSummary {
     pub queue_bytes: QueueBytes,
     /// Buffering of the switch that held most at once.
     pub switch_bytes: SwitchBytes,
+    /// Deflections by switches.
+    pub deflections: Deflections,
     /// Pauses that ports heard (priority flow control), and their time with a class paused, summed
     /// over ports.
     pub pauses: PauseTimes,
@@ -107,8 +109,23 @@ pub struct QueueLength {
 pub struct SwitchBytes {
     /// The mean over time.
     pub mean: f64,
+    /// The median over time.
+    pub p50: f64,
+    /// 99 % over time.
+    pub p99: f64,
     /// The most at once.
     pub max: f64,
+}
+
+/// Deflections (Dart §IV); a packet counts at every switch that deflects it.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Deflections {
+    /// Packets.
+    pub packets: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Most entries in use of a switch's table.
+    pub most_entries: u64,
 }
 
 /// Pauses of ports.
@@ -208,6 +225,7 @@ impl TransportSummary {
             queue_bytes,
             switch_bytes: switch_bytes(results),
             pauses: pauses(results),
+            deflections: deflections(results),
             drops: results.drops(),
             marks: results.ports.iter().map(|port| port.stats.marks).sum(),
             fct_us: fct_by_group(results, context),
@@ -263,10 +281,27 @@ fn queue_length(results: &RunResults, measured: &[LinkId]) -> (QueueLength, Queu
 fn switch_bytes(results: &RunResults) -> SwitchBytes {
     let switches = results.switches.iter();
     let most = switches.max_by_key(|switch| switch.max_bytes);
-    most.map_or_else(SwitchBytes::default, |switch| SwitchBytes {
-        mean: switch.mean_bytes,
-        max: switch.max_bytes.unwrap_or(0) as f64,
+    most.map_or_else(SwitchBytes::default, |switch| {
+        let occupancy = switch.occupancy.as_ref();
+        let quantile = |share| occupancy.map_or(0.0, |o| o.quantile(share) as f64);
+        SwitchBytes {
+            mean: switch.mean_bytes,
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: switch.max_bytes.unwrap_or(0) as f64,
+        }
     })
+}
+
+/// Deflections of all switches.
+fn deflections(results: &RunResults) -> Deflections {
+    let mut sum = Deflections::default();
+    for of_switch in results.switches.iter().map(|switch| switch.deflections) {
+        sum.packets += of_switch.packets;
+        sum.messages += of_switch.messages;
+        sum.most_entries = sum.most_entries.max(of_switch.most_entries);
+    }
+    sum
 }
 
 /// Pauses of all ports.

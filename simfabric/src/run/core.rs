@@ -6,7 +6,7 @@ use ratewright_topology::{HostId, LinkId, Topology};
 use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
 use crate::host::nic::Nic;
-use crate::net::mmu::{Mmu, Place};
+use crate::net::mmu::{Ingress, Mmu, Place};
 use crate::net::port::{FarEnd, Port, WireSpan};
 use crate::net::queue::{Discipline as _, SharedState};
 use crate::net::regions::Regions;
@@ -137,6 +137,12 @@ impl Core {
         if let Some(spray) = self.chance.sprays.get_mut(host.index()) {
             packet.path_hash = spray.random();
         }
+        if let Some(deflection) = &self.fabric.deflection
+            && packet.flow != FlowId::NONE
+        {
+            let bytes = self.shared.flows.spec(packet.flow).bytes;
+            deflection.give_tokens(&mut packet, bytes);
+        }
         let key = RouteKey {
             src: host,
             dst: packet.dst,
@@ -164,9 +170,10 @@ impl Core {
     /// Offers a packet to a port of a switch with a shared buffer.
     #[inline(never)]
     fn forward_by_buffer(&mut self, switch: u32, port: Option<u32>, id: PacketId) {
-        let Some(index) = port else {
+        let Some(route) = port else {
             return self.drop_unroutable(id);
         };
+        let index = self.deflect(switch, route, id).unwrap_or(route);
         let now = self.now;
         let (shared, switches) = (&mut self.shared, &mut self.fabric.switches);
         let port = &mut self.fabric.ports[index as usize];
@@ -178,7 +185,7 @@ impl Core {
         {
             let place = mmu.place(&shared.packets[id], egress);
             if mmu.is_certain(place) {
-                mmu.admit(place);
+                mmu.admit(now, place);
             } else {
                 is_taken = self.admit_exactly(switch, place);
             }
@@ -198,19 +205,50 @@ impl Core {
             if mmu.exceeds_max() {
                 mmu.note_max();
             }
+            if mmu.wants_settling() {
+                self.catch_up(switch);
+            }
             self.send_pauses(switch);
         }
+    }
+
+    /// Returns the port that a packet is deflected to, if it is.
+    fn deflect(&mut self, switch: u32, route: u32, id: PacketId) -> Option<u32> {
+        let deflector = self.fabric.switches[switch as usize].deflector.as_mut()?;
+        let packet = &mut self.shared.packets[id];
+        if let Some(port) = deflector.follow(packet) {
+            return Some(port);
+        }
+        if !deflector.may_begin(packet) {
+            return None;
+        }
+        let class = packet.class;
+        // Ports are lazy: this makes the queue that of now.
+        self.advance(route);
+        let ports = &self.fabric.ports;
+        let queue_bytes = ports[route as usize].queue.bytes_of(class);
+        let works = |port: u32| ports[port as usize].is_up();
+        let deflector = self.fabric.switches[switch as usize].deflector.as_mut()?;
+        deflector.begin(&mut self.shared.packets[id], route, queue_bytes, works)
     }
 
     /// Decides on a packet with exact counters.
     #[cold]
     fn admit_exactly(&mut self, switch: u32, place: Place) -> bool {
+        self.catch_up(switch);
+        let mmu = self.fabric.switches[switch as usize].mmu.as_mut();
+        mmu.is_none_or(|mmu| mmu.admit(self.now, place))
+    }
+
+    /// Simulates all departures of a switch until now, so that its counters are exact.
+    fn catch_up(&mut self, switch: u32) {
         for i in 0..self.fabric.switches[switch as usize].egress.len() {
             let index = self.fabric.switches[switch as usize].egress[i];
             self.advance(index);
         }
-        let mmu = self.fabric.switches[switch as usize].mmu.as_mut();
-        mmu.is_none_or(|mmu| mmu.admit(place))
+        if let Some(mmu) = &mut self.fabric.switches[switch as usize].mmu {
+            mmu.settle(self.now);
+        }
     }
 
     /// Simulates all departures of a port until now.
@@ -372,8 +410,8 @@ impl Core {
                     dst: packet.dst,
                     hash: packet.path_hash,
                 };
-                if let Some(ingress) = ingress {
-                    packet.ingress = ingress;
+                if let Some(port) = ingress {
+                    packet.ingress = Ingress::new(port, packet.class);
                 }
                 let next = self.fabric.routes.next_hop(&self.topology, switch, key);
                 if ingress.is_some() {
@@ -474,7 +512,7 @@ impl Core {
         let mut packet = notice.packet(HostId(self.nics.len() as u32 + switch), self.now);
         let own = self.fabric.switches[switch as usize].mmu.as_deref();
         let own = own.map(Mmu::own_ingress);
-        packet.ingress = own.unwrap_or_default();
+        packet.ingress = Ingress::new(own.unwrap_or_default(), packet.class);
         let control = self.shared.flows.progress_mut(FlowId::NONE);
         control.sent.add(packet.wire_bytes);
         let key = RouteKey {
@@ -585,6 +623,9 @@ impl Core {
             self.schedule(index);
         }
         for switch in 0..self.fabric.switches.len() as u32 {
+            if let Some(mmu) = &mut self.fabric.switches[switch as usize].mmu {
+                mmu.settle(self.now);
+            }
             self.send_pauses(switch);
         }
     }

@@ -295,6 +295,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 if let Some(mmu) = &mut switch.mmu {
                     mmu.reset_max();
                 }
+                if let Some(deflector) = &mut switch.deflector {
+                    deflector.reset_counts();
+                }
             }
         }
     }

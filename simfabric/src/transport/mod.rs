@@ -305,7 +305,9 @@ impl<S> Context<'_, S> {
         let spec = self.flow(flow);
         let framing = self.framing();
         let payload = (spec.bytes - seq).min(u64::from(framing.mss_bytes)) as u16;
+        let is_last = seq + u64::from(payload) == spec.bytes;
         Packet {
+            flags: if is_last { Flags::FIN } else { Flags::NONE },
             kind: PacketKind::Data,
             flow,
             src: spec.src,

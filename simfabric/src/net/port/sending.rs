@@ -162,7 +162,7 @@ impl Serialiser {
     ) -> u16 {
         let packet = &mut packets[id];
         let wire_bytes = packet.wire_bytes;
-        packet.hops = packet.hops.saturating_add(1);
+        packet.count_hop();
         packet.next = PacketId::NONE;
         let serialisation = self.byte_time.of(wire_bytes);
         self.free_at = at + serialisation;
@@ -301,7 +301,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
         };
         let packets = &mut self.q.shared.packets;
         if let Some(buffer) = &mut self.q.buffer {
-            buffer.release(&packets[id]);
+            buffer.release(at, &packets[id]);
         }
         if self.serialiser.stamps && packets[id].flags.contains(Flags::INT) {
             let bytes = self.queue.bytes();

@@ -291,6 +291,11 @@ impl Discipline for Classes {
         }
     }
 
+    fn bytes_of(&self, class: u8) -> u64 {
+        let class = usize::from(class).min(self.classes.len() - 1);
+        self.classes[class].queue.bytes()
+    }
+
     fn tap(&self) -> Tap {
         let taps = self.classes.iter().map(|class| class.queue.tap());
         taps.into_iter()

@@ -75,8 +75,8 @@ pub struct BufferView<'a> {
 impl BufferView<'_> {
     /// Gives up the place of a packet that leaves the queue.
     #[inline]
-    pub(crate) fn release(&mut self, packet: &Packet) {
-        self.mmu.release(self.mmu.place(packet, self.egress));
+    pub(crate) fn release(&mut self, now: Time, packet: &Packet) {
+        self.mmu.release(now, self.mmu.place(packet, self.egress));
     }
 }
 
@@ -120,7 +120,7 @@ impl QueueContext<'_> {
     pub fn drop(&mut self, id: PacketId, reason: DropReason) {
         let packet = self.shared.discard(id);
         if let Some(buffer) = &mut self.buffer {
-            buffer.release(&packet);
+            buffer.release(self.now, &packet);
             // A link that fails is no fault of the buffer's.
             if reason != DropReason::LinkDown {
                 buffer
@@ -181,6 +181,10 @@ pub trait Discipline {
             return Next::Nothing;
         }
         self.dequeue(q).map_or(Next::Nothing, Next::Packet)
+    }
+    /// Returns the bytes of the packets that wait in a class; a queue without classes has one.
+    fn bytes_of(&self, _class: u8) -> u64 {
+        self.bytes()
     }
     /// Returns what the switch is to write into acknowledgements of this queue's packets.
     fn tap(&self) -> Tap {
@@ -404,6 +408,10 @@ macro_rules! queue {
             #[inline]
             fn select(&mut self, q: &mut QueueContext<'_>, open: ClassMask) -> Next {
                 match self { $(Self::$variant(d) => d.select(q, open),)* }
+            }
+
+            fn bytes_of(&self, class: u8) -> u64 {
+                match self { $(Self::$variant(d) => d.bytes_of(class),)* }
             }
 
             fn tap(&self) -> Tap {
