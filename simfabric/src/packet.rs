@@ -23,8 +23,16 @@ pub enum PacketKind {
     Syn,
     /// Asks for a sign of the receiver (pFabric §4.3's probe mode).
     Probe,
-    /// Control traffic: sessions with the allocator, requests, grants, credits.
+    /// Control traffic of sessions with the allocator.
     Control,
+    /// Request for permission to send a message (SIRD §4: a data packet without payload).
+    Request,
+    /// Permission to send: a grant (Homa §3.2) or credit (SIRD §4).
+    Grant,
+    /// Request for bytes that a receiver misses (Homa §3.7).
+    Resend,
+    /// Answer that bytes are not lost, but wait (Homa §3.7).
+    Busy,
     /// A switch's own packet: a [`Notice`](crate::net::Notice).
     Notice,
     /// Notification of congestion to a flow's sender, by its receiver (DCQCN §3.1; RoCEv2's CNP).
@@ -46,6 +54,9 @@ impl Flags {
     pub const CE: Self = Self(2);
     /// The receiver echoes a mark (RFC 3168 §6.1).
     pub const ECE: Self = Self(4);
+    /// The sender is congested (SIRD §4.2: csn), of data: the bit of [`ECE`](Self::ECE), which
+    /// only acknowledgements have otherwise.
+    pub const CSN: Self = Self(4);
     /// The sender has reduced its window (RFC 3168 §6.1).
     pub const CWR: Self = Self(8);
     /// The last byte of the flow is in this packet.

@@ -108,6 +108,19 @@ impl Arbiter {
             .push(Reverse((at, self.arrivals, slot, remaining_bytes)));
     }
 
+    /// Gives a ready flow that waits for its turn another number of remaining bytes. Orders that do
+    /// not go by it change nothing.
+    pub fn update(&mut self, slot: u32, remaining_bytes: u64) {
+        let index = slot as usize;
+        let Some(&arrival) = self.ready.get(index).filter(|a| **a != NOT_READY) else {
+            return;
+        };
+        let old = std::mem::replace(&mut self.remaining[index], remaining_bytes);
+        if self.shortest.remove(&(old, arrival, slot)) {
+            self.shortest.insert((remaining_bytes, arrival, slot));
+        }
+    }
+
     /// Keeps a flow that had its turn until its class is open again.
     pub fn hold(&mut self, slot: u32, remaining_bytes: u64, class: u8) {
         self.held.push((slot, remaining_bytes, class));
@@ -148,10 +161,7 @@ impl Arbiter {
         match self.policy {
             Policy::Fifo if front => self.ring.push_front((slot, arrival)),
             Policy::Fifo | Policy::RoundRobin => self.ring.push_back((slot, arrival)),
-            Policy::Srpt => {
-                self.shortest.insert((remaining_bytes, arrival, slot));
-            }
-            Policy::Half => {
+            Policy::Srpt | Policy::Half => {
                 let index = slot as usize;
                 if index >= self.ready.len() {
                     self.ready.resize(index + 1, NOT_READY);
@@ -160,7 +170,9 @@ impl Arbiter {
                 self.ready[index] = arrival;
                 self.remaining[index] = remaining_bytes;
                 self.shortest.insert((remaining_bytes, arrival, slot));
-                self.ring.push_back((slot, arrival));
+                if self.policy == Policy::Half {
+                    self.ring.push_back((slot, arrival));
+                }
             }
         }
     }
@@ -180,7 +192,10 @@ impl Arbiter {
         }
         let slot = match self.policy {
             Policy::Fifo | Policy::RoundRobin => self.ring.pop_front().map(|entry| entry.0),
-            Policy::Srpt => self.shortest.pop_first().map(|entry| entry.2),
+            Policy::Srpt => self.shortest.pop_first().map(|(.., slot)| {
+                self.ready[slot as usize] = NOT_READY;
+                slot
+            }),
             Policy::Half => self.next_of_half(),
         };
         match (slot, self.paced.peek()) {
@@ -257,6 +272,25 @@ mod tests {
         assert_eq!(order(Policy::Srpt, &packets), [1, 2, 2, 0, 0, 0]);
         // Shortest, first in the ring, shortest, first in the ring, and so on.
         assert_eq!(order(Policy::Half, &packets), [1, 0, 2, 0, 2, 0]);
+    }
+
+    /// A flow that gets a shorter message goes before those that were shorter.
+    #[test]
+    fn an_update_changes_the_place_of_a_flow_that_waits() {
+        for policy in [Policy::Srpt, Policy::Half] {
+            let mut arbiter = Arbiter::new(policy);
+            for (slot, remaining) in [(0, 10), (1, 20), (2, 30)] {
+                arbiter.ready(slot, remaining);
+            }
+            arbiter.update(2, 5);
+            // Not in the arbiter: without effect.
+            arbiter.update(7, 1);
+            assert_eq!(arbiter.next(Time::ZERO), Turn::Slot(2), "{policy:?}");
+            arbiter.update(2, 1);
+            assert_eq!(arbiter.next(Time::ZERO), Turn::Slot(0), "{policy:?}");
+            assert_eq!(arbiter.next(Time::ZERO), Turn::Slot(1), "{policy:?}");
+            assert!(arbiter.is_empty());
+        }
     }
 
     #[test]

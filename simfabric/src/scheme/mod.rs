@@ -52,6 +52,8 @@ schemes! {
     xcp,
     pfabric,
     flowtune,
+    homa,
+    sird,
     ideal,
     hpcc,
     fncc,

@@ -5,11 +5,13 @@
 
 pub mod flowtune;
 pub mod ideal;
+pub mod message;
 pub mod ranges;
 pub mod rdma;
 mod slots;
 pub mod tcp;
 
+use rand::RngExt as _;
 use ratewright_topology::{HostId, Topology};
 
 use crate::ext::{Extension, Extensions};
@@ -221,6 +223,12 @@ impl<S> Context<'_, S> {
     pub fn path_hash(&self, flow: FlowId, reverse: bool) -> u16 {
         let reverse = reverse && !self.core.symmetric;
         self.core.chance.paths.of(flow.0, reverse)
+    }
+
+    /// Draws path entropy for one packet, as a sender does that sprays.
+    #[inline]
+    pub fn spray(&mut self) -> u16 {
+        self.rng().random()
     }
 
     /// Sends a control packet: by way of the interface's own queue, which goes before data.

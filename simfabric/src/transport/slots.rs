@@ -37,11 +37,21 @@ impl<T> Slots<T> {
     }
 
     pub(super) fn remove(&mut self, slot: u32) {
-        if let Some(item) = self.items.get_mut(slot as usize)
-            && item.take().is_some()
-        {
+        self.take(slot);
+    }
+
+    /// Frees a slot, and returns what was in it.
+    pub(super) fn take(&mut self, slot: u32) -> Option<T> {
+        let item = self.items.get_mut(slot as usize)?.take();
+        if item.is_some() {
             self.free.push(slot);
         }
+        item
+    }
+
+    /// Returns the number of slots, in use and free.
+    pub(super) fn places(&self) -> u32 {
+        self.items.len() as u32
     }
 
     /// Returns the number of slots that are in use.

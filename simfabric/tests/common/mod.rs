@@ -8,10 +8,10 @@ use std::process::Output;
 use assert_cmd::Command;
 use serde_json::Value;
 
-/// Schemes that the Flowtune paper does not compare, over a queue that loses packets at random. Not
-/// over drop-tail: with hosts and bottleneck at one rate and nothing random, one flow's packets
-/// always come when a place falls free, and the others' never (Floyd and Jacobson, "Traffic phase
-/// effects in packet-switched gateways", 1991).
+/// Schemes that the Flowtune paper does not compare. Those of senders run over a queue that loses
+/// packets at random. Not over drop-tail: with hosts and bottleneck at one rate and nothing random,
+/// one flow's packets always come when a place falls free, and the others' never (Floyd and
+/// Jacobson, "Traffic phase effects in packet-switched gateways", 1991).
 pub(crate) const OTHERS: &str = r#"
 queue = { discipline = "red", min_packets = 15, max_packets = 45, limit_packets = 100 }
 
@@ -26,6 +26,18 @@ name = "cubic"
 label = "CUBIC"
 min_rto = "200us"
 initial_rto = "1ms"
+
+[[transport]]
+name = "homa"
+label = "Homa"
+rtt_bytes = 250000
+queue = { discipline = "drop-tail" }
+
+[[transport]]
+name = "sird"
+label = "SIRD"
+bdp_bytes = 250000
+queue = { discipline = "ecn-threshold", mark_bytes = 31250 }
 "#;
 
 /// Runs the program.

@@ -1,0 +1,855 @@
+//! SIRD (NSDI 2025): receivers schedule with credit what they alone own, their downlink, and react
+//! to what they share, senders and core.
+//!
+//! | mechanism | where |
+//! |---|---|
+//! | messages up to UnschT without credit, requests for longer ones (§4) | `on_start` |
+//! | global and per-sender credit buckets (§4.1, algorithm 1) | [`Credit`] |
+//! | informed overcommitment: the bucket of a sender by its mark, and by ECN (§4.2) | [`Bucket`] |
+//! | credit at the rate of the downlink (§4.4) | `send_credits` |
+//! | shortest message first, or senders in turn (§4.4) | `choose` |
+//! | half of the uplink shared fairly by receivers (§4.4) | [`Policy::Half`] over receivers |
+//! | the mark of a congested sender (algorithm 2) | `pull`, [`Flags::CSN`] |
+//! | requests for what was lost, and credit of dead senders (§4.4) | [`message`](crate::transport::message), `on_silence` |
+//!
+//! Credit names its message, where algorithm 2 has one account per receiver: so it is known what a
+//! lost credit was for. It is in bytes on the link, as in the authors' simulator, and returns with
+//! the data that it was for; what is sent again returns that of what was lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ratewright_topology::HostId;
+use serde::{Deserialize, Serialize};
+
+use super::{Built, FabricNeeds, Network, Scheme, tcp};
+use crate::flow::FlowId;
+use crate::host::{Arbiter, Endpoint, Policy, Pull, Side, Timer, Turn};
+use crate::net::queue::{Limit, ecn_threshold};
+use crate::net::{Framing, QueueConfig};
+use crate::packet::{Flags, Packet, PacketKind};
+use crate::parameters::ParamError;
+use crate::time::{Span, Time};
+use crate::transport::message::{Arrival, MessageConfig, Messages};
+use crate::transport::{Context, TimerId, Transport};
+use crate::units::{Delay, Rate};
+
+crate::parameters! {
+    /// SIRD (NSDI 2025): credit by receivers, who are informed of congested senders and core.
+    pub struct Config {
+        /// Bandwidth-delay product at `bdp_rate`; in proportion to the hosts' rate (table 2:
+        /// 100 kB).
+        bdp_bytes: u64 = 100_000,
+        /// Rate that `bdp_bytes` is for (§6.2: 100 Gbit/s).
+        bdp_rate: Rate = Rate(100_000_000_000),
+        /// Credit that a receiver may have outstanding, B, in bandwidth-delay products (table 2).
+        credit: f64 = 1.5,
+        /// Credit that it may have outstanding with one sender, at most (§4.1: 1).
+        sender_credit: f64 = 1.0,
+        /// Length of a message on the link from which it asks for credit, UnschT (table 2).
+        unscheduled: f64 = 1.0,
+        /// Queue in the core from which packets are marked, NThr (table 2).
+        network_threshold: f64 = 1.25,
+        /// Credit from which a sender marks its data, SThr (table 2); `inf`: never.
+        sender_threshold: f64 = 0.5,
+        /// Weight of the newest window in the estimates of marks (table 2).
+        gain: f64 = 0.08,
+        /// Least size of a sender's bucket by its marks (the authors' simulator: 0.1).
+        sender_floor: f64 = 0.1,
+        /// Least size of a sender's bucket by marks of the core (the authors' simulator: 0.03).
+        network_floor: f64 = 0.03,
+        /// Credit leaves at the rate of the receiver's link (§4.4).
+        pacing: bool = true,
+        /// Order of credit: "srpt", by the remaining bytes of messages, or "round-robin" by
+        /// senders (§4.4).
+        order: Order = Order::Srpt,
+        /// Order of a sender's receivers on its link: "half", "srpt" or "round-robin" (§4.4: half
+        /// is shared fairly).
+        uplink: Policy = Policy::Half,
+        /// Packets in the first of two priorities: "none", "control", or "unscheduled" with data
+        /// of that kind (§4.4).
+        first_priority: FirstPriority = FirstPriority::Unscheduled,
+        /// Silence after which missing bytes are asked for (§4.4: a few milliseconds).
+        resend_time_out: Delay = Delay::from_ms(5),
+        /// Every packet takes a path of its own (§4); otherwise all of a message take one.
+        spray: bool = true,
+    }
+}
+
+/// Order in which a receiver gives credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// The message with the fewest remaining bytes.
+    Srpt,
+    /// One packet for each sender in turn, of its shortest message.
+    RoundRobin,
+}
+
+/// Packets that go before others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FirstPriority {
+    /// None: there is one priority.
+    None,
+    /// Credit, requests and other control packets.
+    Control,
+    /// These, and unscheduled data.
+    Unscheduled,
+}
+
+impl Scheme for Config {
+    const NAME: &'static str = "sird";
+    const QUEUE_KEYS: &'static [&'static str] = &["network_threshold"];
+
+    fn check(&self) -> Result<(), ParamError> {
+        for (key, value) in [
+            ("credit", self.credit),
+            ("sender_credit", self.sender_credit),
+            ("network_threshold", self.network_threshold),
+            ("sender_threshold", self.sender_threshold),
+        ] {
+            if value.is_nan() || value <= 0.0 {
+                return Err(ParamError::of(key, "it must be above 0"));
+            }
+        }
+        for (key, value) in [
+            ("gain", self.gain),
+            ("sender_floor", self.sender_floor),
+            ("network_floor", self.network_floor),
+        ] {
+            if !(value > 0.0 && value <= 1.0) {
+                return Err(ParamError::of(key, "it must be above 0 and at most 1"));
+            }
+        }
+        if self.unscheduled.is_nan() || self.unscheduled < 0.0 {
+            return Err(ParamError::of("unscheduled", "it must not be below 0"));
+        }
+        if self.bdp_bytes == 0 {
+            return Err(ParamError::of("bdp_bytes", "it must be above 0"));
+        }
+        if self.uplink == Policy::Fifo {
+            let message = "first come, first served starves receivers of congestion's news";
+            return Err(ParamError::of("uplink", message));
+        }
+        tcp::time_out("resend_time_out", self.resend_time_out)
+    }
+
+    fn build(self, network: &Network<'_>) -> Built {
+        let host_bps = network.edge_bps();
+        let bdp = self.bdp_bytes as f64 * host_bps as f64 / self.bdp_rate.0.max(1) as f64;
+        let framing = network.framing;
+        let packet = f64::from(framing.wire_bytes(framing.mss_bytes));
+        let mark_bytes = (self.network_threshold * bdp).max(1.0) as u64;
+        // The threshold is far above what may wait before a host (§4.2).
+        let core = QueueConfig::EcnThreshold(ecn_threshold::Config {
+            limit: Limit::default(),
+            mark_packets: None,
+            mark_bytes: Some(mark_bytes),
+        });
+        let two = self.first_priority > FirstPriority::None;
+        let needs = FabricNeeds {
+            classes: 1 + u8::from(two),
+            switches: Some([QueueConfig::default(), core]),
+            ..FabricNeeds::default()
+        };
+        // Less than a packet gives no credit at all.
+        let bytes = |share: f64| (share * bdp).max(packet);
+        let config = SirdConfig {
+            credit_bytes: bytes(self.credit) as u64,
+            sender_credit_bytes: bytes(self.sender_credit),
+            sender_floor_bytes: bytes(self.sender_floor),
+            network_floor_bytes: bytes(self.network_floor),
+            unscheduled_bytes: (self.unscheduled * bdp) as u64,
+            sender_threshold_bytes: (self.sender_threshold * bdp) as u64,
+            gain: self.gain,
+            byte_time_ps: 8e12 / host_bps.max(1) as f64,
+            pacing: self.pacing,
+            order: self.order,
+            uplink: self.uplink,
+            control_class: 0,
+            unscheduled_class: u8::from(self.first_priority == FirstPriority::Control),
+            scheduled_class: u8::from(two),
+            framing,
+        };
+        let messages = MessageConfig {
+            time_out: self.resend_time_out.0,
+            spray: self.spray,
+        };
+        Built::new(needs, move |_| {
+            Ok(Sird {
+                config: Arc::new(config),
+                messages,
+            })
+        })
+    }
+}
+
+/// Parameters of a host, in bytes.
+#[derive(Debug)]
+struct SirdConfig {
+    credit_bytes: u64,
+    sender_credit_bytes: f64,
+    sender_floor_bytes: f64,
+    network_floor_bytes: f64,
+    unscheduled_bytes: u64,
+    sender_threshold_bytes: u64,
+    gain: f64,
+    byte_time_ps: f64,
+    pacing: bool,
+    order: Order,
+    uplink: Policy,
+    control_class: u8,
+    unscheduled_class: u8,
+    scheduled_class: u8,
+    framing: Framing,
+}
+
+impl SirdConfig {
+    /// Returns the bytes on the link of the packets that carry these of a message.
+    fn wire_bytes(&self, first: u64, end: u64) -> u64 {
+        let mss = u64::from(self.framing.mss_bytes);
+        let bytes = end.saturating_sub(first);
+        let full = u64::from(self.framing.wire_bytes(self.framing.mss_bytes));
+        let rest = bytes % mss;
+        let last = if rest > 0 {
+            u64::from(self.framing.wire_bytes(rest as u16))
+        } else {
+            0
+        };
+        (bytes / mss).saturating_mul(full).saturating_add(last)
+    }
+
+    /// Returns true if a message of this length needs no credit.
+    fn is_unscheduled(&self, bytes: u64) -> bool {
+        self.wire_bytes(0, bytes) <= self.unscheduled_bytes
+    }
+}
+
+/// A bucket's size under one signal: DCTCP's estimator over additive increase and multiplicative
+/// decrease (§4.2, §6.2).
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    bytes: f64,
+    /// Estimate of the share of bytes that are marked.
+    marked_share: f64,
+    seen_bytes: f64,
+    marked_bytes: f64,
+    /// It has not shrunk in the present window.
+    may_shrink: bool,
+}
+
+impl Bucket {
+    fn new(bytes: f64) -> Self {
+        Self {
+            bytes,
+            marked_share: 0.0,
+            seen_bytes: 0.0,
+            marked_bytes: 0.0,
+            may_shrink: true,
+        }
+    }
+
+    /// Takes the mark of a packet. A window is as many bytes as the bucket holds: a round trip's.
+    fn on_packet(&mut self, wire_bytes: f64, marked: bool, gain: f64, [least, most]: [f64; 2]) {
+        self.seen_bytes += wire_bytes;
+        if marked {
+            self.marked_bytes += wire_bytes;
+        }
+        if self.seen_bytes >= self.bytes {
+            let share = self.marked_bytes / self.seen_bytes;
+            self.marked_share += gain * (share - self.marked_share);
+            (self.seen_bytes, self.marked_bytes) = (0.0, 0.0);
+            self.may_shrink = true;
+        }
+        if !marked {
+            // A packet's length in a round trip.
+            self.bytes += wire_bytes * wire_bytes / self.bytes;
+        } else if self.may_shrink {
+            self.bytes *= 1.0 - self.marked_share / 2.0;
+            self.may_shrink = false;
+        }
+        self.bytes = self.bytes.clamp(least, most);
+    }
+}
+
+/// Credit of one receiver: a ledger that balances.
+#[derive(Clone, Copy, Debug, Default)]
+struct Credit {
+    issued: u64,
+    returned: u64,
+    reclaimed: u64,
+    /// The most that was outstanding at once.
+    most: u64,
+}
+
+impl Credit {
+    fn outstanding(&self) -> u64 {
+        self.issued - self.returned - self.reclaimed
+    }
+
+    fn issue(&mut self, bytes: u64) {
+        self.issued += bytes;
+        self.most = self.most.max(self.outstanding());
+    }
+}
+
+/// A sender, as a receiver sees it.
+#[derive(Clone, Copy, Debug)]
+struct SenderState {
+    /// Credit that is outstanding.
+    outstanding: u64,
+    /// Bucket sizes by the sender's marks and by the core's.
+    buckets: [Bucket; 2],
+    /// Number of the latest credit, for turns.
+    turn: u64,
+}
+
+/// State of a message at its receiver.
+#[derive(Clone, Copy, Debug, Default)]
+struct Received {
+    /// Credit that is outstanding.
+    outstanding: u64,
+    /// Remaining bytes with which it waits for credit.
+    waits: Option<u64>,
+    /// What is missing was asked for, and nothing came since.
+    asked: bool,
+}
+
+/// State of a message at its sender.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    scheduled: bool,
+    /// Remaining bytes with which it waits among those that may send to its receiver.
+    waits: Option<u64>,
+}
+
+/// A receiver, as a sender sees it: messages to it that may send, by remaining bytes, flow and
+/// slot.
+#[derive(Debug, Default)]
+struct ReceiverState {
+    sendable: BTreeSet<(u64, u32, u32)>,
+    /// True while it waits for its turn.
+    queued: bool,
+}
+
+/// SIRD on all hosts.
+#[derive(Debug)]
+pub struct Sird {
+    config: Arc<SirdConfig>,
+    messages: MessageConfig,
+}
+
+impl Transport for Sird {
+    type Shared = ();
+    type Endpoint = SirdHost;
+
+    fn start(self, nodes: u32) -> ((), Vec<SirdHost>) {
+        let host = |_| SirdHost {
+            messages: Messages::new(self.messages),
+            credit: Credit::default(),
+            senders: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            next_credit_at: Time::ZERO,
+            credit_timer: None,
+            stored_bytes: 0,
+            numbers: BTreeMap::new(),
+            receivers: Vec::new(),
+            arbiter: Arbiter::new(self.config.uplink),
+            silent: Vec::new(),
+            config: Arc::clone(&self.config),
+        };
+        ((), (0..nodes).map(host).collect())
+    }
+
+    fn summary((): &(), hosts: &[&SirdHost]) -> Vec<(&'static str, f64)> {
+        let repairs = hosts.iter().map(|host| host.messages.repairs());
+        let [resends, probes] = repairs.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        let sum = |of: fn(&SirdHost) -> u64| hosts.iter().map(|host| of(host)).sum::<u64>() as f64;
+        let most = hosts.iter().map(|host| host.credit.most).max();
+        vec![
+            ("resends", resends as f64),
+            ("probes", probes as f64),
+            ("credit_issued", sum(|host| host.credit.issued)),
+            ("credit_returned", sum(|host| host.credit.returned)),
+            ("credit_reclaimed", sum(|host| host.credit.reclaimed)),
+            ("credit_outstanding", sum(|host| host.credit.outstanding())),
+            ("credit_stored", sum(|host| host.stored_bytes)),
+            ("largest_credit_outstanding", most.unwrap_or(0) as f64),
+        ]
+    }
+}
+
+/// SIRD at one host.
+#[derive(Debug)]
+pub struct SirdHost {
+    config: Arc<SirdConfig>,
+    messages: Messages<Sent, Received>,
+    credit: Credit,
+    senders: BTreeMap<HostId, SenderState>,
+    /// Messages that wait for credit: remaining bytes, flow, slot.
+    waiting: BTreeSet<(u64, u32, u32)>,
+    /// Time at which the pacer lets the next credit go.
+    next_credit_at: Time,
+    credit_timer: Option<TimerId>,
+    /// Credit that this host has and has not used.
+    stored_bytes: u64,
+    /// Numbers of receivers among [`receivers`](Self::receivers).
+    numbers: BTreeMap<HostId, u32>,
+    receivers: Vec<ReceiverState>,
+    arbiter: Arbiter,
+    /// Messages that were silent; between two calls empty.
+    silent: Vec<u32>,
+}
+
+/// Kind of the pacer's timer.
+const CREDIT: u8 = Messages::<Sent, Received>::TIMER + 1;
+
+// A receiver.
+impl SirdHost {
+    /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
+    fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
+        let bytes = cx.flow(packet.flow).bytes;
+        let unscheduled = self.config.is_unscheduled(bytes);
+        let own = |_: &mut Context<'_>| {
+            let allowed_bytes = if unscheduled { bytes } else { packet.ack };
+            (allowed_bytes, Received::default())
+        };
+        let is_data = packet.kind == PacketKind::Data;
+        let arrival = self.messages.on_data(cx, packet, own);
+        if is_data && !unscheduled {
+            let config = &self.config;
+            let sender = Self::sender(&mut self.senders, config, packet.src);
+            let floors = [config.sender_floor_bytes, config.network_floor_bytes];
+            let marks = [Flags::CSN, Flags::CE];
+            for ((bucket, floor), mark) in sender.buckets.iter_mut().zip(floors).zip(marks) {
+                let bounds = [
+                    floor.min(config.sender_credit_bytes),
+                    config.sender_credit_bytes,
+                ];
+                let marked = packet.flags.contains(mark);
+                bucket.on_packet(packet.wire_bytes.into(), marked, config.gain, bounds);
+            }
+        }
+        match arrival {
+            Arrival::Late => {}
+            Arrival::Complete(slot, _, message) => {
+                self.give_back(packet.src, message.own.outstanding);
+                if let Some(remaining) = message.own.waits {
+                    self.waiting.remove(&(remaining, message.id.0, slot));
+                }
+            }
+            Arrival::More(slot, new_bytes) => {
+                let mut returned = 0;
+                if let Some(message) = self.messages.incoming(slot) {
+                    message.own.asked = false;
+                    if new_bytes > 0 {
+                        returned = u64::from(packet.wire_bytes).min(message.own.outstanding);
+                        message.own.outstanding -= returned;
+                    }
+                }
+                self.give_back(packet.src, returned);
+                self.wait_for_credit(slot);
+                if packet.kind == PacketKind::Probe {
+                    self.messages.on_probe(cx, slot);
+                }
+            }
+        }
+        self.send_credits(cx);
+    }
+
+    fn sender<'a>(
+        senders: &'a mut BTreeMap<HostId, SenderState>,
+        config: &SirdConfig,
+        host: HostId,
+    ) -> &'a mut SenderState {
+        senders.entry(host).or_insert_with(|| SenderState {
+            outstanding: 0,
+            buckets: [Bucket::new(config.sender_credit_bytes); 2],
+            turn: 0,
+        })
+    }
+
+    /// Takes credit back that came with data.
+    fn give_back(&mut self, from: HostId, bytes: u64) {
+        if let Some(sender) = self.senders.get_mut(&from) {
+            sender.outstanding -= bytes;
+            self.credit.returned += bytes;
+        }
+    }
+
+    /// Puts a message among those that wait for credit, or at its new place there, or takes it out.
+    fn wait_for_credit(&mut self, slot: u32) {
+        let Some(message) = self.messages.incoming(slot) else {
+            return;
+        };
+        let waits = (message.allowed < message.bytes).then(|| message.remaining_bytes());
+        let waited = std::mem::replace(&mut message.own.waits, waits);
+        let flow = message.id.0;
+        if waited != waits {
+            if let Some(remaining) = waited {
+                self.waiting.remove(&(remaining, flow, slot));
+            }
+            if let Some(remaining) = waits {
+                self.waiting.insert((remaining, flow, slot));
+            }
+        }
+    }
+
+    /// Returns the credit that the message in a slot needs next, and the byte that it allows up to,
+    /// if the buckets have as much.
+    fn next_credit(&mut self, slot: u32) -> Option<(u64, u64)> {
+        let config = &self.config;
+        let message = self.messages.incoming(slot)?;
+        let mss = u64::from(config.framing.mss_bytes);
+        let end = message.allowed.saturating_add(mss).min(message.bytes);
+        let bytes = config.wire_bytes(message.allowed, end);
+        let sender = Self::sender(&mut self.senders, config, message.src);
+        let [by_sender, by_network] = sender.buckets;
+        let bucket = by_sender.bytes.min(by_network.bytes);
+        ((sender.outstanding + bytes) as f64 <= bucket).then_some((bytes, end))
+    }
+
+    /// Chooses the message that gets the next credit.
+    fn choose(&mut self) -> Option<(u32, u64, u64)> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut best: Option<(u64, (u32, u64, u64))> = None;
+        for &(_, _, slot) in &waiting {
+            let Some((bytes, end)) = self.next_credit(slot) else {
+                continue;
+            };
+            if self.credit.outstanding() + bytes > self.config.credit_bytes {
+                continue;
+            }
+            let choice = (slot, bytes, end);
+            if self.config.order == Order::Srpt {
+                best = Some((0, choice));
+                break;
+            }
+            let src = self.messages.incoming(slot).map(|message| message.src);
+            let turn = src
+                .and_then(|src| self.senders.get(&src))
+                .map_or(0, |s| s.turn);
+            // Of one sender, the shortest message came first.
+            if best.is_none_or(|(earliest, _)| turn < earliest) {
+                best = Some((turn, choice));
+            }
+        }
+        self.waiting = waiting;
+        best.map(|(_, choice)| choice)
+    }
+
+    /// Sends credit as long as buckets and pacer let it.
+    fn send_credits(&mut self, cx: &mut Context<'_>) {
+        loop {
+            // Nothing that waits needs less than an empty packet.
+            let least = u64::from(self.config.framing.wire_bytes(1));
+            let used = self.credit.outstanding();
+            if self.waiting.is_empty() || used + least > self.config.credit_bytes {
+                return;
+            }
+            if self.config.pacing && cx.now() < self.next_credit_at {
+                let (kind, slot) = (CREDIT, 0);
+                if self.credit_timer.is_none() {
+                    let timer = cx.timer(self.next_credit_at, Timer { kind, slot });
+                    self.credit_timer = Some(timer);
+                }
+                return;
+            }
+            let Some((slot, bytes, end)) = self.choose() else {
+                return;
+            };
+            let Some(message) = self.messages.incoming(slot) else {
+                return;
+            };
+            message.allowed = end;
+            message.own.outstanding += bytes;
+            let ends = (message.id, message.src);
+            self.credit.issue(bytes);
+            let issued = self.credit.issued;
+            if let Some(sender) = self.senders.get_mut(&ends.1) {
+                sender.outstanding += bytes;
+                sender.turn = issued;
+            }
+            self.wait_for_credit(slot);
+            let gap = Span((bytes as f64 * self.config.byte_time_ps).round() as u64);
+            self.next_credit_at = self.next_credit_at.max(cx.now()) + gap;
+            let mut credit = self
+                .messages
+                .control(cx, PacketKind::Grant, ends, [bytes, end]);
+            credit.class = self.config.control_class;
+            cx.send(credit);
+        }
+    }
+
+    /// Takes note of a message that was silent for a time-out. A sender that does not answer a
+    /// request for bytes either is dead: its credit is free for others.
+    fn on_silence(&mut self, slot: u32) {
+        let Some(message) = self.messages.incoming(slot) else {
+            return;
+        };
+        if !std::mem::replace(&mut message.own.asked, true) {
+            return;
+        }
+        let (src, outstanding) = (message.src, std::mem::take(&mut message.own.outstanding));
+        if let Some(sender) = self.senders.get_mut(&src) {
+            sender.outstanding -= outstanding;
+            self.credit.reclaimed += outstanding;
+        }
+        // It gets no credit until something of it comes.
+        let flow = message.id.0;
+        if let Some(remaining) = message.own.waits.take() {
+            self.waiting.remove(&(remaining, flow, slot));
+        }
+    }
+}
+
+// A sender.
+impl SirdHost {
+    /// Puts a message among those that may send to its receiver, or at its new place there, or
+    /// takes it out; and the receiver among those that wait for their turn.
+    fn enqueue(&mut self, cx: &mut Context<'_>, slot: u32) {
+        let Some(message) = self.messages.outgoing(slot) else {
+            return;
+        };
+        let waits = message.has_segment().then(|| message.remaining_bytes());
+        let waited = std::mem::replace(&mut message.own.waits, waits);
+        let (flow, dst) = (message.id.0, message.dst);
+        let next = self.receivers.len() as u32;
+        let number = *self.numbers.entry(dst).or_insert(next);
+        if number == next {
+            self.receivers.push(ReceiverState::default());
+        }
+        let receiver = &mut self.receivers[number as usize];
+        if waited != waits {
+            if let Some(remaining) = waited {
+                receiver.sendable.remove(&(remaining, flow, slot));
+            }
+            if let Some(remaining) = waits {
+                receiver.sendable.insert((remaining, flow, slot));
+            }
+        }
+        let Some(&(shortest, ..)) = receiver.sendable.first() else {
+            return;
+        };
+        if receiver.queued {
+            self.arbiter.update(number, shortest);
+        } else {
+            receiver.queued = true;
+            self.arbiter.ready(number, shortest);
+        }
+        cx.wake();
+    }
+
+    /// Takes a message out of those that may send.
+    fn leave(&mut self, slot: u32) {
+        if let Some(message) = self.messages.outgoing(slot)
+            && let Some(remaining) = message.own.waits.take()
+            && let Some(number) = self.numbers.get(&message.dst)
+        {
+            let receiver = &mut self.receivers[*number as usize];
+            receiver.sendable.remove(&(remaining, message.id.0, slot));
+        }
+    }
+
+    /// Allows what a packet of the receiver says, and counts the credit for it.
+    fn allow(&mut self, slot: u32, end: u64) {
+        let Some(message) = self.messages.outgoing(slot) else {
+            return;
+        };
+        let before = message.allowed();
+        message.allow(end);
+        if message.own.scheduled {
+            self.stored_bytes += self.config.wire_bytes(before, message.allowed());
+        }
+    }
+}
+
+impl Endpoint for SirdHost {
+    type Shared = ();
+
+    fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        let spec = cx.flow(flow);
+        let (bytes, dst) = (spec.bytes, spec.dst);
+        let scheduled = !self.config.is_unscheduled(bytes);
+        let allowed_bytes = if scheduled { 0 } else { bytes };
+        let own = Sent {
+            scheduled,
+            waits: None,
+        };
+        let slot = self.messages.start(cx, flow, allowed_bytes, own);
+        if scheduled {
+            let request = self
+                .messages
+                .control(cx, PacketKind::Request, (flow, dst), [0; 2]);
+            cx.send(request);
+        } else {
+            self.enqueue(cx, slot);
+        }
+    }
+
+    fn on_stop(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        let slot = cx.slot(flow, Side::Sender);
+        let before = self.messages.outgoing(slot).map(|m| m.allowed());
+        let Some(slot) = self.messages.stop(cx, flow) else {
+            return;
+        };
+        // Credit for bytes that will not be sent is of no use.
+        if let (Some(before), Some(message)) = (before, self.messages.outgoing(slot))
+            && message.own.scheduled
+        {
+            let unused = self.config.wire_bytes(message.sent_bytes(), before);
+            let used = self
+                .config
+                .wire_bytes(message.sent_bytes(), message.allowed());
+            self.stored_bytes = self.stored_bytes.saturating_sub(unused) + used;
+        }
+        self.enqueue(cx, slot);
+    }
+
+    fn on_packet(&mut self, cx: &mut Context<'_>, packet: &mut Packet) {
+        match packet.kind {
+            PacketKind::Data | PacketKind::Request | PacketKind::Probe => self.on_data(cx, packet),
+            PacketKind::Grant => {
+                if let Some(slot) = self.messages.sent_by(cx, packet) {
+                    self.allow(slot, packet.ack);
+                    self.enqueue(cx, slot);
+                }
+            }
+            PacketKind::Ack => {
+                if let Some(slot) = self.messages.sent_by(cx, packet) {
+                    self.leave(slot);
+                    self.messages.on_ack(cx, packet);
+                }
+            }
+            PacketKind::Resend => {
+                if let Some(slot) = self.messages.sent_by(cx, packet) {
+                    self.allow(slot, packet.ack);
+                    self.messages.on_resend(cx, packet);
+                    self.enqueue(cx, slot);
+                }
+            }
+            PacketKind::Busy => {
+                self.messages.sent_by(cx, packet);
+                if let Some(slot) = self.messages.on_busy(cx, packet) {
+                    if let Some(message) = self.messages.incoming(slot) {
+                        message.own.asked = false;
+                    }
+                    self.wait_for_credit(slot);
+                    self.send_credits(cx);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Context<'_>, timer: Timer) {
+        if timer.kind == CREDIT {
+            self.credit_timer = None;
+            return self.send_credits(cx);
+        }
+        let mut silent = std::mem::take(&mut self.silent);
+        self.messages.on_timer(cx, |_, slot| silent.push(slot));
+        for slot in silent.drain(..) {
+            self.on_silence(slot);
+        }
+        self.silent = silent;
+        self.send_credits(cx);
+    }
+
+    fn pull(&mut self, cx: &mut Context<'_>) -> Pull {
+        let open = cx.open_classes();
+        self.arbiter.release(open);
+        while let Turn::Slot(number) = self.arbiter.next(cx.now()) {
+            let receiver = &mut self.receivers[number as usize];
+            receiver.queued = false;
+            let Some(&(remaining, _, slot)) = receiver.sendable.first() else {
+                continue;
+            };
+            let mss_bytes = cx.framing().mss_bytes;
+            let Some(message) = self.messages.outgoing(slot) else {
+                continue;
+            };
+            let (scheduled, segment) = (message.own.scheduled, message.segment(mss_bytes));
+            let class = if scheduled {
+                self.config.scheduled_class
+            } else {
+                self.config.unscheduled_class
+            };
+            if !open.contains(class.into()) {
+                self.receivers[number as usize].queued = true;
+                self.arbiter.hold(number, remaining, class);
+                continue;
+            }
+            let Some(mut packet) =
+                segment.and_then(|segment| self.messages.data(cx, slot, segment, class))
+            else {
+                continue;
+            };
+            packet.flags.insert(Flags::ECT);
+            if scheduled {
+                // Algorithm 2, lines 7 and 8.
+                if self.stored_bytes >= self.config.sender_threshold_bytes {
+                    packet.flags.insert(Flags::CSN);
+                }
+                if !packet.flags.contains(Flags::RETRANSMIT) {
+                    let used = u64::from(packet.wire_bytes);
+                    self.stored_bytes = self.stored_bytes.saturating_sub(used);
+                }
+            }
+            self.enqueue(cx, slot);
+            return if self.arbiter.is_empty() {
+                Pull::Last(packet)
+            } else {
+                Pull::Packet(packet)
+            };
+        }
+        Pull::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: f64 = 1_538.0;
+    const BOUNDS: [f64; 2] = [10_000.0, 100_000.0];
+
+    fn window(bucket: &mut Bucket, marked: bool) {
+        let packets = (bucket.bytes / PACKET).ceil() as u32;
+        for _ in 0..packets {
+            bucket.on_packet(PACKET, marked, 0.08, BOUNDS);
+        }
+    }
+
+    /// One packet more in each round trip without marks (additive increase).
+    #[test]
+    fn a_bucket_grows_by_a_packet_in_a_round_trip() {
+        let mut bucket = Bucket::new(50_000.0);
+        for _ in 0..10 {
+            let before = bucket.bytes;
+            window(&mut bucket, false);
+            assert!((bucket.bytes - before - PACKET).abs() < 0.05 * PACKET);
+        }
+        (0..100).for_each(|_| window(&mut bucket, false));
+        assert_eq!(bucket.bytes, BOUNDS[1]);
+    }
+
+    /// DCTCP's estimator: after n windows of marks alone it is 1 − (1 − g)ⁿ, and the next window
+    /// shrinks the bucket by half of that, once.
+    #[test]
+    fn a_bucket_shrinks_by_half_of_the_share_of_marks() {
+        let mut bucket = Bucket::new(100_000.0);
+        let mut share = 0.0;
+        for _ in 0..8 {
+            let before = bucket.bytes;
+            window(&mut bucket, true);
+            let expected = before * (1.0 - share / 2.0);
+            let near = (bucket.bytes / expected - 1.0).abs() < 0.05;
+            assert!(near || bucket.bytes == BOUNDS[0], "{bucket:?}, {expected}");
+            share += 0.08 * (1.0 - share);
+        }
+        (0..100).for_each(|_| window(&mut bucket, true));
+        assert_eq!(bucket.bytes, BOUNDS[0]);
+    }
+}

@@ -1,0 +1,435 @@
+//! Receiver-driven schemes against closed forms, bounds of their papers, and loss.
+//!
+//! The network is that of SIRD's simulations (SIRD §6.2): racks under links of 100 and 400 Gbit/s.
+
+use std::path::Path;
+
+use ratewright_simfabric::plan::{Overrides, RunPlan};
+use ratewright_simfabric::report::ideal::completion_time;
+use ratewright_simfabric::results::RunResults;
+use ratewright_simfabric::run::Change;
+use ratewright_simfabric::{Config, Span, Time};
+use ratewright_topology::{HostId, LinkId, Node};
+
+/// Time of a full packet, 1,460 bytes in 1,538 on the link, at 100 Gbit/s.
+const PACKET_NS: f64 = 123.04;
+
+fn plan(transport: &str, workload: &str) -> RunPlan {
+    let text = format!(
+        r#"
+[run]
+duration = "60ms"
+[topology]
+kind = "leaf-spine"
+racks = 2
+hosts_per_rack = 8
+spines = 2
+host_rate = "100Gbit/s"
+fabric_rate = "400Gbit/s"
+link_delay = "1.25us"
+fabric_delay = "500ns"
+[transport]
+{transport}
+[[workload]]
+{workload}"#
+    );
+    RunPlan::parse(&text, "plan", Path::new(""), &Overrides::default()).expect("a good plan")
+}
+
+/// Flows as a workload: source, destination, bytes and start in µs.
+fn list(flows: &[(u32, u32, u64, f64)]) -> String {
+    let flow = |(src, dst, bytes, start): &(u32, u32, u64, f64)| {
+        let start_ns = (start * 1e3) as u64;
+        format!("{{ src = {src}, dst = {dst}, bytes = {bytes}, start = \"{start_ns}ns\" }}")
+    };
+    let flows: Vec<String> = flows.iter().map(flow).collect();
+    format!("kind = \"list\"\nflows = [{}]", flows.join(", "))
+}
+
+fn run_with(plan: &RunPlan, config: Config) -> RunResults {
+    let flows = plan.flows().expect("flows");
+    let transport = &plan.transports[0];
+    let mut run = transport
+        .start(config, &plan.topology, flows)
+        .expect("it starts");
+    run.run_until(plan.end).expect("it runs");
+    let results = run.results();
+    results.conservation.expect("it conserves");
+    results
+}
+
+fn run(transport: &str, workload: &str) -> RunResults {
+    run_with(&plan(transport, workload), Config::default())
+}
+
+fn fct_us(results: &RunResults) -> Vec<f64> {
+    let fct = |flow: &ratewright_simfabric::results::FlowResult| flow.fct().map(Span::as_us_f64);
+    let all: Option<Vec<f64>> = results.flows.iter().map(fct).collect();
+    let open = || results.flows.iter().find(|flow| flow.finished.is_none());
+    all.unwrap_or_else(|| panic!("{:?}", open()))
+}
+
+/// The link to a host.
+fn downlink(plan: &RunPlan, host: u32) -> LinkId {
+    let topology = &plan.topology;
+    let leaf = topology.racks()[topology.hosts()[host as usize].rack.0 as usize].leaf;
+    let link = topology.link_between(Node::Switch(leaf), Node::Host(HostId(host)));
+    link.expect("hosts have links")
+}
+
+/// Grants come before the prefix has left, so that a message alone never waits for one (Homa §3.3).
+#[test]
+fn a_homa_message_alone_has_no_gap() {
+    for dst in [1, 9] {
+        for bytes in [
+            1, 1_460, 1_461, 10_000, 97_000, 100_000, 100_001, 1_000_000, 10_000_000,
+        ] {
+            let plan = plan("name = \"homa\"", &list(&[(0, dst, bytes, 0.0)]));
+            let results = run_with(&plan, Config::default());
+            let framing = plan.transports[0].fabric.framing;
+            let ends = (HostId(0), HostId(dst));
+            let empty = completion_time(&plan.topology, framing, Span::ZERO, ends, bytes);
+            assert_eq!(results.flows[0].fct(), empty.ok(), "{bytes} bytes to {dst}");
+            assert!(results.flows[0].acknowledged.is_some());
+        }
+    }
+}
+
+/// The receiver's link is always busy, and not more than an unscheduled prefix of every message
+/// waits before it (Homa §3.3, §3.5).
+#[test]
+fn a_homa_receiver_is_busy_and_its_queue_bounded() {
+    let flows: Vec<_> = (1..7).map(|src| (src, 0, 10_000_000, 0.0)).collect();
+    let plan = plan("name = \"homa\"", &list(&flows));
+    let results = run_with(&plan, Config::default());
+    let last = fct_us(&results).into_iter().fold(0.0, f64::max);
+    // 10 MB are 6,849 full packets and one of 460 bytes; the first has one more link to cross.
+    let busy_us = (6.0 * (6_849.0 + 538.0 / 1_538.0) + 1.0) * PACKET_NS / 1e3 + 2.5;
+    assert!((last / busy_us - 1.0).abs() < 0.001, "{last} for {busy_us}");
+    let stats = &results.ports[downlink(&plan, 0).index()].stats;
+    // 100 kB are 69 packets, less what is on the links meanwhile.
+    let most = 6.0 * 69.0 * 1_538.0;
+    assert!((stats.max_bytes as f64) < most, "{}", stats.max_bytes);
+    assert!(stats.max_bytes as f64 > 0.7 * most, "{}", stats.max_bytes);
+}
+
+/// Shorter messages are granted and sent before longer ones, to their receiver and by their sender
+/// (Homa §3.2).
+#[test]
+fn homa_finishes_the_shortest_first() {
+    let of_receiver = [4, 3, 2, 1].map(|n| (n, 0, u64::from(n) * 2_000_000, 0.0));
+    let of_sender = [4, 3, 2, 1].map(|n| (0, n, u64::from(n) * 2_000_000, 0.0));
+    for flows in [of_receiver, of_sender] {
+        // One message at a time.
+        let transport = "name = \"homa\"\novercommitment = 1";
+        let fct = fct_us(&run(transport, &list(&flows)));
+        assert!(fct.is_sorted_by(|a, b| a > b), "{fct:?}");
+        // The shortest one is hardly held up by the others' prefixes.
+        let alone = 2_000_000.0 / 1_460.0 * PACKET_NS / 1e3;
+        assert!(fct[3] < 1.3 * alone, "{fct:?}");
+    }
+}
+
+/// A receiver of many messages asks for short prefixes of the next ones, whose packets then wait in
+/// their senders and not before its link (Homa §3.6).
+#[test]
+fn homas_incast_option_keeps_the_queue_short() {
+    let wave = |start: f64| (1..16).map(move |src| (src, 0, 400_000, start));
+    let flows: Vec<_> = wave(0.0).chain(wave(2_000.0)).collect();
+    // The second wave knows of the first one's end, which had more than six messages.
+    let second = |option: &str| {
+        let transport = format!("name = \"homa\"\novercommitment = 2\n{option}");
+        let plan = plan(&transport, &list(&flows));
+        let config = Config {
+            warm_up: Time::from_us(1_900),
+            ..Config::default()
+        };
+        let results = run_with(&plan, config);
+        fct_us(&results);
+        results.ports[downlink(&plan, 0).index()].stats.max_bytes
+    };
+    let (without, with) = (second(""), second("incast_messages = 1"));
+    assert!(without > 1_000_000, "{without}");
+    assert!(
+        with * 3 < without,
+        "{with} with the option, {without} without"
+    );
+}
+
+/// Whatever is lost, every message completes and every sender learns of it: data, grants, requests
+/// and acknowledgements.
+fn completes_despite_loss(transport: &str) {
+    // The link of host 0 fails in both directions, twice, and with it all kinds of packets.
+    let flows: Vec<_> = (0..60)
+        .map(|n| {
+            let (src, bytes) = (n % 7 + 1, u64::from(n * n * 400 + 1));
+            let (src, dst) = if n % 3 == 0 { (0, src) } else { (src, 0) };
+            (src, dst, bytes, f64::from(n))
+        })
+        .collect();
+    let plan = plan(transport, &list(&flows));
+    let down = downlink(&plan, 0);
+    let up = plan.topology.reverse_link(down);
+    let mut changes = Vec::new();
+    for (at, until) in [(20, 24), (60, 90), (5_010, 5_060), (10_030, 10_035)] {
+        for link in [down, up] {
+            changes.push((Time::from_us(at), Change::Link { link, up: false }));
+            changes.push((Time::from_us(until), Change::Link { link, up: true }));
+        }
+    }
+    let config = Config {
+        changes,
+        ..Config::default()
+    };
+    let results = run_with(&plan, config);
+    assert!(results.drops() > 50, "{}", results.drops());
+    fct_us(&results);
+    let unknown = results.flows.iter().find(|f| f.acknowledged.is_none());
+    assert!(unknown.is_none(), "{unknown:?}");
+}
+
+/// Switches whose queues drop most of an incast lose no message either.
+fn completes_over_short_queues(transport: &str) {
+    let flows: Vec<_> = (1..16).map(|src| (src, 0, 300_000, 0.0)).collect();
+    let short = "resend_time_out = \"200us\"\n\
+                 queue = { discipline = \"drop-tail\", limit_packets = 12 }";
+    let results = run(&format!("{transport}\n{short}"), &list(&flows));
+    assert!(results.drops() > 100, "{}", results.drops());
+    fct_us(&results);
+    assert!(results.retransmits > 100);
+}
+
+#[test]
+fn homa_loses_no_message() {
+    completes_despite_loss("name = \"homa\"");
+    completes_over_short_queues("name = \"homa\"");
+}
+
+/// Hosts act on each other by packets alone: regions of any number give the same results.
+fn regions_change_nothing(transport: &str) {
+    let workload = "kind = \"poisson\"\nload = 0.5\nsizes = \"hadoop\"\nuntil = \"300us\"";
+    let plan = plan(transport, workload);
+    let course = |regions: usize| {
+        let config = Config {
+            seed: 11,
+            regions: Some(regions),
+            ..Config::default()
+        };
+        let results = run_with(&plan, config);
+        let flows = results.flows.iter().map(|f| (f.finished, f.acknowledged));
+        let flows: Vec<_> = flows.collect();
+        assert!(flows.len() > 150 && flows.iter().all(|f| f.1.is_some()));
+        (flows, results.packet_hops)
+    };
+    assert!(course(1) == course(usize::MAX));
+}
+
+#[test]
+fn homa_is_the_same_in_regions() {
+    regions_change_nothing("name = \"homa\"");
+}
+
+fn counter(results: &RunResults, name: &str) -> f64 {
+    let found = results.transport.iter().find(|(known, _)| *known == name);
+    found.expect("the counter is there").1
+}
+
+/// Credit is neither lost nor invented, none is left when all is done, and no receiver ever has
+/// more than B outstanding (SIRD §4.1).
+fn credit_balances(results: &RunResults, bound: f64) {
+    let [issued, returned, reclaimed, outstanding, stored, most] = [
+        "credit_issued",
+        "credit_returned",
+        "credit_reclaimed",
+        "credit_outstanding",
+        "credit_stored",
+        "largest_credit_outstanding",
+    ]
+    .map(|name| counter(results, name));
+    assert_eq!(issued, returned + reclaimed + outstanding);
+    assert_eq!((outstanding, stored), (0.0, 0.0));
+    assert!(most <= bound, "{most} of {bound}");
+}
+
+/// A message up to UnschT leaves at once. A longer one waits for its first credit: a request and a
+/// credit, which take a round trip of empty packets (SIRD §4).
+#[test]
+fn a_sird_message_alone_asks_for_credit_from_unscht_on() {
+    for (dst, links) in [(1, 2), (9, 4)] {
+        // 65 packets of 1,538 bytes are less than 100 kB on the link; another byte is another one.
+        for bytes in [1, 1_460, 10_000, 94_900, 94_901, 1_000_000, 10_000_000] {
+            let plan = plan("name = \"sird\"", &list(&[(0, dst, bytes, 0.0)]));
+            let results = run_with(&plan, Config::default());
+            let framing = plan.transports[0].fabric.framing;
+            let ends = (HostId(0), HostId(dst));
+            let empty = |bytes| {
+                let took = completion_time(&plan.topology, framing, Span::ZERO, ends, bytes);
+                took.expect("a path").as_us_f64()
+            };
+            // 84 bytes on each link, there and back.
+            let asked = if bytes > 94_900 { 2.0 * empty(0) } else { 0.0 };
+            let took = fct_us(&results)[0];
+            let expected = empty(bytes) + asked;
+            // Credit of later packets may wait for the pacer by a rounding.
+            assert!(
+                (took - expected).abs() < 0.02,
+                "{bytes} over {links}: {took}, {expected}"
+            );
+            credit_balances(&results, 150_000.0);
+        }
+    }
+}
+
+/// Credit that leaves at the rate of the link keeps the link busy and its queue empty, and the
+/// shortest message has all of it; all of six in turn (SIRD §4.4; 338 bytes in the authors'
+/// simulator).
+#[test]
+fn a_sird_receiver_is_busy_and_its_queue_short() {
+    let flows: Vec<_> = (1..7).map(|src| (src, 0, 10_000_000, 0.0)).collect();
+    let message_us = (6_849.0 + 538.0 / 1_538.0) * PACKET_NS / 1e3;
+    for (order, first_share) in [("srpt", 1.0 / 6.0), ("round-robin", 0.99)] {
+        let plan = plan(
+            &format!("name = \"sird\"\norder = \"{order}\""),
+            &list(&flows),
+        );
+        let results = run_with(&plan, Config::default());
+        let mut fct = fct_us(&results);
+        fct.sort_by(f64::total_cmp);
+        assert!(
+            (fct[5] / (6.0 * message_us) - 1.0).abs() < 0.003,
+            "{order}: {fct:?}"
+        );
+        assert!(
+            (fct[0] / fct[5] - first_share).abs() < 0.01,
+            "{order}: {fct:?}"
+        );
+        let stats = &results.ports[downlink(&plan, 0).index()].stats;
+        assert!(stats.max_bytes < 3 * 1_538, "{order}: {}", stats.max_bytes);
+        credit_balances(&results, 150_000.0);
+    }
+}
+
+/// Without pacing, what waits before the receiver is at most its credit, less what is on the links:
+/// B less the product of bandwidth and delay (SIRD §4.1).
+#[test]
+fn sirds_credit_bounds_the_queue() {
+    let flows: Vec<_> = (1..8).map(|src| (src, 0, 2_000_000, 0.0)).collect();
+    let plan = plan("name = \"sird\"\npacing = false", &list(&flows));
+    let results = run_with(&plan, Config::default());
+    let stats = &results.ports[downlink(&plan, 0).index()].stats;
+    // 5 µs and a packet's time on each link.
+    let bdp = 100e9 / 8.0 * (5e-6 + 2.0 * PACKET_NS * 1e-9);
+    let most = 150_000.0 - bdp;
+    assert!(
+        (stats.max_bytes as f64) < most + 1_538.0,
+        "{} of {most}",
+        stats.max_bytes
+    );
+    assert!(
+        stats.max_bytes as f64 > 0.8 * most,
+        "{} of {most}",
+        stats.max_bytes
+    );
+    credit_balances(&results, 150_000.0);
+}
+
+/// A sender that three receivers want keeps about as much credit as SThr; without its marks, all
+/// that they may give it: three buckets, less what is under way (SIRD §4.2; the authors' simulator:
+/// 46.8 kB and 233 kB).
+#[test]
+fn a_congested_sird_sender_stores_its_threshold() {
+    let stored = |threshold: &str| {
+        let flows = [
+            (0, 1, 40_000_000, 0.0),
+            (0, 2, 40_000_000, 0.0),
+            (0, 3, 40_000_000, 0.0),
+        ];
+        let transport = format!("name = \"sird\"\nsender_threshold = {threshold}");
+        let plan = plan(&transport, &list(&flows));
+        let mut run = plan.transports[0]
+            .start(
+                Config::default(),
+                &plan.topology,
+                plan.flows().expect("flows"),
+            )
+            .expect("it starts");
+        let mut sum = 0.0;
+        for step in 0..500 {
+            run.run_until(Time::from_us(2_000 + 4 * step))
+                .expect("it runs");
+            let counters = run.counters();
+            let stored = counters.iter().find(|(name, _)| *name == "credit_stored");
+            sum += stored.expect("the counter is there").1;
+        }
+        sum / 500.0
+    };
+    let (marked, unmarked) = (stored("0.5"), stored("inf"));
+    // Three buckets of 100 kB hold whole packets only.
+    let (rtt_bytes, buckets) = (66_500.0, 3.0 * 65.0 * 1_538.0);
+    assert!(
+        (unmarked / (buckets - rtt_bytes) - 1.0).abs() < 0.05,
+        "{unmarked}"
+    );
+    assert!((40_000.0..52_000.0).contains(&marked), "{marked}");
+}
+
+/// Credit that is lost with a dead sender is free for others after its time-out, and the message
+/// completes when the sender is back (SIRD §4.4).
+#[test]
+fn a_dead_sirds_credit_is_reclaimed() {
+    let flows = [(1, 0, 8_000_000, 0.0), (2, 0, 100_000_000, 100.0)];
+    let plan = plan(
+        "name = \"sird\"\nresend_time_out = \"500us\"",
+        &list(&flows),
+    );
+    let up = plan.topology.reverse_link(downlink(&plan, 1));
+    let changes = [(200, false), (20_000, true)].map(|(at, up_again)| {
+        (
+            Time::from_us(at),
+            Change::Link {
+                link: up,
+                up: up_again,
+            },
+        )
+    });
+    let config = Config {
+        changes: changes.into(),
+        ..Config::default()
+    };
+    let results = run_with(&plan, config);
+    assert!(counter(&results, "credit_reclaimed") > 30_000.0);
+    // The other one has the link meanwhile: 100 MB take 8.4 ms, and the first had 0.2 ms.
+    let fct = fct_us(&results);
+    assert!(fct[1] < 9_300.0, "{fct:?}");
+    assert!(fct[0] > 20_000.0, "{fct:?}");
+    credit_balances(&results, 150_000.0);
+}
+
+#[test]
+fn sird_loses_no_message() {
+    completes_despite_loss("name = \"sird\"");
+    completes_over_short_queues("name = \"sird\"\nunscheduled = 4");
+}
+
+#[test]
+fn sird_is_the_same_in_regions() {
+    regions_change_nothing("name = \"sird\"");
+}
+
+/// A message whose application stops ends after what has left, at both ends.
+#[test]
+fn a_stopped_message_completes() {
+    for transport in ["name = \"homa\"", "name = \"sird\""] {
+        let flows = "kind = \"list\"\nflows = [{ src = 0, dst = 1, stop = \"50us\" }, \
+                     { src = 2, dst = 9, bytes = 5000000, stop = \"70us\" }]";
+        let results = run(transport, flows);
+        for flow in &results.flows {
+            assert!(flow.acknowledged.is_some(), "{transport}: {flow:?}");
+            let most = 75.0e-6 * 100e9 / 8.0;
+            assert!(
+                (50_000.0..most).contains(&(flow.delivered_bytes as f64)),
+                "{flow:?}"
+            );
+        }
+    }
+}
