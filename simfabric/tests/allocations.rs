@@ -17,9 +17,9 @@ use ratewright_simfabric::plan::{PlannedTransport, read_transports};
 use ratewright_simfabric::run::Config;
 use ratewright_simfabric::scheme::Run;
 use ratewright_simfabric::workload::{FlowStream, Poisson, SizeDistribution};
-use ratewright_topology::{HostId, Topology};
+use ratewright_topology::{EcmpConfig, HostId, Topology, TwoTierClos};
 
-use common::OTHERS;
+use common::{OTHERS, RDMA};
 
 /// Most doublings of tables in a span. An allocation for every hundredth packet would be thousands.
 const DOUBLINGS: u64 = 8;
@@ -186,5 +186,37 @@ fn no_scheme_allocates_per_packet() {
         // A run that should lose packets and does not would leave retransmissions untested.
         let lossy = matches!(name, "pFabric" | "sfqCoDel" | "NewReno" | "CUBIC");
         assert_eq!(counts.drops > 0, lossy, "{name}: {counts:?}");
+    }
+}
+
+/// Queue pairs with telemetry, notifications, notices of switches, pauses and losses.
+#[test]
+fn no_rdma_scheme_allocates_per_packet() {
+    let topology = TwoTierClos {
+        ecmp: EcmpConfig {
+            seed: 0,
+            symmetric: true,
+        },
+        racks: 2,
+        hosts_per_rack: scene::HOSTS_PER_RACK,
+        host_capacity_bps: 10_000_000_000,
+        fabric_capacity_bps: 40_000_000_000,
+        ..TwoTierClos::default()
+    };
+    let topology = topology.build().expect("a topology");
+    for more in [
+        "xoff_bytes = 30000",
+        "lossless = false\nbuffer_bytes = 60000",
+    ] {
+        let text = RDMA.replace("[[transport]]", &format!("[[transport]]\n{more}"));
+        let fabric = FabricConfig::default();
+        let transports = read_transports(&text, "rdma", &topology, fabric, &[]);
+        for transport in transports.expect("transports") {
+            let name = transport.label.as_str();
+            let counts = settled(&topology, &transport, four_to_one()).expect("it runs");
+            println!("{name}: {counts:?}");
+            assert!(counts.hops > 100_000, "{name}: {counts:?}");
+            assert!(counts.allocations <= DOUBLINGS, "{name}: {counts:?}");
+        }
     }
 }

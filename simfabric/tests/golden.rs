@@ -15,16 +15,17 @@ use ratewright_simfabric::plan::{PlannedTransport, read_transports};
 use ratewright_simfabric::report::stats::jain;
 use ratewright_simfabric::run::Config;
 use ratewright_simfabric::{Span, Time};
-use ratewright_topology::{HostId, Topology, TwoTierClos};
+use ratewright_topology::{EcmpConfig, HostId, Topology, TwoTierClos};
 
-use common::OTHERS;
+use common::{OTHERS, RDMA};
 
 /// Packets as ns-2 counts them.
 const NS2_PACKETS: &str = "packet = { mss_bytes = 1460, header_bytes = 40, min_wire_bytes = 40 }";
 
 /// Two racks of eight hosts under two spines, at full bisection.
-fn topology() -> Topology {
+fn topology(symmetric: bool) -> Topology {
     TwoTierClos {
+        ecmp: EcmpConfig { seed: 0, symmetric },
         racks: 2,
         hosts_per_rack: 8,
         spines: 2,
@@ -78,9 +79,10 @@ fn many_to_one(
 
 /// The whole table.
 fn table() -> Result<String, ExperimentError> {
-    let topology = topology();
-    let mut text =
-        String::from("scheme    flows × Gbit/s     least      most      Jain  drops      hops\n");
+    let topology = topology(false);
+    let mut text = String::from(
+        "scheme         flows × Gbit/s     least      most      Jain  drops      hops\n",
+    );
     let settings = Settings {
         first_seed: 7,
         seed_count: 1,
@@ -96,11 +98,16 @@ fn table() -> Result<String, ExperimentError> {
         &[],
     )?;
     transports.extend(others);
+    // FNCC needs acknowledgements that come back by the switches of their data.
+    let symmetric = self::topology(true);
+    let rdma = read_transports(RDMA, "rdma", &symmetric, FabricConfig::default(), &[])?;
     // One flow shows a scheme's limit, two its sharing, seven its queue.
-    for flows in [1, 2, 7] {
-        for transport in &transports {
-            let row = many_to_one(&topology, transport, flows)?;
-            let _ = writeln!(text, "{:<9} {row}", transport.label);
+    for (topology, transports) in [(&topology, &transports), (&symmetric, &rdma)] {
+        for flows in [1, 2, 7] {
+            for transport in transports {
+                let row = many_to_one(topology, transport, flows)?;
+                let _ = writeln!(text, "{:<14} {row}", transport.label);
+            }
         }
     }
     Ok(text)

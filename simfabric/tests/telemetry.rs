@@ -171,3 +171,32 @@ fn an_acknowledgement_learns_what_the_port_is_that_its_data_left_by_as_it_passes
     let data = found.iter().filter(|t| t.0 == PacketKind::Data);
     assert!(data.clone().all(|t| t.2.is_empty()));
 }
+
+/// A table that is refreshed every 5 µs tells what was at the last multiple of that before the
+/// acknowledgement passed, whatever has happened since.
+#[test]
+fn a_periodic_table_tells_of_its_last_refresh() {
+    let period = Span::from_us(5);
+    let found = trails(FabricConfig {
+        telemetry: Telemetry::Acknowledgements,
+        telemetry_period: Some(period),
+        ..FabricConfig::default()
+    });
+    let of_acks = found.iter().filter(|t| t.0 == PacketKind::Ack);
+    let hops: Vec<_> = of_acks.map(|(_, seq, hops)| (*seq, hops.clone())).collect();
+    let expected: Vec<_> = (0..3)
+        .map(|n| {
+            let passes = first() + SLOW_PACKET * (n + 1) + DELAY + ACK + DELAY;
+            let refreshed = Time(passes.0 / period.0 * period.0);
+            // Packets arrive back to back and leave one after another on the slow link.
+            let begun = |packet| first() + SLOW_PACKET * packet < refreshed;
+            let arrived = |packet| first() + PACKET * packet < refreshed;
+            let sent = (0..3).filter(|packet| begun(*packet)).count() as u64;
+            let here = (0..3).filter(|packet| arrived(*packet)).count() as u64;
+            let queue = (here - sent) * PACKET_BYTES;
+            let sent = sent * PACKET_BYTES;
+            (n, vec![IntHop::new(SLOW_BPS, refreshed, sent, queue)])
+        })
+        .collect();
+    assert_eq!(hops, expected);
+}

@@ -149,6 +149,12 @@ pub struct FabricConfig {
     pub allocator: Option<AllocatorLinks>,
     /// Packets that switches append their telemetry to.
     pub telemetry: Telemetry,
+    /// Interval at whose multiples switches refresh the telemetry that acknowledgements get;
+    /// `None`: they get that of their own time.
+    pub telemetry_period: Option<Span>,
+    /// True if packets take whole nanoseconds on links, rounded down, as in ns-3.17: for
+    /// comparisons with its figures. No rate that is told changes.
+    pub whole_ns: bool,
     /// True if ports keep a histogram of their queue's length, and shared buffers of what they
     /// hold; it costs time and memory.
     pub histograms: bool,
@@ -339,6 +345,15 @@ impl Fabric {
                 }
                 if config.telemetry == Telemetry::Asked && !of_host {
                     port.stamp_packets();
+                }
+                if config.telemetry == Telemetry::Acknowledgements
+                    && let Some(period) = config.telemetry_period
+                    && !of_host
+                {
+                    port.refresh_every(period);
+                }
+                if config.whole_ns {
+                    port.truncate_to_ns();
                 }
                 if config.histograms {
                     port.keep_histogram();

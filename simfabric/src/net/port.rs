@@ -23,7 +23,8 @@ mod sending;
 
 use std::num::NonZeroU32;
 
-use self::sending::{Jitter, SendingEnd, Serialiser, Watch, telemetry};
+pub(crate) use self::sending::IntTable;
+use self::sending::{Jitter, PortTelemetry, SendingEnd, Serialiser, Watch, telemetry};
 use crate::cache::prefetch;
 use crate::ext::IntHop;
 use crate::flow::PacketCount;
@@ -50,6 +51,9 @@ const RATE_SHIFT: u32 = 20;
 /// The lowest rate that a link may have, so that no serialisation time overflows.
 pub const MIN_RATE_BPS: u64 = 1_000_000;
 
+/// Bit of a [`ByteTime`] whose packets take whole nanoseconds.
+const WHOLE_NS: u64 = 1 << 63;
+
 /// Time per byte on a link, rounded to the nearest picosecond. It is exact where the time of a byte
 /// is a whole number of picoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,15 +63,21 @@ impl ByteTime {
     /// Computes the time per byte of a rate of at least [`MIN_RATE_BPS`].
     #[must_use]
     pub const fn of_rate(rate_bps: u64) -> Self {
-        // Picoseconds of 8 bits at 1 bit/s; with the fraction they are below 2⁶³.
+        // Picoseconds of 8 bits at 1 bit/s; with the fraction they are below 2⁶³ = `WHOLE_NS`.
         let scaled = 8_000_000_000_000_u64 << RATE_SHIFT;
         Self((scaled + rate_bps / 2) / rate_bps)
+    }
+
+    /// Makes times of packets whole nanoseconds, rounded down.
+    const fn in_whole_ns(self) -> Self {
+        Self(self.0 | WHOLE_NS)
     }
 
     /// Returns the time that a number of bytes takes, at most [`Span`]'s maximum.
     #[must_use]
     pub const fn of_bytes(self, bytes: u64) -> Span {
-        let ps = (bytes as u128 * self.0 as u128 + (1 << (RATE_SHIFT - 1))) >> RATE_SHIFT;
+        let scaled = self.0 & !WHOLE_NS;
+        let ps = (bytes as u128 * scaled as u128 + (1 << (RATE_SHIFT - 1))) >> RATE_SHIFT;
         Span(if ps > u64::MAX as u128 {
             u64::MAX
         } else {
@@ -79,6 +89,10 @@ impl ByteTime {
     #[inline]
     #[must_use]
     pub const fn of(self, wire_bytes: u16) -> Span {
+        if self.0 >= WHOLE_NS {
+            let exact = Self(self.0 & !WHOLE_NS).of(wire_bytes);
+            return Span::from_ns(exact.as_ns());
+        }
         // `MIN_RATE_BPS` keeps the product within 64 bits.
         Span((wire_bytes as u64 * self.0 + (1 << (RATE_SHIFT - 1))) >> RATE_SHIFT)
     }
@@ -236,7 +250,7 @@ impl Port {
                 up: true,
                 paused: ClassMask::NONE,
                 jitters: false,
-                stamps: false,
+                telemetry: PortTelemetry::OfNow,
             },
             queue,
             stats: PortStats::default(),
@@ -274,15 +288,37 @@ impl Port {
         Some((switch.get() - 1, self.wire.egress))
     }
 
-    /// Stamps packets that ask for it with telemetry as they leave.
-    pub(crate) fn stamp_packets(&mut self) {
-        self.serialiser.stamps = true;
+    /// Lets packets take whole nanoseconds on the link, rounded down.
+    pub(crate) fn truncate_to_ns(&mut self) {
+        let byte_time = &mut self.serialiser.byte_time;
+        *byte_time = byte_time.in_whole_ns();
     }
 
-    /// Returns the port's telemetry now; the port has been [advanced](Self::advance).
-    pub(crate) fn telemetry(&self, now: Time) -> IntHop {
+    /// Stamps packets that ask for it with telemetry as they leave.
+    pub(crate) fn stamp_packets(&mut self) {
+        self.serialiser.telemetry = PortTelemetry::Stamps;
+    }
+
+    /// Gives the telemetry of multiples of a period from now on.
+    pub(crate) fn refresh_every(&mut self, period: Span) {
+        self.serialiser.telemetry = PortTelemetry::Table;
+        self.stats.int_table = Some(Box::new(IntTable::new(period)));
+    }
+
+    /// Returns the port's telemetry now, or of its last refresh; the port has been
+    /// [advanced](Self::advance).
+    pub(crate) fn telemetry(&mut self, now: Time) -> IntHop {
         let bytes = self.queue.bytes();
-        telemetry(now, &self.wire, &self.serialiser, &self.stats, bytes)
+        let of = |stats: &PortStats, at| telemetry(at, &self.wire, &self.serialiser, stats, bytes);
+        match self.stats.int_table.take() {
+            None => of(&self.stats, now),
+            Some(mut table) => {
+                table.bring_to(now, |at| of(&self.stats, at));
+                let entry = table.entry();
+                self.stats.int_table = Some(table);
+                entry
+            }
+        }
     }
 
     /// Sets what the switch at the far end shows to acknowledgements.
@@ -429,7 +465,8 @@ impl Port {
         shared: &mut SharedState,
         switches: &mut [Switch],
     ) {
-        if self.serialiser.can_bypass(now) & !self.serialiser.stamps {
+        let of_now = self.serialiser.telemetry == PortTelemetry::OfNow;
+        if self.serialiser.can_bypass(now) & of_now {
             let packets = &mut shared.packets;
             self.serialiser.bypass(&mut self.wire, now, id, packets);
         } else {
@@ -611,7 +648,11 @@ impl Port {
     pub(crate) fn set_rate(&mut self, rate_bps: u64) {
         self.wire.rate_bps = rate_bps;
         // The packet that is being sent keeps its old end, which `free_at` holds.
+        let truncates = self.serialiser.byte_time.0 >= WHOLE_NS;
         self.serialiser.byte_time = ByteTime::of_rate(rate_bps);
+        if truncates {
+            self.truncate_to_ns();
+        }
     }
 
     /// Fails or repairs the link; the port has been [advanced](Self::advance). Packets in the queue
@@ -729,5 +770,9 @@ mod tests {
             ByteTime::of_rate(MIN_RATE_BPS).of(u16::MAX),
             Span(65_535 * 8_000_000)
         );
+        // ns-3.17: 1,048 bytes at 100 Gbit/s are 83.84 ns, and 83 there.
+        let truncated = ByteTime::of_rate(100 * G).in_whole_ns();
+        assert_eq!(truncated.of(1_048), Span::from_ns(83));
+        assert_eq!(truncated.of_bytes(1_048), Span(83_840));
     }
 }

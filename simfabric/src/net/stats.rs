@@ -1,6 +1,7 @@
 //! Counters of a port.
 
 use crate::flow::PacketCount;
+use crate::net::port::IntTable;
 use crate::time::{Span, Time};
 
 /// Reason for the drop of a packet.
@@ -115,6 +116,9 @@ pub struct PortStats {
     /// Time at which counting began.
     began: Time,
     rare: Option<Box<RareCounters>>,
+    /// Entry of the switch's table of telemetry, if that is refreshed periodically. It stands with
+    /// the counters that it tells.
+    pub(crate) int_table: Option<Box<IntTable>>,
 }
 
 const _: () = assert!(

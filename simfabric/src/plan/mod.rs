@@ -105,6 +105,8 @@ struct PacketTable {
     header_bytes: Option<Spanned<u16>>,
     min_wire_bytes: Option<u16>,
     telemetry: Option<Telemetry>,
+    #[serde(default)]
+    whole_ns: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -424,6 +426,7 @@ impl<'a> Reader<'a> {
                 min_wire_bytes: t.min_wire_bytes.unwrap_or(usual.min_wire_bytes),
             };
             fabric.telemetry = t.telemetry.unwrap_or_default();
+            fabric.whole_ns = t.whole_ns;
             // A packet's length on the link is a u16.
             if mss_bytes == 0 || mss_bytes.checked_add(fabric.framing.header_bytes).is_none() {
                 let message = "a packet needs payload, and fits 65,535 bytes with its headers";

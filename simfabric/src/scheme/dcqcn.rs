@@ -46,7 +46,8 @@ crate::parameters! {
         /// Bytes up to which switches mark nothing on links of `mark_rate`, in proportion on others
         /// (DCQCN §5.2: 5 kB).
         mark_min_bytes: u64 = 5_000,
-        /// Bytes beyond which switches mark everything on links of `mark_rate` (DCQCN §5.2: 200 kB).
+        /// Bytes beyond which switches mark everything on links of `mark_rate` (DCQCN §5.2: 200
+        /// kB).
         mark_max_bytes: u64 = 200_000,
         /// Probability of a mark at `mark_max_bytes` (DCQCN §5.2: 1 %).
         mark_probability: f64 = 0.01,

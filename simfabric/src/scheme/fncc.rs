@@ -9,8 +9,10 @@ use super::rdma::{self, RdmaFamily};
 use super::{Built, FabricNeeds, Network, Scheme};
 use crate::net::Telemetry;
 use crate::parameters::ParamError;
+use crate::time::Span;
 use crate::transport::rdma::Rdma;
 use crate::transport::rdma::control::{Fncc, FnccConfig, LastHop};
+use crate::units::Delay;
 
 crate::parameters! {
     /// FNCC (2024): HPCC's windows, by telemetry that switches write into acknowledgements.
@@ -21,6 +23,9 @@ crate::parameters! {
         ..
         /// Window and telemetry.
         hpcc: HpccFamily = HpccFamily::default(),
+        /// Interval at which switches refresh the table that acknowledgements read (§4.1, which
+        /// gives none); unless given, it is always up to date.
+        table_period: Option<Delay> = None,
         /// Reaction to congestion of the last hop: "none", "reference" (§3.2.2, algorithm 3) or
         /// "window" (§3.2.2 in words).
         last_hop: LastHop = LastHop::Reference,
@@ -36,6 +41,12 @@ impl Scheme for Config {
     const QUEUE_KEYS: &'static [&'static str] = rdma::QUEUE_KEYS;
 
     fn check(&self) -> Result<(), ParamError> {
+        if self
+            .table_period
+            .is_some_and(|period| period.0 == Span::ZERO)
+        {
+            return Err(ParamError::of("table_period", "it must be above 0"));
+        }
         for (key, value) in [("alpha", self.alpha), ("beta", self.beta)] {
             if !(value > 0.0 && value.is_finite()) {
                 return Err(ParamError::of(key, "it must be above 0"));
@@ -48,6 +59,7 @@ impl Scheme for Config {
     fn build(self, network: &Network<'_>) -> Built {
         let needs = FabricNeeds {
             telemetry: Telemetry::Acknowledgements,
+            telemetry_period: self.table_period.map(|period| period.0),
             ..self.rdma.needs(network)
         };
         let int_bytes = self.hpcc.int_bytes;

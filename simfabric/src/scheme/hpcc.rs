@@ -15,15 +15,15 @@ crate::parameters! {
         eta: f64 = 0.95,
         /// Additive steps before a multiplicative one below η (HPCC §3.3: 5).
         max_stage: u32 = 5,
-        /// Additive increase W_AI / T of a line of 25 Gbit/s, in proportion on others (HPCC's public
-        /// simulator: 10 Mbit/s).
+        /// Additive increase W_AI / T of a line of 25 Gbit/s, in proportion on others (HPCC's
+        /// public simulator: 10 Mbit/s).
         increase_per_25g: Rate = Rate(10_000_000),
         /// Least rate (HPCC's public simulator: 1 Gbit/s).
         min_rate: Rate = Rate(1_000_000_000),
         /// Every acknowledgement moves the window; otherwise one per round trip does (HPCC §3.2).
         per_ack: bool = true,
-        /// Bytes of telemetry that its carriers reserve on the link (HPCC §4.1, FNCC fig. 7: 2 and 8
-        /// for each of 5 hops).
+        /// Bytes of telemetry that its carriers reserve on the link (HPCC §4.1, FNCC fig. 7: 2 and
+        /// 8 for each of 5 hops).
         int_bytes: u16 = 42,
     }
 }

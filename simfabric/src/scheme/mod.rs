@@ -148,6 +148,8 @@ pub struct FabricNeeds {
     pub shared_buffer: Option<SharedBuffer>,
     /// Packets that switches append telemetry to, if the scheme reads any.
     pub telemetry: Telemetry,
+    /// Interval of the telemetry that acknowledgements get.
+    pub telemetry_period: Option<Span>,
 }
 
 impl FabricNeeds {
@@ -174,6 +176,7 @@ impl FabricNeeds {
             allocator,
             shared_buffer,
             telemetry,
+            telemetry_period,
         } = other;
         let differ =
             matches!((&self.switches, &switches), (Some(own), Some(other)) if own != other);
@@ -211,7 +214,7 @@ impl FabricNeeds {
         self.allocator = self.allocator.or(allocator);
         self.shared_buffer = self.shared_buffer.or(shared_buffer);
         if self.telemetry == none {
-            self.telemetry = telemetry;
+            (self.telemetry, self.telemetry_period) = (telemetry, telemetry_period);
         }
         Ok(self)
     }
@@ -240,6 +243,7 @@ impl FabricNeeds {
         }
         if self.telemetry != Telemetry::None {
             fabric.telemetry = self.telemetry;
+            fabric.telemetry_period = self.telemetry_period;
         }
         if let Some(buffer) = self.shared_buffer
             && !queue_is_set

@@ -17,7 +17,8 @@ crate::parameters! {
         gamma: f64 = 0.7,
         /// Additive increase β (the authors' public simulator: 150 Mbit/s).
         increase: Rate = Rate(150_000_000),
-        /// Factor of the least round trip that counts as idle (the authors' public simulator: 1.05).
+        /// Factor of the least round trip that counts as idle (the authors' public simulator:
+        /// 1.05).
         tolerance: f64 = 1.05,
         /// Least rate (the authors' public simulator: 100 Mbit/s).
         min_rate: Rate = Rate(100_000_000),

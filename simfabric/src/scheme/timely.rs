@@ -25,7 +25,8 @@ crate::parameters! {
         /// Factor of a decrease (TIMELY §5: 0.8); unless given, 0.008 of the patched form (*ECN or
         /// Delay*, §5.2).
         beta: Option<f64> = None,
-        /// Additive increase of a line of 10 Gbit/s, in proportion on others (TIMELY §5: 10 Mbit/s).
+        /// Additive increase of a line of 10 Gbit/s, in proportion on others (TIMELY §5: 10
+        /// Mbit/s).
         increase_per_10g: Rate = Rate(10_000_000),
         /// Additive increase from the sixth in a row on (TIMELY §4.3: five times as much).
         hyper_per_10g: Rate = Rate(50_000_000),
@@ -33,8 +34,8 @@ crate::parameters! {
         min_rate: Rate = Rate(1_000_000_000),
         /// Patched TIMELY (*ECN or Delay*, CoNEXT 2016, algorithm 2).
         patched: bool = false,
-        /// A window of what is in flight at the rate on an idle path holds, too (HPCC §5.1, TIMELY +
-        /// window).
+        /// A window of what is in flight at the rate on an idle path holds, too (HPCC §5.1, TIMELY
+        /// + window).
         window: bool = false,
     }
 }

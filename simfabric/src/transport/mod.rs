@@ -122,8 +122,8 @@ impl<S> Context<'_, S> {
         slot & !(1 << PairHost::SLOT_BIT)
     }
 
-    /// Returns the slot in which this end of a flow keeps its state; `None` if it keeps none, or the
-    /// flow is retired: for packets that are not the flow's own and may outlive it, as a
+    /// Returns the slot in which this end of a flow keeps its state; `None` if it keeps none, or
+    /// the flow is retired: for packets that are not the flow's own and may outlive it, as a
     /// [`Notice`](crate::net::Notice). The end must give up its slot ([`NO_SLOT`]) when it is done
     /// with the flow, since regions may retire it sooner or later after that.
     #[must_use]

@@ -40,6 +40,43 @@ bdp_bytes = 250000
 queue = { discipline = "ecn-threshold", mark_bytes = 31250 }
 "#;
 
+/// The RDMA schemes, over the buffers that they bring.
+pub(crate) const RDMA: &str = r#"
+[[transport]]
+name = "hpcc"
+
+[[transport]]
+name = "fncc"
+
+[[transport]]
+name = "powertcp"
+
+[[transport]]
+name = "theta-powertcp"
+
+[[transport]]
+name = "dcqcn"
+
+[[transport]]
+name = "dcqcn"
+label = "dcqcn-nic"
+reaction = "periodic"
+
+[[transport]]
+name = "timely"
+
+[[transport]]
+name = "timely"
+label = "timely-patched"
+patched = true
+
+[[transport]]
+name = "rocc"
+
+[[transport]]
+name = "rcp"
+"#;
+
 /// Runs the program.
 pub(crate) fn simfabric(arguments: &[&str]) -> Output {
     // The real program, not its functions: exit codes and streams are part of what it promises.

@@ -43,8 +43,56 @@ pub(super) struct Serialiser {
     pub(super) paused: ClassMask,
     /// True if the wire has a [`Jitter`], which otherwise is not read.
     pub(super) jitters: bool,
-    /// True if packets that ask for it are stamped with telemetry as they leave.
-    pub(super) stamps: bool,
+    /// Telemetry that the port gives beside that of now.
+    pub(super) telemetry: PortTelemetry,
+}
+
+/// Telemetry that a port gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PortTelemetry {
+    /// That of now, to whoever asks.
+    OfNow,
+    /// That of now, and packets that ask for it are stamped as they leave.
+    Stamps,
+    /// That of the last refresh of the port's [`IntTable`].
+    Table,
+}
+
+/// A port's entry in its switch's All_INT_Table, which is refreshed periodically (FNCC §4.1).
+///
+/// It is computed when it is read, or when the port changes: that is late, but of the same bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IntTable {
+    period: Span,
+    /// Time of the last refresh that was computed.
+    refreshed: Option<Time>,
+    entry: IntHop,
+}
+
+impl IntTable {
+    /// Makes an entry that is refreshed at multiples of a period.
+    pub(super) fn new(period: Span) -> Self {
+        Self {
+            period,
+            refreshed: None,
+            entry: IntHop::NONE,
+        }
+    }
+
+    /// Returns the entry.
+    pub(super) fn entry(&self) -> IntHop {
+        self.entry
+    }
+
+    /// Brings the entry to the last refresh until now, if nothing has changed since the one before.
+    pub(super) fn bring_to(&mut self, now: Time, telemetry_at: impl FnOnce(Time) -> IntHop) {
+        let period = self.period.0.max(1);
+        let last = Time(now.0 / period * period);
+        if self.refreshed.is_none_or(|refreshed| refreshed < last) {
+            self.refreshed = Some(last);
+            self.entry = telemetry_at(last);
+        }
+    }
 }
 
 /// Reasons to look at a port's events after every packet, though its wire's event is pending.
@@ -228,7 +276,28 @@ impl<D: Discipline> SendingEnd<'_, D> {
             // Accounted before the departure, with the length that lasted until then.
             let bytes = self.queue.bytes();
             self.q.stats.account(at, self.serialiser.waiting, bytes);
+            self.note(at);
             self.send_next(at);
+        }
+    }
+
+    /// Refreshes the port's table, if it has one, before the port changes.
+    #[inline]
+    fn note(&mut self, at: Time) {
+        if self.serialiser.telemetry == PortTelemetry::Table {
+            self.refresh_table(at);
+        }
+    }
+
+    #[cold]
+    fn refresh_table(&mut self, at: Time) {
+        let bytes = self.queue.bytes();
+        if let Some(mut table) = self.q.stats.int_table.take() {
+            let stats = &self.q.stats;
+            table.bring_to(at, |at| {
+                telemetry(at, self.wire, self.serialiser, stats, bytes)
+            });
+            self.q.stats.int_table = Some(table);
         }
     }
 
@@ -236,9 +305,12 @@ impl<D: Discipline> SendingEnd<'_, D> {
     #[inline]
     pub(super) fn accept(&mut self, now: Time, id: PacketId) {
         self.depart_until(now);
+        self.note(now);
         let packets = &mut self.q.shared.packets;
         if self.serialiser.can_bypass(now) {
-            if self.serialiser.stamps && packets[id].flags.contains(Flags::INT) {
+            if self.serialiser.telemetry == PortTelemetry::Stamps
+                && packets[id].flags.contains(Flags::INT)
+            {
                 let hop = telemetry(now, self.wire, self.serialiser, self.q.stats, 0);
                 self.q.shared.extensions.stamp(&mut packets[id], hop);
             }
@@ -303,7 +375,9 @@ impl<D: Discipline> SendingEnd<'_, D> {
         if let Some(buffer) = &mut self.q.buffer {
             buffer.release(at, &packets[id]);
         }
-        if self.serialiser.stamps && packets[id].flags.contains(Flags::INT) {
+        if self.serialiser.telemetry == PortTelemetry::Stamps
+            && packets[id].flags.contains(Flags::INT)
+        {
             let bytes = self.queue.bytes();
             let hop = telemetry(at, self.wire, self.serialiser, self.q.stats, bytes);
             self.q.shared.extensions.stamp(&mut packets[id], hop);
@@ -323,6 +397,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
     pub(super) fn drop_all(&mut self, now: Time) {
         let bytes = self.queue.bytes();
         self.q.stats.account(now, self.serialiser.waiting, bytes);
+        self.note(now);
         self.q.now = now;
         while self.queue.packets() > 0 {
             // A discipline may drop packets by itself meanwhile; those are counted by their reason.

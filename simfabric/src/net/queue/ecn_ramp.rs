@@ -1,9 +1,9 @@
 //! DCQCN's switch (DCQCN §3.1, fig. 5): first in, first out; packets are marked with a probability
 //! that grows with the present length of the queue.
 //!
-//! The probability is 0 up to Kmin, grows to Pmax at Kmax, and is 1 beyond. Unlike RED's, it goes by
-//! the queue's length now, and marks are drawn one by one. As in HPCC's public simulator, a packet
-//! is marked as it leaves, by what it leaves behind.
+//! The probability is 0 up to Kmin, grows to Pmax at Kmax, and is 1 beyond. Unlike RED's, it goes
+//! by the queue's length now, and marks are drawn one by one. As in HPCC's public simulator, a
+//! packet is marked as it leaves, by what it leaves behind.
 
 use rand::RngExt as _;
 

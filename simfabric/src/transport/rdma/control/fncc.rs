@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 pub enum LastHop {
     /// None of its own: that of HPCC.
     None,
-    /// The reference window becomes the fair one times β, from which the window is computed (§3.2.2,
-    /// algorithm 3, lines 25 and 30).
+    /// The reference window becomes the fair one times β, from which the window is computed
+    /// (§3.2.2, algorithm 3, lines 25 and 30).
     #[default]
     Reference,
     /// The window itself becomes the fair one times β (§3.2.2 in words).

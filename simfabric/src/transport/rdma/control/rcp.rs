@@ -1,8 +1,8 @@
 //! RCP's sender (Dukkipati et al., IWQoS 2005, §3): it sends at the least rate of its path's ports,
 //! which every acknowledgement brings.
 //!
-//! The paper asks for the first rate by a connection's SYN. Here the first packet does, and no other
-//! leaves before its acknowledgement. There are no probes: every data packet has the header.
+//! The paper asks for the first rate by a connection's SYN. Here the first packet does, and no
+//! other leaves before its acknowledgement. There are no probes: every data packet has the header.
 
 use super::{Acked, Control, PathFacts};
 use crate::ext::RcpHeader;

@@ -8,8 +8,8 @@
 //! | between, and growing | R (1 − β gradient) | algorithm 1 |
 //!
 //! The patched form (Zhu et al., *ECN or Delay*, CoNEXT 2016, algorithm 2) has, in between,
-//! R = δ (1 − w) + R (1 − β w (RTT − T_low) / T_low), where w rises from 0 to 1 as the gradient goes
-//! from −1/4 to 1/4: it has one fixed point, and rates become fair.
+//! R = δ (1 − w) + R (1 − β w (RTT − T_low) / T_low), where w rises from 0 to 1 as the gradient
+//! goes from −1/4 to 1/4: it has one fixed point, and rates become fair.
 //!
 //! Rates are updated once per round trip, and packets are paced one by one, as in HPCC's public
 //! simulator, where the paper sends bursts.
