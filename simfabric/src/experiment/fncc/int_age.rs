@@ -321,7 +321,8 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
                     runs.estimate(|s| Some(*s.measured_ps.get(switch)? as f64 / 1e6))
                 });
                 let values: Vec<_> = values.collect();
-                bars.push(Bars::estimates(carrier.scheme(), &values));
+                let bar = Bars::estimates(carrier.scheme(), &values);
+                bars.push(bar.colour(super::colour(carrier.scheme())));
             }
         }
     }

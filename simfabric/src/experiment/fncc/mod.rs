@@ -38,6 +38,8 @@ use ratewright_topology::Topology;
 use super::{Experiment, ExperimentError, Settings};
 use crate::net::{FabricConfig, Framing};
 use crate::plan::{PlannedTransport, read_transports};
+use crate::report::plot::style::RGBColor;
+use crate::report::plot::{Curve, style};
 
 /// The experiments, in the order of the paper.
 pub const FNCC: &[Experiment] = &[
@@ -98,13 +100,45 @@ mod label {
     pub(super) const WITHOUT_LHCS: &str = "FNCC without LHCS";
     pub(super) const HPCC: &str = "HPCC";
     pub(super) const DCQCN: &str = "DCQCN";
+    pub(super) const ROCC: &str = "RoCC";
 }
 
 /// Other parameters of the two-flow runs.
-const VARIATIONS: &[&[&str]] = &[];
+const VARIATIONS: &[&[&str]] = &[
+    WITHOUT_LHCS,
+    &["fncc.last_hop=window"],
+    &["fncc.per_ack=false", "hpcc.per_ack=false"],
+    &["fncc.max_stage=0", "hpcc.max_stage=0"],
+    DCQCN_OF_HPCC,
+    // Values for 100 Gbit/s from memory of the paper: 300, 600 and 660 kB.
+    &[
+        "rocc.reference_bytes=120000",
+        "rocc.halving_bytes=240000",
+        "rocc.most_bytes=264000",
+    ],
+    &[
+        "fncc.xoff_bytes=250000",
+        "hpcc.xoff_bytes=250000",
+        "dcqcn.xoff_bytes=250000",
+        "rocc.xoff_bytes=250000",
+    ],
+];
 
 /// Other parameters of the fat tree's runs.
-const TREE_VARIATIONS: &[&[&str]] = &[];
+const TREE_VARIATIONS: &[&[&str]] = &[WITHOUT_LHCS, DCQCN_OF_HPCC];
+
+/// FNCC without the last hop's speed-up.
+const WITHOUT_LHCS: &[&str] = &["fncc.last_hop=none"];
+
+/// DCQCN as HPCC's evaluation has it: thresholds for 25 Gbit/s of 100 and 400 kB, intervals of 50
+/// and 55 µs (its public simulator).
+const DCQCN_OF_HPCC: &[&str] = &[
+    "dcqcn.mark_rate=25Gbit/s",
+    "dcqcn.mark_min_bytes=100000",
+    "dcqcn.mark_max_bytes=400000",
+    "dcqcn.mark_probability=0.2",
+    "dcqcn.alpha_interval=50us",
+];
 
 /// Bytes of packets and around them: frames of 1,518 bytes (§5) with headers of Ethernet, IP, UDP
 /// and RoCEv2 (62 bytes), preamble and gap.
@@ -131,6 +165,27 @@ fn transport(
         .ok_or_else(|| ExperimentError::NoContender(label.to_owned()))
 }
 
+/// Colour of a scheme, the same in all figures.
+fn colour(label: &str) -> RGBColor {
+    let schemes = [
+        label::FNCC,
+        label::HPCC,
+        label::DCQCN,
+        label::ROCC,
+        label::WITHOUT_LHCS,
+    ];
+    let index = schemes.iter().position(|scheme| *scheme == label);
+    style::colour(index.unwrap_or(schemes.len()))
+}
+
+/// The curve of a scheme's run between two times. `None` is a run that is missing.
+fn curve(label: &str, points: Option<&Vec<(f64, f64)>>, (from, to): (f64, f64)) -> Curve {
+    let points = points.into_iter().flatten().copied();
+    // Points beyond the axis would be drawn at its end.
+    let points = points.filter(|(at, _)| (from..=to).contains(at));
+    Curve::new(label, points.collect()).colour(colour(label))
+}
+
 /// Scenario of two flows that meet, in words.
 fn two_flow_scenario(hop: scene::Hop) -> Vec<String> {
     vec![
@@ -143,4 +198,37 @@ fn two_flow_scenario(hop: scene::Hop) -> Vec<String> {
         format!("links of {} µs", scene::LINK_DELAY.as_us_f64()),
         "packets of 1,538 bytes on the link, XOFF at 500 kB of a port".to_owned(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A variation that changes nothing, or that is refused, would only show when it is run.
+    #[test]
+    fn every_variation_changes_a_transport() {
+        let topology = scene::fat_tree(100_000_000_000).unwrap();
+        let labels = [
+            label::FNCC,
+            label::WITHOUT_LHCS,
+            label::HPCC,
+            label::DCQCN,
+            label::ROCC,
+        ];
+        let keys = |options: &[&str]| {
+            let settings = Settings {
+                first_seed: 1,
+                seed_count: 1,
+                quick: true,
+                set: options.iter().map(|o| o.parse().unwrap()).collect(),
+            };
+            labels.map(|label| transport(label, &topology, &settings).unwrap().key())
+        };
+        let usual = keys(&[]);
+        for experiment in FNCC {
+            for variation in experiment.variations {
+                assert_ne!(keys(variation), usual, "{variation:?}");
+            }
+        }
+    }
 }

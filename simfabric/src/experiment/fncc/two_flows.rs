@@ -6,7 +6,7 @@
 //! | measure | definition |
 //! |---|---|
 //! | first slow-down | the first time after the join at which flow 0 has set a rate 2 % below all of the 100 µs before |
-//! | fair from | the time from which the flows' rates differ by at most a tenth of their sum |
+//! | fair from | the time from which the flows' rates differ by at most a tenth of their sum; the end if they do not |
 //! | peak, mean | of the bytes that wait at the shared link after the join |
 //! | use | the shared link's bytes after the join, over what it could have sent |
 
@@ -35,6 +35,9 @@ const BEFORE: Span = Span::from_us(100);
 /// Interval of looks at the senders' rates, and of what is kept of them.
 const LOOK: Span = Span::from_ns(100);
 const KEEP: Span = Span::from_us(1);
+/// Reason why rows of DCQCN may stay undecided.
+pub const BY_CHANCE: &str = "DCQCN's marks are by chance (at first 1 in 100 packets), and seeds \
+                             differ by tens of µs";
 /// Interval of a point of the throughput's curve.
 const THROUGHPUT: u64 = 20;
 
@@ -55,8 +58,10 @@ pub struct TwoFlowCase {
 pub struct TwoFlowSample {
     /// First slow-down of flow 0, since the join.
     pub slow_down_us: Option<f64>,
-    /// Time since the join from which the rates are fair; `None` if they are not at the end.
-    pub fair_us: Option<f64>,
+    /// First slow-down of flow 1, from its first rate, since the join.
+    pub joined_slow_down_us: Option<f64>,
+    /// Time since the join from which the rates are fair; that of the end if they are not then.
+    pub fair_us: f64,
     /// Largest queue after the join.
     pub peak_kb: f64,
     /// Mean queue after the join.
@@ -67,12 +72,30 @@ pub struct TwoFlowSample {
     pub pauses: u64,
     /// Packets that were dropped.
     pub drops: u64,
+    /// Curves over time.
+    #[serde(skip)]
+    pub curves: Curves,
+}
+
+/// Curves of one run, over µs since it began.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Curves {
     /// Rates of flow 0, and of flow 1 once it began.
     pub rates: [Vec<(f64, f64)>; 2],
     /// Queue of the shared link.
     pub queue: Vec<(f64, f64)>,
     /// Throughput of both flows together, as a share of the link, with what is around payload.
     pub throughput: Vec<(f64, f64)>,
+}
+
+/// Data of a figure: all samples, and the curves of the first seed.
+#[must_use]
+pub fn data(cases: &[TwoFlowCase], samples: &[Replicas<TwoFlowSample>]) -> serde_json::Value {
+    let first = samples
+        .iter()
+        .map(|runs| runs.0.first().map(|run| &run.curves));
+    let curves: Vec<Option<&Curves>> = first.collect();
+    serde_json::json!({ "cases": cases, "samples": samples, "curves": curves })
 }
 
 /// Runs all cases under all seeds.
@@ -158,17 +181,20 @@ impl TwoFlowSample {
         let after = || looks.iter().filter(|(at, _)| *at > join);
         let slower = after().find(|(_, [rate, _])| rate.is_some_and(|rate| rate < 0.98 * least));
         self.slow_down_us = slower.map(|(at, _)| since_join(*at));
+        let joined = |rates: &[Option<f64>; 2]| rates[1];
+        if let Some(first) = looks.iter().find_map(|(_, rates)| joined(rates)) {
+            let slower = after().find(|(_, rates)| joined(rates).is_some_and(|r| r < 0.98 * first));
+            self.joined_slow_down_us = slower.map(|(at, _)| since_join(*at));
+        }
         let is_fair = |rates: &[Option<f64>; 2]| match rates {
             [Some(a), Some(b)] => (a - b).abs() <= 0.1 * (a + b),
             _ => false,
         };
         let unfair = after().rfind(|(_, rates)| !is_fair(rates));
-        let unfair_us = unfair.map_or(0.0, |(at, _)| since_join(*at));
-        let ends_fair = looks.last().is_some_and(|(_, rates)| is_fair(rates));
-        self.fair_us = ends_fair.then_some(unfair_us);
+        self.fair_us = unfair.map_or(0.0, |(at, _)| since_join(*at));
         let kept = looks.iter().filter(|(at, _)| at.0 % KEEP.0 == 0);
         for (at, rates) in kept {
-            for (curve, rate) in self.rates.iter_mut().zip(rates) {
+            for (curve, rate) in self.curves.rates.iter_mut().zip(rates) {
                 curve.extend(rate.map(|rate| (at.as_us_f64(), rate)));
             }
         }
@@ -177,7 +203,7 @@ impl TwoFlowSample {
     fn take_series(&mut self, series: &Series, rate_gbps: u64) {
         let times = series.times.iter();
         let queues = times.clone().zip(&series.queue_bytes);
-        self.queue = queues
+        self.curves.queue = queues
             .filter_map(|(at, row)| Some((at.as_us_f64(), *row.first()? as f64 / 1e3)))
             .collect();
         let wire = f64::from(FRAMING.wire_bytes(FRAMING.mss_bytes)) / f64::from(FRAMING.mss_bytes);
@@ -190,7 +216,7 @@ impl TwoFlowSample {
         for (at, sum) in points.step_by(THROUGHPUT as usize) {
             let bits = (sum - std::mem::replace(&mut last, sum)) as f64 * 8.0 * wire;
             let could = rate_gbps as f64 * 1e3 * THROUGHPUT as f64;
-            self.throughput.push((at.as_us_f64(), bits / could));
+            self.curves.throughput.push((at.as_us_f64(), bits / could));
         }
     }
 }
