@@ -51,6 +51,7 @@ schemes! {
     dctcp,
     xcp,
     pfabric,
+    swift,
     flowtune,
     homa,
     sird,

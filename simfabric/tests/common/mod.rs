@@ -28,6 +28,11 @@ min_rto = "200us"
 initial_rto = "1ms"
 
 [[transport]]
+name = "swift"
+label = "Swift"
+queue = { discipline = "drop-tail" }
+
+[[transport]]
 name = "homa"
 label = "Homa"
 rtt_bytes = 250000

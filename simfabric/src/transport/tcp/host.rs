@@ -49,6 +49,20 @@ struct SendingFlow<C> {
 }
 
 impl<C: Congestion> SendingFlow<C> {
+    /// Paces the flow as its control says: the next packet leaves a gap after the one that left at
+    /// `sent_at`.
+    fn pace(&mut self, full_wire_bytes: u16, sent_at: Time) {
+        let before = self.rate_bps;
+        self.rate_bps = 0;
+        if let Some(gap) = self.sender.control.pacing_gap() {
+            let bits = f64::from(full_wire_bytes) * 8.0;
+            self.rate_bps = ((bits / gap.as_secs_f64()) as u64).max(1);
+            if before == 0 {
+                self.next_at = sent_at + gap;
+            }
+        }
+    }
+
     /// Notes whether the window stopped the flow, which has nothing to send now, or its data.
     #[inline]
     fn ran_dry(&mut self) {
@@ -393,6 +407,7 @@ impl<C: Congestion> TcpHost<C> {
             stamp: packet.stamp,
             rtt: self.config.round_trip(packet.stamp, cx.now()),
             marked: packet.flags.contains(Flags::ECE),
+            switches: packet.seq as u8,
             blocks,
         };
         // Any acknowledgement shows that the path works, even one that acknowledges no new data.
@@ -404,6 +419,10 @@ impl<C: Congestion> TcpHost<C> {
         let advanced = flow
             .sender
             .on_ack(cx.now(), &ack, self.config.min_rto, limited);
+        if C::MEASURES_DELAY {
+            let framing = cx.framing();
+            flow.pace(framing.wire_bytes(framing.mss_bytes), packet.stamp);
+        }
         // RFC 6298 §5.2, §5.3: off when all is acknowledged, restarted by every advance.
         if advanced
             && flow.timed
@@ -474,6 +493,9 @@ impl<C: Congestion> TcpHost<C> {
         }
         let mut reply = cx.reply(packet);
         reply.ack = expected;
+        if C::MEASURES_DELAY {
+            reply.seq = packet.hops().saturating_sub(1).into();
+        }
         if echoes && !C::ECHOES_EACH_MARK {
             reply.flags.insert(Flags::ECE);
         }

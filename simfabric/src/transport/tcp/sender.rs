@@ -8,7 +8,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::congestion::{AckAdvance, Congestion, Reduction};
+use super::congestion::{AckAdvance, Congestion, DelaySample, Reduction};
 use super::rtt::RttEstimator;
 use crate::packet::Flags;
 use crate::time::{Span, Time};
@@ -39,6 +39,8 @@ pub(super) struct Ack<'a> {
     /// Round-trip time that results.
     pub(super) rtt: Span,
     pub(super) marked: bool,
+    /// Switches that this packet passed, for controls that measure delay.
+    pub(super) switches: u8,
     pub(super) blocks: &'a [(u64, u64)],
 }
 
@@ -156,6 +158,14 @@ impl<C: Congestion> TcpSender<C> {
         self.rtt.sample(ack.rtt, min_rto);
         self.control
             .on_any_ack(newly, ack.marked, self.una, self.next);
+        if C::MEASURES_DELAY {
+            self.control.on_delay(&DelaySample {
+                now,
+                rtt: ack.rtt,
+                switches: ack.switches,
+                bytes: newly,
+            });
+        }
         if self.state != CongestionState::Open && self.una >= self.recover {
             self.state = CongestionState::Open;
         }

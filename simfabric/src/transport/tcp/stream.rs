@@ -121,6 +121,7 @@ impl StreamEnd {
                 stamp: segment.echo,
                 rtt: now.since(segment.echo),
                 marked: false,
+                switches: 0,
                 blocks: &segment.blocks,
             };
             let limited = self.sender.next < self.sender.limit;

@@ -8,6 +8,7 @@ pub mod cubic;
 pub mod dctcp;
 pub mod new_reno;
 pub mod pfabric;
+pub mod swift;
 pub mod xcp;
 
 pub use allocated::{Allocated, AllocatedConfig};
@@ -15,6 +16,7 @@ pub use cubic::{Cubic, CubicConfig, CubicGrowth};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use new_reno::NewReno;
 pub use pfabric::{PFabric, PFabricConfig};
+pub use swift::{Swift, SwiftConfig};
 pub use xcp::Xcp;
 
 use crate::ext::XcpHeader;
@@ -31,6 +33,19 @@ pub struct AckAdvance {
     pub least_rtt: Span,
     /// The smoothed round-trip time.
     pub smoothed_rtt: Span,
+}
+
+/// Delay that an acknowledgement shows.
+#[derive(Clone, Copy, Debug)]
+pub struct DelaySample {
+    /// Time of arrival.
+    pub now: Time,
+    /// Round-trip time of the packet that it answers.
+    pub rtt: Span,
+    /// Switches that the packet passed.
+    pub switches: u8,
+    /// Bytes newly acknowledged.
+    pub bytes: u64,
 }
 
 /// Reason for a reduction of the window.
@@ -57,6 +72,8 @@ pub trait Congestion: Copy + Send + std::fmt::Debug + 'static {
     /// Otherwise the echo lasts from a mark to the sender's [`CWR`](crate::Flags::CWR) (RFC 3168
     /// §6.1.3).
     const ECHOES_EACH_MARK: bool = false;
+    /// True if the control takes the delay of every packet, and may pace.
+    const MEASURES_DELAY: bool = false;
 
     /// Makes the control of a new flow.
     fn new(config: &Self::Config, mss_bytes: u64, initial_window_bytes: u64) -> Self;
@@ -75,6 +92,15 @@ pub trait Congestion: Copy + Send + std::fmt::Debug + 'static {
     /// Takes every acknowledgement, before all else. `echoed` is true if it carries a mark; `una`
     /// and `next` are the sender's edges after it.
     fn on_any_ack(&mut self, _bytes: u64, _echoed: bool, _una: u64, _next: u64) {}
+
+    /// Takes the delay that an acknowledgement shows.
+    fn on_delay(&mut self, _sample: &DelaySample) {}
+
+    /// Returns the least time between two packets, of a control that paces; `None` where the window
+    /// alone holds.
+    fn pacing_gap(&self) -> Option<Span> {
+        None
+    }
 
     /// Returns the header that routers read and write in a data packet, for controls that use one.
     fn congestion_header(&self, _smoothed_rtt: Span) -> Option<XcpHeader> {

@@ -33,6 +33,7 @@ fn ack<C: Congestion>(sender: &mut TcpSender<C>, packets: u64, marked: bool) {
         stamp: Time::ZERO,
         rtt: Span::from_us(100),
         marked,
+        switches: 0,
         blocks: &[],
     };
     sender.on_ack(Time::from_us(100), &ack, Span::from_us(200), true);
@@ -101,6 +102,7 @@ fn a_loss_is_told_like_a_mark_and_not_by_the_packet_that_is_sent_again() {
         stamp: Time::ZERO,
         rtt: Span::from_us(100),
         marked: false,
+        switches: 0,
         blocks: &[(MSS_BYTES, 9 * MSS_BYTES)],
     };
     sender.on_ack(Time::from_us(100), &lost, Span::from_us(200), true);
