@@ -95,6 +95,7 @@ nextest: setup-test
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --quiet --locked --workspace --doc
 	$(CARGO) nextest run --locked --workspace
+	$(CARGO) nextest run --locked -p ratewright-simfabric --features padded-ports --test golden --test windows
 	$(CARGO) run --quiet --locked -p ratewright-allocator --example optimise
 	$(CARGO) run --quiet --locked -p ratewright-allocator --example utility
 	$(CARGO) run --quiet --locked -p ratewright-proto --example session

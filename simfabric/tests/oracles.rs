@@ -2,16 +2,17 @@
 //! made by hand. No expected value comes from the simulator.
 
 use rand::RngExt as _;
+use ratewright_simfabric::host::Policy;
 use ratewright_simfabric::net::mmu::SharedBuffer;
 use ratewright_simfabric::net::queue::{
-    ClassConfig, DropReason, Limit, RedConfig, drop_tail, ecn_threshold, red,
+    ClassConfig, DropReason, Limit, RedConfig, Service, drop_tail, ecn_threshold, red,
 };
 use ratewright_simfabric::results::{PortResult, RunResults};
 use ratewright_simfabric::rng::{Purpose, Stream};
 use ratewright_simfabric::scheme::constant::ConstantRate;
 use ratewright_simfabric::transport::tcp::congestion::NewReno;
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Time};
+use ratewright_simfabric::{Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, Span, Time};
 use ratewright_topology::{BigSwitch, Link, Node, Topology, TwoTierClos};
 
 const RATE_BPS: u64 = 10_000_000_000;
@@ -371,4 +372,72 @@ fn counts_begin_at_the_end_of_the_warm_up() {
         let dropped = |port: &PortResult| port.stats.losses().dropped;
         assert_eq!(dropped(before) + dropped(after), dropped(whole));
     }
+}
+
+/// Time of a full packet on a link, and a link's delay.
+const PACKET: Span = Span::from_ps(1_230_400);
+const DELAY: Span = Span::from_ns(1_000);
+
+/// Flows of 20 and 10 packets begin while one of 40 sends its first packet, and one of 5 while that
+/// sends its sixth. The shortest goes first, as soon as the packet before it has left.
+#[test]
+fn a_host_sends_the_flow_with_the_fewest_bytes_to_go() {
+    let soon = Time::from_ns(500);
+    let late = soon + PACKET * 35;
+    let flows = [(40, Time::ZERO), (20, soon), (10, soon), (5, late)]
+        .map(|(packets, start)| FlowSpec::new(HostId(0), HostId(1), packets * MSS, start));
+    let transport = Tcp::<NewReno>::new(TcpConfig {
+        initial_window_packets: 1_000,
+        arbiter: Policy::Srpt,
+        ..TcpConfig::default()
+    });
+    let mut sim = Sim::new(Config::default(), switch(2), flows.into_iter(), transport)
+        .expect("a good configuration");
+    sim.run_until(Time::from_ms(1)).expect("a good workload");
+    let results = sim.results();
+    let finished: Vec<_> = results.flows.iter().map(|flow| flow.finished).collect();
+    // Packet k of all leaves the host at k times a packet's time, and the switch sends it on.
+    let of_packet = |k: u64| Some(Time::ZERO + PACKET * (k + 1) + DELAY * 2);
+    assert_eq!(finished, [75, 1 + 10 + 20, 1 + 10, 36 + 5].map(of_packet));
+}
+
+/// Shreedhar and Varghese 1996, §III: backlogged classes have shares by their weights.
+#[test]
+fn backlogged_classes_share_a_link_by_their_weights() {
+    let weights = [1, 2, 5];
+    let classes = weights.map(|weight| ClassConfig {
+        service: Service::Weighted(weight),
+        ..ClassConfig::default()
+    });
+    let fabric = FabricConfig {
+        edge: QueueConfig::Classes(classes.to_vec()),
+        ..FabricConfig::default()
+    };
+    let flows = (0..3_u8).map(|class| FlowSpec {
+        class,
+        ..FlowSpec::new(HostId(class.into()), HostId(3), 100_000 * MSS, Time::ZERO)
+    });
+    let end = Time::from_ms(20);
+    let times = (Time::ZERO, end);
+    let results = run(switch(4), fabric, flows, ConstantRate::blast(), times);
+    let packets = (end.as_ps() / PACKET.as_ps()) as f64;
+    for (flow, weight) in results.flows.iter().zip(weights) {
+        let share = (flow.delivered_bytes / MSS) as f64 / packets;
+        near(share, f64::from(weight) / 8.0, 0.01, "the share of a class");
+    }
+}
+
+/// A packet costs an event per hop, and one more for the question of its host's interface.
+#[test]
+fn a_pull_costs_one_event_per_packet() {
+    let packets = 2_000;
+    let flow = FlowSpec::new(HostId(0), HostId(1), packets * MSS, Time::ZERO);
+    let times = (Time::ZERO, Time::from_ms(10));
+    let fabric = FabricConfig::default();
+    let flows = [flow].into_iter();
+    let results = run(switch(2), fabric, flows, ConstantRate::blast(), times);
+    assert_eq!(results.packet_hops, 2 * packets);
+    // The flow's arrival and its start, and the question to which there is nothing more.
+    let most = results.packet_hops + packets + 3;
+    assert!(results.events <= most, "{} events", results.events);
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`permutation`] | packets of long flows on a fat tree |
 //! | [`messages`] | begin and end of short flows: Google's RPCs at half of the links' capacity |
+//! | [`incast`] | buffers that are shared, pauses and telemetry: many senders to one, again and again |
 
 pub mod growth;
 pub mod memory;
@@ -115,6 +116,31 @@ pub fn permutation(hosts: u32) -> impl Iterator<Item = FlowSpec> {
     })
 }
 
+/// Senders of an incast, at most.
+const INCAST_SENDERS: u32 = 15;
+/// Bytes of each sender, and the time from one incast of a group to the next. They take 254 µs of
+/// the receiver's link, so that two or three of a group's hosts receive at once.
+const INCAST_BYTES: u64 = 200_000;
+const INCAST_EVERY_NS: u64 = 100_000;
+
+/// Incasts of groups of 16 hosts or fewer, spread over all racks: again and again the members of a
+/// group send to one of it, which is another one each time, without end. Groups begin one after
+/// another within the time from one incast to the next.
+pub fn incast(hosts: u32) -> impl Iterator<Item = FlowSpec> {
+    let groups = hosts.div_ceil(INCAST_SENDERS + 1).max(1);
+    let incasts = (0_u64..).flat_map(move |round| (0..groups).map(move |group| (round, group)));
+    incasts.flat_map(move |(round, group)| {
+        let members = (hosts - group).div_ceil(groups);
+        let member = move |number: u32| HostId(group + number * groups);
+        let to = (round % u64::from(members.max(1))) as u32;
+        let offset = u64::from(group) * INCAST_EVERY_NS / u64::from(groups);
+        let at = Time::from_ns(round * INCAST_EVERY_NS + offset);
+        (0..members)
+            .filter(move |from| *from != to)
+            .map(move |from| FlowSpec::new(member(from), member(to), INCAST_BYTES, at))
+    })
+}
+
 /// The transport of the permutation: a first window and queues for 100 Gbit/s.
 const TRANSPORT: &str = r#"
 queue = { discipline = "ecn-threshold", mark_packets = 82, limit_packets = 1000 }
@@ -127,12 +153,32 @@ min_rto = "200us"
 initial_rto = "1ms"
 "#;
 
-/// Returns the transport of the permutation.
+/// The transport of incasts: telemetry in every data packet, and pauses, from a threshold on that
+/// the first windows of an incast reach.
+const LOSSLESS_TRANSPORT: &str = r#"
+[[transport]]
+name = "hpcc"
+xoff_bytes = 200000
+"#;
+
+/// Returns the transport of the permutation and of messages.
 ///
 /// # Errors
 /// Parameters that the registry does not take: the benchmark's own text is at fault then.
 pub fn transport(topology: &Topology) -> Result<PlannedTransport, PlanError> {
+    read(TRANSPORT, topology)
+}
+
+/// Returns the transport of incasts, which is lossless and has telemetry.
+///
+/// # Errors
+/// As [`transport`].
+pub fn lossless_transport(topology: &Topology) -> Result<PlannedTransport, PlanError> {
+    read(LOSSLESS_TRANSPORT, topology)
+}
+
+fn read(text: &str, topology: &Topology) -> Result<PlannedTransport, PlanError> {
     let fabric = FabricConfig::default();
-    let mut transports = read_transports(TRANSPORT, "the benchmark", topology, fabric, &[])?;
+    let mut transports = read_transports(text, "the benchmark", topology, fabric, &[])?;
     Ok(transports.swap_remove(0))
 }

@@ -7,8 +7,11 @@ use anyhow::Context as _;
 use clap::Args;
 use ratewright_simfabric::bench::growth::{self, Fit};
 use ratewright_simfabric::bench::{self, memory::CacheLines};
+use ratewright_simfabric::plan::PlannedTransport;
 use ratewright_simfabric::scheme::Run;
+use ratewright_simfabric::workload::FlowStream;
 use ratewright_simfabric::{Config, RunResults, Time};
+use ratewright_topology::Topology;
 use serde::Serialize;
 
 /// Arguments of `bench`.
@@ -17,7 +20,7 @@ pub(crate) struct BenchArgs {
     /// Traffic that is simulated.
     #[arg(long, value_enum, default_value_t)]
     scene: Scene,
-    /// Hosts, at least: by default 128 of the permutation, and 144 that send messages.
+    /// Hosts, at least: by default 128 of the permutation, and 144 of the other scenes.
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=65_536))]
     hosts: Option<u32>,
     /// Packet-hops to simulate at least; the run ends at most 65,536 events later, or with the
@@ -53,6 +56,8 @@ enum Scene {
     Permutation,
     /// Google's RPCs at half of the links' capacity, with histograms of all queues.
     Messages,
+    /// Incasts of 15 to one by HPCC, with pauses, telemetry and histograms.
+    Incast,
 }
 
 /// Result of a scene; its fields are the JSON.
@@ -142,13 +147,13 @@ impl BenchArgs {
                 permutation(hosts, self.threads, Time::MAX, self.packet_hops)?
             }
             Scene::Messages => messages(self.hosts.unwrap_or(144), self.threads, self.packet_hops)?,
+            Scene::Incast => incast(self.hosts.unwrap_or(144), self.threads, self.packet_hops)?,
         };
         report(self, hosts, &results, wall)
     }
 }
 
-/// Runs the permutation until `end`, or until there were `packet_hops`. A fabric has at least
-/// `hosts` hosts; the result has their number.
+/// Runs the permutation of at least `hosts` hosts until `end`, or until there were `packet_hops`.
 fn permutation(
     hosts: u32,
     threads: u16,
@@ -156,16 +161,9 @@ fn permutation(
     packet_hops: u64,
 ) -> anyhow::Result<(u32, RunResults, Duration)> {
     let topology = bench::fabric(hosts)?;
-    let hosts = topology.hosts().len() as u32;
-    let config = Config {
-        seed: 1,
-        threads: threads.into(),
-        ..Config::default()
-    };
-    let flows = Box::new(bench::permutation(hosts));
-    let sim = bench::transport(&topology)?.start(config, &topology, flows)?;
-    let (results, wall) = measure(sim, end, packet_hops)?;
-    Ok((hosts, results, wall))
+    let flows = Box::new(bench::permutation(topology.hosts().len() as u32));
+    let transport = bench::transport(&topology)?;
+    simulate(&transport, &topology, flows, threads, (end, packet_hops))
 }
 
 /// Runs the messages of at least `hosts` hosts until there were `packet_hops`.
@@ -175,20 +173,46 @@ fn messages(
     packet_hops: u64,
 ) -> anyhow::Result<(u32, RunResults, Duration)> {
     let topology = bench::racks(hosts)?;
-    let hosts = topology.hosts().len() as u32;
+    let flows = Box::new(bench::messages(topology.hosts().len() as u32)?);
+    let mut transport = bench::transport(&topology)?;
+    transport.fabric.histograms = true;
+    let until = (Time::MAX, packet_hops);
+    simulate(&transport, &topology, flows, threads, until)
+}
+
+/// Runs the incasts of at least `hosts` hosts until there were `packet_hops`.
+fn incast(
+    hosts: u32,
+    threads: u16,
+    packet_hops: u64,
+) -> anyhow::Result<(u32, RunResults, Duration)> {
+    let topology = bench::racks(hosts)?;
+    let flows = Box::new(bench::incast(topology.hosts().len() as u32));
+    let mut transport = bench::lossless_transport(&topology)?;
+    transport.fabric.histograms = true;
+    let until = (Time::MAX, packet_hops);
+    simulate(&transport, &topology, flows, threads, until)
+}
+
+/// Runs flows until a time, or until there were so many packet-hops. Returns the number of hosts,
+/// the results without flows, and the time that the run took.
+fn simulate(
+    transport: &PlannedTransport,
+    topology: &Topology,
+    flows: FlowStream,
+    threads: u16,
+    (end, packet_hops): (Time, u64),
+) -> anyhow::Result<(u32, RunResults, Duration)> {
     let config = Config {
         seed: 1,
         threads: threads.into(),
         ..Config::default()
     };
-    let mut transport = bench::transport(&topology)?;
-    transport.fabric.histograms = true;
-    let flows = Box::new(bench::messages(hosts)?);
-    let mut sim = transport.start(config, &topology, flows)?;
+    let mut sim = transport.start(config, topology, flows)?;
     // Results of millions of messages would be most of the memory.
     sim.stream_flows(Box::new(|_| {}));
-    let (results, wall) = measure(sim, Time::MAX, packet_hops)?;
-    Ok((hosts, results, wall))
+    let (results, wall) = measure(sim, end, packet_hops)?;
+    Ok((topology.hosts().len() as u32, results, wall))
 }
 
 /// Runs until `end`, or until there were `packet_hops`, and measures the time.
@@ -325,6 +349,9 @@ fn report(
             Scene::Permutation => format!("DCTCP permutation of {hosts} hosts at 100 Gbit/s"),
             Scene::Messages => {
                 format!("Google's RPCs over DCTCP between {hosts} hosts at 100 Gbit/s, load 0.5")
+            }
+            Scene::Incast => {
+                format!("Incasts of 15 to one by HPCC among {hosts} hosts at 100 Gbit/s")
             }
         },
         threads: args.threads,

@@ -7,7 +7,7 @@
 use crate::time::Time;
 
 /// Changes from which on a switch's ports are to catch up.
-const MANY: usize = 512;
+const MANY: usize = 2_048;
 
 /// Distribution over time of a number of bytes. Values below 64 are exact, others as much as 3 %
 /// too high.

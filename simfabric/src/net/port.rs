@@ -155,6 +155,8 @@ pub struct Port {
     /// Packets that wait.
     pub queue: Queue,
     stats: PortStats,
+    #[cfg(feature = "padded-ports")]
+    padding: [u64; 16],
 }
 
 const _: () = assert!(
@@ -177,6 +179,7 @@ macro_rules! with_sending {
             serialiser,
             queue,
             stats,
+            ..
         } = $port;
         let egress = wire.egress;
         let buffer = match wire.switch {
@@ -254,6 +257,8 @@ impl Port {
             },
             queue,
             stats: PortStats::default(),
+            #[cfg(feature = "padded-ports")]
+            padding: [0; 16],
         }
     }
 

@@ -4,7 +4,7 @@
 use super::{Built, FabricNeeds, Network, Scheme};
 use crate::flow::FlowId;
 use crate::host::{Arbiter, Endpoint, Pull, Side, Turn};
-use crate::packet::{Flags, Packet};
+use crate::packet::Packet;
 use crate::time::{Span, Time};
 use crate::transport::{Context, Transport};
 use crate::units::Rate;
@@ -124,11 +124,8 @@ impl Endpoint for ConstantHost {
                 self.arbiter.hold(slot, 0, class);
                 continue;
             }
-            let mut packet = cx.next_data(flow.flow, flow.sent);
+            let packet = cx.next_data(flow.flow, flow.sent);
             flow.sent = packet.end();
-            if flow.sent == bytes {
-                packet.flags.insert(Flags::FIN);
-            }
             if let Some(rate_bps) = self.rate_bps {
                 let bits = u128::from(packet.wire_bytes) * 8_000_000_000_000;
                 // From when it was due: what others sent meanwhile does not slow it down.
