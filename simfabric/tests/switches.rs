@@ -108,7 +108,7 @@ fn run(
         threads,
         ..Config::default()
     };
-    let flows = flows.to_vec().into_iter();
+    let flows = flows.iter().copied();
     let mut sim = Sim::new(config, topology.clone(), flows, Blast(log.clone()))
         .expect("a good configuration");
     sim.run_until(Time::from_ms(100)).expect("good flows");
