@@ -291,7 +291,7 @@ mod tests {
                 102_000,
                 &[hop(2 * ns, 307_968, 154_000)],
             );
-            let load = 153_984.0 / 154_000.0 + queue as f64 / 154_000.0;
+            let load = 153_984.0 / 154_000.0 + f64::from(queue) / 154_000.0;
             let both = 100.0 * 0.95 / load + 0.04;
             assert!((second - if per_ack { both } else { 100.0 }).abs() < 1e-6);
             // The acknowledgement of byte 101,000 is the first after Rc's last update.
