@@ -2,8 +2,8 @@
 //! speed-up (LHCS), and the fairness of four flows that come and go.
 //!
 //! The text has reductions of the queue's depth against HPCC, taken here of its peak, and two
-//! statements: use is higher than HPCC's, and under LHCS flows at the last hop go at once to β = 0.9
-//! of the fair rate, and stay there until 450 µs.
+//! statements. Use is higher than HPCC's. Under LHCS flows at the last hop go at once to β = 0.9 of
+//! the fair rate, and stay there until 450 µs.
 //!
 //! In fig. 13e a flow begins every 100 ms until there are four, and they end in the same order. All
 //! are to one receiver over the dumbbell. The short form has 2 ms for 100 ms.

@@ -107,6 +107,7 @@ mod label {
 const VARIATIONS: &[&[&str]] = &[
     WITHOUT_LHCS,
     &["fncc.last_hop=window"],
+    &["fncc.table_period=1us"],
     &["fncc.per_ack=false", "hpcc.per_ack=false"],
     &["fncc.max_stage=0", "hpcc.max_stage=0"],
     DCQCN_OF_HPCC,
