@@ -48,21 +48,21 @@ pub const FNCC: &[Experiment] = &[
         file_name: "fig01_queues",
         title: "fig. 1b–d: queues of two flows at 100, 200 and 400 Gbit/s",
         run: fig01_queues::run,
-        variations: VARIATIONS,
+        variations: OF_QUEUES,
     },
     Experiment {
         name: "fig3",
         file_name: "fig03_pauses",
         title: "fig. 3: pauses of two flows at 200 and 400 Gbit/s",
         run: fig03_pauses::run,
-        variations: VARIATIONS,
+        variations: OF_PAUSES,
     },
     Experiment {
         name: "fig10",
         file_name: "fig10_response",
         title: "fig. 10: response of a flow to another one that joins it",
         run: fig10_response::run,
-        variations: VARIATIONS,
+        variations: OF_RESPONSES,
     },
     Experiment {
         name: "fig12",
@@ -76,21 +76,21 @@ pub const FNCC: &[Experiment] = &[
         file_name: "fig13_hops",
         title: "fig. 13: congestion at the first, middle and last hop",
         run: fig13_hops::run,
-        variations: VARIATIONS,
+        variations: OF_HOPS,
     },
     Experiment {
         name: "fig14",
         file_name: "fig14_web_search",
         title: "fig. 14: slowdown of web search on a fat tree",
         run: slowdown::web_search,
-        variations: TREE_VARIATIONS,
+        variations: OF_TREES,
     },
     Experiment {
         name: "fig15",
         file_name: "fig15_hadoop",
         title: "fig. 15: slowdown of Hadoop on a fat tree",
         run: slowdown::hadoop,
-        variations: TREE_VARIATIONS,
+        variations: OF_TREES,
     },
 ];
 
@@ -103,33 +103,55 @@ mod label {
     pub(super) const ROCC: &str = "RoCC";
 }
 
-/// Other parameters of the two-flow runs.
-const VARIATIONS: &[&[&str]] = &[
+/// Other parameters of fig. 1, of fig. 3, of fig. 10, of fig. 13, and of the fat tree's runs.
+const OF_QUEUES: &[&[&str]] = &[WITHOUT_LHCS, PERIODIC_TABLE, PER_ROUND_TRIP, DCQCN_OF_HPCC];
+const OF_PAUSES: &[&[&str]] = &[DCQCN_OF_HPCC, HALF_XOFF];
+const OF_RESPONSES: &[&[&str]] = &[
     WITHOUT_LHCS,
-    &["fncc.last_hop=window"],
-    &["fncc.table_period=1us"],
-    &["fncc.per_ack=false", "hpcc.per_ack=false"],
-    &["fncc.max_stage=0", "hpcc.max_stage=0"],
+    LHCS_OF_WINDOWS,
+    PERIODIC_TABLE,
+    PER_ROUND_TRIP,
+    WITHOUT_STAGES,
     DCQCN_OF_HPCC,
-    // Values for 100 Gbit/s from memory of the paper: 300, 600 and 660 kB.
-    &[
-        "rocc.reference_bytes=120000",
-        "rocc.halving_bytes=240000",
-        "rocc.most_bytes=264000",
-    ],
-    &[
-        "fncc.xoff_bytes=250000",
-        "hpcc.xoff_bytes=250000",
-        "dcqcn.xoff_bytes=250000",
-        "rocc.xoff_bytes=250000",
-    ],
+    ROCC_AT_100G,
 ];
-
-/// Other parameters of the fat tree's runs.
-const TREE_VARIATIONS: &[&[&str]] = &[WITHOUT_LHCS, DCQCN_OF_HPCC];
+const OF_HOPS: &[&[&str]] = &[
+    LHCS_OF_WINDOWS,
+    PERIODIC_TABLE,
+    PER_ROUND_TRIP,
+    WITHOUT_STAGES,
+];
+const OF_TREES: &[&[&str]] = &[WITHOUT_LHCS, DCQCN_OF_HPCC];
 
 /// FNCC without the last hop's speed-up.
 const WITHOUT_LHCS: &[&str] = &["fncc.last_hop=none"];
+
+/// The last hop's speed-up of the window itself (§3.2.2 in words).
+const LHCS_OF_WINDOWS: &[&str] = &["fncc.last_hop=window"];
+
+/// Switches whose table of telemetry is a microsecond old at most (§4.1 has no period).
+const PERIODIC_TABLE: &[&str] = &["fncc.table_period=1us"];
+
+/// One reaction per round trip.
+const PER_ROUND_TRIP: &[&str] = &["fncc.per_ack=false", "hpcc.per_ack=false"];
+
+/// No additive steps, as in HPCC's public simulator.
+const WITHOUT_STAGES: &[&str] = &["fncc.max_stage=0", "hpcc.max_stage=0"];
+
+/// Thresholds of RoCC from memory of its paper for 100 Gbit/s: 300, 600 and 660 kB.
+const ROCC_AT_100G: &[&str] = &[
+    "rocc.reference_bytes=120000",
+    "rocc.halving_bytes=240000",
+    "rocc.most_bytes=264000",
+];
+
+/// Pauses at 250 kB of a port: at 500 kB of a queue that two ports fill.
+const HALF_XOFF: &[&str] = &[
+    "fncc.xoff_bytes=250000",
+    "hpcc.xoff_bytes=250000",
+    "dcqcn.xoff_bytes=250000",
+    "rocc.xoff_bytes=250000",
+];
 
 /// DCQCN as HPCC's evaluation has it: thresholds for 25 Gbit/s of 100 and 400 kB, intervals of 50
 /// and 55 µs (its public simulator).

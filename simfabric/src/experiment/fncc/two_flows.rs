@@ -1,7 +1,7 @@
 //! Runs behind figures 1, 3, 10 and 13: a flow at full speed, and a second one that joins it at 300
 //! µs over a link that only one of them fits.
 //!
-//! What seeds change is the time of the join, within a packet's time, and marks.
+//! Seeds change the time of the join, within a packet's time, and marks.
 //!
 //! | measure | definition |
 //! |---|---|
