@@ -42,7 +42,8 @@ impl IntHop {
     /// not exceed it.
     #[must_use]
     pub fn new(rate_bps: u64, at: Time, sent_bytes: u64, queue_bytes: u64) -> Self {
-        let code = Self::RATES_GBPS.partition_point(|gbps| gbps * 1_000_000_000 <= rate_bps) - 1;
+        let whole_gbps = rate_bps / 1_000_000_000;
+        let code = Self::RATES_GBPS.partition_point(|gbps| *gbps <= whole_gbps) - 1;
         let time = at.as_ns() & ((1 << Self::TIME_BITS) - 1);
         let sent = (sent_bytes / Self::BYTES_UNIT) & ((1 << Self::BYTES_BITS) - 1);
         let queue = (queue_bytes / Self::QUEUE_UNIT).min((1 << Self::QUEUE_BITS) - 1);
