@@ -262,10 +262,15 @@ impl Extensions {
     }
 
     /// Drops the extension of a packet, if it has one.
+    #[inline]
     pub fn discard(&mut self, packet: &mut Packet) {
-        if packet.ext == 0 {
-            return;
+        if packet.ext != 0 {
+            self.discard_some(packet);
         }
+    }
+
+    #[inline(never)]
+    fn discard_some(&mut self, packet: &mut Packet) {
         match self.take(packet) {
             Some(Extension::Bytes(buffer)) => self.recycle(buffer),
             Some(Extension::Segment(segment)) => {

@@ -338,8 +338,7 @@ impl FlowStore {
     /// Counts a packet that reached its host.
     #[inline]
     pub(crate) fn arrived(&mut self, flow: FlowId, wire_bytes: u16) {
-        self.progress_mut(flow).arrived.add(wire_bytes);
-        self.check(flow);
+        self.update(flow, |progress| progress.arrived.add(wire_bytes));
     }
 
     /// Counts a retransmission.
@@ -350,42 +349,38 @@ impl FlowStore {
 
     /// Counts a packet that the fabric dropped.
     pub(crate) fn dropped(&mut self, flow: FlowId, wire_bytes: u16) {
-        self.progress_mut(flow).dropped.add(wire_bytes);
-        self.check(flow);
+        self.update(flow, |progress| progress.dropped.add(wire_bytes));
     }
 
     /// Notes that the receiver has every byte. Returns false if that was known.
     pub(crate) fn finished(&mut self, flow: FlowId, now: Time) -> bool {
-        let progress = self.progress_mut(flow);
         // Schemes may say so for every late duplicate; the first call counts.
-        let first = progress.finished == Time::MAX;
+        let first = self.progress(flow).finished == Time::MAX;
         if first {
-            progress.finished = now;
-            self.check(flow);
+            self.update(flow, |progress| progress.finished = now);
         }
         first
     }
 
     /// Notes that the sender knows that the receiver has every byte.
     pub(crate) fn acknowledged(&mut self, flow: FlowId, now: Time) {
-        let progress = self.progress_mut(flow);
-        if progress.acknowledged == Time::MAX {
-            progress.acknowledged = now;
-            self.check(flow);
+        if self.progress(flow).acknowledged == Time::MAX {
+            self.update(flow, |progress| progress.acknowledged = now);
         }
     }
 
-    /// Puts a flow among those that can retire, if it can.
+    /// Changes a flow's progress, and puts the flow among those that can retire if it can.
     #[inline]
-    fn check(&mut self, flow: FlowId) {
-        if flow == FlowId::NONE {
+    fn update(&mut self, flow: FlowId, change: impl FnOnce(&mut FlowProgress)) {
+        let partial = self.partial;
+        let progress = self.progress_mut(flow);
+        change(progress);
+        // Most have an end that is not done.
+        if progress.finished == Time::MAX && progress.acknowledged == Time::MAX {
             return;
         }
-        let progress = self.progress(flow);
         // Of several partitions none knows more than this.
-        let may_be_over =
-            self.partial && (progress.finished < Time::MAX || progress.acknowledged < Time::MAX);
-        if may_be_over || progress.is_over() {
+        if (partial || progress.is_over()) && flow != FlowId::NONE {
             self.ready.push(flow);
         }
     }

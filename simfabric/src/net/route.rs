@@ -226,8 +226,9 @@ impl Routes {
         self.choices[self.first_choice[switch as usize] as usize + usize::from(column)]
     }
 
-    /// Returns the port by which a switch forwards a packet.
-    #[inline]
+    /// Returns the port by which a switch forwards a packet. Inlined for packets that arrive, of
+    /// which each takes this way; there are few others.
+    #[inline(always)]
     pub(crate) fn next_hop(&self, topology: &Topology, switch: u32, key: RouteKey) -> Option<u32> {
         if !topology.is_whole() {
             return self.next_hop_degraded(topology, switch, key);
