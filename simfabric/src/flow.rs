@@ -206,6 +206,8 @@ pub struct FlowStore {
     first: u32,
     /// Flows that can retire.
     ready: Vec<FlowId>,
+    /// Flows of which other partitions must be asked.
+    candidates: Vec<FlowId>,
     /// True if this is the store of one of several partitions: each knows a part of a flow's
     /// progress.
     partial: bool,
@@ -379,8 +381,11 @@ impl FlowStore {
         if progress.finished == Time::MAX && progress.acknowledged == Time::MAX {
             return;
         }
-        // Of several partitions none knows more than this.
-        if (partial || progress.is_over()) && flow != FlowId::NONE {
+        let is_over = progress.is_over();
+        if partial {
+            // Of several partitions none knows more than this.
+            self.candidates.push(flow);
+        } else if is_over {
             self.ready.push(flow);
         }
     }
@@ -388,12 +393,12 @@ impl FlowStore {
     /// Returns true if a flow can retire; false where several partitions must be asked.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
-        !self.partial && !self.ready.is_empty()
+        !self.ready.is_empty()
     }
 
     /// Takes a flow that may be able to retire.
     pub(crate) fn take_ready(&mut self) -> Option<FlowId> {
-        self.ready.pop()
+        self.ready.pop().or_else(|| self.candidates.pop())
     }
 
     /// Retires an active flow.

@@ -39,10 +39,16 @@ impl Core {
     }
 
     /// Handles the wake-up by an endpoint. Returns true if the link may be free; otherwise the
-    /// interface asks when it is, and its port need not be looked at.
+    /// interface asks when it is, or later in this moment, and its port need not be looked at.
     #[inline]
     pub(crate) fn wakes_nic(&mut self, host: HostId) -> bool {
-        let busy_until = self.nics[host.index()].busy_until;
+        let Nic {
+            pull_at,
+            busy_until,
+        } = self.nics[host.index()];
+        if pull_at == self.now {
+            return false;
+        }
         if self.now < busy_until {
             self.pull_at(host, busy_until);
             return false;

@@ -199,8 +199,9 @@ impl Serialiser {
         self.bypassed.add(wire_bytes);
     }
 
-    /// Begins to send a packet and appends it to the wire. Returns its bytes on the link.
-    #[inline]
+    /// Begins to send a packet and appends it to the wire. Returns its bytes on the link. Inlined:
+    /// every packet takes one of its few ways here at every hop.
+    #[inline(always)]
     pub(super) fn launch(
         &mut self,
         wire: &mut Wire,
