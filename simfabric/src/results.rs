@@ -178,14 +178,14 @@ impl Series {
         self.every
     }
 
-    pub(crate) fn sample(&mut self, cores: &[Core]) {
+    pub(crate) fn sample(&mut self, cores: &[&Core]) {
         self.times.push(cores[0].now);
         let flows = &cores[0].shared.flows;
         // Flows that have not begun have no progress yet.
         let begun = self.flows.min(flows.len() as u32);
         let delivered = |number: u32| {
             if flows.is_active(FlowId(number)) {
-                return total(cores, FlowId(number)).delivered_bytes;
+                return total(cores.iter().copied(), FlowId(number)).delivered_bytes;
             }
             let retired = self.retired_bytes.get(number as usize);
             retired.copied().unwrap_or_default()
@@ -306,10 +306,10 @@ struct PortEnds<'a> {
 }
 
 impl<'a> PortEnds<'a> {
-    fn of(cores: &'a [Core], port: usize) -> Self {
+    fn of(cores: &[&'a Core], port: usize) -> Self {
         let ends = match &cores[0].regions {
-            Some(regions) => regions.partitions_of_port(port).map(|end| &cores[end]),
-            None => [&cores[0]; 2],
+            Some(regions) => regions.partitions_of_port(port).map(|end| cores[end]),
+            None => [cores[0]; 2],
         };
         let [near, far] = ends.map(|core| &core.fabric.ports[port]);
         Self {
@@ -319,7 +319,7 @@ impl<'a> PortEnds<'a> {
         }
     }
 
-    fn all(cores: &'a [Core]) -> impl Iterator<Item = Self> {
+    fn all(cores: &[&'a Core]) -> impl Iterator<Item = Self> {
         (0..cores[0].fabric.ports.len()).map(|port| Self::of(cores, port))
     }
 
@@ -359,7 +359,7 @@ pub(crate) struct WarmUpCounts {
 }
 
 impl WarmUpCounts {
-    pub(crate) fn new(cores: &[Core]) -> Self {
+    pub(crate) fn new(cores: &[&Core]) -> Self {
         let counts = |port: PortEnds<'_>| {
             let mut stats = port.stats();
             // It begins anew and needs no difference.
@@ -375,20 +375,19 @@ impl WarmUpCounts {
 }
 
 /// Returns the packets that no switch had a route for.
-fn no_route(cores: &[Core]) -> PacketCount {
+fn no_route(cores: &[&Core]) -> PacketCount {
     cores.iter().map(|core| core.no_route).sum()
 }
 
 /// Returns the packets with payload that were sent again.
-fn retransmits(cores: &[Core]) -> u64 {
-    let of_core = |core: &Core| core.shared.flows.retransmits;
-    cores.iter().map(of_core).sum()
+fn retransmits(cores: &[&Core]) -> u64 {
+    cores.iter().map(|core| core.shared.flows.retransmits).sum()
 }
 
 /// Iterates over the active flows of all partitions.
-fn active(cores: &[Core]) -> impl Iterator<Item = (FlowId, &FlowSpec, FlowProgress)> {
+fn active<'a>(cores: &[&'a Core]) -> impl Iterator<Item = (FlowId, &'a FlowSpec, FlowProgress)> {
     let flows = cores[0].shared.flows.iter();
-    flows.map(move |(flow, spec, _)| (flow, spec, total(cores, flow)))
+    flows.map(move |(flow, spec, _)| (flow, spec, total(cores.iter().copied(), flow)))
 }
 
 /// The results of a run.
@@ -427,7 +426,7 @@ pub struct RunResults {
 
 impl RunResults {
     pub(crate) fn new(
-        cores: &[Core],
+        cores: &[&Core],
         books: &Books,
         globals: u64,
         transport: Vec<(&'static str, f64)>,
@@ -453,7 +452,7 @@ impl RunResults {
             .chain(active.map(|(flow, spec, progress)| FlowResult::new(flow, spec, &progress)))
             .collect();
         flows.sort_unstable_by_key(|flow| flow.number);
-        let sum = |of: fn(&Core) -> u64| cores.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&Core) -> u64| cores.iter().map(|core| of(core)).sum::<u64>();
         Self {
             now: cores[0].now,
             flows,
@@ -464,7 +463,7 @@ impl RunResults {
             series: books.series.clone(),
             packet_hops: sum(|core| core.packet_hops),
             events: sum(|core| core.events) + globals,
-            control: total(cores, FlowId::NONE),
+            control: total(cores.iter().copied(), FlowId::NONE),
             no_route: no_route(cores) - before.no_route,
             retransmits: retransmits(cores) - before.retransmits,
             packets_high_water: sum(|core| core.shared.packets.high_water() as u64) as usize,
@@ -504,13 +503,13 @@ impl RunResults {
 }
 
 /// Returns the partition of a switch.
-fn core_of(cores: &[Core], switch: usize) -> &Core {
+fn core_of<'a>(cores: &[&'a Core], switch: usize) -> &'a Core {
     let regions = cores[0].regions.as_ref();
-    &cores[regions.map_or(0, |regions| regions.partition_of_switch(switch))]
+    cores[regions.map_or(0, |regions| regions.partition_of_switch(switch))]
 }
 
 /// Returns the results of all switches.
-fn switches(cores: &[Core]) -> Vec<SwitchResult> {
+fn switches(cores: &[&Core]) -> Vec<SwitchResult> {
     let of_switch = |i: usize| {
         let core = core_of(cores, i);
         let switch = &core.fabric.switches[i];
@@ -536,7 +535,7 @@ fn switches(cores: &[Core]) -> Vec<SwitchResult> {
 }
 
 /// Checks the buffers of switches.
-fn buffers(cores: &[Core]) -> Result<(), ConservationError> {
+fn buffers(cores: &[&Core]) -> Result<(), ConservationError> {
     for i in 0..cores[0].fabric.switches.len() {
         let core = core_of(cores, i);
         let switch = &core.fabric.switches[i];
@@ -566,7 +565,7 @@ fn buffers(cores: &[Core]) -> Result<(), ConservationError> {
 
 /// Checks sent = delivered + dropped + in flight, for each queue, wire and flow and for the whole
 /// fabric. Packets in flight are counted one by one.
-fn conservation(cores: &[Core], violated: Option<FlowViolation>) -> Result<(), ConservationError> {
+fn conservation(cores: &[&Core], violated: Option<FlowViolation>) -> Result<(), ConservationError> {
     // Packets on wires are counted along their chains, so that a packet that was counted right and
     // chained wrongly is found, too.
     let mut found = 0_u64;
@@ -627,7 +626,11 @@ fn conservation(cores: &[Core], violated: Option<FlowViolation>) -> Result<(), C
         let place = flows.place(packet.flow).unwrap_or(none);
         under_way[place].add(packet.wire_bytes);
     }
-    let traffic = (FlowId::NONE, u64::MAX, total(cores, FlowId::NONE));
+    let traffic = (
+        FlowId::NONE,
+        u64::MAX,
+        total(cores.iter().copied(), FlowId::NONE),
+    );
     let active = active(cores).map(|(flow, spec, p)| (flow, spec.bytes, p));
     for (flow, bytes, progress) in active.chain([traffic]) {
         let under_way = under_way[flows.place(flow).unwrap_or(none)];

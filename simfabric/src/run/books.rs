@@ -97,14 +97,14 @@ impl Books {
     }
 
     /// Samples all partitions, which have been settled. Returns the time to the next sample.
-    pub(crate) fn sample(&mut self, cores: &[Core]) -> Option<Span> {
+    pub(crate) fn sample(&mut self, cores: &[&Core]) -> Option<Span> {
         let series = self.series.as_mut()?;
         series.sample(cores);
         Some(series.every())
     }
 
     /// Notes what results leave out from now on; partitions have been settled.
-    pub(crate) fn end_warm_up(&mut self, cores: &[Core]) {
+    pub(crate) fn end_warm_up(&mut self, cores: &[&Core]) {
         self.before = WarmUpCounts::new(cores);
     }
 }

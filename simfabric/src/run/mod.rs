@@ -141,7 +141,7 @@ impl<A: Arrivals> Workload<A> {
     fn draw<'a, T: Transport>(
         &mut self,
         until: Time,
-        partitions: &mut [impl DerefMut<Target = Partition<'a, T>>],
+        partitions: &mut [impl DerefMut<Target = &'a mut Partition<T>>],
     ) -> Result<(), FabricError> {
         while self.next.is_some_and(|spec| spec.start < until) {
             let Some(spec) = self.advance()? else { break };
@@ -155,14 +155,7 @@ impl<A: Arrivals> Workload<A> {
 
 /// A simulation run.
 pub struct Sim<T: Transport, A> {
-    /// State of the fabric, by partition.
-    cores: Vec<Core>,
-    /// State that the hosts share, by partition.
-    shared: Vec<T::Shared>,
-    /// Endpoints of the hosts, and of the allocator's node behind them.
-    endpoints: Vec<T::Endpoint>,
-    /// First host of each partition.
-    firsts: Vec<u32>,
+    partitions: Vec<Partition<T>>,
     workload: Workload<A>,
     changes: Vec<Change>,
     global_events: BinaryHeap<Reverse<(Time, GlobalEvent)>>,
@@ -199,21 +192,28 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         if nodes > Timer::LAST_HOST {
             return Err(FabricError::TooManyHosts { hosts });
         }
-        let (shared, endpoints) = transport.start(nodes);
-        let mut shared = vec![shared];
+        let (shared, mut endpoints) = transport.start(nodes);
         // Regions are exact only if hosts share no state.
-        let regions = shared[0]
+        let regions = shared
             .divide()
             .and_then(|_| Regions::new(&topology, &config.fabric, config.regions, config.threads));
-        let partitions = regions.as_ref().map_or(1, Regions::partitions);
-        while shared.len() < partitions {
-            shared.extend(shared[0].divide());
-        }
         let firsts = regions.as_ref().map_or(vec![0], Regions::first_hosts);
-        let cores = std::iter::repeat_n(topology, partitions)
-            .enumerate()
-            .map(|(number, topology)| Core::new(&config, topology, regions.as_ref(), number))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut shares = vec![shared];
+        while shares.len() < firsts.len() {
+            shares.extend(shares[0].divide());
+        }
+        let topologies = std::iter::repeat_n(topology, firsts.len());
+        let mut partitions = Vec::with_capacity(firsts.len());
+        // The last one first: its hosts are those at the end of the list.
+        for (number, topology) in (0..firsts.len()).rev().zip(topologies) {
+            partitions.push(Partition {
+                core: Core::new(&config, topology, regions.as_ref(), number)?,
+                shared: shares.swap_remove(number),
+                endpoints: endpoints.split_off(firsts[number] as usize),
+                first: firsts[number],
+            });
+        }
+        partitions.reverse();
         let mut global_events = BinaryHeap::new();
         for (i, (at, _)) in config.changes.iter().enumerate() {
             global_events.push(Reverse((*at, GlobalEvent::Change(i as u32))));
@@ -226,10 +226,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 Series::new(every, config.sampled_flows, config.watched)
             });
         Ok(Self {
-            cores,
-            shared,
-            endpoints,
-            firsts,
+            partitions,
             workload: Workload {
                 arrivals,
                 next: None,
@@ -266,8 +263,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         if !self.has_begun {
             self.has_begun = true;
             self.workload.advance()?;
-            let (mut partitions, ..) = self.divided();
-            partitions.iter_mut().for_each(Partition::begin);
+            self.partitions.iter_mut().for_each(Partition::begin);
         }
         if let Some(warm_up) = self.warm_up.filter(|w| *w <= end) {
             let ended = self.run_to(warm_up, &mut progress)?;
@@ -284,9 +280,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// drops, marks, packets of ports and retransmissions from here on. Queues keep their packets.
     pub fn end_warm_up(&mut self) {
         self.warm_up = None;
-        self.cores.iter_mut().for_each(Core::settle);
-        self.books.end_warm_up(&self.cores);
-        for core in &mut self.cores {
+        self.settle();
+        self.books.end_warm_up(&cores(&self.partitions));
+        for Partition { core, .. } in &mut self.partitions {
             let now = core.now;
             for port in &mut core.fabric.ports {
                 port.reset_averages(now);
@@ -302,31 +298,18 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
     }
 
-    fn set_now(&mut self, now: Time) {
-        for core in &mut self.cores {
-            core.now = now;
+    /// Advances all ports to the present: they are lazy, and their counters those of their last
+    /// event.
+    fn settle(&mut self) {
+        for partition in &mut self.partitions {
+            partition.core.settle();
         }
     }
 
-    /// Takes the run apart: partitions, workload and books.
-    fn divided(&mut self) -> (Vec<Partition<'_, T>>, &mut Workload<A>, &mut Books) {
-        let mut endpoints = &mut self.endpoints[..];
-        let mut partitions = Vec::with_capacity(self.cores.len());
-        let parts = self.cores.iter_mut().zip(&mut self.shared);
-        for (i, (core, shared)) in parts.enumerate() {
-            let first = self.firsts[i];
-            let next = self.firsts.get(i + 1);
-            let hosts = next.map_or(endpoints.len(), |next| (next - first) as usize);
-            let (own, others) = endpoints.split_at_mut(hosts);
-            endpoints = others;
-            partitions.push(Partition {
-                core,
-                shared,
-                endpoints: own,
-                first,
-            });
+    fn set_now(&mut self, now: Time) {
+        for partition in &mut self.partitions {
+            partition.core.now = now;
         }
-        (partitions, &mut self.workload, &mut self.books)
     }
 
     fn next_global(&self) -> Option<Time> {
@@ -335,11 +318,12 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
 
     /// Returns true if nothing is pending.
     fn is_idle(&self) -> bool {
-        let mut schedulers = self.cores.iter().map(|core| &core.scheduler);
+        let is_idle = |Partition { core, .. }: &Partition<T>| {
+            core.scheduler.is_empty() && core.mailbox.is_empty()
+        };
         self.workload.next.is_none()
             && self.global_events.is_empty()
-            && schedulers.all(Scheduler::is_empty)
-            && self.cores.iter().all(|core| core.mailbox.is_empty())
+            && self.partitions.iter().all(is_idle)
     }
 
     fn run_to(
@@ -353,10 +337,10 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             let until = global.map_or(after, |global| global.min(after));
             // Windows are moved so that one ends exactly at the global event: then all regions have
             // the same time.
-            for core in &mut self.cores {
-                core.scheduler.align(until);
+            for partition in &mut self.partitions {
+                partition.core.scheduler.align(until);
             }
-            let ended = if self.cores.len() > 1 {
+            let ended = if self.partitions.len() > 1 {
                 self.windows_until(until, progress)?
             } else {
                 self.events_until(until, progress)?
@@ -366,13 +350,13 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             }
             // Global events see a fabric in which all earlier events have happened, in every
             // region.
-            for core in &mut self.cores {
-                core.scheduler.settle(until);
+            for partition in &mut self.partitions {
+                partition.core.scheduler.settle(until);
             }
             if until == after {
                 break;
             }
-            for core in &mut self.cores {
+            for Partition { core, .. } in &mut self.partitions {
                 (core.now, core.latest) = (until, until);
             }
             while self.next_global() == Some(until)
@@ -382,7 +366,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             }
         }
         if self.is_idle() {
-            let latest = self.cores.iter().map(|core| core.latest).max();
+            let latest = self.partitions.iter().map(|p| p.core.latest).max();
             self.set_now(latest.unwrap_or_default());
             return Ok(EndReason::Idle);
         }
@@ -398,8 +382,13 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<EndReason, FabricError> {
         let globals = self.globals;
-        let (mut partitions, workload, books) = self.divided();
-        let mut partition = partitions.swap_remove(0);
+        let Self {
+            partitions,
+            workload,
+            books,
+            ..
+        } = self;
+        let mut partition = &mut partitions[0];
         let mut pause_at = partition.core.events + PROGRESS_EVERY;
         // Window after which the progress is reported: the run may stop there and its results be
         // read, for which all regions must have the same time.
@@ -413,13 +402,13 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             };
             let limit = window.map_or(last, |window| last.min(window.limit));
             match partition.run(limit, pause_at) {
-                Pause::Retirement => books.retire(&mut [&mut *partition.core]),
+                Pause::Retirement => books.retire(&mut [&mut partition.core]),
                 Pause::Events => {
                     pause_at = partition.core.events + PROGRESS_EVERY;
                     partition.core.review_prefetching();
                     window = partition.core.scheduler.end_of_window();
                     if window.is_none()
-                        && progress(Progress::of(&[&*partition.core], globals)).is_break()
+                        && progress(Progress::of(&[&partition.core], globals)).is_break()
                     {
                         return Ok(EndReason::Stopped);
                     }
@@ -428,7 +417,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                     if let Some(Window { ends, .. }) = window.take() {
                         partition.core.now = ends;
                         partition.core.scheduler.settle(ends);
-                        if progress(Progress::of(&[&*partition.core], globals)).is_break() {
+                        if progress(Progress::of(&[&partition.core], globals)).is_break() {
                             return Ok(EndReason::Stopped);
                         }
                     } else if let Some(at) = arrivals {
@@ -449,8 +438,13 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<EndReason, FabricError> {
         let globals = self.globals;
-        let (mut partitions, workload, books) = self.divided();
-        for partition in &mut partitions {
+        let Self {
+            partitions,
+            workload,
+            books,
+            ..
+        } = self;
+        for partition in &mut *partitions {
             // Global events may have put packets onto wires that leave the partition.
             partition.core.export(partition.core.scheduler.done());
         }
@@ -459,7 +453,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         let mut window: Option<Window> = None;
         let mut ended = Ok(EndReason::TimeUp);
         threads::simulate(partitions, |partitions| {
-            let mut cores: Vec<_> = partitions.iter_mut().map(|p| &mut *p.core).collect();
+            let mut cores: Vec<_> = partitions.iter_mut().map(|p| &mut p.core).collect();
             exchange(&mut cores);
             books.retire(&mut cores);
             if let Some(Window { ends, .. }) = window
@@ -502,8 +496,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         match global {
             GlobalEvent::Change(index) => {
                 let change = self.changes[index as usize];
-                let (partitions, ..) = self.divided();
-                for mut partition in partitions {
+                for partition in &mut self.partitions {
                     partition.core.change(change);
                     partition.pull_all();
                 }
@@ -513,14 +506,13 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     }
 
     fn sample(&mut self) {
-        // Ports are lazy: a queue is that of its port's last event until the port is advanced.
-        self.cores.iter_mut().for_each(Core::settle);
-        let every = self.books.sample(&self.cores);
+        self.settle();
+        let every = self.books.sample(&cores(&self.partitions));
         // The last event of all: sampling goes on while anything else does.
         if let Some(every) = every
             && !self.is_idle()
         {
-            let next = self.cores[0].now + every;
+            let next = self.partitions[0].core.now + every;
             self.global_events
                 .push(Reverse((next, GlobalEvent::Sample)));
         }
@@ -529,46 +521,47 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// Returns the progress of the run.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let cores: Vec<_> = self.cores.iter().collect();
-        Progress::of(&cores, self.globals)
+        Progress::of(&cores(&self.partitions), self.globals)
     }
 
     /// Returns what the hosts share.
     #[must_use]
     pub fn shared(&self) -> &T::Shared {
-        &self.shared[0]
+        &self.partitions[0].shared
     }
 
-    /// Returns the endpoints of all hosts, and of the allocator's node behind them.
-    #[must_use]
-    pub fn endpoints(&self) -> &[T::Endpoint] {
-        &self.endpoints
+    /// Iterates over the endpoints of all hosts, and of the allocator's node behind them.
+    pub fn endpoints(&self) -> impl Iterator<Item = &T::Endpoint> {
+        self.partitions.iter().flat_map(|p| &p.endpoints)
     }
 
     /// Returns the endpoint that sends a flow, and the slot of the flow there; `None` before the
     /// flow has begun and once its sender has forgotten it.
     #[must_use]
     pub fn sender_of(&self, flow: FlowId) -> Option<(&T::Endpoint, u32)> {
-        let flows = &self.cores[0].shared.flows;
+        let flows = &self.partitions[0].core.shared.flows;
         if !flows.is_active(flow) {
             return None;
         }
         let host = flows.spec(flow).src;
-        let partition = self.firsts.partition_point(|first| *first <= host.0) - 1;
-        let slot = self.cores[partition].shared.flows.slot(flow, Side::Sender);
-        let endpoint = self.endpoints.get(host.index())?;
+        let partition = self.partitions.iter().find(|p| p.has(host))?;
+        let slot = partition.core.shared.flows.slot(flow, Side::Sender);
+        let endpoint = partition
+            .endpoints
+            .get((host.0 - partition.first) as usize)?;
         (slot != NO_SLOT).then_some((endpoint, slot))
     }
 
     /// Returns the number of regions that take turns; 1 where the whole fabric is simulated at
     /// once.
     pub fn regions(&self) -> usize {
-        self.cores[0].regions.as_ref().map_or(1, Regions::len)
+        let core = &self.partitions[0].core;
+        core.regions.as_ref().map_or(1, Regions::len)
     }
 
     /// Returns the number of threads that simulate the fabric.
     pub fn threads(&self) -> usize {
-        self.cores.len()
+        self.partitions.len()
     }
 
     /// Returns the samples so far, if the run takes any.
@@ -586,16 +579,22 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// Returns the scheme's own counters, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, f64)> {
-        T::summary(&self.shared[0], &self.endpoints.iter().collect::<Vec<_>>())
+        T::summary(self.shared(), &self.endpoints().collect::<Vec<_>>())
     }
 
     /// Returns the results so far.
     pub fn results(&mut self) -> RunResults {
-        self.cores.iter_mut().for_each(Core::settle);
-        let mut cores: Vec<_> = self.cores.iter_mut().collect();
-        self.books.retire(&mut cores);
-        RunResults::new(&self.cores, &self.books, self.globals, self.counters())
+        self.settle();
+        let partitions = self.partitions.iter_mut();
+        let mut all: Vec<_> = partitions.map(|p| &mut p.core).collect();
+        self.books.retire(&mut all);
+        let cores = cores(&self.partitions);
+        RunResults::new(&cores, &self.books, self.globals, self.counters())
     }
+}
+
+fn cores<T: Transport>(partitions: &[Partition<T>]) -> Vec<&Core> {
+    partitions.iter().map(|p| &p.core).collect()
 }
 
 impl Progress {

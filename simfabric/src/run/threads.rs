@@ -23,7 +23,7 @@ const WORTH_THREADS: u64 = 256;
 
 /// State that the threads share.
 struct Crew<'a, T: Transport> {
-    partitions: Vec<Mutex<Partition<'a, T>>>,
+    partitions: Vec<Mutex<&'a mut Partition<T>>>,
     /// The present window.
     window: Mutex<Option<Window>>,
     /// Windows that were begun.
@@ -126,12 +126,12 @@ impl<T: Transport> Drop for Others<'_, '_, T> {
 /// Simulates the windows that `next` returns, with a thread for each partition. `next` has all
 /// partitions, and ends the work with `None`.
 pub(crate) fn simulate<T: Transport>(
-    partitions: Vec<Partition<'_, T>>,
-    mut next: impl FnMut(&mut [MutexGuard<'_, Partition<'_, T>>]) -> Option<Window>,
+    partitions: &mut [Partition<T>],
+    mut next: impl FnMut(&mut [MutexGuard<'_, &mut Partition<T>>]) -> Option<Window>,
 ) {
     let others = partitions.len() - 1;
     let crew = &Crew {
-        partitions: partitions.into_iter().map(Mutex::new).collect(),
+        partitions: partitions.iter_mut().map(Mutex::new).collect(),
         window: Mutex::new(None),
         begun: AtomicU64::new(0),
         finished: AtomicUsize::new(0),

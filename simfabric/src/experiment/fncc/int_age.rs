@@ -187,8 +187,9 @@ fn sample(rate_gbps: u64, carrier: Carrier) -> Result<AgeSample, ExperimentError
     let mut sim = Sim::new(config, meeting.topology, flows, Prober(carrier))?;
     sim.run_until(Time::MAX)?;
     sim.results().conservation?;
+    let sender = sim.endpoints().nth(src.index());
     Ok(AgeSample::of(
-        &sim.endpoints()[src.index()].probes,
+        sender.map_or(&[], |sender| &sender.probes),
         meeting.rate_bps,
         framing,
         carrier,

@@ -150,7 +150,7 @@ fn both_ends_agree_after_control_datagrams_were_lost() {
     let mut sim = sim(config, flows);
     sim.run_until(Time::from_ms(40)).unwrap();
     assert!(sim.shared().lost_control_packets() > 100);
-    let hosts = || sim.endpoints().iter().filter_map(FlowtuneNode::host);
+    let hosts = || sim.endpoints().filter_map(FlowtuneNode::host);
     assert_eq!(hosts().map(FlowtuneHost::active).sum::<usize>(), 40);
     for (number, host) in (0..).zip(hosts()) {
         let known = sim.shared().allocator().view(number);
@@ -272,7 +272,7 @@ fn over_tcp_both_ends_agree_after_segments_were_lost() {
     let mut sim = sim(over_tcp(0.2), flows);
     sim.run_until(Time::from_ms(40)).unwrap();
     assert!(sim.shared().lost_control_packets() > 100);
-    let hosts = || sim.endpoints().iter().filter_map(FlowtuneNode::host);
+    let hosts = || sim.endpoints().filter_map(FlowtuneNode::host);
     assert_eq!(hosts().map(FlowtuneHost::active).sum::<usize>(), 40);
     for (number, host) in (0..).zip(hosts()) {
         let known = sim.shared().allocator().view(number);
