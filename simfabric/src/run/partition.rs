@@ -121,7 +121,6 @@ impl<T: Transport> Partition<T> {
         self.core.now = at;
         self.core.latest = self.core.latest.max(at);
         self.core.events += 1;
-        // Nine of ten events; a test of its own is predicted better than a jump by the kind.
         if let Event::Port(index) = event {
             if let Some((host, id)) = self.core.port_event(index) {
                 let mut packet = self.core.take_packet(id);
@@ -129,8 +128,14 @@ impl<T: Transport> Partition<T> {
                 // What the host did not take goes with the packet.
                 self.core.shared.extensions.discard(&mut packet);
             }
-            return;
+        } else {
+            self.handle_other(event);
         }
+    }
+
+    /// Handles an event that is not a port's.
+    #[inline(never)]
+    fn handle_other(&mut self, event: Event) {
         match event {
             Event::Port(_) => {}
             Event::Departure(index) => self.core.departure_event(index),
