@@ -1,4 +1,4 @@
-//! What switches do by themselves: packets that they originate, and flows that they deflect.
+//! Packets that switches originate, and flows that they deflect.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -119,7 +119,7 @@ fn run(
     (results, log)
 }
 
-/// What must not depend on the number of regions or threads.
+/// Outcome that must not depend on the number of regions or threads.
 fn outcome((results, log): &(RunResults, Vec<(Time, HostId, Packet)>)) -> String {
     let packet = |(at, host, packet): &(Time, HostId, Packet)| {
         let Packet {

@@ -19,7 +19,7 @@ use crate::flow::FlowId;
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::Time;
 
-/// What a switch tells one end of a flow.
+/// Information of a switch for one end of a flow.
 ///
 /// The end gets it as a packet of [`PacketKind::Notice`] and reads it by [`Notice::of`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

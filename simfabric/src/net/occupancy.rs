@@ -68,7 +68,7 @@ impl ByteDistribution {
     }
 }
 
-/// What a switch holds, over time.
+/// Bytes that a switch holds, over time.
 #[derive(Debug, Default)]
 pub(crate) struct Occupancy {
     /// Changes since `since`, in any order.
