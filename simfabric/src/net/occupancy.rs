@@ -44,6 +44,9 @@ impl ByteDistribution {
     }
 
     fn add(&mut self, bytes: u64, span_ps: u64) {
+        if span_ps == 0 {
+            return;
+        }
         let bin = Self::bin(bytes);
         if bin >= self.spans.len() {
             self.spans.resize(bin + 1, 0);

@@ -429,8 +429,8 @@ impl Port {
         notices: &mut Vec<Notice>,
     ) {
         self.serialiser.watch.set(Watch::CLOCK_STANDS, true);
+        self.advance(now, shared, switches);
         with_sending!(self, shared, switches, |sending| {
-            sending.depart_until(now);
             sending.q.now = now;
             sending.queue.on_tick(&mut sending.q, notices);
         });
