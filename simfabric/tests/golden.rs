@@ -17,7 +17,7 @@ use ratewright_simfabric::run::Config;
 use ratewright_simfabric::{Span, Time};
 use ratewright_topology::{EcmpConfig, HostId, Topology, TwoTierClos};
 
-use common::{OTHERS, RDMA};
+use common::{OTHERS, RDMA, SYMMETRIC};
 
 /// Packets as ns-2 counts them.
 const NS2_PACKETS: &str = "packet = { mss_bytes = 1460, header_bytes = 40, min_wire_bytes = 40 }";
@@ -98,11 +98,12 @@ fn table() -> Result<String, ExperimentError> {
         &[],
     )?;
     transports.extend(others);
-    // FNCC needs acknowledgements that come back by the switches of their data.
+    // Some need acknowledgements that come back by the switches of their data.
     let symmetric = self::topology(true);
-    let rdma = read_transports(RDMA, "rdma", &symmetric, FabricConfig::default(), &[])?;
+    let others = format!("{RDMA}{SYMMETRIC}");
+    let others = read_transports(&others, "others", &symmetric, FabricConfig::default(), &[])?;
     // One flow shows a scheme's limit, two its sharing, seven its queue.
-    for (topology, transports) in [(&topology, &transports), (&symmetric, &rdma)] {
+    for (topology, transports) in [(&topology, &transports), (&symmetric, &others)] {
         for flows in [1, 2, 7] {
             for transport in transports {
                 let row = many_to_one(topology, transport, flows)?;

@@ -190,6 +190,7 @@ impl Homa {
             messages: MessageConfig {
                 time_out: config.resend_time_out.0,
                 spray: config.spray,
+                control_class: 0,
             },
         }
     }

@@ -55,6 +55,7 @@ schemes! {
     flowtune,
     homa,
     sird,
+    expresspass,
     ideal,
     hpcc,
     fncc,
@@ -139,6 +140,10 @@ impl<'a> Network<'a> {
 pub struct FabricNeeds {
     /// Queues of switches towards hosts and towards switches, where the fabric has none set.
     pub switches: Option<[QueueConfig; 2]>,
+    /// Queues of hosts, where the fabric has none set for switches.
+    pub hosts: Option<QueueConfig>,
+    /// True if packets must come back the way of those that they answer.
+    pub symmetric: bool,
     /// Discipline of switches without which this is another scheme.
     pub discipline: Option<&'static str>,
     /// Least number of classes in every queue, for packets of different classes.
@@ -172,6 +177,8 @@ impl FabricNeeds {
     pub fn beside(mut self, other: Self, queue_is_set: bool) -> Result<Self, ParamError> {
         let Self {
             switches,
+            hosts,
+            symmetric,
             discipline,
             classes,
             allocator,
@@ -210,6 +217,8 @@ impl FabricNeeds {
             return Err(ParamError::whole(message));
         }
         self.switches = self.switches.or(switches);
+        self.hosts = self.hosts.or(hosts);
+        self.symmetric |= symmetric;
         self.discipline = self.discipline.or(discipline);
         self.classes = self.classes.max(classes);
         self.allocator = self.allocator.or(allocator);
@@ -255,6 +264,20 @@ impl FabricNeeds {
             && !queue_is_set
         {
             (fabric.edge, fabric.core) = (edge, core);
+        }
+        if let Some(hosts) = self.hosts
+            && !queue_is_set
+        {
+            fabric.nic = hosts;
+        }
+        if self.symmetric
+            && let Some(switch) = network.asymmetric_switch()
+        {
+            return Err(ParamError::whole(format!(
+                "{name} needs one way for packets and their answers, and from {} the two may differ; \
+                 the topology needs `symmetric = true`, and no spreading by packet",
+                switch.name
+            )));
         }
         if let Some(needed) = self.discipline {
             for queue in [&fabric.edge, &fabric.core] {

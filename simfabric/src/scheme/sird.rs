@@ -167,7 +167,6 @@ impl Scheme for Config {
             pacing: self.pacing,
             order: self.order,
             uplink: self.uplink,
-            control_class: 0,
             unscheduled_class: u8::from(self.first_priority == FirstPriority::Control),
             scheduled_class: u8::from(two),
             framing,
@@ -175,6 +174,7 @@ impl Scheme for Config {
         let messages = MessageConfig {
             time_out: self.resend_time_out.0,
             spray: self.spray,
+            control_class: 0,
         };
         Built::new(needs, move |_| {
             Ok(Sird {
@@ -199,7 +199,6 @@ struct SirdConfig {
     pacing: bool,
     order: Order,
     uplink: Policy,
-    control_class: u8,
     unscheduled_class: u8,
     scheduled_class: u8,
     framing: Framing,
@@ -574,10 +573,9 @@ impl SirdHost {
             self.wait_for_credit(slot);
             let gap = Span((bytes as f64 * self.config.byte_time_ps).round() as u64);
             self.next_credit_at = self.next_credit_at.max(cx.now()) + gap;
-            let mut credit = self
+            let credit = self
                 .messages
                 .control(cx, PacketKind::Grant, ends, [bytes, end]);
-            credit.class = self.config.control_class;
             cx.send(credit);
         }
     }

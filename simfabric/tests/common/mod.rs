@@ -45,6 +45,12 @@ bdp_bytes = 250000
 queue = { discipline = "ecn-threshold", mark_bytes = 31250 }
 "#;
 
+/// Schemes whose packets must come back the way of those that they answer, but for RDMA's.
+pub(crate) const SYMMETRIC: &str = r#"
+[[transport]]
+name = "expresspass"
+"#;
+
 /// The RDMA schemes, over the buffers that they bring.
 pub(crate) const RDMA: &str = r#"
 [[transport]]

@@ -41,6 +41,8 @@ pub struct MessageConfig {
     pub time_out: Span,
     /// Packets take paths of their own, which the sender draws; otherwise those of their flow.
     pub spray: bool,
+    /// Class of control packets, unless the scheme gives one another.
+    pub control_class: u8,
 }
 
 /// Outcome of a data packet at its receiver.
@@ -191,6 +193,7 @@ impl<S, R> Messages<S, R> {
             ack,
             wire_bytes: cx.framing().wire_bytes(0),
             path_hash,
+            class: self.config.control_class,
             flags: self.control_flags,
             stamp: cx.now(),
             ..Packet::default()

@@ -1,0 +1,567 @@
+//! ExpressPass (SIGCOMM 2017): a receiver sends credit packets, and each lets its sender send one
+//! packet of data. Switches limit the rate of credit, and drop what is too much of it, so that the
+//! data that comes back fits the links.
+//!
+//! | mechanism | where |
+//! |---|---|
+//! | credit's own queue, and its share of every link (§3.1) | `credit_class` |
+//! | a data packet for each credit, in the order of credit (§3.1) | `pull` |
+//! | jitter between credits, and credits of several sizes (§3.1) | `send_credit` |
+//! | credit feedback: loss of credit against a target (algorithm 1) | [`Feedback`] |
+//! | the way of data is that of its credit (§3.1) | symmetric ECMP |
+//!
+//! A message's length is known to its receiver, whose credit stops with the last byte. Data that is
+//! lost all the same is asked for by [`message`](crate::transport::message), and sent by credit.
+
+use std::sync::Arc;
+
+use rand::RngExt as _;
+
+use super::{Built, FabricNeeds, Network, Scheme, tcp};
+use crate::flow::FlowId;
+use crate::host::{Arbiter, Endpoint, Policy, Pull, Timer, Turn};
+use crate::net::QueueConfig;
+use crate::net::queue::{ClassConfig, Limit, Service, ShaperConfig, drop_tail};
+use crate::packet::{Packet, PacketKind};
+use crate::parameters::ParamError;
+use crate::time::{Span, Time};
+use crate::transport::message::{Arrival, MessageConfig, Messages};
+use crate::transport::{Context, TimerId, Transport};
+use crate::units::Delay;
+
+/// Class of credit packets, before all others.
+const CREDIT_CLASS: u8 = 0;
+/// Class of all other packets.
+const DATA_CLASS: u8 = 1;
+/// Bytes of a credit packet on the link, on average (§3.1).
+const CREDIT_BYTES: f64 = 84.0;
+
+crate::parameters! {
+    /// ExpressPass (SIGCOMM 2017): data is sent by credit, whose rate switches limit.
+    pub struct Config {
+        /// First rate of a message's credit, as a share of the largest (α; SIRD table 2: 1/16).
+        initial_rate: f64 = 1.0 / 16.0,
+        /// First aggressiveness of increases (w_init; SIRD table 2: 1/16).
+        initial_weight: f64 = 1.0 / 16.0,
+        /// Least aggressiveness (w_min, §3.3: 0.01).
+        least_weight: f64 = 0.01,
+        /// Largest aggressiveness (w_max, §3.3: 0.5).
+        largest_weight: f64 = 0.5,
+        /// Share of credit that may be lost (§3.3: 0.1; SIRD table 2: 1/8).
+        target_loss: f64 = 0.125,
+        /// Credit packets that a port holds (SIRD table 2: 8).
+        credit_packets: u32 = 8,
+        /// Bytes of credit that leave a port at once, beyond a packet (SIRD's simulator: a bucket
+        /// of two).
+        credit_burst_bytes: u32 = 84,
+        /// Jitter of the time between two credits, as a share of it, up and down (SIRD table 2).
+        jitter: f64 = 0.1,
+        /// Least bytes of a credit packet (SIRD table 2: 76).
+        least_credit_bytes: u16 = 76,
+        /// Largest bytes of a credit packet (SIRD table 2: 92).
+        largest_credit_bytes: u16 = 92,
+        /// Silence after which missing bytes are asked for; the paper's network loses none.
+        resend_time_out: Delay = Delay::from_ms(5),
+    }
+}
+
+impl Config {
+    /// The class of credit on a link: each credit and the packet of data that it lets through take
+    /// the whole of the link in both directions together.
+    fn credit_class(&self, packet_bytes: u16) -> ClassConfig {
+        ClassConfig {
+            queue: QueueConfig::DropTail(drop_tail::Config {
+                limit: Limit::packets(self.credit_packets),
+            }),
+            service: Service::Strict,
+            shaper: Some(ShaperConfig {
+                share: CREDIT_BYTES / (CREDIT_BYTES + f64::from(packet_bytes)),
+                burst_bytes: self.credit_burst_bytes,
+            }),
+        }
+    }
+}
+
+impl Scheme for Config {
+    const NAME: &'static str = "expresspass";
+    const QUEUE_KEYS: &'static [&'static str] = &["credit_packets", "credit_burst_bytes"];
+
+    fn check(&self) -> Result<(), ParamError> {
+        for (key, value) in [
+            ("initial_rate", self.initial_rate),
+            ("initial_weight", self.initial_weight),
+            ("least_weight", self.least_weight),
+            ("largest_weight", self.largest_weight),
+        ] {
+            if !(value > 0.0 && value <= 1.0) {
+                return Err(ParamError::of(key, "it must be above 0 and at most 1"));
+            }
+        }
+        if self.least_weight > self.largest_weight {
+            let message = "it must not be above `largest_weight`";
+            return Err(ParamError::of("least_weight", message));
+        }
+        for (key, value) in [("target_loss", self.target_loss), ("jitter", self.jitter)] {
+            if !(0.0..1.0).contains(&value) {
+                return Err(ParamError::of(key, "it must be from 0 to below 1"));
+            }
+        }
+        if !(1..=self.largest_credit_bytes).contains(&self.least_credit_bytes) {
+            let message = "it must be from 1 to `largest_credit_bytes`";
+            return Err(ParamError::of("least_credit_bytes", message));
+        }
+        tcp::buffer("credit_packets", self.credit_packets.into())?;
+        tcp::time_out("resend_time_out", self.resend_time_out)
+    }
+
+    fn build(self, network: &Network<'_>) -> Built {
+        let packet_bytes = network.framing.wire_bytes(network.framing.mss_bytes);
+        let classes = vec![self.credit_class(packet_bytes), ClassConfig::default()];
+        let queue = QueueConfig::Classes(classes);
+        let needs = FabricNeeds {
+            switches: Some([queue.clone(), queue.clone()]),
+            hosts: Some(queue),
+            symmetric: true,
+            ..FabricNeeds::default()
+        };
+        // Time of a credit and of its data on the link of a host.
+        let pair_bits = (CREDIT_BYTES + f64::from(packet_bytes)) * 8.0;
+        let config = ExpressPassConfig {
+            least_gap: Span::from_secs_f64(pair_bits / network.edge_bps().max(1) as f64),
+            jitter: self.jitter,
+            credit_bytes: [self.least_credit_bytes, self.largest_credit_bytes],
+            feedback: FeedbackConfig {
+                initial_rate: self.initial_rate,
+                initial_weight: self.initial_weight,
+                weights: [self.least_weight, self.largest_weight],
+                target_loss: self.target_loss,
+            },
+        };
+        let messages = MessageConfig {
+            time_out: self.resend_time_out.0,
+            spray: false,
+            control_class: DATA_CLASS,
+        };
+        Built::new(needs, move |_| {
+            Ok(ExpressPass {
+                config: Arc::new(config),
+                messages,
+            })
+        })
+    }
+}
+
+/// Parameters of credit feedback.
+#[derive(Clone, Copy, Debug)]
+struct FeedbackConfig {
+    initial_rate: f64,
+    initial_weight: f64,
+    weights: [f64; 2],
+    target_loss: f64,
+}
+
+/// Credit feedback of a message (algorithm 1). Rates are shares of the largest.
+#[derive(Clone, Copy, Debug)]
+struct Feedback {
+    rate: f64,
+    weight: f64,
+    was_increasing: bool,
+}
+
+impl Feedback {
+    /// Rate of credit of a sender that does not answer: one in as many that would fit.
+    const LEAST_RATE: f64 = 1e-4;
+
+    fn new(config: &FeedbackConfig) -> Self {
+        Self {
+            rate: config.initial_rate,
+            weight: config.initial_weight,
+            was_increasing: false,
+        }
+    }
+
+    /// Takes the share of credit that was lost in a round trip. The rate stays at least `least`.
+    fn update(&mut self, loss: f64, least_rate: f64, config: &FeedbackConfig) {
+        let [least, most] = config.weights;
+        let headroom = 1.0 + config.target_loss;
+        if loss <= config.target_loss {
+            if self.was_increasing {
+                self.weight = f64::midpoint(self.weight, most);
+            }
+            self.rate = (1.0 - self.weight) * self.rate + self.weight * headroom;
+            self.was_increasing = true;
+        } else {
+            self.rate *= (1.0 - loss) * headroom;
+            self.weight = (self.weight / 2.0).max(least);
+            self.was_increasing = false;
+        }
+        self.rate = self.rate.max(least_rate).min(headroom);
+    }
+}
+
+/// Parameters of a host.
+#[derive(Debug)]
+struct ExpressPassConfig {
+    /// Time between two credits at the largest rate.
+    least_gap: Span,
+    jitter: f64,
+    credit_bytes: [u16; 2],
+    feedback: FeedbackConfig,
+}
+
+/// ExpressPass on all hosts.
+#[derive(Debug)]
+pub struct ExpressPass {
+    config: Arc<ExpressPassConfig>,
+    messages: MessageConfig,
+}
+
+impl Transport for ExpressPass {
+    type Shared = ();
+    type Endpoint = ExpressPassHost;
+
+    fn start(self, nodes: u32) -> ((), Vec<ExpressPassHost>) {
+        let host = |_| ExpressPassHost {
+            config: Arc::clone(&self.config),
+            messages: Messages::new(self.messages),
+            arbiter: Arbiter::new(Policy::RoundRobin),
+            counts: Counts::default(),
+            silent: Vec::new(),
+        };
+        ((), (0..nodes).map(host).collect())
+    }
+
+    fn summary((): &(), hosts: &[&ExpressPassHost]) -> Vec<(&'static str, f64)> {
+        let repairs = hosts.iter().map(|host| host.messages.repairs());
+        let [resends, probes] = repairs.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        let sum = |of: fn(&Counts) -> u64| {
+            let counts = hosts.iter().map(|host| of(&host.counts));
+            counts.sum::<u64>() as f64
+        };
+        vec![
+            ("resends", resends as f64),
+            ("probes", probes as f64),
+            ("credits_sent", sum(|counts| counts.sent)),
+            ("credits_used", sum(|counts| counts.used)),
+            ("credits_wasted", sum(|counts| counts.wasted)),
+        ]
+    }
+}
+
+/// Credits that a host sent, used and could not use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    sent: u64,
+    used: u64,
+    wasted: u64,
+}
+
+/// State of a message at its sender.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    /// Credits that wait for their turn on the link.
+    credits: u32,
+    /// Number and sending time of the latest of them.
+    number: u64,
+    stamp: Time,
+}
+
+/// State of a message at its receiver.
+#[derive(Clone, Copy, Debug)]
+struct Received {
+    feedback: Feedback,
+    timer: Option<TimerId>,
+    /// Number of the next credit, from 1 on.
+    next_number: u64,
+    /// Number of the latest credit that came back with data.
+    echoed: u64,
+    /// Credits that came back, and that did not, since the last update.
+    returned: u64,
+    lost: u64,
+    /// Smoothed time from a credit to its data; 0: not measured yet.
+    rtt: Span,
+    updated_at: Time,
+    /// What is missing was asked for, and nothing came since.
+    asked: bool,
+}
+
+/// ExpressPass at one host.
+#[derive(Debug)]
+pub struct ExpressPassHost {
+    config: Arc<ExpressPassConfig>,
+    messages: Messages<Sent, Received>,
+    /// Messages that have credit.
+    arbiter: Arbiter,
+    counts: Counts,
+    /// Messages that were silent; between two calls empty.
+    silent: Vec<u32>,
+}
+
+/// Kind of the timers of credit, one for each message that this host receives.
+const CREDIT: u8 = Messages::<Sent, Received>::TIMER + 1;
+
+impl ExpressPassHost {
+    /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
+    fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
+        let feedback = Feedback::new(&self.config.feedback);
+        let now = cx.now();
+        let own = |cx: &mut Context<'_>| {
+            let received = Received {
+                feedback,
+                timer: None,
+                next_number: 1,
+                echoed: 0,
+                returned: 0,
+                lost: 0,
+                rtt: Span::ZERO,
+                updated_at: now,
+                asked: false,
+            };
+            // All of it may come, by credit.
+            (cx.flow(packet.flow).bytes, received)
+        };
+        match self.messages.on_data(cx, packet, own) {
+            Arrival::Late => {}
+            Arrival::Complete(_, _, message) => {
+                if let Some(timer) = message.own.timer {
+                    cx.cancel(timer);
+                }
+            }
+            Arrival::More(slot, _) => {
+                if let Some(message) = self.messages.incoming(slot) {
+                    let own = &mut message.own;
+                    own.asked = false;
+                    if packet.kind == PacketKind::Data && packet.ack > own.echoed {
+                        own.lost += packet.ack - own.echoed - 1;
+                        own.returned += 1;
+                        own.echoed = packet.ack;
+                        let sample = now.since(packet.stamp);
+                        own.rtt = if own.rtt == Span::ZERO {
+                            sample
+                        } else {
+                            own.rtt.mul_f64(0.8) + sample.mul_f64(0.2)
+                        };
+                        if now.since(own.updated_at) >= own.rtt {
+                            let loss = own.lost as f64 / (own.lost + own.returned) as f64;
+                            // A credit in a round trip, by which it hears of more.
+                            let gap = self.config.least_gap.as_secs_f64();
+                            let least_rate = gap / own.rtt.as_secs_f64();
+                            own.feedback.update(loss, least_rate, &self.config.feedback);
+                            (own.lost, own.returned, own.updated_at) = (0, 0, now);
+                        }
+                    }
+                    if own.timer.is_none() {
+                        self.send_credit(cx, slot);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a credit of a message, and sets the timer of the next one.
+    fn send_credit(&mut self, cx: &mut Context<'_>, slot: u32) {
+        let jitter = self.config.jitter;
+        let factor = 1.0 + jitter * cx.rng().random_range(-1.0..=1.0);
+        let [least, most] = self.config.credit_bytes;
+        let wire_bytes = cx.rng().random_range(least..=most);
+        let Some(message) = self.messages.incoming(slot) else {
+            return;
+        };
+        let own = &mut message.own;
+        let number = own.next_number;
+        own.next_number += 1;
+        let gap = self.config.least_gap.mul_f64(factor / own.feedback.rate);
+        let timer = cx.timer_in(gap, Timer { kind: CREDIT, slot });
+        own.timer = Some(timer);
+        let ends = (message.id, message.src);
+        let mut credit = self
+            .messages
+            .control(cx, PacketKind::Grant, ends, [number, 0]);
+        credit.class = CREDIT_CLASS;
+        credit.wire_bytes = wire_bytes;
+        self.counts.sent += 1;
+        cx.send(credit);
+    }
+
+    /// Takes a credit: one packet of the message may leave.
+    fn on_credit(&mut self, cx: &mut Context<'_>, packet: &Packet) {
+        let mss = u64::from(cx.framing().mss_bytes);
+        let message = self.messages.sent_by(cx, packet);
+        let message = message.and_then(|slot| Some((slot, self.messages.outgoing(slot)?)));
+        let Some((slot, message)) = message.filter(|(_, m)| m.remaining_bytes() > 0) else {
+            self.counts.wasted += 1;
+            return;
+        };
+        let own = &mut message.own;
+        own.credits += 1;
+        (own.number, own.stamp) = (packet.seq, packet.stamp);
+        let credits = u64::from(own.credits);
+        let end = message.sent_bytes().saturating_add(credits * mss);
+        message.allow(end);
+        if !message.queued {
+            message.queued = true;
+            let remaining = message.remaining_bytes();
+            self.arbiter.ready(slot, remaining);
+        }
+        cx.wake();
+    }
+
+    /// Takes note of a message that was silent for a time-out. A sender that does not answer a
+    /// request for bytes either gets the least credit, until something of it comes.
+    fn on_silence(&mut self, slot: u32) {
+        if let Some(message) = self.messages.incoming(slot)
+            && std::mem::replace(&mut message.own.asked, true)
+        {
+            message.own.feedback.rate = Feedback::LEAST_RATE;
+        }
+    }
+
+    /// Asks the receiver of a message for credit.
+    fn request(&self, cx: &mut Context<'_>, flow: FlowId) {
+        let dst = cx.flow(flow).dst;
+        let request = self
+            .messages
+            .control(cx, PacketKind::Request, (flow, dst), [0; 2]);
+        cx.send(request);
+    }
+}
+
+impl Endpoint for ExpressPassHost {
+    type Shared = ();
+
+    fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        self.messages.start(cx, flow, 0, Sent::default());
+        self.request(cx, flow);
+    }
+
+    fn on_stop(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        self.messages.stop(cx, flow);
+    }
+
+    fn on_packet(&mut self, cx: &mut Context<'_>, packet: &mut Packet) {
+        match packet.kind {
+            PacketKind::Data | PacketKind::Request | PacketKind::Probe => self.on_data(cx, packet),
+            PacketKind::Grant => self.on_credit(cx, packet),
+            PacketKind::Ack => {
+                self.messages.on_ack(cx, packet);
+            }
+            PacketKind::Resend => {
+                // It sends them by the credit that comes meanwhile.
+                self.messages.on_resend(cx, packet);
+            }
+            PacketKind::Busy => {
+                if self.messages.sent_by(cx, packet).is_none()
+                    && let Some(slot) = self.messages.on_busy(cx, packet)
+                    && let Some(message) = self.messages.incoming(slot)
+                {
+                    message.own.asked = false;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Context<'_>, timer: Timer) {
+        if timer.kind == CREDIT {
+            return self.send_credit(cx, timer.slot);
+        }
+        let mut silent = std::mem::take(&mut self.silent);
+        self.messages.on_timer(cx, |_, slot| silent.push(slot));
+        for slot in silent.drain(..) {
+            self.on_silence(slot);
+        }
+        self.silent = silent;
+    }
+
+    fn pull(&mut self, cx: &mut Context<'_>) -> Pull {
+        let open = cx.open_classes();
+        self.arbiter.release(open);
+        while let Turn::Slot(slot) = self.arbiter.next(cx.now()) {
+            let mss_bytes = cx.framing().mss_bytes;
+            let Some(message) = self.messages.outgoing(slot) else {
+                continue;
+            };
+            if message.done {
+                self.counts.wasted += u64::from(message.own.credits);
+                self.messages.forget(slot);
+                continue;
+            }
+            if !open.contains(DATA_CLASS.into()) {
+                let remaining = message.remaining_bytes();
+                self.arbiter.hold(slot, remaining, DATA_CLASS);
+                continue;
+            }
+            message.queued = false;
+            let own = message.own;
+            let Some(segment) = message.segment(mss_bytes).filter(|_| own.credits > 0) else {
+                // Credit beyond the end of the message.
+                self.counts.wasted += u64::from(own.credits);
+                message.own.credits = 0;
+                continue;
+            };
+            message.own.credits -= 1;
+            let Some(mut packet) = self.messages.data(cx, slot, segment, DATA_CLASS) else {
+                continue;
+            };
+            self.counts.used += 1;
+            // Number and time of the latest credit: they tell the receiver what was lost.
+            (packet.ack, packet.stamp) = (own.number - u64::from(own.credits - 1), own.stamp);
+            if own.credits > 1
+                && let Some(message) = self.messages.outgoing(slot)
+            {
+                message.queued = true;
+                let remaining = message.remaining_bytes();
+                self.arbiter.again(slot, remaining);
+            }
+            return if self.arbiter.is_empty() {
+                Pull::Last(packet)
+            } else {
+                Pull::Packet(packet)
+            };
+        }
+        Pull::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> FeedbackConfig {
+        FeedbackConfig {
+            initial_rate: 0.5,
+            initial_weight: 0.5,
+            weights: [0.01, 0.5],
+            target_loss: 0.1,
+        }
+    }
+
+    /// Algorithm 1, lines 5 to 12: towards 1 + target by the weight, which doubles its way to the
+    /// largest from the second increase on.
+    #[test]
+    fn credit_speeds_up_towards_more_than_the_link_takes() {
+        let config = FeedbackConfig {
+            initial_weight: 0.1,
+            ..config()
+        };
+        let mut feedback = Feedback::new(&config);
+        feedback.update(0.0, 0.01, &config);
+        assert!((feedback.rate - (0.9 * 0.5 + 0.1 * 1.1)).abs() < 1e-12);
+        feedback.update(0.1, 0.01, &config);
+        assert!((feedback.weight - 0.3).abs() < 1e-12);
+        (0..100).for_each(|_| feedback.update(0.0, 0.01, &config));
+        assert!((feedback.rate - 1.1).abs() < 1e-9 && (feedback.weight - 0.5).abs() < 1e-9);
+    }
+
+    /// Algorithm 1, lines 13 to 16: to what passed, and the target above it; half the weight.
+    #[test]
+    fn credit_slows_down_to_what_passes() {
+        let config = config();
+        let mut feedback = Feedback::new(&config);
+        feedback.rate = 1.0;
+        feedback.update(0.5, 0.01, &config);
+        assert!((feedback.rate - 0.55).abs() < 1e-12 && (feedback.weight - 0.25).abs() < 1e-12);
+        (0..20).for_each(|_| feedback.update(0.5, 0.01, &config));
+        assert_eq!((feedback.weight, feedback.rate), (0.01, 0.01));
+    }
+}
