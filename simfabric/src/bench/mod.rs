@@ -118,10 +118,10 @@ pub fn permutation(hosts: u32) -> impl Iterator<Item = FlowSpec> {
 
 /// Senders of an incast, at most.
 const INCAST_SENDERS: u32 = 15;
-/// Bytes of each sender, and the time from one incast of a group to the next. They take 254 µs of
-/// the receiver's link, so that two or three of a group's hosts receive at once.
+/// Bytes of each sender, and the time from one incast of a group to the next. The bytes take 254 µs
+/// of the receiver's link, so that one incast of a group ends before the next.
 const INCAST_BYTES: u64 = 200_000;
-const INCAST_EVERY_NS: u64 = 100_000;
+const INCAST_EVERY_NS: u64 = 320_000;
 
 /// Incasts of groups of 16 hosts or fewer, spread over all racks: again and again the members of a
 /// group send to one of it, which is another one each time, without end. Groups begin one after
