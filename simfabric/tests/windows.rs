@@ -283,7 +283,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// The same for all schemes, over the queues and buffers that each needs. Some read the path
+    /// No scheme differs either, over the queues and buffers that each needs. Some read the path
     /// of their data from acknowledgements, which must come back by it.
     #[test]
     fn no_scheme_depends_on_regions_or_threads(

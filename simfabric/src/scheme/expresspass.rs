@@ -281,7 +281,7 @@ struct Received {
     /// Smoothed time from a credit to its data; 0: not measured yet.
     rtt: Span,
     updated_at: Time,
-    /// What is missing was asked for, and nothing came since.
+    /// The missing bytes were asked for, and nothing came since.
     asked: bool,
 }
 

@@ -311,7 +311,7 @@ struct Received {
     outstanding: u64,
     /// Remaining bytes with which it waits for credit.
     waits: Option<u64>,
-    /// What is missing was asked for, and nothing came since.
+    /// The missing bytes were asked for, and nothing came since.
     asked: bool,
 }
 

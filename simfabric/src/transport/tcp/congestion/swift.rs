@@ -202,7 +202,7 @@ mod tests {
         assert!((flow.packets - 84.0).abs() < 1e-3, "{}", flow.packets);
         flow.on_delay(&sample(110, 100.0, 1));
         assert!((flow.packets - 84.0).abs() < 1e-3, "{}", flow.packets);
-        flow.on_delay(&sample(230, 400.0, 1));
+        flow.on_delay(&sample(510, 400.0, 1));
         assert!((flow.packets - 42.0).abs() < 1e-3, "{}", flow.packets);
     }
 
