@@ -254,6 +254,8 @@ impl PacketSlab {
             let slot = &mut self.slots[id.index()];
             self.free = slot.next;
             *slot = packet;
+            // The next packet takes that slot, most often not at once.
+            self.prefetch(self.free);
             id
         } else {
             // The largest number is `PacketId::NONE`.

@@ -31,7 +31,7 @@ pub(crate) struct Regions {
     of_switch: Vec<u16>,
     /// Regions where each port's wire begins and ends.
     of_port: Vec<[u16; 2]>,
-    /// First region of each partition.
+    /// Partition of each region.
     partitions: Vec<u16>,
     /// Least delay of a link between two regions.
     pub(crate) lookahead: Span,
@@ -124,25 +124,28 @@ impl Regions {
             .into_iter()
             .min()
             .filter(|least| *least > Span::ZERO)?;
-        let partitions = partitions(&ports, &of_host, threads);
-        Some(Self {
+        let mut regions = Self {
             ports,
             of_host,
             of_switch,
             of_port,
-            partitions,
+            partitions: Vec::new(),
             lookahead,
-        })
+        };
+        regions.partitions = partitions(topology, &regions, threads);
+        Some(regions)
     }
 
     /// Returns the number of partitions.
     pub(crate) fn partitions(&self) -> usize {
-        self.partitions.len()
+        self.partitions
+            .last()
+            .map_or(1, |last| usize::from(*last) + 1)
     }
 
     /// Returns the partition that a region belongs to.
     fn partition_of(&self, region: u16) -> usize {
-        self.partitions.partition_point(|first| *first <= region) - 1
+        self.partitions[usize::from(region)].into()
     }
 
     /// Returns the partitions where a port's wire begins and ends.
@@ -157,8 +160,9 @@ impl Regions {
 
     /// Returns the first host of each partition, or the allocator's node.
     pub(crate) fn first_hosts(&self) -> Vec<u32> {
-        let first = |region: &u16| self.of_host.partition_point(|of| of < region) as u32;
-        self.partitions.iter().map(first).collect()
+        let of_host = |region: &u16| self.partition_of(*region);
+        let first = |number| self.of_host.partition_point(|of| of_host(of) < number) as u32;
+        (0..self.partitions()).map(first).collect()
     }
 
     /// Returns the number of regions.
@@ -200,23 +204,33 @@ impl Regions {
     }
 }
 
-/// Returns the first region of each partition, for at most so many of them.
-fn partitions(ports: &[Vec<u32>], of_host: &[u16], threads: usize) -> Vec<u16> {
+/// Returns the partition of each region, for at most so many partitions.
+fn partitions(topology: &Topology, regions: &Regions, threads: usize) -> Vec<u16> {
+    let mut weights = vec![0; regions.ports.len()];
+    for (port, [_, to]) in regions.of_port.iter().enumerate() {
+        // A packet that reaches a host costs about as much again as at a switch.
+        let to_host = topology
+            .links()
+            .get(port)
+            .is_some_and(|l| matches!(l.to, Node::Host(_)));
+        weights[usize::from(*to)] += 1 + usize::from(to_host);
+    }
     // A partition's hosts follow one another, as they do in all fabrics that are numbered rack by
     // rack.
-    if !of_host.is_sorted() {
-        return vec![0];
-    }
-    let all: usize = ports.iter().map(Vec::len).sum();
+    let threads = if regions.of_host.is_sorted() {
+        threads.max(1)
+    } else {
+        1
+    };
+    let all: usize = weights.iter().sum();
     let mut before = 0;
-    let mut firsts: Vec<u16> = Vec::new();
-    for (region, ports) in (0..).zip(ports) {
-        // Where the middle of the region is on the way through all ports.
-        let share = (before + ports.len() / 2) * threads.max(1) / all.max(1);
-        if share >= firsts.len() {
-            firsts.push(region);
-        }
-        before += ports.len();
+    let mut of_region: Vec<u16> = Vec::with_capacity(weights.len());
+    for weight in weights {
+        // By the middle of the region on the way through all of them; no number is left out.
+        let share = (before + weight / 2) * threads / all.max(1);
+        let last = of_region.last().map_or(0, |last| last + 1);
+        of_region.push((share as u16).min(last));
+        before += weight;
     }
-    firsts
+    of_region
 }

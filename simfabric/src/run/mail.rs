@@ -7,6 +7,9 @@ use crate::packet::{Packet, PacketId};
 use crate::run::core::Core;
 use crate::time::Time;
 
+/// Lead, in ports or packets, of their prefetch.
+const LEAD: usize = 6;
+
 /// A pause or resume on its way to a port.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
@@ -104,9 +107,12 @@ impl Core {
         let last = Time(window_ends.0.saturating_sub(1));
         let mut active = std::mem::take(&mut self.mailbox.active);
         let mut next_at = self.mailbox.next_at.take().unwrap_or(Time::MAX);
-        active.retain(|index| {
-            let to = self.partition_at_end(*index);
-            let port = &mut self.fabric.ports[*index as usize];
+        let mut kept = 0;
+        for place in 0..active.len() {
+            self.prefetch_export(&active, place);
+            let index = active[place];
+            let to = self.partition_at_end(index);
+            let port = &mut self.fabric.ports[index as usize];
             // Past departures: what leaves in this window arrives in a later one.
             port.advance(last, &mut self.shared, &mut self.fabric.switches);
             let mail = &mut self.mailbox.sent[to];
@@ -118,16 +124,37 @@ impl Core {
                     packet.ext = 1;
                 }
                 mail.packets.push(packet);
-                mail.places.push((at, *index));
+                mail.places.push((at, index));
                 next_at = next_at.min(at);
             }
             let waits_until = port.next_departure();
             next_at = next_at.min(waits_until.unwrap_or(Time::MAX));
             *port.scheduled() = waits_until.is_some();
-            waits_until.is_some()
-        });
+            if waits_until.is_some() {
+                active[kept] = index;
+                kept += 1;
+            }
+        }
+        active.truncate(kept);
         self.mailbox.active = active;
         self.mailbox.next_at = Some(next_at).filter(|at| *at < Time::MAX);
+    }
+
+    /// Prefetches the ports that are exported next, and the packets on their wires.
+    #[inline]
+    fn prefetch_export(&self, active: &[u32], place: usize) {
+        let port = |lead| {
+            let index = active.get(place + lead)?;
+            self.fabric.ports.get(*index as usize)
+        };
+        if let Some(port) = port(2 * LEAD) {
+            port.prefetch();
+            port.prefetch_wire();
+        }
+        if let Some(port) = port(LEAD) {
+            port.prefetch_packets(&self.shared.packets);
+            port.prefetch_neighbours(&self.shared.packets);
+        }
     }
 
     /// Takes what other partitions sent.
@@ -137,7 +164,13 @@ impl Core {
         let mut received = std::mem::take(&mut self.mailbox.received);
         for mail in &mut received {
             let mut extensions = mail.extensions.drain(..);
-            for (mut packet, (at, index)) in mail.packets.drain(..).zip(mail.places.drain(..)) {
+            for (place, mut packet) in mail.packets.drain(..).enumerate() {
+                if let Some((_, ahead)) = mail.places.get(place + LEAD) {
+                    let port = &self.fabric.ports[*ahead as usize];
+                    port.prefetch();
+                    port.prefetch_wire();
+                }
+                let (at, index) = mail.places[place];
                 if std::mem::take(&mut packet.ext) != 0
                     && let Some(extension) = extensions.next()
                 {
@@ -151,6 +184,7 @@ impl Core {
                 self.schedule(index);
             }
             drop(extensions);
+            mail.places.clear();
             for pause in mail.pauses.drain(..) {
                 self.pause_later(pause.at, pause.port, pause.class, pause.pause);
             }
