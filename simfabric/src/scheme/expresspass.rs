@@ -7,7 +7,7 @@
 //! | credit's own queue, and its share of every link (§3.1) | `credit_class` |
 //! | a data packet for each credit, in the order of credit (§3.1) | `pull` |
 //! | jitter between credits, and credits of several sizes (§3.1) | `send_credit` |
-//! | credit feedback: loss of credit against a target (algorithm 1) | [`Feedback`] |
+//! | credit feedback: loss of credit against a target (algorithm 1) | `Feedback` |
 //! | the way of data is that of its credit (§3.1) | symmetric ECMP |
 //!
 //! A message's length is known to its receiver, whose credit stops with the last byte. Data that is

@@ -3,7 +3,7 @@
 //!
 //! | mechanism | where |
 //! |---|---|
-//! | an unscheduled prefix of a round trip's bytes, its priority by the message's size (§3.2, §3.4) | `start`, [`Unscheduled`] |
+//! | an unscheduled prefix of a round trip's bytes, its priority by the message's size (§3.2, §3.4) | `start`, `Unscheduled` |
 //! | grants that keep a round trip's bytes of each active message on their way (§3.3) | `grant` |
 //! | overcommitment: several active messages, of different senders (§3.5) | `grant` |
 //! | the lowest priorities first among active messages (§3.4) | `scheduled_class` |

@@ -4,8 +4,8 @@
 //! | mechanism | where |
 //! |---|---|
 //! | messages up to UnschT without credit, requests for longer ones (§4) | `on_start` |
-//! | global and per-sender credit buckets (§4.1, algorithm 1) | [`Credit`] |
-//! | informed overcommitment: the bucket of a sender by its mark, and by ECN (§4.2) | [`Bucket`] |
+//! | global and per-sender credit buckets (§4.1, algorithm 1) | `Credit` |
+//! | informed overcommitment: the bucket of a sender by its mark, and by ECN (§4.2) | `Bucket` |
 //! | credit at the rate of the downlink (§4.4) | `send_credits` |
 //! | shortest message first, or senders in turn (§4.4) | `choose` |
 //! | half of the uplink shared fairly by receivers (§4.4) | [`Policy::Half`] over receivers |

@@ -128,7 +128,7 @@ impl Schedule {
 /// Measurements of one scheme.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct SlowdownSample {
-    /// Slowdown by group of [`GROUPS`] and by [`STATISTICS`].
+    /// Slowdown by group of `GROUPS` and by `STATISTICS`.
     pub slowdown: [[Option<f64>; 4]; 5],
     /// Flows counted, by group.
     pub flows: [usize; 5],
