@@ -9,7 +9,6 @@ use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
 use crate::run::core::Core;
-use crate::run::{Books, FlowViolation, total};
 use crate::time::{Span, Time};
 
 /// A flow's result.
@@ -297,6 +296,22 @@ pub enum ConservationError {
     },
 }
 
+/// Conservation law that a flow broke by the time that it retired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FlowViolation {
+    pub(crate) flow: FlowId,
+    pub(crate) bytes: u64,
+    pub(crate) progress: FlowProgress,
+}
+
+/// Adds up what all partitions know of a flow.
+pub(crate) fn total<'a>(cores: impl IntoIterator<Item = &'a Core>, flow: FlowId) -> FlowProgress {
+    let parts = cores
+        .into_iter()
+        .map(|core| *core.shared.flows.progress(flow));
+    parts.reduce(|a, b| a + b).unwrap_or_default()
+}
+
 /// A port with the partitions of its two ends, which each have their end's counts.
 #[derive(Clone, Copy)]
 struct PortEnds<'a> {
@@ -390,6 +405,19 @@ fn active<'a>(cores: &[&'a Core]) -> impl Iterator<Item = (FlowId, &'a FlowSpec,
     flows.map(move |(flow, spec, _)| (flow, spec, total(cores.iter().copied(), flow)))
 }
 
+/// Accounts of a run that no partition keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accounts<'a> {
+    pub(crate) retired: &'a [FlowResult],
+    /// Counts that results leave out.
+    pub(crate) before: &'a WarmUpCounts,
+    pub(crate) series: Option<&'a Series>,
+    /// The first flow that retired against the conservation law.
+    pub(crate) violation: Option<FlowViolation>,
+    /// Global events.
+    pub(crate) globals: u64,
+}
+
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunResults {
@@ -427,11 +455,10 @@ pub struct RunResults {
 impl RunResults {
     pub(crate) fn new(
         cores: &[&Core],
-        books: &Books,
-        globals: u64,
+        books: Accounts<'_>,
         transport: Vec<(&'static str, f64)>,
     ) -> Self {
-        let before = &books.before;
+        let before = books.before;
         let ports = PortEnds::all(cores).enumerate().map(|(i, port)| {
             let (stats, arrived) = match before.ports.get(i) {
                 Some((stats, arrived)) => {
@@ -448,7 +475,7 @@ impl RunResults {
             }
         });
         let active = active(cores);
-        let mut flows: Vec<_> = (books.retired.kept().iter().copied())
+        let mut flows: Vec<_> = (books.retired.iter().copied())
             .chain(active.map(|(flow, spec, progress)| FlowResult::new(flow, spec, &progress)))
             .collect();
         flows.sort_unstable_by_key(|flow| flow.number);
@@ -460,9 +487,9 @@ impl RunResults {
             ports: ports.collect(),
             switches: switches(cores),
             // Cloned, because the run may go on.
-            series: books.series.clone(),
+            series: books.series.cloned(),
             packet_hops: sum(|core| core.packet_hops),
-            events: sum(|core| core.events) + globals,
+            events: sum(|core| core.events) + books.globals,
             control: total(cores.iter().copied(), FlowId::NONE),
             no_route: no_route(cores) - before.no_route,
             retransmits: retransmits(cores) - before.retransmits,

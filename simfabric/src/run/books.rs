@@ -1,17 +1,11 @@
 //! The books of a run: flows that have retired, samples, and counts at the end of the warm-up.
 
 use crate::flow::{FlowId, FlowProgress, FlowSpec};
-use crate::results::{FlowResult, FlowSink, RetiredFlows, Series, WarmUpCounts};
+use crate::results::{
+    FlowResult, FlowSink, FlowViolation, RetiredFlows, Series, WarmUpCounts, total,
+};
 use crate::run::core::Core;
 use crate::time::Span;
-
-/// Conservation law that a flow broke by the time that it retired.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct FlowViolation {
-    pub(crate) flow: FlowId,
-    pub(crate) bytes: u64,
-    pub(crate) progress: FlowProgress,
-}
 
 /// The books of a run.
 #[derive(Debug, Default)]
@@ -24,14 +18,6 @@ pub(crate) struct Books {
     pub(crate) violation: Option<FlowViolation>,
     /// Flows of which both ends are done, and packets may still be in the fabric.
     leaving: Vec<FlowId>,
-}
-
-/// Adds up what all partitions know of a flow.
-pub(crate) fn total<'a>(cores: impl IntoIterator<Item = &'a Core>, flow: FlowId) -> FlowProgress {
-    let parts = cores
-        .into_iter()
-        .map(|core| *core.shared.flows.progress(flow));
-    parts.reduce(|a, b| a + b).unwrap_or_default()
 }
 
 impl Books {

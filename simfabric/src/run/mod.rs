@@ -15,7 +15,7 @@ use std::ops::{ControlFlow, DerefMut};
 
 use ratewright_topology::{HostId, LinkId, Topology};
 
-pub(crate) use self::books::{Books, FlowViolation, total};
+use self::books::Books;
 pub use self::core::Change;
 use self::core::{Chance, Core};
 use self::mail::{Mailbox, exchange};
@@ -30,7 +30,7 @@ use crate::net::queue::SharedState;
 use crate::net::regions::Regions;
 use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
-use crate::results::{FlowSink, RunResults, Series};
+use crate::results::{Accounts, FlowSink, RunResults, Series};
 use crate::time::{Span, Time};
 use crate::transport::{NO_SLOT, SharedByHosts as _, Transport};
 use crate::workload::Arrivals;
@@ -589,7 +589,14 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         let mut all: Vec<_> = partitions.map(|p| &mut p.core).collect();
         self.books.retire(&mut all);
         let cores = cores(&self.partitions);
-        RunResults::new(&cores, &self.books, self.globals, self.counters())
+        let accounts = Accounts {
+            retired: self.books.retired.kept(),
+            before: &self.books.before,
+            series: self.books.series.as_ref(),
+            violation: self.books.violation,
+            globals: self.globals,
+        };
+        RunResults::new(&cores, accounts, self.counters())
     }
 }
 
