@@ -338,26 +338,28 @@ impl<'a> PortEnds<'a> {
         (0..cores[0].fabric.ports.len()).map(|port| Self::of(cores, port))
     }
 
+    /// Returns true if its ends are of two partitions.
+    fn is_divided(self) -> bool {
+        !std::ptr::eq(self.near, self.far)
+    }
+
     fn stats(self) -> PortStats {
         let mut stats = self.near.stats();
-        if !std::ptr::eq(self.near, self.far) {
+        if self.is_divided() {
             // A link that fails loses the packets on its wire.
             stats.add_losses(&self.far.stats().losses());
         }
         stats
     }
 
+    /// Counts the packets on the wire, of which each end may hold a part.
     fn on_wire(self) -> PacketCount {
+        let ends = [(self.near, self.cores[0]), (self.far, self.cores[1])];
+        let ends = ends.into_iter().take(1 + usize::from(self.is_divided()));
         let mut count = PacketCount::default();
-        for (i, (port, core)) in [self.near, self.far]
-            .into_iter()
-            .zip(self.cores)
-            .enumerate()
-        {
-            if i == 0 || !std::ptr::eq(self.near, self.far) {
-                for id in port.wire(&core.shared) {
-                    count.add(core.shared.packets[id].wire_bytes);
-                }
+        for (port, core) in ends {
+            for id in port.wire(&core.shared) {
+                count.add(core.shared.packets[id].wire_bytes);
             }
         }
         count

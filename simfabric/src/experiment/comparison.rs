@@ -16,6 +16,7 @@ use ratewright_topology::{HostId, LinkId, Node, PathChoice, Topology};
 use super::contenders::{FLOWTUNE, PAPER, contenders};
 use super::monitor::MONITOR;
 use super::scene::{PathQueues, SceneConfig, ScoreWeight};
+use super::schedule::Schedule;
 use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
 use crate::plan::PlannedTransport;
@@ -24,7 +25,7 @@ use crate::report::ideal;
 use crate::report::size_groups::{BY_PACKETS, SizeGroups};
 use crate::report::stationarity::mser5;
 use crate::report::stats::quantile;
-use crate::results::{FlowResult, PortResult, RunResults, Series};
+use crate::results::{PortResult, RunResults, Series};
 use crate::rng::{Purpose, Stream};
 use crate::run::Config;
 use crate::time::{Span, Time};
@@ -91,43 +92,23 @@ pub struct SchemeSample {
     pub fairness_by_class: [Option<f64>; 5],
 }
 
-/// Times of a comparison, and its loads.
-#[derive(Clone, Copy, Debug)]
-struct Schedule {
-    loads: &'static [f64],
-    warm_up: Span,
-    /// Time in which flowlets that start are counted.
-    counted: Span,
-    /// Time that they have to finish after it, at most, and its steps.
-    most_drain: Span,
-    drain: Span,
-}
-
-impl Schedule {
-    fn new(quick: bool) -> Self {
-        let ms = Span::from_ms;
-        if quick {
-            Self {
-                loads: &[0.4, 0.8],
-                warm_up: ms(5),
-                counted: ms(6),
-                most_drain: ms(6),
-                drain: ms(2),
-            }
-        } else {
-            Self {
-                loads: &[0.2, 0.4, 0.6, 0.8],
-                warm_up: ms(100),
-                counted: ms(100),
-                most_drain: ms(60),
-                drain: ms(10),
-            }
+/// Returns the times of a comparison.
+fn schedule(quick: bool) -> Schedule {
+    let ms = Span::from_ms;
+    if quick {
+        Schedule {
+            warm_up: ms(5),
+            counted: ms(6),
+            most_drain: ms(6),
+            drain: ms(2),
         }
-    }
-
-    /// The longest that a run may take.
-    fn most(&self) -> Span {
-        self.warm_up + self.counted + self.most_drain
+    } else {
+        Schedule {
+            warm_up: ms(100),
+            counted: ms(100),
+            most_drain: ms(60),
+            drain: ms(10),
+        }
     }
 }
 
@@ -140,7 +121,11 @@ const PATHS: usize = 256;
 /// The loads of a comparison.
 #[must_use]
 pub fn loads(quick: bool) -> &'static [f64] {
-    Schedule::new(quick).loads
+    if quick {
+        &[0.4, 0.8]
+    } else {
+        &[0.2, 0.4, 0.6, 0.8]
+    }
 }
 
 /// A run of one scheme at one load.
@@ -154,7 +139,7 @@ struct ComparisonRun<'a> {
 
 impl ComparisonRun<'_> {
     fn run(&self, seed: u64) -> Result<SchemeSample, ExperimentError> {
-        let schedule = Schedule::new(self.quick);
+        let schedule = schedule(self.quick);
         let bound = Time::ZERO + schedule.most();
         let flows = Poisson::new(
             self.topology.hosts().len() as u32,
@@ -174,32 +159,16 @@ impl ComparisonRun<'_> {
         let mut run = self
             .transport
             .start(config, self.topology, Box::new(flows))?;
-        let warm_up = Time::ZERO + schedule.warm_up;
+        let warm_up = schedule.begin();
         MONITOR.run_until(&mut *run, warm_up)?;
         run.end_warm_up();
         // Queues and drops are those while counted flowlets start.
-        let last = warm_up + schedule.counted;
-        MONITOR.run_until(&mut *run, last)?;
+        MONITOR.run_until(&mut *run, schedule.last())?;
         let during = run.results();
         let series = during.series.as_ref();
         let stationary = series.is_some_and(|series| is_stationary(series, warm_up));
-        let counted = |flow: &FlowResult| (warm_up..last).contains(&flow.spec.start);
-        let mut results = run.results();
-        let mut end = last;
-        while end < last + schedule.most_drain
-            && results
-                .flows
-                .iter()
-                .any(|f| counted(f) && f.finished.is_none())
-        {
-            end += schedule.drain;
-            MONITOR.run_until(&mut *run, end)?;
-            results = run.results();
-        }
-        // What was announced and not needed.
-        MONITOR.done(bound.since(end))?;
-        results.conservation?;
-        results.flows.retain(counted);
+        let mut results = schedule.drain(&mut *run)?;
+        results.flows.retain(|flow| schedule.counts(flow));
         self.sample(seed, (warm_up, stationary), &during, &results)
     }
 
@@ -406,7 +375,7 @@ impl Comparison {
             .filter(|(key, ..)| known(&done, key).is_none())
             .collect();
         let runs = missing.len() * settings.seed_count as usize;
-        MONITOR.expect(runs, Schedule::new(settings.quick).most());
+        MONITOR.expect(runs, schedule(settings.quick).most());
         let new = sweep(settings, &missing, |(.., run), seed| run.run(seed))?;
         done.extend(missing.into_iter().map(|case| case.0.clone()).zip(new));
         let compared = cases.iter().filter_map(|(key, label, run)| {
@@ -480,7 +449,7 @@ impl Comparison {
 /// # Errors
 /// A setting of the scene that it does not take.
 pub fn scenario(settings: &Settings) -> Result<Vec<String>, ExperimentError> {
-    let schedule = Schedule::new(settings.quick);
+    let schedule = schedule(settings.quick);
     let ms = |span: Span| span.as_us_f64() / 1e3;
     Ok(vec![
         "144 servers in 9 racks, 4 spines, 10 Gbit/s to servers and 40 Gbit/s between switches"
@@ -488,7 +457,7 @@ pub fn scenario(settings: &Settings) -> Result<Vec<String>, ExperimentError> {
         format!(
             "Poisson flowlets of the workload {} at loads {:?}",
             settings.scene()?.workload,
-            schedule.loads
+            loads(settings.quick)
         ),
         format!(
             "counted are flowlets that start in the {} ms after a warm-up of {} ms, judged by MSER-5; they have {} ms more to finish under the same load",

@@ -42,6 +42,7 @@ pub mod fig15_fairness_score;
 pub mod fncc;
 pub mod rpm;
 pub mod scene;
+pub mod schedule;
 pub mod sweep;
 
 use crate::net::FabricError;

@@ -5,7 +5,9 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use super::Pull;
 use crate::net::queue::ClassMask;
+use crate::packet::Packet;
 use crate::time::Time;
 
 /// Order in which the flows of a host that may send do so.
@@ -237,6 +239,17 @@ impl Arbiter {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty() && self.shortest.is_empty() && self.paced.is_empty()
+    }
+
+    /// Answers the interface with a packet, and whether it is to ask for another one.
+    #[inline]
+    #[must_use]
+    pub fn pulled(&self, packet: Packet) -> Pull {
+        if self.is_empty() {
+            Pull::Last(packet)
+        } else {
+            Pull::Packet(packet)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! DCQCN: see [`Dcqcn`] for senders and [`net::queue::ecn_ramp`](crate::net::queue::ecn_ramp) for
 //! switches.
 
-use super::rdma::RdmaFamily;
+use super::rdma::{self, RdmaFamily};
 use super::{Built, FabricNeeds, Network, Scheme};
 use crate::net::QueueConfig;
 use crate::net::queue::{Limit, ecn_ramp};
@@ -74,18 +74,14 @@ impl Config {
 
 impl Scheme for Config {
     const NAME: &'static str = "dcqcn";
-    const QUEUE_KEYS: &'static [&'static str] = &[
-        "lossless",
-        "buffer_bytes",
-        "buffer_alpha",
-        "xoff_bytes",
-        "xoff_alpha",
-        "hysteresis_bytes",
-        "headroom_bytes",
-        "mark_min_bytes",
-        "mark_max_bytes",
-        "mark_probability",
-        "mark_rate",
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[
+        rdma::QUEUE_KEYS,
+        &[
+            "mark_min_bytes",
+            "mark_max_bytes",
+            "mark_probability",
+            "mark_rate",
+        ],
     ];
 
     fn check(&self) -> Result<(), ParamError> {

@@ -29,7 +29,8 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "dctcp";
-    const QUEUE_KEYS: &'static [&'static str] = &["mark_packets", "mark_rate", "buffer_packets"];
+    const QUEUE_KEYS: &'static [&'static [&'static str]] =
+        &[&["mark_packets", "mark_rate", "buffer_packets"]];
 
     fn check(&self) -> Result<(), ParamError> {
         self.tcp.check()?;

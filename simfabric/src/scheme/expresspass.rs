@@ -84,7 +84,8 @@ impl Config {
 
 impl Scheme for Config {
     const NAME: &'static str = "expresspass";
-    const QUEUE_KEYS: &'static [&'static str] = &["credit_packets", "credit_burst_bytes"];
+    const QUEUE_KEYS: &'static [&'static [&'static str]] =
+        &[&["credit_packets", "credit_burst_bytes"]];
 
     fn check(&self) -> Result<(), ParamError> {
         for (key, value) in [
@@ -232,15 +233,14 @@ impl Transport for ExpressPass {
     }
 
     fn summary((): &(), hosts: &[&ExpressPassHost]) -> Vec<(&'static str, f64)> {
-        let repairs = hosts.iter().map(|host| host.messages.repairs());
-        let [resends, probes] = repairs.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        let [resends, probes] = Messages::repairs(hosts.iter().map(|host| &host.messages));
         let sum = |of: fn(&Counts) -> u64| {
             let counts = hosts.iter().map(|host| of(&host.counts));
             counts.sum::<u64>() as f64
         };
         vec![
-            ("resends", resends as f64),
-            ("probes", probes as f64),
+            resends,
+            probes,
             ("credits_sent", sum(|counts| counts.sent)),
             ("credits_used", sum(|counts| counts.used)),
             ("credits_wasted", sum(|counts| counts.wasted)),
@@ -513,11 +513,7 @@ impl Endpoint for ExpressPassHost {
                 let remaining = message.remaining_bytes();
                 self.arbiter.again(slot, remaining);
             }
-            return if self.arbiter.is_empty() {
-                Pull::Last(packet)
-            } else {
-                Pull::Packet(packet)
-            };
+            return self.arbiter.pulled(packet);
         }
         Pull::Nothing
     }

@@ -213,9 +213,8 @@ impl Transport for Homa {
     }
 
     fn summary((): &(), hosts: &[&HomaHost]) -> Vec<(&'static str, f64)> {
-        let repairs = hosts.iter().map(|host| host.messages.repairs());
-        let [resends, probes] = repairs.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
-        vec![("resends", resends as f64), ("probes", probes as f64)]
+        let [resends, probes] = Messages::repairs(hosts.iter().map(|host| &host.messages));
+        vec![resends, probes]
     }
 }
 
@@ -454,11 +453,7 @@ impl Endpoint for HomaHost {
                 let remaining = message.remaining_bytes();
                 self.arbiter.again(slot, remaining);
             }
-            return if self.arbiter.is_empty() {
-                Pull::Last(packet)
-            } else {
-                Pull::Packet(packet)
-            };
+            return self.arbiter.pulled(packet);
         }
         Pull::Nothing
     }

@@ -61,7 +61,7 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "hpcc";
-    const QUEUE_KEYS: &'static [&'static str] = rdma::QUEUE_KEYS;
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[rdma::QUEUE_KEYS];
 
     fn check(&self) -> Result<(), ParamError> {
         self.hpcc.check()?;

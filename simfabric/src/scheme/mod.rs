@@ -162,10 +162,16 @@ impl FabricNeeds {
     /// Needs the same queue in all switches, and this discipline there.
     #[must_use]
     pub fn own_discipline(queue: QueueConfig) -> Self {
+        Self::default().over(queue)
+    }
+
+    /// Needs the same queue in all switches as well, and this discipline there.
+    #[must_use]
+    pub fn over(self, queue: QueueConfig) -> Self {
         Self {
             discipline: Some(queue.discipline()),
             switches: Some([queue.clone(), queue]),
-            ..Self::default()
+            ..self
         }
     }
 
@@ -408,8 +414,9 @@ impl Built {
 pub trait Scheme: Parameters + 'static {
     /// Name in plans and options.
     const NAME: &'static str;
-    /// Parameters of the scheme's own queues in switches, which mean nothing over others.
-    const QUEUE_KEYS: &'static [&'static str] = &[];
+    /// Parameters of the scheme's own queues in switches, which mean nothing over others, by the
+    /// structure that they are of.
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[];
 
     /// Checks values that depend on nothing but each other.
     ///
@@ -435,7 +442,7 @@ pub struct Entry {
     /// Defaults.
     pub default: fn() -> Table,
     /// Parameters of the scheme's own queues.
-    queue_keys: &'static [&'static str],
+    queue_keys: &'static [&'static [&'static str]],
     /// Defaults with the given values in their place.
     effective: fn(&Table) -> Result<Table, ParamError>,
     build: fn(&Table, &Network<'_>) -> Result<Built, ParamError>,
@@ -509,7 +516,11 @@ impl Configured {
     /// The first such parameter.
     pub fn check_queues(&self, given: &Table, queue_is_set: bool) -> Result<(), ParamError> {
         let mut keys = given.keys();
-        match keys.find(|key| self.entry.queue_keys.contains(&key.as_str())) {
+        let is_of_queues = |key: &&String| {
+            let mut structures = self.entry.queue_keys.iter();
+            structures.any(|keys| keys.contains(&key.as_str()))
+        };
+        match keys.find(is_of_queues) {
             Some(key) if queue_is_set => Err(ParamError::of(
                 key,
                 "it is about the scheme's own queues, and a `queue` takes their place",

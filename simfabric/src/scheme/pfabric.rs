@@ -32,7 +32,7 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "pfabric";
-    const QUEUE_KEYS: &'static [&'static str] = &["buffer_bytes"];
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[&["buffer_bytes"]];
 
     fn check(&self) -> Result<(), ParamError> {
         tcp::window("largest_window_packets", self.largest_window_packets)?;

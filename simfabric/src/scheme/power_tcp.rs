@@ -29,7 +29,7 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "powertcp";
-    const QUEUE_KEYS: &'static [&'static str] = rdma::QUEUE_KEYS;
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[rdma::QUEUE_KEYS];
 
     fn check(&self) -> Result<(), ParamError> {
         for (key, share) in [("gamma", self.gamma), ("eta", self.eta)] {

@@ -1,7 +1,7 @@
 //! RCP: see [`Rcp`] for senders and [`net::queue::rcp`](crate::net::queue::rcp) for switches.
 
-use super::rdma::RdmaFamily;
-use super::{Built, FabricNeeds, Network, Scheme};
+use super::rdma::{self, RdmaFamily};
+use super::{Built, Network, Scheme};
 use crate::net::QueueConfig;
 use crate::net::queue::{Limit, rcp};
 use crate::parameters::ParamError;
@@ -25,21 +25,17 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "rcp";
-    const QUEUE_KEYS: &'static [&'static str] = &[
-        "lossless",
-        "buffer_bytes",
-        "buffer_alpha",
-        "xoff_bytes",
-        "xoff_alpha",
-        "hysteresis_bytes",
-        "headroom_bytes",
-        "alpha",
-        "beta",
-        "gamma",
-        "first_share",
-        "least_packets",
-        "first_round_trip",
-        "most_interval",
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[
+        rdma::QUEUE_KEYS,
+        &[
+            "alpha",
+            "beta",
+            "gamma",
+            "first_share",
+            "least_packets",
+            "first_round_trip",
+            "most_interval",
+        ],
     ];
 
     fn check(&self) -> Result<(), ParamError> {
@@ -48,15 +44,11 @@ impl Scheme for Config {
     }
 
     fn build(self, network: &Network<'_>) -> Built {
-        let own = FabricNeeds::own_discipline(QueueConfig::Rcp(rcp::Config {
+        let queue = QueueConfig::Rcp(rcp::Config {
             control: self.switch.clone(),
             limit: Limit::default(),
-        }));
-        let needs = FabricNeeds {
-            switches: own.switches,
-            discipline: own.discipline,
-            ..self.rdma.needs(network)
-        };
+        });
+        let needs = self.rdma.needs(network).over(queue);
         let control = RcpConfig {
             min_rate_bps: self.min_rate.0 as f64,
         };

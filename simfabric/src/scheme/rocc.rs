@@ -1,7 +1,7 @@
 //! RoCC: see [`Rocc`] for senders and [`net::queue::rocc`](crate::net::queue::rocc) for switches.
 
-use super::rdma::RdmaFamily;
-use super::{Built, FabricNeeds, Network, Scheme};
+use super::rdma::{self, RdmaFamily};
+use super::{Built, Network, Scheme};
 use crate::net::QueueConfig;
 use crate::net::queue::{Limit, rocc};
 use crate::parameters::ParamError;
@@ -29,25 +29,21 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "rocc";
-    const QUEUE_KEYS: &'static [&'static str] = &[
-        "lossless",
-        "buffer_bytes",
-        "buffer_alpha",
-        "xoff_bytes",
-        "xoff_alpha",
-        "hysteresis_bytes",
-        "headroom_bytes",
-        "interval",
-        "rate_unit",
-        "queue_unit_bytes",
-        "alpha",
-        "beta",
-        "reference_bytes",
-        "halving_bytes",
-        "most_bytes",
-        "least_rate",
-        "notice_class",
-        "notice_bytes",
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[
+        rdma::QUEUE_KEYS,
+        &[
+            "interval",
+            "rate_unit",
+            "queue_unit_bytes",
+            "alpha",
+            "beta",
+            "reference_bytes",
+            "halving_bytes",
+            "most_bytes",
+            "least_rate",
+            "notice_class",
+            "notice_bytes",
+        ],
     ];
 
     fn check(&self) -> Result<(), ParamError> {
@@ -59,15 +55,11 @@ impl Scheme for Config {
     }
 
     fn build(self, network: &Network<'_>) -> Built {
-        let own = FabricNeeds::own_discipline(QueueConfig::Rocc(rocc::Config {
+        let queue = QueueConfig::Rocc(rocc::Config {
             control: self.switch.clone(),
             limit: Limit::default(),
-        }));
-        let needs = FabricNeeds {
-            switches: own.switches,
-            discipline: own.discipline,
-            ..self.rdma.needs(network)
-        };
+        });
+        let needs = self.rdma.needs(network).over(queue);
         let control = RoccConfig {
             recovery_interval: self.recovery_interval.0,
             min_rate_bps: self.min_rate.0 as f64,

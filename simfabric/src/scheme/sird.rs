@@ -100,7 +100,7 @@ pub enum FirstPriority {
 
 impl Scheme for Config {
     const NAME: &'static str = "sird";
-    const QUEUE_KEYS: &'static [&'static str] = &["network_threshold"];
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[&["network_threshold"]];
 
     fn check(&self) -> Result<(), ParamError> {
         for (key, value) in [
@@ -362,13 +362,12 @@ impl Transport for Sird {
     }
 
     fn summary((): &(), hosts: &[&SirdHost]) -> Vec<(&'static str, f64)> {
-        let repairs = hosts.iter().map(|host| host.messages.repairs());
-        let [resends, probes] = repairs.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        let [resends, probes] = Messages::repairs(hosts.iter().map(|host| &host.messages));
         let sum = |of: fn(&SirdHost) -> u64| hosts.iter().map(|host| of(host)).sum::<u64>() as f64;
         let most = hosts.iter().map(|host| host.credit.most).max();
         vec![
-            ("resends", resends as f64),
-            ("probes", probes as f64),
+            resends,
+            probes,
             ("credit_issued", sum(|host| host.credit.issued)),
             ("credit_returned", sum(|host| host.credit.returned)),
             ("credit_reclaimed", sum(|host| host.credit.reclaimed)),
@@ -796,11 +795,7 @@ impl Endpoint for SirdHost {
                 }
             }
             self.enqueue(cx, slot);
-            return if self.arbiter.is_empty() {
-                Pull::Last(packet)
-            } else {
-                Pull::Packet(packet)
-            };
+            return self.arbiter.pulled(packet);
         }
         Pull::Nothing
     }

@@ -27,7 +27,7 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "theta-powertcp";
-    const QUEUE_KEYS: &'static [&'static str] = rdma::QUEUE_KEYS;
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[rdma::QUEUE_KEYS];
 
     fn check(&self) -> Result<(), ParamError> {
         if !(self.gamma > 0.0 && self.gamma <= 1.0) {

@@ -42,7 +42,7 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "timely";
-    const QUEUE_KEYS: &'static [&'static str] = rdma::QUEUE_KEYS;
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[rdma::QUEUE_KEYS];
 
     fn check(&self) -> Result<(), ParamError> {
         if self.high.0 < self.low.0 {

@@ -24,7 +24,7 @@ crate::parameters! {
 
 impl Scheme for Config {
     const NAME: &'static str = "xcp";
-    const QUEUE_KEYS: &'static [&'static str] = &[
+    const QUEUE_KEYS: &'static [&'static [&'static str]] = &[&[
         "alpha",
         "beta",
         "gamma",
@@ -32,7 +32,7 @@ impl Scheme for Config {
         "idle_interval",
         "least_interval",
         "buffer_packets",
-    ];
+    ]];
 
     fn check(&self) -> Result<(), ParamError> {
         tcp::buffer("buffer_packets", self.buffer_packets.into())?;

@@ -2,7 +2,7 @@
 //! 100, 200 and 400 Gbit/s. The text says that HPCC's and DCQCN's are deeper than FNCC's.
 
 use super::scene::Hop;
-use super::two_flows::{BY_CHANCE, JOIN, TwoFlowCase, data, two_flows};
+use super::two_flows::{BY_CHANCE, JOIN, data, first_hop_cases, two_flows};
 use super::{curve, label};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
@@ -21,16 +21,7 @@ const SHOWN_US: (f64, f64) = (250.0, 700.0);
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
-    let cases: Vec<TwoFlowCase> = RATES_GBPS
-        .into_iter()
-        .flat_map(|rate_gbps| {
-            LABELS.map(|label| TwoFlowCase {
-                label,
-                hop: Hop::First,
-                rate_gbps,
-            })
-        })
-        .collect();
+    let cases = first_hop_cases(&RATES_GBPS, &LABELS);
     let samples = two_flows(settings, &cases)?;
     let mut figure = settings.figure("fncc-fig1", "Queue where two flows meet (FNCC fig. 1b–d)");
     figure.scenario = super::two_flow_scenario(Hop::First);

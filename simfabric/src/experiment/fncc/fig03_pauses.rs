@@ -2,7 +2,7 @@
 //! 400 Gbit/s. The text says that FNCC has the fewest, and HPCC and DCQCN more.
 
 use super::scene::Hop;
-use super::two_flows::{BY_CHANCE, TwoFlowCase, data, two_flows};
+use super::two_flows::{BY_CHANCE, data, first_hop_cases, two_flows};
 use super::{colour, label};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
@@ -23,16 +23,7 @@ const BELOW_XOFF: &str = "neither pauses: XOFF is 500 kB of what came by one por
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
-    let cases: Vec<TwoFlowCase> = RATES_GBPS
-        .into_iter()
-        .flat_map(|rate_gbps| {
-            LABELS.map(|label| TwoFlowCase {
-                label,
-                hop: Hop::First,
-                rate_gbps,
-            })
-        })
-        .collect();
+    let cases = first_hop_cases(&RATES_GBPS, &LABELS);
     let samples = two_flows(settings, &cases)?;
     let mut figure = settings.figure("fncc-fig3", "Pauses where two flows meet (FNCC fig. 3)");
     figure.scenario = super::two_flow_scenario(Hop::First);

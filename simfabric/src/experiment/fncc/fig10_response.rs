@@ -6,7 +6,7 @@
 //! every rate, and at 200 and 400 Gbit/s the highest use.
 
 use super::scene::Hop;
-use super::two_flows::{BY_CHANCE, JOIN, TwoFlowCase, TwoFlowSample, data, two_flows};
+use super::two_flows::{BY_CHANCE, JOIN, TwoFlowSample, data, first_hop_cases, two_flows};
 use super::{curve, label};
 use crate::experiment::sweep::Replicas;
 use crate::experiment::{ExperimentError, Reproduction, Settings};
@@ -208,16 +208,7 @@ fn panels(rate: u64, runs: &[Replicas<TwoFlowSample>]) -> [Panel; 3] {
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
-    let cases: Vec<TwoFlowCase> = RATES_GBPS
-        .into_iter()
-        .flat_map(|rate_gbps| {
-            LABELS.map(|label| TwoFlowCase {
-                label,
-                hop: Hop::First,
-                rate_gbps,
-            })
-        })
-        .collect();
+    let cases = first_hop_cases(&RATES_GBPS, &LABELS);
     let samples = two_flows(settings, &cases)?;
     let mut figure = settings.figure(
         "fncc-fig10",

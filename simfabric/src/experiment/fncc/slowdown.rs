@@ -12,6 +12,7 @@ use super::scene::fat_tree;
 use super::{colour, label, transport};
 use crate::experiment::comparison::is_stationary;
 use crate::experiment::monitor::MONITOR;
+use crate::experiment::schedule::Schedule;
 use crate::experiment::sweep::{Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
@@ -19,7 +20,6 @@ use crate::report::figure::{Claim, Figure, Row};
 use crate::report::ideal;
 use crate::report::plot::{Axis, Bars, Panel, Picture};
 use crate::report::stats::{mean, quantile};
-use crate::results::FlowResult;
 use crate::run::Config;
 use crate::time::{Span, Time};
 use crate::workload::{Poisson, SizeDistribution};
@@ -91,37 +91,23 @@ const LONG_FLOWS: &str = "LHCS costs some flows what others gain: the mean falls
 const WIDER_SPREAD: &str = "DCQCN's slowdowns are spread wider: its median of long flows is below \
                             HPCC's, too, its mean a third above FNCC's, and its 99 % twice FNCC's";
 
-/// Schedule of a run.
-#[derive(Clone, Copy)]
-struct Schedule {
-    warm_up: Span,
-    counted: Span,
-    most_drain: Span,
-    drain: Span,
-}
-
-impl Schedule {
-    const fn new(quick: bool) -> Self {
-        let ms = Span::from_ms;
-        if quick {
-            Self {
-                warm_up: ms(1),
-                counted: ms(3),
-                most_drain: ms(6),
-                drain: ms(1),
-            }
-        } else {
-            Self {
-                warm_up: ms(10),
-                counted: ms(20),
-                most_drain: ms(40),
-                drain: ms(5),
-            }
+/// Returns the times of a run.
+fn schedule(quick: bool) -> Schedule {
+    let ms = Span::from_ms;
+    if quick {
+        Schedule {
+            warm_up: ms(1),
+            counted: ms(3),
+            most_drain: ms(6),
+            drain: ms(1),
         }
-    }
-
-    fn most(self) -> Span {
-        self.warm_up + self.counted + self.most_drain
+    } else {
+        Schedule {
+            warm_up: ms(10),
+            counted: ms(20),
+            most_drain: ms(40),
+            drain: ms(5),
+        }
     }
 }
 
@@ -150,7 +136,7 @@ fn sample(
     (sizes, label): (&SizeDistribution, &str),
     seed: u64,
 ) -> Result<SlowdownSample, ExperimentError> {
-    let schedule = Schedule::new(settings.quick);
+    let schedule = schedule(settings.quick);
     let transport = transport(label, topology, settings)?;
     let bound = Time::ZERO + schedule.most();
     let hosts = topology.hosts().len() as u32;
@@ -168,29 +154,12 @@ fn sample(
         ..Config::default()
     };
     let mut run = transport.start(config, topology, Box::new(flows))?;
-    let warm_up = Time::ZERO + schedule.warm_up;
-    let last = warm_up + schedule.counted;
-    MONITOR.run_until(&mut *run, last)?;
-    let stationary = run.series().is_some_and(|s| is_stationary(s, warm_up));
-    let counted = |flow: &FlowResult| (warm_up..last).contains(&flow.spec.start);
-    let mut results = run.results();
-    let mut end = last;
-    while end < last + schedule.most_drain
-        && results
-            .flows
-            .iter()
-            .any(|f| counted(f) && f.finished.is_none())
-    {
-        end += schedule.drain;
-        MONITOR.run_until(&mut *run, end)?;
-        results = run.results();
-    }
-    // What was announced and not needed.
-    MONITOR.done(bound.since(end))?;
-    results.conservation?;
+    MONITOR.run_until(&mut *run, schedule.last())?;
+    let stationary = (run.series()).is_some_and(|s| is_stationary(s, schedule.begin()));
+    let results = schedule.drain(&mut *run)?;
     let mut by_group: [Vec<f64>; 5] = Default::default();
     let mut unfinished = 0;
-    for flow in results.flows.iter().filter(|flow| counted(flow)) {
+    for flow in results.flows.iter().filter(|flow| schedule.counts(flow)) {
         let ends: (HostId, HostId) = (flow.spec.src, flow.spec.dst);
         let fabric = &transport.fabric;
         let (framing, host_delay) = (fabric.framing, fabric.host_delay);
@@ -270,7 +239,7 @@ pub fn hadoop(settings: &Settings) -> Result<Reproduction, ExperimentError> {
 fn reproduce(settings: &Settings, of: &Workload) -> Result<Reproduction, ExperimentError> {
     let topology = fat_tree(RATE_BPS)?;
     let sizes = SizeDistribution::published(of.sizes)?;
-    let schedule = Schedule::new(settings.quick);
+    let schedule = schedule(settings.quick);
     MONITOR.expect(LABELS.len() * settings.seeds().count(), schedule.most());
     let samples = sweep(settings, &LABELS, |label, seed| {
         sample(settings, &topology, (&sizes, label), seed)

@@ -98,6 +98,21 @@ pub fn data(cases: &[TwoFlowCase], samples: &[Replicas<TwoFlowSample>]) -> serde
     serde_json::json!({ "cases": cases, "samples": samples, "curves": curves })
 }
 
+/// Returns the cases of these schemes at each of these rates, with flows that meet at the first
+/// hop.
+#[must_use]
+pub fn first_hop_cases(rates_gbps: &[u64], labels: &[&'static str]) -> Vec<TwoFlowCase> {
+    let of_rate = |rate_gbps: &u64| {
+        let rate_gbps = *rate_gbps;
+        labels.iter().map(move |label| TwoFlowCase {
+            label,
+            hop: Hop::First,
+            rate_gbps,
+        })
+    };
+    rates_gbps.iter().flat_map(of_rate).collect()
+}
+
 /// Runs all cases under all seeds.
 ///
 /// # Errors

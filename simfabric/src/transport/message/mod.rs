@@ -89,10 +89,15 @@ impl<S, R> Messages<S, R> {
         }
     }
 
-    /// Returns how often this host asked for bytes again, and how often it probed.
-    #[must_use]
-    pub fn repairs(&self) -> [u64; 2] {
-        [self.resends, self.probes]
+    /// Adds up, for a scheme's counters, how often hosts asked for bytes again, and how often they
+    /// probed.
+    pub fn repairs<'a>(hosts: impl Iterator<Item = &'a Self> + Clone) -> [(&'static str, f64); 2]
+    where
+        Self: 'a,
+    {
+        let resends: u64 = hosts.clone().map(|host| host.resends).sum();
+        let probes: u64 = hosts.map(|host| host.probes).sum();
+        [("resends", resends as f64), ("probes", probes as f64)]
     }
 
     /// Returns a message that this host sends.

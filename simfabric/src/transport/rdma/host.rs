@@ -592,11 +592,7 @@ impl<C: Control> Endpoint for RdmaHost<C> {
                 }
             }
             self.follow_control(cx, slot);
-            return if self.arbiter.is_empty() {
-                Pull::Last(packet)
-            } else {
-                Pull::Packet(packet)
-            };
+            return self.arbiter.pulled(packet);
         }
     }
 }

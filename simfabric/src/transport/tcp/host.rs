@@ -326,11 +326,7 @@ impl<C: Congestion> TcpHost<C> {
             if !more {
                 flow.ran_dry();
             }
-            return if self.arbiter.is_empty() {
-                Pull::Last(packet)
-            } else {
-                Pull::Packet(packet)
-            };
+            return self.arbiter.pulled(packet);
         }
     }
 
