@@ -33,6 +33,10 @@ pub enum PacketKind {
     Resend,
     /// Answer that bytes are not lost, but wait (Homa §3.7).
     Busy,
+    /// Acceptance of a grant: the end of a matching's round (dcPIM §3).
+    Accept,
+    /// Permission to send one packet, which names its bytes (dcPIM §3).
+    Token,
     /// A switch's own packet: a [`Notice`](crate::net::Notice).
     Notice,
     /// Notification of congestion to a flow's sender, by its receiver (DCQCN §3.1; RoCEv2's CNP).

@@ -470,10 +470,114 @@ fn expresspass_is_the_same_in_regions() {
     regions_change_nothing("name = \"expresspass\"");
 }
 
+/// A matching of dcPIM on this network: four rounds of 1.3 round trips of control packets between
+/// racks, which are four links of 3.5 µs together, and 84 bytes on each.
+const DCPIM_ROUND_US: f64 = 1.3 * 2.0 * (3.5 + 2.0 * 0.006_72 + 2.0 * 0.001_68);
+
+/// A message up to a bandwidth-delay product leaves behind its notification (dcPIM §3).
+#[test]
+fn a_short_dcpim_message_has_no_gap() {
+    for dst in [1, 9] {
+        for bytes in [1, 1_460, 1_461, 10_000, 61 * 1_460] {
+            let plan = plan("name = \"dcpim\"", &list(&[(0, dst, bytes, 0.0)]));
+            let results = run_with(&plan, Config::default());
+            let framing = plan.transports[0].fabric.framing;
+            let ends = (HostId(0), HostId(dst));
+            let empty = completion_time(&plan.topology, framing, Span::ZERO, ends, bytes);
+            // A notification is 84 bytes on the first link.
+            let expected = empty.expect("a path") + Span::from_ps(6_720);
+            assert_eq!(results.flows[0].fct(), Some(expected), "{bytes} to {dst}");
+        }
+    }
+}
+
+/// A long message alone waits for the next round, takes one to be matched, and has its channels
+/// until its last byte: those that its packets fill in a data phase, of four (dcPIM §3).
+#[test]
+fn a_long_dcpim_message_waits_for_a_round() {
+    let round = DCPIM_ROUND_US;
+    // A channel is 74 packets in a data phase.
+    for (packets, channels) in [(70_u64, 1.0), (100, 2.0), (170, 3.0)] {
+        for phase in 0..8 {
+            let start = 500.0 + f64::from(phase) / 8.0 * round;
+            let workload = list(&[(0, 9, packets * 1_460, start)]);
+            let fct = fct_us(&run("name = \"dcpim\"", &workload))[0];
+            let start = (start * 1e3).floor() / 1e3;
+            let way = |bytes: f64| 3.5 + bytes * 8.0 * (2.0 / 100e3 + 2.0 / 400e3);
+            let asked = start + way(84.0);
+            let matched = (asked / round).ceil() * round + round;
+            let last_token = matched + (packets - 1) as f64 * PACKET_NS / 1e3 * 4.0 / channels;
+            let expected = last_token + way(84.0) + way(1_538.0) - start;
+            // A notification or token may wait for another packet on a link.
+            assert!(
+                (fct - expected).abs() < 0.15,
+                "{packets} packets at {phase}: {fct}, {expected}"
+            );
+        }
+    }
+}
+
+/// Matched senders keep the link of a receiver busy but for what whole packets of channels leave,
+/// nothing waits before it, and no more than four channels are matched (dcPIM §3).
+#[test]
+fn a_dcpim_receiver_is_busy_and_its_queue_short() {
+    let flows: Vec<_> = (1..7).map(|src| (src, 0, 10_000_000, 0.0)).collect();
+    let plan = plan("name = \"dcpim\"", &list(&flows));
+    let results = run_with(&plan, Config::default());
+    let last = fct_us(&results).into_iter().fold(0.0, f64::max);
+    let period = 4.0 * DCPIM_ROUND_US * 1e3;
+    let used = (period / PACKET_NS / 4.0).floor() * 4.0 * PACKET_NS / period;
+    let busy_us = 6.0 * 6_850.0 * PACKET_NS / 1e3 / used;
+    assert!(
+        (busy_us..busy_us * 1.015).contains(&last),
+        "{last} of {busy_us}"
+    );
+    let stats = &results.ports[downlink(&plan, 0).index()].stats;
+    assert!(stats.max_bytes < 5 * 1_538, "{}", stats.max_bytes);
+    assert_eq!(counter(&results, "largest_channels_matched"), 4.0);
+    let [sent, used] = ["tokens_sent", "tokens_used"].map(|name| counter(&results, name));
+    assert_eq!((sent, used), (6.0 * 6_850.0, 6.0 * 6_850.0));
+}
+
+/// Hosts that each send to another one are all matched. With several receivers each, few channels
+/// are left without a match after four rounds (dcPIM §3).
+#[test]
+fn a_dcpim_matching_is_nearly_whole() {
+    for (receivers, least) in [(1, 0.9), (3, 0.8)] {
+        let flows: Vec<_> = (0..16)
+            .flat_map(|src| {
+                (1..=receivers).map(move |n| (src, (src + n * 5) % 16, 20_000_000, 0.0))
+            })
+            .collect();
+        let plan = plan("name = \"dcpim\"", &list(&flows));
+        let flows = plan.flows().expect("flows");
+        let mut run = plan.transports[0]
+            .start(Config::default(), &plan.topology, flows)
+            .expect("it starts");
+        run.run_until(Time::from_us(1_500)).expect("it runs");
+        let results = run.results();
+        let delivered: u64 = results.flows.iter().map(|flow| flow.delivered_bytes).sum();
+        let most = 16.0 * 1.5e-3 * 100e9 / 8.0 * 1_460.0 / 1_538.0;
+        let share = delivered as f64 / most;
+        assert!((least..1.0).contains(&share), "{receivers}: {share}");
+    }
+}
+
+#[test]
+fn dcpim_loses_no_message() {
+    completes_despite_loss("name = \"dcpim\"");
+    completes_over_short_queues("name = \"dcpim\"\nunscheduled = 4");
+}
+
+#[test]
+fn dcpim_is_the_same_in_regions() {
+    regions_change_nothing("name = \"dcpim\"");
+}
+
 /// A message whose application stops ends after what has left, at both ends.
 #[test]
 fn a_stopped_message_completes() {
-    for transport in ["homa", "sird", "expresspass"] {
+    for transport in ["homa", "sird", "expresspass", "dcpim"] {
         let transport = &format!("name = \"{transport}\"");
         let flows = "kind = \"list\"\nflows = [{ src = 0, dst = 1, stop = \"50us\" }, \
                      { src = 2, dst = 9, bytes = 5000000, stop = \"70us\" }]";

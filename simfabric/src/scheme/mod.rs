@@ -55,6 +55,7 @@ schemes! {
     flowtune,
     homa,
     sird,
+    dcpim,
     expresspass,
     ideal,
     hpcc,

@@ -43,6 +43,11 @@ name = "sird"
 label = "SIRD"
 bdp_bytes = 250000
 queue = { discipline = "ecn-threshold", mark_bytes = 31250 }
+
+[[transport]]
+name = "dcpim"
+label = "dcPIM"
+queue = { discipline = "drop-tail" }
 "#;
 
 /// Schemes whose packets must come back the way of those that they answer, but for RDMA's.

@@ -21,7 +21,7 @@ pub struct Incoming<R> {
     /// State of the scheme.
     pub own: R,
     /// Time at which something of it came, or was last asked for.
-    pub(super) heard_at: Time,
+    pub heard_at: Time,
     received: RangeSet,
 }
 
@@ -82,8 +82,14 @@ impl<R> Incoming<R> {
     /// Returns the first range at or behind `from` that may have come and has not.
     #[must_use]
     pub(super) fn missing_from(&self, from: u64) -> Option<(u64, u64)> {
+        self.gap_from(from, self.allowed)
+    }
+
+    /// Returns the first range from `from` to `before` that has not come.
+    #[must_use]
+    pub fn gap_from(&self, from: u64, before: u64) -> Option<(u64, u64)> {
         let (first, end) = self.received.gap_from(from);
-        let end = end.unwrap_or(u64::MAX).min(self.allowed);
+        let end = end.unwrap_or(u64::MAX).min(before);
         (first < end).then_some((first, end))
     }
 
