@@ -31,6 +31,8 @@ pub enum Purpose {
     Measure,
     /// Ports that a switch deflects to.
     Deflection,
+    /// Packets that a link loses.
+    Loss,
 }
 
 /// A stream of random numbers.

@@ -155,6 +155,8 @@ pub struct FabricConfig {
     /// True if packets take whole nanoseconds on links, rounded down, as in ns-3.17: for
     /// comparisons with its figures. No rate that is told changes.
     pub whole_ns: bool,
+    /// Share of the packets of any kind that each link loses, from 0 to below 1.
+    pub loss: f64,
     /// True if ports keep a histogram of their queue's length, and shared buffers of what they
     /// hold; it costs time and memory.
     pub histograms: bool,
@@ -342,6 +344,10 @@ impl Fabric {
                         config.host_jitter,
                         Stream::new(seed, Purpose::Jitter, number),
                     );
+                }
+                if config.loss > 0.0 {
+                    let share = config.loss.min(1.0);
+                    port.lose(share, Stream::new(seed, Purpose::Loss, number));
                 }
                 if config.telemetry == Telemetry::Asked && !of_host {
                     port.stamp_packets();

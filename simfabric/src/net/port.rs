@@ -24,7 +24,9 @@ mod sending;
 use std::num::NonZeroU32;
 
 pub(crate) use self::sending::IntTable;
-use self::sending::{Jitter, PortTelemetry, SendingEnd, Serialiser, Watch, telemetry};
+use self::sending::{
+    Chance, Jitter, Loss, PortTelemetry, SendingEnd, Serialiser, Watch, telemetry,
+};
 use crate::cache::prefetch;
 use crate::ext::IntHop;
 use crate::flow::PacketCount;
@@ -124,8 +126,8 @@ struct Wire {
     /// Packets that reached the far end.
     arrived: PacketCount,
     rate_bps: u64,
-    /// Jitter of the host's processing, if this is a host's port that has any.
-    jitter: Option<Box<Jitter>>,
+    /// Chance on the link, if there is any.
+    chance: Option<Box<Chance>>,
     /// Far end of the wire.
     far: FarEnd,
     head: PacketId,
@@ -236,7 +238,7 @@ impl Port {
                 egress: 0,
                 switch: None,
                 rate_bps,
-                jitter: None,
+                chance: None,
             },
             serialiser: Serialiser {
                 due_at: Time::MAX,
@@ -339,8 +341,27 @@ impl Port {
 
     /// Lets each packet take up to `most` longer from now on.
     pub(crate) fn jitter(&mut self, most: Span, rng: Stream) {
-        self.wire.jitter = Some(Box::new(Jitter::new(most, rng)));
+        self.wire.chance.get_or_insert_default().jitter = Some(Jitter::new(most, rng));
         self.serialiser.jitters = true;
+    }
+
+    /// Lets the link lose this share of all packets.
+    pub(crate) fn lose(&mut self, share: f64, rng: Stream) {
+        self.wire.chance.get_or_insert_default().loss = Some(Loss { share, rng });
+    }
+
+    /// Returns true if the link loses the packet that has reached its far end.
+    #[inline]
+    pub(crate) fn loses(&mut self) -> bool {
+        self.wire.chance.as_deref_mut().is_some_and(Chance::loses)
+    }
+
+    /// Counts a packet that has reached the far end as lost.
+    #[cold]
+    pub(crate) fn count_loss(&mut self, wire_bytes: u16) {
+        self.wire.arrived.packets -= 1;
+        self.wire.arrived.bytes -= u64::from(wire_bytes);
+        self.stats.count_loss(wire_bytes, DropReason::Lost);
     }
 
     /// Keeps a histogram of the queue's length from now on.
@@ -681,7 +702,8 @@ impl Port {
             let id = self.wire.head;
             self.wire.head = shared.packets[id].next;
             let packet = shared.discard(id);
-            self.stats.count_loss(packet.wire_bytes);
+            self.stats
+                .count_loss(packet.wire_bytes, DropReason::LinkDown);
         }
         self.serialiser.wire_tail = PacketId::NONE;
         // The packet that was being sent is lost with the wire.

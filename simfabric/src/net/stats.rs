@@ -15,11 +15,19 @@ pub enum DropReason {
     LinkDown,
     /// No route leads to the destination.
     NoRoute,
+    /// The link lost it, as it loses a share of all packets.
+    Lost,
 }
 
 impl DropReason {
     /// All reasons, in the order of [`Losses::by_reason`].
-    pub const ALL: [Self; 4] = [Self::Full, Self::Early, Self::LinkDown, Self::NoRoute];
+    pub const ALL: [Self; 5] = [
+        Self::Full,
+        Self::Early,
+        Self::LinkDown,
+        Self::NoRoute,
+        Self::Lost,
+    ];
 }
 
 /// Histogram of a queue's length, weighted by time.
@@ -64,10 +72,10 @@ impl Histogram {
 pub struct Losses {
     /// Packets that the queue dropped, on arrival or later.
     pub dropped: PacketCount,
-    /// Packets that were on the wire when the link failed.
+    /// Packets that were on the wire when the link failed, or that it lost by chance.
     pub lost: PacketCount,
     /// All drops and losses by [`DropReason`].
-    pub by_reason: [u64; 4],
+    pub by_reason: [u64; 5],
 }
 
 /// Pauses of a port by its far end (priority flow control).
@@ -134,10 +142,10 @@ impl PortStats {
         losses.by_reason[reason as usize] += 1;
     }
 
-    pub(crate) fn count_loss(&mut self, wire_bytes: u16) {
+    pub(crate) fn count_loss(&mut self, wire_bytes: u16, reason: DropReason) {
         let losses = &mut self.rare.get_or_insert_default().losses;
         losses.lost.add(wire_bytes);
-        losses.by_reason[DropReason::LinkDown as usize] += 1;
+        losses.by_reason[reason as usize] += 1;
     }
 
     /// Adds what the other end of the port counted.

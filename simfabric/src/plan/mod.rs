@@ -107,6 +107,7 @@ struct PacketTable {
     telemetry: Option<Telemetry>,
     #[serde(default)]
     whole_ns: bool,
+    loss: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -427,6 +428,13 @@ impl<'a> Reader<'a> {
             };
             fabric.telemetry = t.telemetry.unwrap_or_default();
             fabric.whole_ns = t.whole_ns;
+            if let Some(loss) = t.loss {
+                fabric.loss = *loss.get_ref();
+                if !(0.0..1.0).contains(&fabric.loss) {
+                    let message = "it must be from 0 to below 1";
+                    return Err(source.error(Some(loss.span()), message));
+                }
+            }
             // A packet's length on the link is a u16.
             if mss_bytes == 0 || mss_bytes.checked_add(fabric.framing.header_bytes).is_none() {
                 let message = "a packet needs payload, and fits 65,535 bytes with its headers";

@@ -390,6 +390,7 @@ impl Core {
     pub(crate) fn port_event(&mut self, index: u32) -> Option<(HostId, PacketId)> {
         let port = &mut self.fabric.ports[index as usize];
         let arrived = port.arrive(self.now, &self.shared.packets);
+        let is_lost = arrived.is_some() && port.loses();
         let far = port.far();
         let (tap, ingress) = (port.tap(), port.far_ingress());
         match port.next_arrival() {
@@ -399,6 +400,10 @@ impl Core {
         }
         let id = arrived?;
         self.packet_hops += 1;
+        if is_lost {
+            self.lose(index, id);
+            return None;
+        }
         match far {
             FarEnd::Switch(switch) => {
                 if tap != Tap::None && self.shared.packets[id].kind == PacketKind::Ack {
@@ -423,6 +428,14 @@ impl Core {
             }
             FarEnd::Host(host) => Some((HostId(host), id)),
         }
+    }
+
+    /// Loses a packet that has reached the far end of its link.
+    #[cold]
+    #[inline(never)]
+    fn lose(&mut self, index: u32, id: PacketId) {
+        let packet = self.shared.discard(id);
+        self.fabric.ports[index as usize].count_loss(packet.wire_bytes);
     }
 
     /// Writes into an acknowledgement that came by a link what the switch knows of the other

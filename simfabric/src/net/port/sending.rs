@@ -144,12 +144,40 @@ impl Jitter {
     }
 }
 
+/// Losses on a link.
+#[derive(Debug)]
+pub(super) struct Loss {
+    pub(super) share: f64,
+    pub(super) rng: Stream,
+}
+
+/// Chance on a link: the near end draws jitter, the far end losses.
+#[derive(Debug, Default)]
+pub(super) struct Chance {
+    pub(super) jitter: Option<Jitter>,
+    pub(super) loss: Option<Loss>,
+}
+
+impl Chance {
+    /// Returns true if the next packet is lost. Out of line: few runs lose any.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn loses(&mut self) -> bool {
+        let loss = self.loss.as_mut();
+        loss.is_some_and(|loss| loss.rng.random_bool(loss.share))
+    }
+}
+
 impl Wire {
     /// Returns a packet's arrival time with jitter. Out of line: few runs have any.
     #[cold]
     #[inline(never)]
     fn jittered(&mut self, at: Time, serialisation: Span) -> Time {
-        match &mut self.jitter {
+        match self
+            .chance
+            .as_mut()
+            .and_then(|chance| chance.jitter.as_mut())
+        {
             Some(jitter) => jitter.delay(at, serialisation),
             None => at,
         }
