@@ -10,6 +10,7 @@ use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
 use crate::run::core::Core;
 use crate::time::{Span, Time};
+use crate::transport::BrokenInvariant;
 
 /// A flow's result.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -294,6 +295,9 @@ pub enum ConservationError {
         /// Bytes delivered.
         delivered: u64,
     },
+    /// The scheme broke an invariant of its own.
+    #[error(transparent)]
+    Scheme(#[from] BrokenInvariant),
 }
 
 /// Conservation law that a flow broke by the time that it retired.
@@ -459,6 +463,7 @@ impl RunResults {
         cores: &[&Core],
         books: Accounts<'_>,
         transport: Vec<(&'static str, f64)>,
+        scheme: Result<(), BrokenInvariant>,
     ) -> Self {
         let before = books.before;
         let ports = PortEnds::all(cores).enumerate().map(|(i, port)| {
@@ -497,7 +502,7 @@ impl RunResults {
             retransmits: retransmits(cores) - before.retransmits,
             packets_high_water: sum(|core| core.shared.packets.high_water() as u64) as usize,
             transport,
-            conservation: conservation(cores, books.violation),
+            conservation: conservation(cores, books.violation).and(scheme.map_err(Into::into)),
         }
     }
 

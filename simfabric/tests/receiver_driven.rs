@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use ratewright_simfabric::net::queue::DropReason;
 use ratewright_simfabric::plan::{Overrides, RunPlan};
 use ratewright_simfabric::report::ideal::completion_time;
 use ratewright_simfabric::results::RunResults;
@@ -15,6 +16,11 @@ use ratewright_topology::{HostId, LinkId, Node};
 const PACKET_NS: f64 = 123.04;
 
 fn plan(transport: &str, workload: &str) -> RunPlan {
+    lossy_plan(0.0, transport, workload)
+}
+
+/// A plan whose links lose this share of all packets.
+fn lossy_plan(loss: f64, transport: &str, workload: &str) -> RunPlan {
     let text = format!(
         r#"
 [run]
@@ -29,6 +35,8 @@ fabric_rate = "400Gbit/s"
 link_delay = "1.25us"
 fabric_delay = "500ns"
 symmetric = true
+[packet]
+loss = {loss}
 [transport]
 {transport}
 [[workload]]
@@ -572,6 +580,130 @@ fn dcpim_loses_no_message() {
 #[test]
 fn dcpim_is_the_same_in_regions() {
     regions_change_nothing("name = \"dcpim\"");
+}
+
+/// Links lose packets of every kind, at random: every message completes, its sender learns of it,
+/// and the scheme's invariants hold.
+#[test]
+fn random_loss_loses_no_message() {
+    let time_out = "resend_time_out = \"100us\"";
+    let tcp = "min_rto = \"200us\"\ninitial_rto = \"1ms\"";
+    for (scheme, keys) in [
+        ("homa", time_out),
+        ("sird", time_out),
+        ("dcpim", time_out),
+        ("expresspass", time_out),
+        ("swift", tcp),
+        ("dctcp", tcp),
+    ] {
+        for loss in [1e-3, 1e-2] {
+            let workload = "kind = \"poisson\"\nload = 0.4\nsizes = \"hadoop\"\nuntil = \"300us\"";
+            let plan = lossy_plan(loss, &format!("name = \"{scheme}\"\n{keys}"), workload);
+            let results = run_with(&plan, Config::default());
+            let lost = results.drops_by(DropReason::Lost);
+            let share = lost as f64 / results.packet_hops as f64;
+            assert!(
+                (share / loss - 1.0).abs() < 0.2,
+                "{scheme} lost {share} of {loss}"
+            );
+            assert!(results.retransmits > 0, "{scheme}");
+            let open = results
+                .flows
+                .iter()
+                .find(|flow| flow.acknowledged.is_none());
+            assert!(open.is_none(), "{scheme} at {loss}: {open:?}");
+        }
+    }
+}
+
+/// Losses are drawn by links: regions of any number lose the same packets.
+#[test]
+fn losses_are_the_same_in_regions() {
+    let workload = "kind = \"poisson\"\nload = 0.5\nsizes = \"hadoop\"\nuntil = \"200us\"";
+    let transport = "name = \"sird\"\nresend_time_out = \"100us\"";
+    let plan = lossy_plan(1e-3, transport, workload);
+    let course = |regions: usize| {
+        let config = Config {
+            regions: Some(regions),
+            ..Config::default()
+        };
+        let results = run_with(&plan, config);
+        let finished: Vec<_> = results.flows.iter().map(|flow| flow.finished).collect();
+        (finished, results.drops(), results.packet_hops)
+    };
+    let whole = course(1);
+    assert!(whole.1 > 10, "{}", whole.1);
+    assert!(whole == course(usize::MAX));
+}
+
+/// Flows of two senders to host 0, and one between others, with host 1 cut off for a while.
+fn beside_a_dead_host(scheme: &str, dead: &[(u64, bool)]) -> (Vec<f64>, RunResults) {
+    let flows = [
+        (1, 0, 3_000_000, 0.0),
+        (2, 0, 3_000_000, 0.0),
+        (3, 4, 3_000_000, 0.0),
+        (2, 1, 3_000_000, 600.0),
+    ];
+    let transport = format!("name = \"{scheme}\"\nresend_time_out = \"200us\"");
+    let plan = plan(&transport, &list(&flows));
+    let down = downlink(&plan, 1);
+    let links = [down, plan.topology.reverse_link(down)];
+    let change = |&(at, up): &(u64, bool)| {
+        let at = Time::from_us(at);
+        links.map(|link| (at, Change::Link { link, up }))
+    };
+    let config = Config {
+        changes: dead.iter().flat_map(change).collect(),
+        ..Config::default()
+    };
+    let results = run_with(&plan, config);
+    (fct_us(&results), results)
+}
+
+/// A host that is dead as sender and as receiver leaves others alone: one that shares no link with
+/// it notices nothing, one that shares its receiver has the link after the time-out, and all of
+/// them complete once the host is back.
+#[test]
+fn a_dead_host_holds_up_nobody_for_long() {
+    // 3 MB take 253 µs, and the dead host's messages come on top.
+    let most_us = 253.0 * 2.0 + 3.0 * 200.0 + 100.0;
+    for scheme in ["homa", "sird", "dcpim", "expresspass"] {
+        let (alive, _) = beside_a_dead_host(scheme, &[]);
+        let (fct, results) = beside_a_dead_host(scheme, &[(50, false), (20_000, true)]);
+        assert!(fct[1] < most_us * 1.3, "{scheme}: {fct:?}");
+        // Credit of ExpressPass has jitter of its own stream, the others none.
+        assert!(
+            (fct[2] / alive[2] - 1.0).abs() < 0.01,
+            "{scheme}: {fct:?}, {alive:?}"
+        );
+        assert!(fct[0] > 19_000.0 && fct[3] > 19_000.0, "{scheme}: {fct:?}");
+        if scheme == "sird" {
+            credit_balances(&results, 150_000.0);
+        }
+    }
+}
+
+/// A sender that takes credit it was not given, and sends all it has at once, harms its receiver
+/// alone, whose link it shares: the other sender there loses no more than the forged bytes' time,
+/// and other hosts nothing (SIRD §4: data without credit goes first).
+#[test]
+fn a_sird_forger_harms_its_receiver_alone() {
+    let course = |forged: u64| {
+        let flows = list(&[(2, 0, 3_000_000, 0.0), (3, 4, 3_000_000, 0.0)]);
+        let forger = list(&[(1, 0, forged, 20.0)]);
+        let workload = format!("{flows}\n[[workload]]\n{forger}");
+        let transport =
+            "name = \"sird\"\nbeside = { name = \"sird\", unscheduled = 1000.0, workloads = [1] }";
+        let results = run(transport, &workload);
+        fct_us(&results)
+    };
+    let (honest, forged) = (course(1_000), course(5_000_000));
+    let forged_us = 5_000_000.0 / 1_460.0 * PACKET_NS / 1e3;
+    assert!(
+        forged[0] < honest[0] + forged_us * 1.05,
+        "{honest:?}, {forged:?}"
+    );
+    assert_eq!(forged[1], honest[1]);
 }
 
 /// A message whose application stops ends after what has left, at both ends.

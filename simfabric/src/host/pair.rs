@@ -17,7 +17,7 @@ use super::{Endpoint, Pull, Timer};
 use crate::flow::{FlowId, FlowSpec};
 use crate::net::Notice;
 use crate::packet::Packet;
-use crate::transport::{Context, SharedByHosts, Transport};
+use crate::transport::{BrokenInvariant, Context, SharedByHosts, Transport};
 
 /// Rule by which flows belong to the second of two schemes; all others are of the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -168,6 +168,9 @@ impl<E: Endpoint<Shared = AnyShared> + Any + Send> AnyEndpoint for E {}
 /// Counters of a scheme, from what its hosts share and from its endpoints.
 type Summary = fn(&AnyShared, &[&dyn Any]) -> Vec<(&'static str, f64)>;
 
+/// Check of a scheme's invariants, likewise.
+type Check = fn(&AnyShared, &[&dyn Any]) -> Result<(), BrokenInvariant>;
+
 /// The endpoints of a scheme, their type erased.
 struct Fleet {
     shared: AnyShared,
@@ -178,6 +181,7 @@ struct Fleet {
 pub struct Part {
     start: Box<dyn FnOnce(u32) -> Fleet>,
     summary: Summary,
+    check: Check,
 }
 
 impl fmt::Debug for Part {
@@ -211,6 +215,12 @@ impl Part {
                 let shared = shared.state.downcast_ref();
                 shared.map_or_else(Vec::new, |shared| T::summary(shared, &own))
             },
+            check: |shared, endpoints| {
+                let own = endpoints.iter().filter_map(|e| e.downcast_ref());
+                let own: Vec<&T::Endpoint> = own.map(|Erased(endpoint)| endpoint).collect();
+                let shared = shared.state.downcast_ref();
+                shared.map_or(Ok(()), |shared| T::check(shared, &own))
+            },
         }
     }
 }
@@ -236,6 +246,7 @@ impl Transport for Pair {
 
     fn start(self, nodes: u32) -> (PairShared, Vec<PairHost>) {
         let summaries = self.parts.each_ref().map(|part| part.summary);
+        let checks = self.parts.each_ref().map(|part| part.check);
         let [first, second] = self.parts.map(|part| (part.start)(nodes));
         let config = Arc::new(self.config);
         let hosts = first.endpoints.into_iter().zip(second.endpoints);
@@ -244,6 +255,7 @@ impl Transport for Pair {
             sent_bytes: [0; 2],
             config: Arc::clone(&config),
             summaries,
+            checks,
         });
         (PairShared([first.shared, second.shared]), hosts.collect())
     }
@@ -266,6 +278,17 @@ impl Transport for Pair {
         }
         all
     }
+
+    fn check(shared: &PairShared, hosts: &[&PairHost]) -> Result<(), BrokenInvariant> {
+        let Some(checks) = hosts.first().map(|host| host.checks) else {
+            return Ok(());
+        };
+        for (part, check) in checks.iter().enumerate() {
+            let endpoints = hosts.iter().map(|host| &*host.parts[part] as &dyn Any);
+            check(&shared.0[part], &endpoints.collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
 }
 
 /// Two schemes at one host.
@@ -275,6 +298,7 @@ pub struct PairHost {
     sent_bytes: [u64; 2],
     config: Arc<PairConfig>,
     summaries: [Summary; 2],
+    checks: [Check; 2],
 }
 
 impl fmt::Debug for PairHost {

@@ -596,7 +596,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             violation: self.books.violation,
             globals: self.globals,
         };
-        RunResults::new(&cores, accounts, self.counters())
+        let scheme = T::check(self.shared(), &self.endpoints().collect::<Vec<_>>());
+        RunResults::new(&cores, accounts, self.counters(), scheme)
     }
 }
 

@@ -33,7 +33,7 @@ use crate::packet::{Flags, Packet, PacketKind};
 use crate::parameters::ParamError;
 use crate::time::Span;
 use crate::transport::message::{MessageConfig, Messages};
-use crate::transport::{Context, Transport};
+use crate::transport::{BrokenInvariant, Context, Transport};
 use crate::units::Delay;
 use clock::Clock;
 use receiver::{Received, Receiver};
@@ -288,6 +288,22 @@ impl Transport for Dcpim {
             ("channels_matched", sum(|host| host.receiver.accepted)),
             ("largest_channels_matched", f64::from(most.unwrap_or(0))),
         ]
+    }
+
+    fn check((): &(), hosts: &[&DcpimHost]) -> Result<(), BrokenInvariant> {
+        let (mut sent, mut came) = (0, 0);
+        for host in hosts {
+            let law = "a receiver matches no more channels than it has (dcPIM §3)";
+            let (most, channels) = (host.receiver.most_links, host.config.channels);
+            BrokenInvariant::unless_within(law, most.into(), channels.into())?;
+            let sender = &host.sender;
+            let law = "a token that came was used, is void, or waits";
+            let accounted = sender.used + sender.expired + sender.waiting();
+            BrokenInvariant::unless_equal(law, accounted, sender.came())?;
+            sent += host.receiver.tokens;
+            came += sender.came();
+        }
+        BrokenInvariant::unless_within("no token came that was not sent", came, sent)
     }
 }
 

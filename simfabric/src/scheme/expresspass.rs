@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 use rand::RngExt as _;
+use serde::{Deserialize, Serialize};
 
 use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::flow::FlowId;
@@ -26,7 +27,7 @@ use crate::packet::{Packet, PacketKind};
 use crate::parameters::ParamError;
 use crate::time::{Span, Time};
 use crate::transport::message::{Arrival, MessageConfig, Messages};
-use crate::transport::{Context, TimerId, Transport};
+use crate::transport::{BrokenInvariant, Context, TimerId, Transport};
 use crate::units::Delay;
 
 /// Class of credit packets, before all others.
@@ -49,6 +50,9 @@ crate::parameters! {
         largest_weight: f64 = 0.5,
         /// Share of credit that may be lost (§3.3: 0.1; SIRD table 2: 1/8).
         target_loss: f64 = 0.125,
+        /// Rules of credit feedback: "paper" (algorithm 1) or "simulator" (that of the authors, and
+        /// of SIRD's).
+        rules: Rules = Rules::Paper,
         /// Credit packets that a port holds (SIRD table 2: 8).
         credit_packets: u32 = 8,
         /// Bytes of credit that leave a port at once, beyond a packet (SIRD's simulator: a bucket
@@ -63,6 +67,17 @@ crate::parameters! {
         /// Silence after which missing bytes are asked for; the paper's network loses none.
         resend_time_out: Delay = Delay::from_ms(5),
     }
+}
+
+/// Rules of credit feedback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rules {
+    /// Algorithm 1: towards more than the link takes, by a weight that approaches the largest.
+    Paper,
+    /// The authors' simulator: towards what the link takes, by a weight that grows by steps; the
+    /// target falls with the rate, and messages of few packets begin more slowly.
+    Simulator,
 }
 
 impl Config {
@@ -136,6 +151,7 @@ impl Scheme for Config {
                 initial_weight: self.initial_weight,
                 weights: [self.least_weight, self.largest_weight],
                 target_loss: self.target_loss,
+                rules: self.rules,
             },
         };
         let messages = MessageConfig {
@@ -159,6 +175,7 @@ struct FeedbackConfig {
     initial_weight: f64,
     weights: [f64; 2],
     target_loss: f64,
+    rules: Rules,
 }
 
 /// Credit feedback of a message (algorithm 1). Rates are shares of the largest.
@@ -166,16 +183,26 @@ struct FeedbackConfig {
 struct Feedback {
     rate: f64,
     weight: f64,
+    /// The weight may grow at the next increase.
     was_increasing: bool,
 }
 
 impl Feedback {
     /// Rate of credit of a sender that does not answer: one in as many that would fit.
     const LEAST_RATE: f64 = 1e-4;
+    /// The authors' simulator: packets from which a message begins at the first rate, and step by
+    /// which its weight grows.
+    const FULL_START_PACKETS: f64 = 40.0;
+    const WEIGHT_STEP: f64 = 0.05;
 
-    fn new(config: &FeedbackConfig) -> Self {
+    /// Begins a message of so many packets.
+    fn new(config: &FeedbackConfig, packets: u64) -> Self {
+        let start = match config.rules {
+            Rules::Paper => 1.0,
+            Rules::Simulator => (packets as f64 / Self::FULL_START_PACKETS).min(1.0),
+        };
         Self {
-            rate: config.initial_rate,
+            rate: config.initial_rate * start,
             weight: config.initial_weight,
             was_increasing: false,
         }
@@ -184,15 +211,25 @@ impl Feedback {
     /// Takes the share of credit that was lost in a round trip. The rate stays at least `least`.
     fn update(&mut self, loss: f64, least_rate: f64, config: &FeedbackConfig) {
         let [least, most] = config.weights;
-        let headroom = 1.0 + config.target_loss;
-        if loss <= config.target_loss {
+        let (target, headroom) = match config.rules {
+            Rules::Paper => (config.target_loss, 1.0 + config.target_loss),
+            Rules::Simulator => ((1.0 - self.rate) * config.target_loss, 1.0),
+        };
+        if loss <= target {
             if self.was_increasing {
-                self.weight = f64::midpoint(self.weight, most);
+                self.weight = match config.rules {
+                    Rules::Paper => f64::midpoint(self.weight, most),
+                    Rules::Simulator => (self.weight + Self::WEIGHT_STEP).min(most),
+                };
             }
             self.rate = (1.0 - self.weight) * self.rate + self.weight * headroom;
             self.was_increasing = true;
         } else {
-            self.rate *= (1.0 - loss) * headroom;
+            let passed = self.rate * (1.0 - loss) * (1.0 + target);
+            self.rate = match config.rules {
+                Rules::Paper => passed,
+                Rules::Simulator => passed.min(self.rate),
+            };
             self.weight = (self.weight / 2.0).max(least);
             self.was_increasing = false;
         }
@@ -246,12 +283,29 @@ impl Transport for ExpressPass {
             ("credits_wasted", sum(|counts| counts.wasted)),
         ]
     }
+
+    fn check((): &(), hosts: &[&ExpressPassHost]) -> Result<(), BrokenInvariant> {
+        let (mut sent, mut came) = (0, 0);
+        for host in hosts {
+            let counts = host.counts;
+            let messages = host.messages.all_outgoing();
+            let held: u64 = messages.map(|message| u64::from(message.own.credits)).sum();
+            let law = "a credit that came brought data, was in vain, or waits (ExpressPass §3.1)";
+            let accounted = counts.used + counts.wasted + held;
+            BrokenInvariant::unless_equal(law, accounted, counts.came)?;
+            sent += counts.sent;
+            came += counts.came;
+        }
+        let law = "no credit came that was not sent";
+        BrokenInvariant::unless_within(law, came, sent)
+    }
 }
 
-/// Credits that a host sent, used and could not use.
+/// Credits that a host sent, that came to it, that it used and that it could not use.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     sent: u64,
+    came: u64,
     used: u64,
     wasted: u64,
 }
@@ -303,7 +357,9 @@ const CREDIT: u8 = Messages::<Sent, Received>::TIMER + 1;
 impl ExpressPassHost {
     /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
     fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
-        let feedback = Feedback::new(&self.config.feedback);
+        let mss_bytes = u64::from(cx.framing().mss_bytes.max(1));
+        let packets = cx.flow(packet.flow).bytes.div_ceil(mss_bytes);
+        let feedback = Feedback::new(&self.config.feedback, packets);
         let now = cx.now();
         let own = |cx: &mut Context<'_>| {
             let received = Received {
@@ -385,6 +441,7 @@ impl ExpressPassHost {
 
     /// Takes a credit: one packet of the message may leave.
     fn on_credit(&mut self, cx: &mut Context<'_>, packet: &Packet) {
+        self.counts.came += 1;
         let mss = u64::from(cx.framing().mss_bytes);
         let message = self.messages.sent_by(cx, packet);
         let message = message.and_then(|slot| Some((slot, self.messages.outgoing(slot)?)));
@@ -529,7 +586,32 @@ mod tests {
             initial_weight: 0.5,
             weights: [0.01, 0.5],
             target_loss: 0.1,
+            rules: Rules::Paper,
         }
+    }
+
+    /// The authors' simulator: a message of one packet begins at a fortieth of the first rate; the
+    /// weight grows by steps from the second increase on; at the link's rate no loss is allowed.
+    #[test]
+    fn the_simulators_rules_stay_within_the_link() {
+        let config = FeedbackConfig {
+            initial_weight: 0.1,
+            rules: Rules::Simulator,
+            ..config()
+        };
+        let mut feedback = Feedback::new(&config, 1);
+        assert!((feedback.rate - 0.5 / 40.0).abs() < 1e-12);
+        feedback.update(0.0, 0.01, &config);
+        assert!((feedback.rate - (0.9 * 0.0125 + 0.1)).abs() < 1e-12);
+        feedback.update(0.0, 0.01, &config);
+        assert!((feedback.weight - 0.15).abs() < 1e-12);
+        (0..100).for_each(|_| feedback.update(0.0, 0.01, &config));
+        assert!((feedback.rate - 1.0).abs() < 1e-9 && (feedback.weight - 0.5).abs() < 1e-9);
+        feedback.update(0.25, 0.01, &config);
+        assert!((feedback.rate - 0.75).abs() < 1e-9 && (feedback.weight - 0.25).abs() < 1e-9);
+        // The next increase has the same weight.
+        feedback.update(0.0, 0.01, &config);
+        assert!((feedback.rate - 0.8125).abs() < 1e-9);
     }
 
     /// Algorithm 1, lines 5 to 12: towards 1 + target by the weight, which doubles its way to the
@@ -540,7 +622,7 @@ mod tests {
             initial_weight: 0.1,
             ..config()
         };
-        let mut feedback = Feedback::new(&config);
+        let mut feedback = Feedback::new(&config, 1);
         feedback.update(0.0, 0.01, &config);
         assert!((feedback.rate - (0.9 * 0.5 + 0.1 * 1.1)).abs() < 1e-12);
         feedback.update(0.1, 0.01, &config);
@@ -553,7 +635,7 @@ mod tests {
     #[test]
     fn credit_slows_down_to_what_passes() {
         let config = config();
-        let mut feedback = Feedback::new(&config);
+        let mut feedback = Feedback::new(&config, 1);
         feedback.rate = 1.0;
         feedback.update(0.5, 0.01, &config);
         assert!((feedback.rate - 0.55).abs() < 1e-12 && (feedback.weight - 0.25).abs() < 1e-12);

@@ -31,7 +31,7 @@ use crate::packet::{Flags, Packet, PacketKind};
 use crate::parameters::ParamError;
 use crate::time::{Span, Time};
 use crate::transport::message::{Arrival, MessageConfig, Messages};
-use crate::transport::{Context, TimerId, Transport};
+use crate::transport::{BrokenInvariant, Context, TimerId, Transport};
 use crate::units::{Delay, Rate};
 
 crate::parameters! {
@@ -69,6 +69,9 @@ crate::parameters! {
         /// Packets in the first of two priorities: "none", "control", or "unscheduled" with data
         /// of that kind (§4.4).
         first_priority: FirstPriority = FirstPriority::Unscheduled,
+        /// Unscheduled messages take credit of both buckets while they come, and all data tells of
+        /// congestion (the authors' simulator; algorithm 2 is about scheduled data).
+        count_unscheduled: bool = false,
         /// Silence after which missing bytes are asked for (§4.4: a few milliseconds).
         resend_time_out: Delay = Delay::from_ms(5),
         /// Every packet takes a path of its own (§4); otherwise all of a message take one.
@@ -169,6 +172,7 @@ impl Scheme for Config {
             uplink: self.uplink,
             unscheduled_class: u8::from(self.first_priority == FirstPriority::Control),
             scheduled_class: u8::from(two),
+            count_unscheduled: self.count_unscheduled,
             framing,
         };
         let messages = MessageConfig {
@@ -201,6 +205,7 @@ struct SirdConfig {
     uplink: Policy,
     unscheduled_class: u8,
     scheduled_class: u8,
+    count_unscheduled: bool,
     framing: Framing,
 }
 
@@ -278,7 +283,7 @@ struct Credit {
     issued: u64,
     returned: u64,
     reclaimed: u64,
-    /// The most that was outstanding at once.
+    /// The most that was outstanding at once when credit was issued.
     most: u64,
 }
 
@@ -290,6 +295,11 @@ impl Credit {
     fn issue(&mut self, bytes: u64) {
         self.issued += bytes;
         self.most = self.most.max(self.outstanding());
+    }
+
+    /// Counts what a sender took by itself, for an unscheduled message.
+    fn note_unscheduled(&mut self, bytes: u64) {
+        self.issued += bytes;
     }
 }
 
@@ -307,6 +317,8 @@ struct SenderState {
 /// State of a message at its receiver.
 #[derive(Clone, Copy, Debug, Default)]
 struct Received {
+    /// Number of its sender among [`SirdHost::senders`].
+    sender: u32,
     /// Credit that is outstanding.
     outstanding: u64,
     /// Remaining bytes with which it waits for credit.
@@ -318,6 +330,8 @@ struct Received {
 /// State of a message at its sender.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
+    /// Number of its receiver among [`SirdHost::receivers`].
+    receiver: u32,
     scheduled: bool,
     /// Remaining bytes with which it waits among those that may send to its receiver.
     waits: Option<u64>,
@@ -347,12 +361,16 @@ impl Transport for Sird {
         let host = |_| SirdHost {
             messages: Messages::new(self.messages),
             credit: Credit::default(),
-            senders: BTreeMap::new(),
+            senders: Vec::new(),
+            sender_numbers: BTreeMap::new(),
             waiting: BTreeSet::new(),
             next_credit_at: Time::ZERO,
             credit_timer: None,
             stored_bytes: 0,
-            numbers: BTreeMap::new(),
+            taken_bytes: 0,
+            used_bytes: 0,
+            returned_bytes: 0,
+            receiver_numbers: BTreeMap::new(),
             receivers: Vec::new(),
             arbiter: Arbiter::new(self.config.uplink),
             silent: Vec::new(),
@@ -376,6 +394,34 @@ impl Transport for Sird {
             ("largest_credit_outstanding", most.unwrap_or(0) as f64),
         ]
     }
+
+    fn check((): &(), hosts: &[&SirdHost]) -> Result<(), BrokenInvariant> {
+        let (mut issued, mut taken) = (0, 0);
+        for host in hosts {
+            let bound = host.config.credit_bytes;
+            let law = "a receiver's credit is at most B (SIRD §4.1)";
+            BrokenInvariant::unless_within(law, host.credit.most, bound)?;
+            let outstanding = host.credit.outstanding();
+            let law = "credit that is outstanding is with senders";
+            let with_senders = host.senders.iter().map(|sender| sender.outstanding).sum();
+            BrokenInvariant::unless_equal(law, with_senders, outstanding)?;
+            let law = "credit that is outstanding is of messages";
+            let received = host.messages.all_incoming();
+            let of_messages = received.map(|message| message.own.outstanding).sum();
+            BrokenInvariant::unless_equal(law, of_messages, outstanding)?;
+            let law = "credit that was taken is used, given up or stored";
+            let accounted = host.used_bytes + host.returned_bytes + host.stored_bytes;
+            BrokenInvariant::unless_equal(law, accounted, host.taken_bytes)?;
+            issued += host.credit.issued;
+            taken += host.taken_bytes;
+        }
+        if hosts.iter().any(|host| host.config.count_unscheduled) {
+            return Ok(());
+        }
+        // What is under way, or was lost, makes the difference.
+        let law = "senders take no credit that was not issued";
+        BrokenInvariant::unless_within(law, taken, issued)
+    }
 }
 
 /// SIRD at one host.
@@ -384,7 +430,9 @@ pub struct SirdHost {
     config: Arc<SirdConfig>,
     messages: Messages<Sent, Received>,
     credit: Credit,
-    senders: BTreeMap<HostId, SenderState>,
+    senders: Vec<SenderState>,
+    /// Numbers of hosts among them.
+    sender_numbers: BTreeMap<HostId, u32>,
     /// Messages that wait for credit: remaining bytes, flow, slot.
     waiting: BTreeSet<(u64, u32, u32)>,
     /// Time at which the pacer lets the next credit go.
@@ -392,8 +440,12 @@ pub struct SirdHost {
     credit_timer: Option<TimerId>,
     /// Credit that this host has and has not used.
     stored_bytes: u64,
-    /// Numbers of receivers among [`receivers`](Self::receivers).
-    numbers: BTreeMap<HostId, u32>,
+    /// Credit that it took so far, used, and gave up with messages that were stopped.
+    taken_bytes: u64,
+    used_bytes: u64,
+    returned_bytes: u64,
+    /// Numbers of hosts among [`receivers`](Self::receivers).
+    receiver_numbers: BTreeMap<HostId, u32>,
     receivers: Vec<ReceiverState>,
     arbiter: Arbiter,
     /// Messages that were silent; between two calls empty.
@@ -409,15 +461,35 @@ impl SirdHost {
     fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
         let bytes = cx.flow(packet.flow).bytes;
         let unscheduled = self.config.is_unscheduled(bytes);
+        let counts = !unscheduled || self.config.count_unscheduled;
+        let (config, senders) = (&self.config, &mut self.senders);
+        let (numbers, credit) = (&mut self.sender_numbers, &mut self.credit);
         let own = |_: &mut Context<'_>| {
             let allowed_bytes = if unscheduled { bytes } else { packet.ack };
-            (allowed_bytes, Received::default())
+            let mut received = Received::default();
+            if counts {
+                received.sender = Self::sender(numbers, senders, config, packet.src);
+            }
+            if unscheduled && counts {
+                received.outstanding = config.wire_bytes(0, bytes);
+                senders[received.sender as usize].outstanding += received.outstanding;
+                credit.note_unscheduled(received.outstanding);
+            }
+            (allowed_bytes, received)
         };
         let is_data = packet.kind == PacketKind::Data;
         let arrival = self.messages.on_data(cx, packet, own);
-        if is_data && !unscheduled {
+        let sender = match &arrival {
+            Arrival::Late => return,
+            Arrival::Complete(_, _, message) => message.own.sender,
+            Arrival::More(slot, _) => match self.messages.incoming(*slot) {
+                Some(message) => message.own.sender,
+                None => return,
+            },
+        };
+        if is_data && counts {
             let config = &self.config;
-            let sender = Self::sender(&mut self.senders, config, packet.src);
+            let sender = &mut self.senders[sender as usize];
             let floors = [config.sender_floor_bytes, config.network_floor_bytes];
             let marks = [Flags::CSN, Flags::CE];
             for ((bucket, floor), mark) in sender.buckets.iter_mut().zip(floors).zip(marks) {
@@ -432,7 +504,7 @@ impl SirdHost {
         match arrival {
             Arrival::Late => {}
             Arrival::Complete(slot, _, message) => {
-                self.give_back(packet.src, message.own.outstanding);
+                self.give_back(sender, message.own.outstanding);
                 if let Some(remaining) = message.own.waits {
                     self.waiting.remove(&(remaining, message.id.0, slot));
                 }
@@ -446,7 +518,7 @@ impl SirdHost {
                         message.own.outstanding -= returned;
                     }
                 }
-                self.give_back(packet.src, returned);
+                self.give_back(sender, returned);
                 self.wait_for_credit(slot);
                 if packet.kind == PacketKind::Probe {
                     self.messages.on_probe(cx, slot);
@@ -456,22 +528,29 @@ impl SirdHost {
         self.send_credits(cx);
     }
 
-    fn sender<'a>(
-        senders: &'a mut BTreeMap<HostId, SenderState>,
+    /// Returns the number of a sender, whose state is kept from its first message on.
+    fn sender(
+        numbers: &mut BTreeMap<HostId, u32>,
+        senders: &mut Vec<SenderState>,
         config: &SirdConfig,
         host: HostId,
-    ) -> &'a mut SenderState {
-        senders.entry(host).or_insert_with(|| SenderState {
-            outstanding: 0,
-            buckets: [Bucket::new(config.sender_credit_bytes); 2],
-            turn: 0,
-        })
+    ) -> u32 {
+        let next = senders.len() as u32;
+        let number = *numbers.entry(host).or_insert(next);
+        if number == next {
+            senders.push(SenderState {
+                outstanding: 0,
+                buckets: [Bucket::new(config.sender_credit_bytes); 2],
+                turn: 0,
+            });
+        }
+        number
     }
 
     /// Takes credit back that came with data.
-    fn give_back(&mut self, from: HostId, bytes: u64) {
-        if let Some(sender) = self.senders.get_mut(&from) {
-            sender.outstanding -= bytes;
+    fn give_back(&mut self, sender: u32, bytes: u64) {
+        if bytes > 0 {
+            self.senders[sender as usize].outstanding -= bytes;
             self.credit.returned += bytes;
         }
     }
@@ -502,7 +581,7 @@ impl SirdHost {
         let mss = u64::from(config.framing.mss_bytes);
         let end = message.allowed.saturating_add(mss).min(message.bytes);
         let bytes = config.wire_bytes(message.allowed, end);
-        let sender = Self::sender(&mut self.senders, config, message.src);
+        let sender = &self.senders[message.own.sender as usize];
         let [by_sender, by_network] = sender.buckets;
         let bucket = by_sender.bytes.min(by_network.bytes);
         ((sender.outstanding + bytes) as f64 <= bucket).then_some((bytes, end))
@@ -524,10 +603,9 @@ impl SirdHost {
                 best = Some((0, choice));
                 break;
             }
-            let src = self.messages.incoming(slot).map(|message| message.src);
-            let turn = src
-                .and_then(|src| self.senders.get(&src))
-                .map_or(0, |s| s.turn);
+            let message = self.messages.incoming(slot);
+            let sender = message.and_then(|m| self.senders.get(m.own.sender as usize));
+            let turn = sender.map_or(0, |sender| sender.turn);
             // Of one sender, the shortest message came first.
             if best.is_none_or(|(earliest, _)| turn < earliest) {
                 best = Some((turn, choice));
@@ -563,12 +641,10 @@ impl SirdHost {
             message.allowed = end;
             message.own.outstanding += bytes;
             let ends = (message.id, message.src);
+            let sender = &mut self.senders[message.own.sender as usize];
             self.credit.issue(bytes);
-            let issued = self.credit.issued;
-            if let Some(sender) = self.senders.get_mut(&ends.1) {
-                sender.outstanding += bytes;
-                sender.turn = issued;
-            }
+            sender.outstanding += bytes;
+            sender.turn = self.credit.issued;
             self.wait_for_credit(slot);
             let gap = Span((bytes as f64 * self.config.byte_time_ps).round() as u64);
             self.next_credit_at = self.next_credit_at.max(cx.now()) + gap;
@@ -588,9 +664,9 @@ impl SirdHost {
         if !std::mem::replace(&mut message.own.asked, true) {
             return;
         }
-        let (src, outstanding) = (message.src, std::mem::take(&mut message.own.outstanding));
-        if let Some(sender) = self.senders.get_mut(&src) {
-            sender.outstanding -= outstanding;
+        let outstanding = std::mem::take(&mut message.own.outstanding);
+        if outstanding > 0 {
+            self.senders[message.own.sender as usize].outstanding -= outstanding;
             self.credit.reclaimed += outstanding;
         }
         // It gets no credit until something of it comes.
@@ -611,12 +687,7 @@ impl SirdHost {
         };
         let waits = message.has_segment().then(|| message.remaining_bytes());
         let waited = std::mem::replace(&mut message.own.waits, waits);
-        let (flow, dst) = (message.id.0, message.dst);
-        let next = self.receivers.len() as u32;
-        let number = *self.numbers.entry(dst).or_insert(next);
-        if number == next {
-            self.receivers.push(ReceiverState::default());
-        }
+        let (flow, number) = (message.id.0, message.own.receiver);
         let receiver = &mut self.receivers[number as usize];
         if waited != waits {
             if let Some(remaining) = waited {
@@ -642,9 +713,8 @@ impl SirdHost {
     fn leave(&mut self, slot: u32) {
         if let Some(message) = self.messages.outgoing(slot)
             && let Some(remaining) = message.own.waits.take()
-            && let Some(number) = self.numbers.get(&message.dst)
         {
-            let receiver = &mut self.receivers[*number as usize];
+            let receiver = &mut self.receivers[message.own.receiver as usize];
             receiver.sendable.remove(&(remaining, message.id.0, slot));
         }
     }
@@ -657,7 +727,9 @@ impl SirdHost {
         let before = message.allowed();
         message.allow(end);
         if message.own.scheduled {
-            self.stored_bytes += self.config.wire_bytes(before, message.allowed());
+            let bytes = self.config.wire_bytes(before, message.allowed());
+            self.stored_bytes += bytes;
+            self.taken_bytes += bytes;
         }
     }
 }
@@ -670,7 +742,18 @@ impl Endpoint for SirdHost {
         let (bytes, dst) = (spec.bytes, spec.dst);
         let scheduled = !self.config.is_unscheduled(bytes);
         let allowed_bytes = if scheduled { 0 } else { bytes };
+        let next = self.receivers.len() as u32;
+        let receiver = *self.receiver_numbers.entry(dst).or_insert(next);
+        if receiver == next {
+            self.receivers.push(ReceiverState::default());
+        }
+        if !scheduled && self.config.count_unscheduled {
+            let bytes = self.config.wire_bytes(0, bytes);
+            self.stored_bytes += bytes;
+            self.taken_bytes += bytes;
+        }
         let own = Sent {
+            receiver,
             scheduled,
             waits: None,
         };
@@ -693,13 +776,15 @@ impl Endpoint for SirdHost {
         };
         // Credit for bytes that will not be sent is of no use.
         if let (Some(before), Some(message)) = (before, self.messages.outgoing(slot))
-            && message.own.scheduled
+            && (message.own.scheduled || self.config.count_unscheduled)
         {
             let unused = self.config.wire_bytes(message.sent_bytes(), before);
             let used = self
                 .config
                 .wire_bytes(message.sent_bytes(), message.allowed());
-            self.stored_bytes = self.stored_bytes.saturating_sub(unused) + used;
+            self.stored_bytes = self.stored_bytes + used - unused;
+            self.taken_bytes += used;
+            self.returned_bytes += unused;
         }
         self.enqueue(cx, slot);
     }
@@ -784,14 +869,15 @@ impl Endpoint for SirdHost {
                 continue;
             };
             packet.flags.insert(Flags::ECT);
-            if scheduled {
+            if scheduled || self.config.count_unscheduled {
                 // Algorithm 2, lines 7 and 8.
                 if self.stored_bytes >= self.config.sender_threshold_bytes {
                     packet.flags.insert(Flags::CSN);
                 }
                 if !packet.flags.contains(Flags::RETRANSMIT) {
                     let used = u64::from(packet.wire_bytes);
-                    self.stored_bytes = self.stored_bytes.saturating_sub(used);
+                    self.stored_bytes -= used;
+                    self.used_bytes += used;
                 }
             }
             self.enqueue(cx, slot);

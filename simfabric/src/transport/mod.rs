@@ -27,6 +27,42 @@ use crate::run::core::Core;
 pub use crate::run::timers::TimerId;
 use crate::time::{Span, Time};
 
+/// Invariant of a scheme that a run broke. Every occurrence is a defect of the scheme.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the scheme broke its invariant: {law}; {found} where {bound} is right, or the most")]
+pub struct BrokenInvariant {
+    /// The invariant.
+    pub law: &'static str,
+    /// Number that broke it.
+    pub found: u64,
+    /// Number that it is to be, or that it must not exceed.
+    pub bound: u64,
+}
+
+impl BrokenInvariant {
+    /// Checks that a number does not exceed its bound.
+    ///
+    /// # Errors
+    /// If it does.
+    pub fn unless_within(law: &'static str, found: u64, bound: u64) -> Result<(), Self> {
+        if found > bound {
+            return Err(Self { law, found, bound });
+        }
+        Ok(())
+    }
+
+    /// Checks that a number is what it is to be.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn unless_equal(law: &'static str, found: u64, bound: u64) -> Result<(), Self> {
+        if found != bound {
+            return Err(Self { law, found, bound });
+        }
+        Ok(())
+    }
+}
+
 /// State that the hosts of a run share.
 pub trait SharedByHosts: Send + Sized {
     /// Returns such a state for another partition of the fabric; `None` if hosts act on each other
@@ -58,6 +94,17 @@ pub trait Transport: Sized + 'static {
     /// Returns the scheme's own counters, by name.
     fn summary(_shared: &Self::Shared, _endpoints: &[&Self::Endpoint]) -> Vec<(&'static str, f64)> {
         Vec::new()
+    }
+
+    /// Checks the scheme's invariants, after every run.
+    ///
+    /// # Errors
+    /// The first that was broken.
+    fn check(
+        _shared: &Self::Shared,
+        _endpoints: &[&Self::Endpoint],
+    ) -> Result<(), BrokenInvariant> {
+        Ok(())
     }
 }
 

@@ -88,6 +88,16 @@ impl Sender {
         }
     }
 
+    /// Returns the tokens that came, as far as they could be used.
+    pub(super) fn came(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// Returns the tokens that wait for the link.
+    pub(super) fn waiting(&self) -> u64 {
+        self.tokens.len() as u64
+    }
+
     /// Returns the channels that are matched in a matching.
     fn links(&mut self, epoch: u64) -> &mut u32 {
         let matched = &mut self.matched[(epoch % 2) as usize];

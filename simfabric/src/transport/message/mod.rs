@@ -402,6 +402,16 @@ impl<S, R> Messages<S, R> {
         }
     }
 
+    /// Iterates over the messages that this host receives.
+    pub fn all_incoming(&self) -> impl Iterator<Item = &Incoming<R>> {
+        self.incoming.iter()
+    }
+
+    /// Iterates over the messages that this host sends, or that wait to be forgotten.
+    pub fn all_outgoing(&self) -> impl Iterator<Item = &Outgoing<S>> {
+        self.outgoing.iter()
+    }
+
     /// Returns the number of messages that this host receives.
     #[must_use]
     pub fn receiving(&self) -> usize {
