@@ -9,6 +9,7 @@ use crate::net::port::{FarEnd, Port};
 use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
 use crate::run::core::Core;
+use crate::run::watchdog::{self, Deadlock, PauseStorm};
 use crate::time::{Span, Time};
 use crate::transport::BrokenInvariant;
 
@@ -318,8 +319,8 @@ pub(crate) fn total<'a>(cores: impl IntoIterator<Item = &'a Core>, flow: FlowId)
 
 /// A port with the partitions of its two ends, which each have their end's counts.
 #[derive(Clone, Copy)]
-struct PortEnds<'a> {
-    near: &'a Port,
+pub(crate) struct PortEnds<'a> {
+    pub(crate) near: &'a Port,
     far: &'a Port,
     cores: [&'a Core; 2],
 }
@@ -338,7 +339,7 @@ impl<'a> PortEnds<'a> {
         }
     }
 
-    fn all(cores: &[&'a Core]) -> impl Iterator<Item = Self> {
+    pub(crate) fn all(cores: &[&'a Core]) -> impl Iterator<Item = Self> {
         (0..cores[0].fabric.ports.len()).map(|port| Self::of(cores, port))
     }
 
@@ -422,6 +423,8 @@ pub(crate) struct Accounts<'a> {
     pub(crate) violation: Option<FlowViolation>,
     /// Global events.
     pub(crate) globals: u64,
+    /// Time after which a pause is a storm, if any class can be paused.
+    pub(crate) watchdog: Option<Span>,
 }
 
 /// The results of a run.
@@ -452,6 +455,10 @@ pub struct RunResults {
     pub retransmits: u64,
     /// Largest number of packets in the fabric at once.
     pub packets_high_water: usize,
+    /// A deadlock of priority flow control, in which the run ended.
+    pub deadlock: Option<Deadlock>,
+    /// Pauses that lasted too long, since the end of the warm-up; the earliest first.
+    pub storms: Vec<PauseStorm>,
     /// The scheme's own counters, by name.
     pub transport: Vec<(&'static str, f64)>,
     /// Result of the check that every packet and byte is accounted for.
@@ -501,6 +508,8 @@ impl RunResults {
             no_route: no_route(cores) - before.no_route,
             retransmits: retransmits(cores) - before.retransmits,
             packets_high_water: sum(|core| core.shared.packets.high_water() as u64) as usize,
+            deadlock: watchdog::deadlock(cores),
+            storms: watchdog::storms(cores, books.watchdog),
             transport,
             conservation: conservation(cores, books.violation).and(scheme.map_err(Into::into)),
         }
@@ -537,7 +546,7 @@ impl RunResults {
 }
 
 /// Returns the partition of a switch.
-fn core_of<'a>(cores: &[&'a Core], switch: usize) -> &'a Core {
+pub(crate) fn core_of<'a>(cores: &[&'a Core], switch: usize) -> &'a Core {
     let regions = cores[0].regions.as_ref();
     cores[regions.map_or(0, |regions| regions.partition_of_switch(switch))]
 }

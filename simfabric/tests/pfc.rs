@@ -1,9 +1,14 @@
 //! Priority flow control (IEEE 802.1Qbb) against times and bytes computed by hand.
 
-use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, Xoff};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use ratewright_simfabric::net::FabricError;
+use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
 use ratewright_simfabric::net::queue::{ClassConfig, ClassMask, ShaperConfig};
+use ratewright_simfabric::plan::{Overrides, RunPlan, TransportRun};
 use ratewright_simfabric::results::{ConservationError, RunResults};
-use ratewright_simfabric::run::Change;
+use ratewright_simfabric::run::{Change, EndReason, PausedClass};
 use ratewright_simfabric::scheme::constant::ConstantRate;
 use ratewright_simfabric::scheme::fixed_window::ConstantWindow;
 use ratewright_simfabric::transport::Transport;
@@ -53,6 +58,7 @@ fn lossless(xoff_bytes: u64, hysteresis_bytes: u64, headroom_bytes: u64) -> Shar
             xoff: Xoff::Bytes(xoff_bytes),
             hysteresis_bytes,
             headroom_bytes,
+            watchdog: USUAL_WATCHDOG,
         }),
     }
 }
@@ -390,4 +396,203 @@ fn a_switchs_buffer_holds_what_can_be_counted_by_hand() {
             );
         }
     }
+}
+
+/// A plan of the repository, with other text in it.
+fn planned(name: &str, replace: &[(&str, &str)]) -> RunPlan {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+    let mut text = std::fs::read_to_string(dir.join(name)).expect("the plan is there");
+    for (from, to) in replace {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    RunPlan::parse(&text, name, &dir, &Overrides::default()).expect("a good plan")
+}
+
+fn run_plan(mut plan: RunPlan, threads: usize) -> TransportRun {
+    plan.threads = threads;
+    let never = |_| ControlFlow::Continue(());
+    plan.run(&plan.transports[0], never).expect("a good run")
+}
+
+/// Four links whose buffers wait for each other in a circle: made by hand, in the plan's routes.
+#[test]
+fn a_circle_of_buffers_is_found_and_named_and_ends_the_run() {
+    let plan = || planned("pfc-deadlock.toml", &[]);
+    let TransportRun { summary, results } = run_plan(plan(), 1);
+    assert_eq!((summary.ended.as_str(), summary.drops), ("deadlock", 0));
+    assert_eq!(
+        summary.deadlock,
+        [
+            "leaf1->spine2, class 0",
+            "spine2->leaf2, class 0",
+            "leaf2->spine1, class 0",
+            "spine1->leaf1, class 0"
+        ]
+    );
+    // The watchdog's first look, long after the packets have stopped.
+    assert_eq!(results.now, Time::from_ms(1));
+    let deadlock = results.deadlock.clone().expect("it is in the results");
+    let stats = |port: &PausedClass| &results.ports[port.link.index()].stats;
+    assert!(deadlock.cycle.iter().all(|port| {
+        let since = stats(port).pauses().longest.map(|l| l.span);
+        stats(port).mean_bytes() > 0.0 && since > Some(Span::from_us(500))
+    }));
+    // Hosts wait for the circle, too.
+    assert!(deadlock.stuck > deadlock.cycle.len());
+    // Several threads find it at the same time.
+    let threads = run_plan(plan(), 2);
+    assert_eq!(threads.results.deadlock, Some(deadlock));
+    assert_eq!(threads.summary, summary);
+    // Without an end there would be nothing to wait for: it never moves again.
+    let later = run_plan(planned("pfc-deadlock.toml", &[("1ms", "50ms")]), 1);
+    let delivered = |run: &RunResults| -> Vec<u64> {
+        let flows = run.flows.iter();
+        flows.map(|flow| flow.delivered_bytes).collect()
+    };
+    assert_eq!(later.results.now, Time::from_ms(50));
+    assert_eq!(delivered(&later.results), delivered(&results));
+    // A run that ends before the watchdog looks tells it all the same.
+    let short = [
+        ("1ms", "50ms"),
+        ("until = \"complete\"", "duration = \"2ms\""),
+    ];
+    let short = run_plan(planned("pfc-deadlock.toml", &short), 1);
+    assert_eq!(short.summary.ended, "deadlock");
+    assert_eq!(short.results.deadlock, threads.results.deadlock);
+}
+
+/// Buffers that hold all, under those routes: nobody is paused, and everything arrives.
+#[test]
+fn the_same_routes_lock_nothing_while_buffers_last() {
+    let roomy = planned("pfc-deadlock.toml", &[("20000", "30000000")]);
+    let TransportRun { summary, results } = run_plan(roomy, 1);
+    assert_eq!(
+        (summary.ended.as_str(), results.deadlock),
+        ("complete", None)
+    );
+    assert_eq!((summary.flows, summary.pauses.count), ([6, 6], 0));
+    // Without the routes every packet goes up and then down, which cannot lock.
+    let mut plan = planned("pfc-deadlock.toml", &[]);
+    plan.transports[0].fabric.routes.clear();
+    let TransportRun { summary, results } = run_plan(plan, 1);
+    assert_eq!(
+        (summary.ended.as_str(), results.deadlock),
+        ("complete", None)
+    );
+    assert!(summary.pauses.count > 0, "{summary:?}");
+}
+
+/// Endpoints without timers leave nothing to happen in a deadlock: the run says so at once.
+#[test]
+fn a_run_that_becomes_idle_in_a_deadlock_says_so() {
+    let plan = planned("pfc-deadlock.toml", &[]);
+    let flows = plan.flows().expect("a list");
+    let config = Config {
+        fabric: plan.transports[0].fabric.clone(),
+        ..Config::default()
+    };
+    let mut sim = Sim::new(config, plan.topology, flows, ConstantRate::blast()).expect("a run");
+    assert_eq!(sim.run_until(Time::MAX), Ok(EndReason::Deadlock));
+    let results = sim.results();
+    assert_eq!(
+        results.deadlock.map(|deadlock| deadlock.cycle.len()),
+        Some(4)
+    );
+    results.conservation.expect("nothing is lost");
+}
+
+#[test]
+fn a_host_that_pauses_for_ever_is_found_and_named_and_ends_the_run() {
+    let plan = |replace: &[(&str, &str)]| planned("pfc-storm.toml", replace);
+    let TransportRun { summary, results } = run_plan(plan(&[]), 1);
+    assert_eq!(summary.ended, "pause-storm");
+    // The first look at which it has lasted 10 ms.
+    assert_eq!(results.now, Time::from_ms(20));
+    let storm = results.storms.first().expect("it is in the results");
+    let (since, lasted) = (Time::from_ms(1), Span::from_ms(19));
+    assert_eq!((storm.since, storm.lasted), (since, lasted));
+    assert_eq!(summary.pause_storms[0], "leaf2->h4, class 0");
+    assert_eq!((summary.deadlock.len(), summary.drops), (0, 0));
+    let threads = run_plan(plan(&[]), 2);
+    assert_eq!(threads.results.storms, results.storms);
+    assert_eq!(threads.summary, summary);
+    // It spreads to the sender, if switches cannot hold its window.
+    let spread = [("watchdog =", "xoff_bytes = 20000\nwatchdog =")];
+    let names = run_plan(plan(&spread), 1).summary.pause_storms;
+    assert_eq!(names[0], "leaf2->h4, class 0");
+    assert!(
+        names.contains(&"h1->leaf1, class 0".to_owned()),
+        "{names:?}"
+    );
+    // One that ends in time is none, and all arrives.
+    let healed = "pauses = true\n[[fault]]\nat = \"9ms\"\nhost = 3\npauses = false";
+    let TransportRun { summary, results } = run_plan(plan(&[("pauses = true", healed)]), 1);
+    assert_eq!(
+        (summary.ended.as_str(), summary.flows),
+        ("complete", [2, 2])
+    );
+    assert!(results.storms.is_empty());
+    let longest = summary.pauses.longest_us;
+    assert!((longest - 8_000.0).abs() < 1e-9, "{longest}");
+}
+
+#[test]
+fn routes_and_faults_that_cannot_be_are_refused_by_name() {
+    let complaint = |name: &str, from: &str, to: &str| {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+        let text = std::fs::read_to_string(dir.join(name)).expect("the plan is there");
+        let text = text.replacen(from, to, 1);
+        let plan = RunPlan::parse(&text, name, &dir, &Overrides::default());
+        plan.expect_err("it is wrong").to_string()
+    };
+    for (from, to, says) in [
+        // leaf1 hands back to spine1 what that hands to it.
+        (
+            "by = \"leaf1->spine2\"",
+            "by = \"leaf1->spine1\"",
+            "back to leaf1",
+        ),
+        ("by = \"leaf3->spine1\"", "by = \"leaf3->h1\"", "no link"),
+        ("by = \"leaf3->spine1\"", "by = \"h9->leaf3\"", "is no way"),
+        ("to = \"leaf2\"", "to = \"spine1\"", "no leaf"),
+        ("name = \"dcqcn\"", "name = \"fncc\"", "leaf3"),
+    ] {
+        let complaint = complaint("pfc-deadlock.toml", from, to);
+        assert!(complaint.contains(says), "{complaint}");
+    }
+    let complaint = complaint("pfc-storm.toml", "host = 3", "host = 4");
+    assert!(complaint.contains("0 to 3"), "{complaint}");
+    // Links that fail have no routes by hand.
+    let plan = planned("pfc-deadlock.toml", &[]);
+    let config = Config {
+        fabric: plan.transports[0].fabric.clone(),
+        changes: vec![(
+            Time::ZERO,
+            Change::Link {
+                link: LinkId(0),
+                up: false,
+            },
+        )],
+        ..Config::default()
+    };
+    let sim = Sim::new(
+        config,
+        plan.topology,
+        std::iter::empty(),
+        ConstantRate::blast(),
+    );
+    assert_eq!(sim.err(), Some(FabricError::RouteFails));
+    // Nobody hears a pause where nothing is lossless.
+    let plan = planned(
+        "pfc-storm.toml",
+        &[("watchdog = \"10ms\"", "lossless = false")],
+    );
+    let error = plan.run(&plan.transports[0], |_| ControlFlow::Continue(()));
+    assert!(
+        error
+            .expect_err("it is wrong")
+            .to_string()
+            .contains("lossless")
+    );
 }

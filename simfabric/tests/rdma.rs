@@ -6,7 +6,7 @@
 mod common;
 
 use ratewright_simfabric::net::Telemetry;
-use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, Xoff};
+use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
 use ratewright_simfabric::net::queue::{ClassMask, Limit, drop_tail, ecn_ramp};
 use ratewright_simfabric::plan::{PlannedTransport, read_transports};
 use ratewright_simfabric::results::RunResults;
@@ -282,6 +282,7 @@ fn senders_that_ignore_everything_lose_nothing_under_pauses() {
                 xoff: Xoff::Bytes(20_000),
                 hysteresis_bytes: 3_072,
                 headroom_bytes: 60_000,
+                watchdog: USUAL_WATCHDOG,
             }),
         }),
         ..fabric()

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ratewright_simfabric::host::{Endpoint, Pull, Side};
 use ratewright_simfabric::net::deflection::{Deflection, DeflectionCounts};
-use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, Xoff};
+use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
 use ratewright_simfabric::net::queue::{ClassConfig, ClassMask, rocc};
 use ratewright_simfabric::net::{FabricError, Notice};
 use ratewright_simfabric::packet::{Packet, PacketKind};
@@ -203,6 +203,7 @@ fn lossless(classes: ClassMask, xoff_bytes: u64) -> SharedBuffer {
             xoff: Xoff::Bytes(xoff_bytes),
             hysteresis_bytes: 3_000,
             headroom_bytes: 20_000,
+            watchdog: USUAL_WATCHDOG,
         }),
     }
 }

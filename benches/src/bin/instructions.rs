@@ -18,7 +18,7 @@ use ratewright_allocator::engine::parallel::Simd;
 use ratewright_bench::parallel::{Busy, three_tiers, two_tiers};
 use ratewright_bench::{Size, clos, warm_engine};
 
-/// How much a count may grow, as a share.
+/// Growth of a count that is allowed, as a share.
 const TOLERANCE: f64 = 0.03;
 /// Rounds of the two runs whose difference is divided by that of the rounds: what comes before and
 /// after them cancels out.

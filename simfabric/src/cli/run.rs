@@ -93,10 +93,16 @@ impl RunArgs {
         print(&summary, &self.out)?;
         // What a stopped run has is written, and the exit code still says that it is not all.
         if !summary.complete {
-            let got: Vec<String> = runs
-                .iter()
-                .map(|(label, e)| format!("{label} at {} ms", short(e.summary.simulated_us / 1e3)))
-                .collect();
+            let got = |(label, e): &(String, TransportRun)| {
+                let s = &e.summary;
+                let at = format!("{label} at {} ms", short(s.simulated_us / 1e3));
+                match s.ended.as_str() {
+                    "deadlock" => format!("{at} by a deadlock of {}", s.deadlock.join(" -> ")),
+                    "pause-storm" => format!("{at} by pauses of {}", s.pause_storms.join(" and ")),
+                    _ => at,
+                }
+            };
+            let got: Vec<String> = runs.iter().map(got).collect();
             bail!(
                 "stopped: {}; {} holds what there is",
                 got.join(", "),

@@ -17,7 +17,7 @@
 use crate::net::occupancy::{ByteDistribution, Occupancy};
 use crate::net::queue::{ClassMask, MAX_CLASSES};
 use crate::packet::Packet;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// Settings of the buffer of each switch.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -50,7 +50,14 @@ pub struct Lossless {
     pub hysteresis_bytes: u64,
     /// Reserve of each port and class for what arrives after XOFF.
     pub headroom_bytes: u64,
+    /// Time for which a class of a port may be paused without a resume, after which it is a
+    /// [storm](crate::run::PauseStorm). Deadlocks are looked for at its multiples.
+    pub watchdog: Span,
 }
+
+/// Time after which hardware takes a pause without a resume for a storm (Guo et al., *RDMA over
+/// Commodity Ethernet at Scale*, SIGCOMM 2016, §4.3).
+pub const USUAL_WATCHDOG: Span = Span::from_ms(100);
 
 /// Threshold from which on an ingress is paused.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -205,10 +212,16 @@ impl Mmu {
     /// Returns the bytes from which on an ingress is paused.
     #[inline]
     fn xoff_bytes(&self) -> u64 {
+        self.xoff_at(self.free_bytes())
+    }
+
+    /// Returns the bytes from which on an ingress is paused while so much is free.
+    #[inline]
+    fn xoff_at(&self, free_bytes: u64) -> u64 {
         match self.config.lossless.map(|l| l.xoff) {
             None => u64::MAX,
             Some(Xoff::Bytes(bytes)) => bytes,
-            Some(Xoff::Alpha(alpha)) => (alpha * self.free_bytes() as f64) as u64,
+            Some(Xoff::Alpha(alpha)) => (alpha * free_bytes as f64) as u64,
         }
     }
 
@@ -238,12 +251,7 @@ impl Mmu {
         let pauses = || {
             let ingress = &self.ingress[index(place.ingress, place.ingress_class)];
             // With the packet less is free, and the threshold lower; the bound is on the safe side.
-            let xoff = match self.config.lossless.map(|l| l.xoff) {
-                Some(Xoff::Alpha(alpha)) => {
-                    (alpha * self.free_bytes().saturating_sub(bytes) as f64) as u64
-                }
-                _ => self.xoff_bytes(),
-            };
+            let xoff = self.xoff_at(self.free_bytes().saturating_sub(bytes));
             ingress.bytes + bytes >= xoff
         };
         self.used_bytes() + bytes <= self.max_bytes
@@ -321,8 +329,7 @@ impl Mmu {
                 headroom_bytes,
                 ..
             } = *ingress;
-            let hysteresis = self.config.lossless.map_or(0, |l| l.hysteresis_bytes);
-            if headroom_bytes == 0 && (bytes == 0 || bytes + hysteresis < self.xoff_bytes()) {
+            if self.resumes_at(bytes, headroom_bytes, self.free_bytes()) {
                 self.signal(place, false);
             }
         }
@@ -394,6 +401,41 @@ impl Mmu {
         }
     }
 
+    /// Returns true if an ingress is paused, of class `class` or, beyond the last one, of that.
+    pub(crate) fn is_paused(&self, ingress: u16, class: u8) -> bool {
+        let last = self.classes as u8 - 1;
+        self.ingress[index(ingress, class.min(last))].paused
+    }
+
+    /// Returns true if an ingress stays paused once all packets have left but `stuck` bytes of each
+    /// [place](index); counters are exact.
+    pub(crate) fn stays_paused(&self, ingress: u16, class: u8, stuck: &[u64]) -> bool {
+        // What leaves frees headroom first.
+        let headroom = |at: usize| {
+            let ingress = &self.ingress[at];
+            let left = ingress.bytes.saturating_sub(stuck[at]);
+            ingress.headroom_bytes.saturating_sub(left)
+        };
+        let shared = |at: usize| stuck[at].saturating_sub(headroom(at));
+        let free = self.config.bytes;
+        let free = free.saturating_sub((0..self.ingress.len()).map(shared).sum());
+        let at = index(ingress, class);
+        !self.resumes_at(stuck[at], headroom(at), free)
+    }
+
+    /// Returns the number of places of a port and class.
+    pub(crate) fn places(&self) -> usize {
+        self.ingress.len()
+    }
+
+    /// Returns true if an ingress is resumed that has so many bytes and such a part of them in
+    /// headroom, while so much of the shared part is free.
+    #[inline]
+    fn resumes_at(&self, bytes: u64, headroom_bytes: u64, free_bytes: u64) -> bool {
+        let hysteresis = self.config.lossless.map_or(0, |l| l.hysteresis_bytes);
+        headroom_bytes == 0 && (bytes == 0 || bytes + hysteresis < self.xoff_at(free_bytes))
+    }
+
     /// Returns the bytes that wait in all queues of the switch; an upper bound unless its ports
     /// have been advanced.
     #[must_use]
@@ -422,7 +464,7 @@ impl Mmu {
 
 /// Index of a port and class.
 #[inline]
-fn index(port: u16, class: u8) -> usize {
+pub(crate) fn index(port: u16, class: u8) -> usize {
     usize::from(port) * MAX_CLASSES + usize::from(class)
 }
 
@@ -451,6 +493,7 @@ mod tests {
                 xoff,
                 hysteresis_bytes,
                 headroom_bytes,
+                watchdog: USUAL_WATCHDOG,
             }),
         };
         Mmu::new(config, 4, MAX_CLASSES)

@@ -21,7 +21,7 @@ pub mod route;
 pub mod stats;
 pub(crate) mod switch;
 
-use ratewright_topology::{Node, Topology};
+use ratewright_topology::{HostId, Node, SwitchId, Topology};
 use serde::Deserialize;
 
 use crate::rng::{Purpose, Stream};
@@ -31,9 +31,10 @@ use mmu::{Ingress, Mmu, SharedBuffer};
 pub use notice::Notice;
 pub use occupancy::ByteDistribution;
 use port::{FarEnd, MIN_RATE_BPS, Port};
-use queue::Discipline as _;
 pub use queue::QueueConfig;
+use queue::{ClassMask, Discipline as _};
 use route::Routes;
+pub use route::StaticRoute;
 use switch::{PausesUnderWay, Switch, connect};
 
 /// Framing: conversion of payload into bytes on a link.
@@ -152,6 +153,8 @@ pub struct FabricConfig {
     /// Interval at whose multiples switches refresh the telemetry that acknowledgements get;
     /// `None`: they get that of their own time.
     pub telemetry_period: Option<Span>,
+    /// Routes that are not those of the shortest paths.
+    pub routes: Vec<StaticRoute>,
     /// True if packets take whole nanoseconds on links, rounded down, as in ns-3.17: for
     /// comparisons with its figures. No rate that is told changes.
     pub whole_ns: bool,
@@ -232,12 +235,35 @@ pub enum FabricError {
         /// Bytes around it.
         header_bytes: u16,
     },
+    /// A static route leads nowhere: its link is not between two switches, or its destination is no
+    /// leaf, or the leaf that it begins at.
+    #[error(
+        "a static route begins with a link between two switches and leads to another leaf; {} to {} does not", _0.link, _0.leaf
+    )]
+    StaticRoute(StaticRoute),
+    /// Static routes lead packets round in a circle.
+    #[error("static routes lead packets for {leaf} back to {switch}")]
+    RouteLoop {
+        /// The switch.
+        switch: SwitchId,
+        /// The leaf of the destination.
+        leaf: SwitchId,
+    },
+    /// Static routes hold for a network in which nothing fails.
+    #[error("static routes need a network in which no link and no switch fails")]
+    RouteFails,
+    /// A host cannot pause its switch: no class is lossless.
+    #[error("{0} pauses its switch, which has no lossless class")]
+    Pause(HostId),
     /// The configuration names a switch that the topology lacks.
     #[error("the topology has no {0}")]
-    UnknownSwitch(ratewright_topology::SwitchId),
+    UnknownSwitch(SwitchId),
     /// The configuration names a link that the topology lacks.
     #[error("the topology has no {0}")]
     UnknownLink(ratewright_topology::LinkId),
+    /// The configuration names a host that the topology lacks.
+    #[error("the topology has no {0}")]
+    UnknownHost(HostId),
     /// The topology has more hosts than timers can name.
     #[error("{hosts} hosts are more than the {last} that a run can hold", last = crate::host::Timer::LAST_HOST)]
     TooManyHosts {
@@ -252,9 +278,9 @@ pub enum FabricError {
         /// Number of the flow.
         flow: u32,
         /// Source of the flow.
-        src: ratewright_topology::HostId,
+        src: HostId,
         /// Destination of the flow.
-        dst: ratewright_topology::HostId,
+        dst: HostId,
         /// The last host.
         last: u32,
     },
@@ -278,6 +304,8 @@ pub(crate) struct Fabric {
     pub(crate) deflection: Option<Deflection>,
     /// Pauses on their way to each port.
     pub(crate) pauses: PausesUnderWay,
+    /// Classes that are never dropped.
+    pub(crate) lossless: ClassMask,
 }
 
 /// Returns the switches of the highest tier, in order.
@@ -475,15 +503,20 @@ impl Fabric {
         } else {
             PausesUnderWay::default()
         };
+        let lossless = config.shared_buffer.and_then(|buffer| buffer.lossless);
         let mut fabric = Self {
             deflection: config.deflection,
+            lossless: lossless.map_or(ClassMask::NONE, |l| l.classes),
             reverse,
             pauses,
             ports,
             switches,
-            routes: Routes::new(topology, &top),
+            routes: Routes::new(topology, &top, &config.routes)?,
         };
         // The topology may have failed links before the run begins.
+        if !config.routes.is_empty() && !topology.is_whole() {
+            return Err(FabricError::RouteFails);
+        }
         for link in topology.links() {
             if !topology.is_usable(link.id) {
                 fabric.ports[link.id.index()].start_down();

@@ -649,18 +649,23 @@ impl Port {
     /// Pauses or resumes a class, as the far end asks (priority flow control, IEEE 802.1Qbb); the
     /// port has been [advanced](Self::advance).
     pub(crate) fn set_paused(&mut self, now: Time, class: u8, pause: bool) {
-        let class = ClassMask::of(class.into());
+        let bit = ClassMask::of(class.into());
         let paused = &mut self.serialiser.paused;
         *paused = if pause {
-            paused.or(class)
+            paused.or(bit)
         } else {
-            paused.without(class)
+            paused.without(bit)
         };
         let any_paused = !paused.is_empty();
-        self.stats.count_pause(now, pause, any_paused);
+        self.stats.count_pause(now, class, pause, any_paused);
         // A resumed class sends from now on and not in its past.
         self.serialiser.ask_again(now);
         self.update_bypass();
+    }
+
+    /// Returns true if a class has been paused since a time or longer.
+    pub(crate) fn is_paused_since(&self, time: Time) -> bool {
+        self.stats.is_paused_since(time)
     }
 
     /// Returns the classes that the far end pauses.

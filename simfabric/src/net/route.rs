@@ -10,9 +10,20 @@
 //! The allocator's node is attached to every switch of the highest tier. It counts as one more
 //! rack with one host.
 
-use ratewright_topology::{Direction, HostId, Node, PathChoice, Topology};
+use ratewright_topology::{Direction, HostId, Link, LinkId, Node, PathChoice, SwitchId, Topology};
 
 use crate::cache::prefetch;
+use crate::net::FabricError;
+
+/// A route by hand: packets for the hosts of a rack leave a switch by this link, whatever the
+/// shortest paths are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StaticRoute {
+    /// Leaf of the rack that it leads to.
+    pub leaf: SwitchId,
+    /// First link, between two switches.
+    pub link: LinkId,
+}
 
 /// The ports that lead from one switch to one rack, or to several.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,7 +110,14 @@ pub struct Routes {
 impl Routes {
     /// Builds the tables of a topology, whose links are the first ports. The allocator's ports
     /// follow: one towards each switch of `top`, each followed by the port back.
-    pub(crate) fn new(topology: &Topology, top: &[u32]) -> Self {
+    ///
+    /// # Errors
+    /// If a static route leads nowhere, or packets in a circle.
+    pub(crate) fn new(
+        topology: &Topology,
+        top: &[u32],
+        by_hand: &[StaticRoute],
+    ) -> Result<Self, FabricError> {
         let racks = topology.racks().len();
         let columns = racks + 1;
         let first_extra = topology.links().len() as u32;
@@ -192,7 +210,66 @@ impl Routes {
                 None => routes.add(&up_ports, divide),
             }
         }
-        routes
+        for route in by_hand {
+            routes.set(topology, *route)?;
+        }
+        // Those of the shortest paths go up and then down, and in no circle.
+        if !by_hand.is_empty() {
+            routes.check(topology)?;
+        }
+        Ok(routes)
+    }
+
+    /// Puts a static route in the place of a switch's own.
+    fn set(&mut self, topology: &Topology, route: StaticRoute) -> Result<(), FabricError> {
+        let wrong = FabricError::StaticRoute(route);
+        let racks = topology.racks();
+        let rack = racks.iter().position(|rack| rack.leaf == route.leaf);
+        let link = topology.links().get(route.link.index());
+        let (Some(rack), Some(Link { from, to, .. })) = (rack, link) else {
+            return Err(wrong);
+        };
+        let (Node::Switch(from), Node::Switch(_)) = (from, to) else {
+            return Err(wrong);
+        };
+        if *from == route.leaf {
+            return Err(wrong);
+        }
+        // A choice of its own behind all others, which the columns of its switch count from theirs.
+        let own = self.first_choice[from.index()] as usize;
+        let first = self.ports.len();
+        self.ports.push(route.link.0);
+        self.choices.push(NextHops::new(first, 1, 1));
+        let column = u16::try_from(self.choices.len() - 1 - own).map_err(|_| wrong)?;
+        self.table[from.index() * self.columns + rack] = column;
+        Ok(())
+    }
+
+    /// Follows all packets for all racks from all switches.
+    fn check(&self, topology: &Topology) -> Result<(), FabricError> {
+        for (rack, leaf) in topology.racks().iter().map(|rack| rack.leaf).enumerate() {
+            // Switches from which no packet comes back, from the leaf on backwards.
+            let mut arrives = vec![false; topology.switches().len()];
+            arrives[leaf.index()] = true;
+            loop {
+                let leads = |switch: &usize| {
+                    let next = self.ports_of(self.next_hops(*switch as u32, rack as u32));
+                    let mut far = next.iter().map(|port| self.far_switch[*port as usize]);
+                    // A switch that leads nowhere drops packets, which is no circle.
+                    !arrives[*switch] && far.all(|far| far.is_none_or(|far| arrives[far as usize]))
+                };
+                let found: Vec<usize> = (0..arrives.len()).filter(leads).collect();
+                if found.is_empty() {
+                    break;
+                }
+                found.into_iter().for_each(|switch| arrives[switch] = true);
+            }
+            if let Some(switch) = arrives.iter().position(|arrives| !arrives) {
+                let switch = SwitchId(switch as u32);
+                return Err(FabricError::RouteLoop { switch, leaf });
+            }
+        }
+        Ok(())
     }
 
     /// Adds the next column of the last switch.
@@ -276,8 +353,7 @@ impl Routes {
         if key.src.0 < self.hosts && key.dst.0 < self.hosts {
             let path = topology.path(key.src, key.dst, PathChoice::Hash(key.hash.into()));
             let own = |l: &&_| {
-                topology.links()[ratewright_topology::LinkId::index(**l)].from
-                    == Node::Switch(ratewright_topology::SwitchId(switch))
+                topology.links()[LinkId::index(**l)].from == Node::Switch(SwitchId(switch))
             };
             if let Ok(path) = path
                 && let Some(link) = path.iter().find(own)

@@ -2,6 +2,7 @@
 
 use crate::flow::PacketCount;
 use crate::net::port::IntTable;
+use crate::net::queue::MAX_CLASSES;
 use crate::time::{Span, Time};
 
 /// Reason for the drop of a packet.
@@ -85,6 +86,19 @@ pub struct Pauses {
     pub count: u64,
     /// Time with at least one class paused.
     pub time: Span,
+    /// The longest pause of a class without a resume, the present ones included.
+    pub longest: Option<LongPause>,
+}
+
+/// A pause of a class without a resume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LongPause {
+    /// The class.
+    pub class: u8,
+    /// Begin of the pause.
+    pub since: Time,
+    /// Length, as far as the run has come.
+    pub span: Span,
 }
 
 /// Counters that most ports do not need.
@@ -92,8 +106,22 @@ pub struct Pauses {
 struct RareCounters {
     losses: Losses,
     pauses: Pauses,
-    /// Time since which a class is paused.
+    /// Time since which a class is paused, from the end of the warm-up on.
     paused_since: Option<Time>,
+    /// Begin of the pause of each class that is paused.
+    began: [Option<Time>; MAX_CLASSES],
+}
+
+impl RareCounters {
+    /// Iterates over the pauses that last until now.
+    fn present(&self, now: Time) -> impl Iterator<Item = LongPause> {
+        let began = self.began.iter().enumerate();
+        began.filter_map(move |(class, since)| {
+            let (class, since) = (class as u8, (*since)?);
+            let span = now.since(since);
+            Some(LongPause { class, since, span })
+        })
+    }
 }
 
 /// Counters of a port's sending end. Each offered packet was sent, dropped, or waits. Each sent
@@ -169,9 +197,17 @@ impl PortStats {
     }
 
     /// Counts a pause of one more class, or a resume after which classes may still be paused.
-    pub(crate) fn count_pause(&mut self, now: Time, pause: bool, any_paused: bool) {
+    pub(crate) fn count_pause(&mut self, now: Time, class: u8, pause: bool, any_paused: bool) {
         let rare = self.rare.get_or_insert_default();
         rare.pauses.count += u64::from(pause);
+        let began = &mut rare.began[usize::from(class)];
+        if pause {
+            began.get_or_insert(now);
+        } else if let Some(since) = began.take() {
+            let span = now.since(since);
+            let ended = LongPause { class, since, span };
+            rare.pauses.longest = longer(rare.pauses.longest, ended);
+        }
         match rare.paused_since {
             None if any_paused => rare.paused_since = Some(now),
             Some(since) if !any_paused => {
@@ -193,7 +229,16 @@ impl PortStats {
         if let Some(since) = rare.paused_since {
             pauses.time += self.since.since(since);
         }
+        let present = rare.present(self.since);
+        pauses.longest = present.fold(pauses.longest, longer);
         pauses
+    }
+
+    /// Returns true if a class has been paused since a time or longer.
+    pub(crate) fn is_paused_since(&self, time: Time) -> bool {
+        let rare = self.rare.iter();
+        let mut began = rare.flat_map(|rare| rare.began.iter().flatten());
+        began.any(|since| *since <= time)
     }
 
     /// Takes away the packets, marks and losses that `before` has counted.
@@ -268,6 +313,11 @@ impl PortStats {
     pub fn mean_bytes(&self) -> f64 {
         self.mean(self.byte_time)
     }
+}
+
+/// Returns the longer of two pauses; of equals the first.
+fn longer(longest: Option<LongPause>, other: LongPause) -> Option<LongPause> {
+    Some(longest.filter(|l| l.span >= other.span).unwrap_or(other))
 }
 
 #[cfg(test)]

@@ -82,6 +82,12 @@ impl PausesUnderWay {
         self.queues[to as usize].push_back((class, pause));
     }
 
+    /// Returns true if nothing is on its way to a port.
+    pub(crate) fn is_quiet(&self, port: u32) -> bool {
+        let queue = self.queues.get(port as usize);
+        queue.is_none_or(VecDeque::is_empty)
+    }
+
     /// Takes what arrives next at a port.
     pub(crate) fn arrive(&mut self, at: u32) -> Option<(u8, bool)> {
         self.queues.get_mut(at as usize)?.pop_front()

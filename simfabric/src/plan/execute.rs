@@ -60,6 +60,7 @@ impl RunPlan {
             },
             warm_up: self.warm_up,
             threads: self.threads,
+            changes: self.faults.clone(),
             ..Config::default()
         };
         let mut sim = transport.start(config, &self.topology, self.flows()?)?;
@@ -77,13 +78,17 @@ impl RunPlan {
                 .collect();
         }
         // A run that was stopped in its warm-up still gives results of what there is.
-        if ended != EndReason::Stopped {
+        if matches!(ended, EndReason::Idle | EndReason::TimeUp) {
             ended = sim.run_with(self.end, &mut progress)?;
         }
         // A run that lost or made packets has no results worth reading.
         let results = sim.results();
         results.conservation?;
         let ended = match ended {
+            // Also one that came about shortly before the end.
+            _ if results.deadlock.is_some() => "deadlock",
+            EndReason::Deadlock => "deadlock",
+            EndReason::PauseStorm => "pause-storm",
             EndReason::Idle => "complete",
             EndReason::TimeUp => "time-up",
             EndReason::Stopped => "stopped",

@@ -22,7 +22,7 @@ mod workload;
 use std::ops::Range;
 use std::path::Path;
 
-use ratewright_topology::{LinkId, Topology};
+use ratewright_topology::{HostId, LinkId, Topology};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -39,6 +39,7 @@ use crate::net::mmu::SharedBuffer;
 use crate::net::{FabricConfig, Telemetry};
 use crate::parameters::Setting;
 use crate::report::size_groups::SizeGroups;
+use crate::run::Change;
 use crate::scheme::Network;
 use crate::units::Delay;
 use crate::workload::{FlowStream, Merge, TraceError};
@@ -49,9 +50,10 @@ use source::{Source, TomlTable};
 const COMMON: [&str; 3] = ["packet", "queue", "nic_queue"];
 
 /// The tables of a plan.
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 9] = [
     "run",
     "topology",
+    "fault",
     "packet",
     "queue",
     "nic_queue",
@@ -83,6 +85,8 @@ pub struct RunPlan {
     pub size_groups: SizeGroups,
     /// Interval of the throughput series and number of its flows, if the plan asks for one.
     pub series: Option<(Span, u32)>,
+    /// Faults, as changes of the network.
+    pub faults: Vec<(Time, Change)>,
     workloads: Vec<workload::Workload>,
     /// Class of each workload's flows that ask for none themselves.
     classes: Vec<u8>,
@@ -108,6 +112,15 @@ struct PacketTable {
     #[serde(default)]
     whole_ns: bool,
     loss: Option<Spanned<f64>>,
+}
+
+/// `[[fault]]`: from a time on a host's interface pauses its switch, or resumes it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FaultTable {
+    at: Delay,
+    host: Spanned<u32>,
+    pauses: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -213,11 +226,13 @@ impl<'a> Reader<'a> {
             spraying: network.spraying,
             host_delay: network.host_delay,
             host_jitter: network.host_jitter,
+            routes: network.routes.clone(),
             shared_buffer: Some(SharedBuffer::UNLIMITED),
             histograms: true,
             ..FabricConfig::default()
         };
         let (fabric, queue_is_set) = self.fabric(&mut document, usual)?;
+        let faults = self.faults(&mut document, &network.topology)?;
         let transports = self.several(&mut document, "transport")?;
         let common = transport::Common {
             network: Network::new(&network.topology, &fabric),
@@ -288,6 +303,7 @@ impl<'a> Reader<'a> {
             measured_links,
             size_groups,
             series,
+            faults,
             workloads,
             classes,
         };
@@ -393,6 +409,29 @@ impl<'a> Reader<'a> {
         self.source.tables(key, value)
     }
 
+    /// Faults of the network.
+    fn faults(
+        &self,
+        document: &mut TomlTable<'a>,
+        topology: &Topology,
+    ) -> Result<Vec<(Time, Change)>, PlanError> {
+        if !document.contains_key("fault") {
+            return Ok(Vec::new());
+        }
+        let fault = |(table, span)| {
+            let t: FaultTable = self.source.section(table, span)?;
+            let (number, hosts) = (*t.host.get_ref(), topology.hosts().len());
+            if number as usize >= hosts {
+                let message = format!("there is no host {number}; there are 0 to {}", hosts - 1);
+                return Err(self.source.error(Some(t.host.span()), message));
+            }
+            let (host, pause) = (HostId(number), t.pauses);
+            Ok((Time::ZERO + t.at.0, Change::Pause { host, pause }))
+        };
+        let tables = self.several(document, "fault")?;
+        tables.into_iter().map(fault).collect()
+    }
+
     /// Framing and queues of the plan, in place of the fabric's own; true if it gives switches'.
     fn fabric(
         &self,
@@ -469,25 +508,18 @@ impl<'a> Reader<'a> {
         network: &topology::PlannedNetwork,
     ) -> Result<(Vec<LinkId>, Option<(Span, u32)>), PlanError> {
         let source = &self.source;
-        let topology = &network.topology;
+        let net = &network.topology;
         let span = t.queues.as_ref().map(Spanned::span);
         let group = match t.queues.map(Spanned::into_inner) {
             Some(Queues::Links(names)) if names.is_empty() => {
                 return Err(source.error(span, "`queues` is empty; name at least one link"));
             }
             Some(Queues::Links(names)) => {
-                let link = |name: &String| {
-                    let (from, to) = name.split_once("->")?;
-                    let end = |name: &str| topology.node_by_name(name.trim());
-                    topology.link_between(end(from)?, end(to)?)
-                };
                 let found: Result<Vec<LinkId>, PlanError> = names
                     .iter()
                     .map(|name| {
-                        let message = format!(
-                            "there is no link {name:?}; links are written like \"leaf1->spine1\""
-                        );
-                        link(name).ok_or_else(|| source.error(span.clone(), message))
+                        let none = || source.error(span.clone(), topology::no_link(name));
+                        topology::link_by_name(net, name).ok_or_else(none)
                     })
                     .collect();
                 return Ok((
@@ -513,13 +545,13 @@ impl<'a> Reader<'a> {
         let to_host = |link: &&ratewright_topology::Link| {
             matches!(link.to, ratewright_topology::Node::Host(_))
         };
-        let links = topology.links().iter();
+        let links = net.links().iter();
         let found: Vec<LinkId> = match (group.as_str(), &network.bottleneck) {
             ("bottleneck", Some((from, to))) => {
-                let end = |name: &str| topology.node_by_name(name);
+                let end = |name: &str| net.node_by_name(name);
                 end(from)
                     .zip(end(to))
-                    .and_then(|(from, to)| topology.link_between(from, to))
+                    .and_then(|(from, to)| net.link_between(from, to))
                     .into_iter()
                     .collect()
             }

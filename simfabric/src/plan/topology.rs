@@ -4,15 +4,17 @@ use std::ops::Range;
 
 use ratewright_topology::units::MAX_CAPACITY_BPS;
 use ratewright_topology::{
-    Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, ThreeTierClos, Topology, TopologyError,
-    TwoTierClos,
+    Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, LinkId, Node, ThreeTierClos, Topology,
+    TopologyError, TwoTierClos,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{PlanError, Source, TomlTable};
+use super::source::{self, PlanError, Source, TomlTable};
 use crate::Span;
+use crate::net::FabricError;
 use crate::net::port::MIN_RATE_BPS;
+use crate::net::route::{Routes, StaticRoute};
 use crate::units::{Delay, LinkRate};
 
 /// The values of `kind`.
@@ -33,6 +35,15 @@ pub(super) struct PlannedNetwork {
     pub(super) spraying: bool,
     pub(super) host_delay: Span,
     pub(super) host_jitter: Span,
+    pub(super) routes: Vec<StaticRoute>,
+}
+
+/// An entry of `routes`: where it leads to, and the link that it begins with.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RouteTable {
+    to: String,
+    by: String,
 }
 
 #[derive(Deserialize)]
@@ -184,6 +195,7 @@ pub(super) fn read<'a>(
     // Builders call the delay of a link to a host its host delay: that is `link_delay` here. The
     // plan's `host_delay` is a host's processing, which the fabric adds.
     let mut bottleneck = None;
+    let routes = source::take(&mut table, "routes");
     let (topology, spreading, [host_delay, host_jitter]) = match kind {
         "dumbbell" => {
             let t: DumbbellTable = source.section(table, span)?;
@@ -293,13 +305,72 @@ pub(super) fn read<'a>(
             (topology, t.spreading, [t.host_delay, t.host_jitter])
         }
     };
+    let routes = routes.map_or(Ok(Vec::new()), |given| {
+        let at = given.span();
+        let tables = source.tables("routes", given)?.into_iter();
+        let route = |(table, span)| static_route(source, &topology, table, span);
+        let routes = tables.map(route).collect::<Result<Vec<_>, _>>()?;
+        let wrong = |error| source.error(Some(at), wrong_route(&topology, &error));
+        Routes::new(&topology, &[], &routes).map_err(wrong)?;
+        Ok(routes)
+    })?;
     Ok(PlannedNetwork {
         topology,
+        routes,
         bottleneck,
         spraying: spreading == Spread::Packet,
         host_delay: host_delay.0,
         host_jitter: host_jitter.0,
     })
+}
+
+/// Reads an entry of `routes`.
+fn static_route<'a>(
+    source: &Source<'a>,
+    topology: &Topology,
+    table: TomlTable<'a>,
+    span: Range<usize>,
+) -> Result<StaticRoute, PlanError> {
+    let t: RouteTable = source.section(table, span.clone())?;
+    let wrong = |message: String| source.error(Some(span.clone()), message);
+    let leaf = topology.switch_by_name(&t.to);
+    let leaf = leaf.filter(|leaf| topology.racks().iter().any(|rack| rack.leaf == *leaf));
+    let leaf = leaf.ok_or_else(|| wrong(format!("there is no leaf {:?}", t.to)))?;
+    let link = link_by_name(topology, &t.by).ok_or_else(|| wrong(no_link(&t.by)))?;
+    Ok(StaticRoute { leaf, link })
+}
+
+/// Says what is wrong with routes, in names.
+fn wrong_route(topology: &Topology, error: &FabricError) -> String {
+    let name = |switch| topology.node_name(Node::Switch(switch));
+    match *error {
+        FabricError::RouteLoop { switch, leaf } => format!(
+            "`routes` lead packets for {} back to {}; give the switches on their way routes that leave the circle",
+            name(leaf),
+            name(switch)
+        ),
+        FabricError::StaticRoute(StaticRoute { leaf, link }) => {
+            let link = &topology.links()[link.index()];
+            let [from, to] = [link.from, link.to].map(|end| topology.node_name(end));
+            format!(
+                "{from}->{to} is no way to {}: it must be between two switches and begin elsewhere",
+                name(leaf)
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Returns the link of a name like `leaf1->spine1`.
+pub(super) fn link_by_name(topology: &Topology, name: &str) -> Option<LinkId> {
+    let (from, to) = name.split_once("->")?;
+    let end = |name: &str| topology.node_by_name(name.trim());
+    topology.link_between(end(from)?, end(to)?)
+}
+
+/// Says that there is no link of a name.
+pub(super) fn no_link(name: &str) -> String {
+    format!("there is no link {name:?}; links are written like \"leaf1->spine1\"")
 }
 
 /// The keys of `[topology]` with their places, for errors in the plan's words.

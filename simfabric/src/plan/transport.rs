@@ -11,12 +11,14 @@ use super::source::{self, PlanError, Source, TomlTable};
 use super::{Reader, Section, queue};
 use crate::host::pair::{Split, Turns};
 use crate::net::deflection::Deflection;
-use crate::net::mmu::{Lossless, SharedBuffer, Xoff};
+use crate::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
 use crate::net::queue::{ClassMask, MAX_CLASSES, holds_a_packet};
 use crate::net::{FabricConfig, FabricError};
 use crate::parameters::{ParamError, Setting};
 use crate::run::Config;
 use crate::scheme::{self, Built, Configured, FabricNeeds, Network, Run, Setup, StartError};
+use crate::time::Span;
+use crate::units::Delay;
 use crate::workload::FlowStream;
 
 /// A transport of a plan: one scheme over its queues.
@@ -126,6 +128,7 @@ struct LosslessTable {
     xoff_alpha: Option<f64>,
     hysteresis_bytes: Option<u64>,
     headroom_bytes: u64,
+    watchdog: Option<Spanned<Delay>>,
 }
 
 /// Reads `deflection` of `[queue]`.
@@ -212,11 +215,16 @@ fn lossless(source: &Source<'_>, t: &Spanned<LosslessTable>) -> Result<Lossless,
             return Err(source.error(Some(at), message));
         }
     };
+    let zero = (t.watchdog.as_ref()).filter(|watchdog| watchdog.get_ref().0 == Span::ZERO);
+    if let Some(zero) = zero {
+        return Err(source.error(Some(zero.span()), "`watchdog` must not be 0"));
+    }
     Ok(Lossless {
         classes: classes.fold(ClassMask::NONE, ClassMask::or),
         xoff,
         hysteresis_bytes: t.hysteresis_bytes.unwrap_or(0),
         headroom_bytes: t.headroom_bytes,
+        watchdog: (t.watchdog.as_ref()).map_or(USUAL_WATCHDOG, |watchdog| watchdog.get_ref().0),
     })
 }
 

@@ -21,7 +21,7 @@ pub struct Summary {
     pub seed: u64,
     /// The commit of the source.
     pub commit: String,
-    /// True if every run ended as planned; `false` after Ctrl-C.
+    /// True if every run ended as planned; `false` after Ctrl-C, a deadlock or a storm of pauses.
     pub complete: bool,
     /// The only transport's results, if there is one only.
     #[serde(flatten)]
@@ -38,7 +38,7 @@ impl Summary {
             plan,
             seed,
             commit: COMMIT.to_owned(),
-            complete: transports.values().all(|o| o.ended != "stopped"),
+            complete: (transports.values()).all(|o| ["complete", "time-up"].contains(&&*o.ended)),
             only: transports
                 .values()
                 .next()
@@ -68,6 +68,11 @@ pub struct TransportSummary {
     /// Pauses that ports heard (priority flow control), and their time with a class paused, summed
     /// over ports.
     pub pauses: PauseTimes,
+    /// Ports of a circle that wait for each other for ever, with their classes; empty without a
+    /// deadlock of priority flow control.
+    pub deadlock: Vec<String>,
+    /// Ports that were paused too long, with their classes, the earliest first.
+    pub pause_storms: Vec<String>,
     /// Packets dropped anywhere after the warm-up.
     pub drops: u64,
     /// Packets marked anywhere after the warm-up.
@@ -82,7 +87,8 @@ pub struct TransportSummary {
     pub simulated_us: f64,
     /// Packets that left a queue onto a link and arrived.
     pub packet_hops: u64,
-    /// End of the run: `complete` if no event was left, `time-up`, or `stopped` by Ctrl-C.
+    /// End of the run: `complete` if no event was left, `time-up`, `stopped` by Ctrl-C, or by a
+    /// `deadlock` or `pause-storm`.
     pub ended: String,
     /// Counters of the scheme.
     pub counters: IndexMap<String, f64>,
@@ -135,6 +141,8 @@ pub struct PauseTimes {
     pub count: u64,
     /// Their time.
     pub us: f64,
+    /// The longest of a class without a resume.
+    pub longest_us: f64,
 }
 
 /// Lengths in bytes, over time, of the same queue as [`QueueLength`].
@@ -225,6 +233,13 @@ impl TransportSummary {
             queue_bytes,
             switch_bytes: switch_bytes(results),
             pauses: pauses(results),
+            deadlock: (results.deadlock.iter())
+                .flat_map(|deadlock| &deadlock.cycle)
+                .map(|port| port.name(context.topology))
+                .collect(),
+            pause_storms: (results.storms.iter())
+                .map(|storm| storm.port.name(context.topology))
+                .collect(),
             deflections: deflections(results),
             drops: results.drops(),
             marks: results.ports.iter().map(|port| port.stats.marks).sum(),
@@ -310,6 +325,10 @@ fn pauses(results: &RunResults) -> PauseTimes {
     for pauses in results.ports.iter().map(|port| port.stats.pauses()) {
         sum.count += pauses.count;
         sum.us += pauses.time.as_us_f64();
+        let longest = pauses
+            .longest
+            .map_or(0.0, |longest| longest.span.as_us_f64());
+        sum.longest_us = sum.longest_us.max(longest);
     }
     sum
 }

@@ -45,6 +45,14 @@ pub enum Change {
         /// Rate from now on, in bit/s.
         rate_bps: u64,
     },
+    /// A host's interface pauses its switch in all lossless classes, or resumes it. A broken one
+    /// does so for ever (Guo et al., SIGCOMM 2016, §4.3). The switch hears it at once.
+    Pause {
+        /// The host.
+        host: HostId,
+        /// True if the switch is paused from now on.
+        pause: bool,
+    },
 }
 
 /// Random numbers of flows and hosts.
@@ -608,6 +616,15 @@ impl Core {
                 port.advance(self.now, shared, switches);
                 self.topology.set_capacity_bps(link, rate_bps);
                 port.set_rate(rate_bps);
+            }
+            Change::Pause { host, pause } => {
+                let port = self.topology.host_downlink(host);
+                let port = &mut self.fabric.ports[port.index()];
+                port.advance(self.now, shared, switches);
+                let classes = port.queue.classes();
+                for class in self.fabric.lossless.iter().filter(|class| *class < classes) {
+                    port.set_paused(self.now, class as u8, pause);
+                }
             }
         }
         if let Change::Link { .. } | Change::Switch { .. } = change {

@@ -8,6 +8,7 @@ pub(crate) mod prefetch;
 pub(crate) mod scheduler;
 mod threads;
 pub(crate) mod timers;
+pub(crate) mod watchdog;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,6 +22,7 @@ use self::core::{Chance, Core};
 use self::mail::{Mailbox, exchange};
 use self::partition::{Partition, Pause};
 use self::scheduler::{Scheduler, Window};
+pub use self::watchdog::{Deadlock, PauseStorm, PausedClass};
 use crate::ext::Extensions;
 use crate::flow::{FlowId, FlowSpec, FlowStore, PacketCount};
 use crate::host::nic::Nic;
@@ -85,6 +87,10 @@ pub enum EndReason {
     TimeUp,
     /// The progress callback stopped it.
     Stopped,
+    /// Nothing that ports hold back will ever be sent: see [`RunResults::deadlock`].
+    Deadlock,
+    /// A pause lasts too long: see [`RunResults::storms`].
+    PauseStorm,
 }
 
 /// Events between two calls of the progress callback. Where regions take turns, it is called at the
@@ -163,6 +169,9 @@ pub struct Sim<T: Transport, A> {
     globals: u64,
     has_begun: bool,
     warm_up: Option<Time>,
+    /// Interval at which deadlocks and storms of pauses are looked for, if any class can be paused,
+    /// and the next time. That is no global event: it leaves a run idle, and counts nowhere.
+    watchdog: Option<(Span, Time)>,
     books: Books,
 }
 
@@ -177,8 +186,19 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         arrivals: A,
         transport: T,
     ) -> Result<Self, FabricError> {
+        let lossless = config.fabric.shared_buffer.and_then(|b| b.lossless);
         for (_, change) in &config.changes {
             check_change(&topology, *change)?;
+            let of_links = matches!(change, Change::Link { .. } | Change::Switch { .. });
+            match change {
+                Change::Pause { host, .. } if lossless.is_none() => {
+                    return Err(FabricError::Pause(*host));
+                }
+                _ if of_links && !config.fabric.routes.is_empty() => {
+                    return Err(FabricError::RouteFails);
+                }
+                _ => {}
+            }
         }
         if let Some(link) = config
             .watched
@@ -238,6 +258,10 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             globals: 0,
             has_begun: false,
             warm_up: Some(config.warm_up).filter(|w| *w > Time::ZERO),
+            watchdog: lossless
+                .map(|l| l.watchdog)
+                .filter(|every| *every > Span::ZERO)
+                .map(|every| (every, Time::ZERO + every)),
             books: Books::new(series),
         })
     }
@@ -316,6 +340,29 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         self.global_events.peek().map(|next| next.0.0)
     }
 
+    /// Returns the time of the next global event, or that of the watchdog before it.
+    fn next_halt(&self) -> Option<Time> {
+        let watchdog = self.watchdog.map(|(_, at)| at);
+        self.next_global().into_iter().chain(watchdog).min()
+    }
+
+    /// Looks for deadlocks and storms, and says why the run ends there.
+    fn watch(&mut self, now: Time) -> Option<EndReason> {
+        let (every, at) = self.watchdog.as_mut()?;
+        let every = *every;
+        *at = now + every;
+        if !watchdog::is_paused_since(&cores(&self.partitions), now) {
+            return None;
+        }
+        self.settle();
+        let cores = cores(&self.partitions);
+        let is_long = now.0 >= every.0 && watchdog::is_paused_since(&cores, Time(now.0 - every.0));
+        match watchdog::deadlock(&cores) {
+            Some(_) => Some(EndReason::Deadlock),
+            None => is_long.then_some(EndReason::PauseStorm),
+        }
+    }
+
     /// Returns true if nothing is pending.
     fn is_idle(&self) -> bool {
         let is_idle = |Partition { core, .. }: &Partition<T>| {
@@ -333,8 +380,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     ) -> Result<EndReason, FabricError> {
         let after = Time(end.0.saturating_add(1));
         loop {
-            let global = self.next_global();
-            let until = global.map_or(after, |global| global.min(after));
+            let halt = self.next_halt();
+            let until = halt.map_or(after, |halt| halt.min(after));
             // Windows are moved so that one ends exactly at the global event: then all regions have
             // the same time.
             for partition in &mut self.partitions {
@@ -353,11 +400,20 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             for partition in &mut self.partitions {
                 partition.core.scheduler.settle(until);
             }
-            if until == after {
+            if until == after || self.is_idle() {
                 break;
             }
+            self.set_now(until);
+            if self.watchdog.is_some_and(|(_, at)| at == until)
+                && let Some(ended) = self.watch(until)
+            {
+                return Ok(ended);
+            }
+            if self.next_global() != Some(until) {
+                continue;
+            }
             for Partition { core, .. } in &mut self.partitions {
-                (core.now, core.latest) = (until, until);
+                core.latest = until;
             }
             while self.next_global() == Some(until)
                 && let Some(global) = self.global_events.pop()
@@ -368,7 +424,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         if self.is_idle() {
             let latest = self.partitions.iter().map(|p| p.core.latest).max();
             self.set_now(latest.unwrap_or_default());
-            return Ok(EndReason::Idle);
+            self.settle();
+            let deadlock = watchdog::deadlock(&cores(&self.partitions));
+            return Ok(deadlock.map_or(EndReason::Idle, |_| EndReason::Deadlock));
         }
         self.set_now(end);
         Ok(EndReason::TimeUp)
@@ -595,6 +653,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             series: self.books.series.as_ref(),
             violation: self.books.violation,
             globals: self.globals,
+            watchdog: self.watchdog.map(|(every, _)| every),
         };
         let scheme = T::check(self.shared(), &self.endpoints().collect::<Vec<_>>());
         RunResults::new(&cores, accounts, self.counters(), scheme)
@@ -679,6 +738,13 @@ fn check_change(topology: &Topology, change: Change) -> Result<(), FabricError> 
         }
         Change::Rate { rate_bps, .. } if rate_bps < MIN_RATE_BPS => {
             return Err(FabricError::TooSlow { rate_bps });
+        }
+        Change::Pause { host, .. } => {
+            return if host.index() < topology.hosts().len() {
+                Ok(())
+            } else {
+                Err(FabricError::UnknownHost(host))
+            };
         }
         Change::Link { link, .. } | Change::Rate { link, .. } => link,
     };

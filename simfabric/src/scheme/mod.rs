@@ -18,7 +18,7 @@ mod tcp;
 
 use std::sync::Arc;
 
-use ratewright_topology::{Node, PathError, Switch, Topology};
+use ratewright_topology::{LinkId, Node, PathError, Switch, Topology};
 use toml::Table;
 
 pub use run::{Run, Setup, StartError};
@@ -79,6 +79,8 @@ pub struct Network<'a> {
     pub host_delay: Span,
     /// True if hosts draw the path of every packet anew.
     pub spraying: bool,
+    /// First link of a static route, if there is one.
+    pub rerouted: Option<LinkId>,
 }
 
 impl<'a> Network<'a> {
@@ -90,13 +92,24 @@ impl<'a> Network<'a> {
             framing: fabric.framing,
             host_delay: fabric.host_delay,
             spraying: fabric.spraying,
+            rerouted: match fabric.routes.as_slice() {
+                [] => None,
+                [first, ..] => Some(first.link),
+            },
         }
     }
 
     /// Returns a switch by which a packet's acknowledgement need not come back, if there is one:
-    /// the first that has several ways up, unless both directions choose alike.
+    /// the first that has several ways up, unless both directions choose alike, or one with a
+    /// static route.
     #[must_use]
     pub fn asymmetric_switch(&self) -> Option<&'a Switch> {
+        let links = self.topology.links();
+        if let Some(link) = self.rerouted.and_then(|link| links.get(link.index()))
+            && let Node::Switch(switch) = link.from
+        {
+            return self.topology.switches().get(switch.index());
+        }
         if self.topology.ecmp().symmetric && !self.spraying {
             return None;
         }

@@ -4,7 +4,7 @@ use ratewright_topology::{HostId, PathChoice, Topology};
 
 use super::{FabricNeeds, Network, tcp};
 use crate::host::Policy;
-use crate::net::mmu::{Lossless, SharedBuffer, Xoff};
+use crate::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
 use crate::net::port::ByteTime;
 use crate::net::queue::ClassMask;
 use crate::net::switch::PAUSE_WIRE_BYTES;
@@ -22,6 +22,7 @@ pub(super) const QUEUE_KEYS: &[&str] = &[
     "xoff_alpha",
     "hysteresis_bytes",
     "headroom_bytes",
+    "watchdog",
 ];
 
 crate::parameters! {
@@ -69,6 +70,9 @@ crate::parameters! {
         /// Reserve of a port and class for what comes after XOFF; unless given, what the fastest
         /// and longest link needs.
         headroom_bytes: Option<u64> = None,
+        /// Time after which a pause without a resume is a storm, which ends the run (Guo et al.,
+        /// SIGCOMM 2016, §4.3: 100 ms).
+        watchdog: Delay = Delay(USUAL_WATCHDOG),
     }
 }
 
@@ -101,6 +105,9 @@ impl RdmaFamily {
                 return Err(ParamError::of(key, "it must be above 0"));
             }
         }
+        if self.watchdog.0 == Span::ZERO {
+            return Err(ParamError::of("watchdog", "it must be above 0"));
+        }
         if self.xoff_bytes == Some(0) {
             return Err(ParamError::of("xoff_bytes", "it must be above 0"));
         }
@@ -115,6 +122,7 @@ impl RdmaFamily {
             xoff: (self.xoff_bytes).map_or(Xoff::Alpha(self.xoff_alpha), Xoff::Bytes),
             hysteresis_bytes: self.hysteresis_bytes,
             headroom_bytes: (self.headroom_bytes).unwrap_or_else(|| headroom_bytes(network)),
+            watchdog: self.watchdog.0,
         };
         FabricNeeds {
             classes: classes as u8,

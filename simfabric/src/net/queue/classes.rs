@@ -21,7 +21,7 @@ use super::shaper::{Shaper, ShaperConfig};
 use super::{Discipline, Next, Queue, QueueConfig, QueueContext};
 use crate::flow::FlowId;
 use crate::net::{Notice, Tap};
-use crate::packet::PacketId;
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::rng::Stream;
 use crate::time::Time;
 
@@ -320,6 +320,11 @@ impl Discipline for Classes {
                 class.queue.on_tick(q, notices);
             }
         }
+    }
+
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        let queues = self.classes.iter().map(|class| &class.queue);
+        queues.for_each(|queue| queue.visit(packets, each));
     }
 
     fn packets(&self) -> u32 {

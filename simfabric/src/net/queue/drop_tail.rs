@@ -9,7 +9,7 @@
 use super::{
     Bounds, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
-use crate::packet::PacketId;
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 
@@ -93,6 +93,10 @@ impl Discipline for DropTail {
     }
 
     #[inline]
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        self.fifo.iter(packets).for_each(each);
+    }
+
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }

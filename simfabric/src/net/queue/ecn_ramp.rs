@@ -10,7 +10,7 @@ use rand::RngExt as _;
 use super::{
     Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
-use crate::packet::PacketId;
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 
@@ -120,6 +120,10 @@ impl Discipline for EcnRamp {
     }
 
     #[inline]
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        self.fifo.iter(packets).for_each(each);
+    }
+
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }

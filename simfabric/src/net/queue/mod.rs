@@ -220,6 +220,8 @@ pub trait Discipline {
     fn is_transparent(&self) -> bool {
         false
     }
+    /// Shows the packets that wait, in any order.
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet));
     /// Returns the number of packets that wait.
     fn packets(&self) -> u32;
     /// Returns their bytes on the link.
@@ -442,6 +444,10 @@ macro_rules! queue {
 
             fn is_transparent(&self) -> bool {
                 match self { $(Self::$variant(d) => d.is_transparent(),)* }
+            }
+
+            fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+                match self { $(Self::$variant(d) => d.visit(packets, each),)* }
             }
 
             #[inline]

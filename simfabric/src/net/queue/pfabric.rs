@@ -12,7 +12,7 @@ use super::{
     holds_a_packet,
 };
 use crate::flow::FlowId;
-use crate::packet::{Packet, PacketId, PacketKind};
+use crate::packet::{Packet, PacketId, PacketKind, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 use ratewright_topology::HostId;
@@ -130,6 +130,11 @@ impl Discipline for PFabricQueue {
             // earlier data.
             .position(|entry| entry.flow == best.flow && entry.src == best.src)?;
         self.take(earliest)
+    }
+
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        let ids = self.entries.iter().map(|entry| entry.id);
+        ids.for_each(|id| each(&packets[id]));
     }
 
     fn packets(&self) -> u32 {

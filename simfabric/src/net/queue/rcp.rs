@@ -16,7 +16,7 @@ use super::{
     Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
 use crate::ext::Extension;
-use crate::packet::PacketId;
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -218,6 +218,10 @@ impl Discipline for RcpQueue {
     #[inline]
     fn front(&self) -> PacketId {
         self.fifo.front().unwrap_or(PacketId::NONE)
+    }
+
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        self.fifo.iter(packets).for_each(each);
     }
 
     fn packets(&self) -> u32 {

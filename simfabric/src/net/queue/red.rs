@@ -6,7 +6,7 @@ use rand::RngExt as _;
 use super::{
     Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
-use crate::packet::PacketId;
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 use crate::time::Time;
@@ -172,6 +172,10 @@ impl Discipline for Red {
     #[inline]
     fn front(&self) -> PacketId {
         self.fifo.front().unwrap_or(PacketId::NONE)
+    }
+
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        self.fifo.iter(packets).for_each(each);
     }
 
     fn packets(&self) -> u32 {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::flow::FlowId;
 use crate::net::Notice;
-use crate::packet::{Flags, PacketId};
+use crate::packet::{Flags, Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -275,6 +275,10 @@ impl Discipline for RoccQueue {
         self.fifo.front().unwrap_or(PacketId::NONE)
     }
 
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        self.fifo.iter(packets).for_each(each);
+    }
+
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }
@@ -383,7 +387,7 @@ mod tests {
         assert_eq!(bench.queue.next_tick(), Some(Time::MAX));
         bench.now = Time::from_us(41);
         for (flow, payload_bytes) in [(7, 1_000), (3, 1_000), (7, 1_000), (5, 0)] {
-            bench.put(crate::packet::Packet {
+            bench.put(Packet {
                 payload_bytes,
                 ..packet(flow, 0, 1_000)
             });

@@ -19,7 +19,7 @@ use super::codel;
 use super::{Discipline, DisciplineConfig, MarkKeeper, Queue, QueueConfig, QueueContext};
 use crate::flow::FlowId;
 use crate::net::Tap;
-use crate::packet::PacketId;
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -204,6 +204,10 @@ impl Discipline for Rpm {
 
     fn take_mark(&mut self, now: Time, flow: FlowId) -> bool {
         self.registers.take(now, flow)
+    }
+
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        self.each.visit(packets, each);
     }
 
     fn packets(&self) -> u32 {

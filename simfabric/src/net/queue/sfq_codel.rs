@@ -8,7 +8,7 @@ use super::codel::{Codel, CodelConfig};
 use super::{
     Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
-use crate::packet::{Packet, PacketId};
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 
@@ -154,6 +154,11 @@ impl Discipline for SfqCodel {
                 return id;
             }
         }
+    }
+
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        let bins = self.bins.iter();
+        bins.for_each(|bin| bin.fifo.iter(packets).for_each(&mut *each));
     }
 
     fn packets(&self) -> u32 {

@@ -5,7 +5,7 @@ use super::{
     Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
 use crate::ext::{Extension, XcpHeader};
-use crate::packet::PacketId;
+use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -262,6 +262,10 @@ impl Discipline for XcpQueue {
     #[inline]
     fn front(&self) -> PacketId {
         self.fifo.front().unwrap_or(PacketId::NONE)
+    }
+
+    fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {
+        self.fifo.iter(packets).for_each(each);
     }
 
     fn packets(&self) -> u32 {
