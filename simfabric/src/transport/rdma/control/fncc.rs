@@ -73,7 +73,8 @@ impl Control for Fncc {
             let last_bps = acked.hops[0].rate_bps() as f64;
             // A receiver that does not tell has this flow at least.
             let fair_bps = last_bps * self.beta / f64::from(acked.flows.max(1));
-            let fair_bps = fair_bps.min(self.hpcc.path.line_bps);
+            // A receiver that tells too many stops no flow.
+            let fair_bps = self.hpcc.bounded(fair_bps);
             self.hpcc.reference_bps = fair_bps;
             self.fair_bps = (self.last_hop == LastHop::Window).then_some(fair_bps);
         }

@@ -51,41 +51,56 @@ const REORDERED: Span = Span::from_ns(1 << 23);
 pub(super) struct Trace {
     hops: [IntHop; MAX_HOPS],
     len: usize,
+    /// Number of the acknowledgement that brought them.
+    ack: u64,
 }
 
 impl Trace {
     pub(super) const EMPTY: Self = Self {
         hops: [IntHop::NONE; MAX_HOPS],
         len: 0,
+        ack: 0,
     };
 
     /// Takes an acknowledgement's telemetry. Returns the greatest load since the one before; `None`
     /// of the first, of one on another path, and of one that comes too late or says nothing.
     pub(super) fn update(
         &mut self,
-        hops: &[IntHop],
+        acked: &Acked<'_>,
         base_rtt: Span,
         load: impl Fn(IntHop, IntHop, f64) -> f64,
     ) -> Option<Loads> {
+        let hops = acked.hops;
         let known = self.len == hops.len();
         let mut greatest: Option<Loads> = None;
         let mut is_late = false;
         for (hop, (&new, &old)) in hops.iter().zip(&self.hops).enumerate().filter(|_| known) {
-            let (span, _) = new.since(old);
+            let (span, sent) = new.since(old);
             is_late |= span >= REORDERED;
             // Two stamps of one moment tell nothing of a rate, and no link has none.
             if span == Span::ZERO || new.rate_bps() == 0 {
                 continue;
             }
-            let u = load(new, old, span.as_secs_f64());
+            let seconds = span.as_secs_f64();
+            // A counter that went backwards has wrapped. A packet counts when it begins to leave.
+            let could_send = new.rate_bps() as f64 * seconds / 8.0;
+            if sent as f64 > 2.0 * could_send + f64::from(u16::MAX) {
+                continue;
+            }
+            let u = load(new, old, seconds);
             if greatest.is_none_or(|known| u > known.u) {
                 let tau = span.min(base_rtt);
                 greatest = Some(Loads { u, hop, tau });
             }
         }
         if is_late {
-            return None;
+            // One of newer data is not late: a clock was wrong, and its stamps count from here on.
+            if acked.ack <= self.ack {
+                return None;
+            }
+            greatest = None;
         }
+        self.ack = acked.ack;
         self.len = hops.len().min(MAX_HOPS);
         self.hops[..self.len].copy_from_slice(&hops[..self.len]);
         greatest
@@ -130,7 +145,7 @@ impl Hpcc {
         let base_rtt = self.path.base_rtt;
         let is_first = self.trace.is_empty();
         let of_hop = |new, old, seconds| in_flight_share(new, old, seconds, base_rtt);
-        let loads = self.trace.update(acked.hops, base_rtt, of_hop);
+        let loads = self.trace.update(acked, base_rtt, of_hop);
         if is_first {
             self.last_update = acked.next;
         }
@@ -155,16 +170,19 @@ impl Hpcc {
         } else {
             self.reference_bps + increase
         };
-        // Written so that a load of 0 gives the line's rate.
-        self.rate_bps = rate_bps.clamp(
-            self.config.min_rate_bps.min(self.path.line_bps),
-            self.path.line_bps,
-        );
+        // A load of 0 gives the line's rate.
+        self.rate_bps = self.bounded(rate_bps);
         if is_update {
             self.reference_bps = self.rate_bps;
             self.stage = if is_multiplicative { 0 } else { self.stage + 1 };
             self.last_update = acked.next;
         }
+    }
+
+    /// Returns a rate between the least and the line's.
+    pub(super) fn bounded(&self, rate_bps: f64) -> f64 {
+        let line_bps = self.path.line_bps;
+        rate_bps.clamp(self.config.min_rate_bps.min(line_bps), line_bps)
     }
 
     /// Returns the mean load U.

@@ -113,7 +113,7 @@ impl Control for PowerTcp {
         let base_rtt = self.power.path.base_rtt;
         let is_first = self.trace.is_empty();
         let load = |new, old, seconds| of_hop(new, old, seconds, base_rtt);
-        let loads = self.trace.update(acked.hops, base_rtt, load);
+        let loads = self.trace.update(acked, base_rtt, load);
         if is_first {
             self.power.last_update = acked.next;
         }
@@ -152,6 +152,10 @@ impl Control for ThetaPowerTcp {
     }
 
     fn on_ack(&mut self, acked: &Acked<'_>) {
+        // No packet takes no time: its receiver lies about the time at which it left.
+        if acked.rtt == Span::ZERO {
+            return;
+        }
         self.least_rtt = self.least_rtt.min(acked.rtt);
         let Some((at, rtt)) = self.last.replace((acked.now, acked.rtt)) else {
             self.power.last_update = acked.next;
