@@ -126,16 +126,14 @@ fn flowtune_allocates_beside_flows_that_it_does_not_know() {
     assert_eq!(counter(&both, "flowlet_starts"), 3.0);
     assert_eq!(counter(&alone, "flowlet_starts"), 6.0);
     assert_eq!(counter(&both, "sessions_lost"), 0.0);
-    // Flowtune's own flows share no data link with the others.
+    // Flowtune's own flows share no data link with the others. Their notices share links, so that a
+    // start may be known an iteration, or 10 µs, earlier or later.
     let fct = |results: &RunResults| -> Vec<f64> {
         let flows = results.flows.iter().filter(|flow| flow.spec.label == 1);
         flows.filter_map(|f| Some(f.fct()?.as_us_f64())).collect()
     };
     for (both, alone) in fct(&both).iter().zip(fct(&alone)) {
-        assert!(
-            (both / alone - 1.0).abs() < 0.02,
-            "{both} µs, {alone} alone"
-        );
+        assert!((both - alone).abs() <= 10.0, "{both} µs, {alone} alone");
     }
 }
 

@@ -304,8 +304,8 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ),
         (
             "\"fixed-window\"\npackets = 10",
-            "\"flowtune\"\ncontrol_max_rto = \"1ms\"",
-            19,
+            "\"flowtune\"\ncontrol = \"datagram\"\ncontrol_max_rto = \"1ms\"",
+            20,
             "`control_max_rto` is a parameter of `control = \"tcp\"`",
         ),
         (

@@ -145,7 +145,7 @@ fn a_plan_chooses_what_control_traffic_goes_over() {
         .unwrap();
         run(&plan, &dir.path().join("out"), &[])["transports"]["flowtune"].clone()
     };
-    let (datagram, tcp) = (summary(""), summary("control = \"tcp\""));
+    let (datagram, tcp) = (summary("control = \"datagram\""), summary(""));
     let counter = |of: &Value, name: &str| of["counters"][name].as_f64();
     // Datagrams carry the newest state instead of retransmitting, so there is nothing to count.
     assert_eq!(counter(&datagram, "control_retransmits"), None);

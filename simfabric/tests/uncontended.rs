@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use ratewright_simfabric::control::ControlConfig;
+use ratewright_simfabric::control::{Carrier, ControlConfig};
 use ratewright_simfabric::host::Policy;
 use ratewright_simfabric::net::AllocatorLinks;
 use ratewright_simfabric::net::queue::{
@@ -437,6 +437,7 @@ fn rates_space_packets() {
 fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> LoneFlowSim<Flowtune> {
     let topology = topology(fabric_gbps);
     let config = FlowtuneConfig {
+        carrier: Carrier::Datagram,
         control: ControlConfig {
             // Late acknowledgements: none of the session's own gets between the flow's packets.
             ack_delay_ns: 15_000_000,

@@ -159,7 +159,7 @@ impl Agent {
     pub fn poll_datagram(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
         let built = self.session.poll_datagram(now_ns, MAX_DATAGRAM_BYTES, out);
         if built {
-            self.sent.count(out);
+            self.sent.count_datagram(out);
         }
         built
     }

@@ -355,7 +355,7 @@ impl AllocatorNode {
                 .session
                 .poll_datagram(now_ns, MAX_DATAGRAM_BYTES, scratch)
             {
-                self.sent.count(scratch);
+                self.sent.count_datagram(scratch);
                 send(host, scratch);
             }
             rearm(host, host_session.session.next_timeout());

@@ -18,6 +18,8 @@
 use ratewright_allocator::engine::{EngineConfig, StepRule};
 use ratewright_allocator::num::utility::ClassTable;
 
+use crate::net::Framing;
+
 pub mod agent;
 pub mod allocator;
 
@@ -25,35 +27,39 @@ pub mod allocator;
 mod tests;
 
 /// IPv4 and UDP headers of a control datagram.
-const IP_UDP_BYTES: u32 = 20 + 8;
-/// IPv4 and TCP headers of a control segment, with time stamps (RFC 7323 appendix A).
-const IP_TCP_BYTES: u32 = 20 + 20 + 12;
+const IP_UDP_BYTES: u16 = 20 + 8;
 /// Ethernet header and frame check sequence.
-pub const ETHERNET_BYTES: u32 = 14 + 4;
+const ETHERNET_BYTES: u32 = 14 + 4;
 /// The smallest Ethernet frame.
 const MIN_FRAME_BYTES: u32 = 64;
 /// Preamble, start delimiter and inter-frame gap, which a link spends on every frame.
-pub const PREAMBLE_AND_GAP_BYTES: u32 = 20;
+const PREAMBLE_AND_GAP_BYTES: u32 = 20;
 /// The largest control datagram: what an Ethernet MTU of 1,500 bytes leaves behind IPv4 and UDP.
-pub const MAX_DATAGRAM_BYTES: usize = 1_500 - IP_UDP_BYTES as usize;
+pub const MAX_DATAGRAM_BYTES: usize = (1_500 - IP_UDP_BYTES) as usize;
 
-/// Returns the bytes of link time of a control datagram: Ethernet, IPv4 and UDP headers, the
-/// minimum frame, preamble and gap. A bare rate update costs 84 bytes and more (flowtune §6).
+/// Returns the bytes of the IPv4 packet of a control datagram.
 #[must_use]
-pub fn datagram_wire_bytes(payload_bytes: usize) -> u32 {
-    // Half the range leaves room for the headers below.
-    let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX / 2);
-    (ETHERNET_BYTES + IP_UDP_BYTES + payload_bytes).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
+pub fn datagram_ip_bytes(payload_bytes: usize) -> u16 {
+    ip_bytes(IP_UDP_BYTES, payload_bytes)
 }
 
-/// Returns the bytes of link time of a TCP segment with time stamps and `blocks` blocks of a
-/// selective acknowledgement (RFC 2018 §3: 8 bytes each, and 4 with padding).
+/// Returns the bytes of the IPv4 packet of a control segment, whose headers are those of data and
+/// its acknowledgements (flowtune §5.3: "the standard TCP/IP overheads").
 #[must_use]
-pub fn segment_wire_bytes(payload_bytes: usize, blocks: usize) -> u32 {
-    // Two bytes of kind and length, two of padding (RFC 2018 §3).
-    let option_bytes = if blocks == 0 { 0 } else { 4 + 8 * blocks };
-    let payload_bytes = u32::try_from(payload_bytes + option_bytes).unwrap_or(u32::MAX / 2);
-    (ETHERNET_BYTES + IP_TCP_BYTES + payload_bytes).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
+pub fn segment_ip_bytes(payload_bytes: usize) -> u16 {
+    ip_bytes(Framing::IP_TCP_BYTES, payload_bytes)
+}
+
+fn ip_bytes(header_bytes: u16, payload_bytes: usize) -> u16 {
+    let payload_bytes = u16::try_from(payload_bytes).unwrap_or(u16::MAX);
+    header_bytes.saturating_add(payload_bytes)
+}
+
+/// Returns the bytes of link time that an IPv4 packet takes on Ethernet, with the minimum frame,
+/// preamble and gap. A bare rate update costs 84 bytes and more (flowtune §6).
+#[must_use]
+pub fn ethernet_bytes(ip_bytes: u16) -> u32 {
+    (ETHERNET_BYTES + u32::from(ip_bytes)).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
 }
 
 /// Transport of control messages.
@@ -61,10 +67,10 @@ pub fn segment_wire_bytes(payload_bytes: usize, blocks: usize) -> u32 {
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
     /// Datagrams, as production endpoints send them; sessions repair a loss with the newest state.
-    #[default]
     Datagram,
     /// A TCP connection per host, as in the paper's simulations (flowtune §5.3): bytes arrive in
     /// order, and TCP retransmits lost ones.
+    #[default]
     Tcp,
 }
 
@@ -87,7 +93,7 @@ pub struct ControlConfig {
     /// Time between iterations; the paper's 10 µs.
     pub interval_ns: u64,
     /// Time that an iteration takes: rates leave that much after it began. The paper has 8.29 µs
-    /// for 384 servers and 30.71 µs for 4,608 (§6); its simulations name none (§5.3).
+    /// for 384 servers and 30.71 µs for 4,608 (§8); its simulations name none (§5.3).
     pub iteration_ns: u64,
     /// NED's γ; the paper's 0.4.
     pub gamma: f64,
@@ -200,33 +206,35 @@ pub enum ControlError {
 pub struct ControlTraffic {
     /// Datagrams.
     pub datagrams: u64,
-    /// Bytes on the link, by [`datagram_wire_bytes`] or [`segment_wire_bytes`].
+    /// Bytes of IPv4 packets, as ns-2 counts.
+    pub ip_bytes: u64,
+    /// Bytes of link time on Ethernet, by [`ethernet_bytes`].
     pub wire_bytes: u64,
     /// Datagrams without records: bare acknowledgements and keep-alives.
     pub bare_datagrams: u64,
-    /// Wire bytes of the bare ones.
-    pub bare_wire_bytes: u64,
+    /// Bytes of the IPv4 packets of the bare ones.
+    pub bare_ip_bytes: u64,
 }
 
 impl ControlTraffic {
-    /// Counts a TCP segment of `wire_bytes` bytes on the link, `bare` if it only acknowledges.
-    pub fn count_segment(&mut self, wire_bytes: u32, bare: bool) {
-        self.datagrams += 1;
-        self.wire_bytes += u64::from(wire_bytes);
-        if bare {
-            self.bare_datagrams += 1;
-            self.bare_wire_bytes += u64::from(wire_bytes);
-        }
+    /// Counts a TCP segment, which is bare if it only acknowledges.
+    pub fn count_segment(&mut self, payload_bytes: usize) {
+        self.count(segment_ip_bytes(payload_bytes), payload_bytes == 0);
     }
 
     /// Counts a datagram.
-    pub fn count(&mut self, payload: &[u8]) {
-        let wire_bytes = u64::from(datagram_wire_bytes(payload.len()));
+    pub fn count_datagram(&mut self, payload: &[u8]) {
+        let bare = payload.len() <= ratewright_proto::datagram::HEADER_BYTES;
+        self.count(datagram_ip_bytes(payload.len()), bare);
+    }
+
+    fn count(&mut self, ip_bytes: u16, bare: bool) {
         self.datagrams += 1;
-        self.wire_bytes += wire_bytes;
-        if payload.len() <= ratewright_proto::datagram::HEADER_BYTES {
+        self.ip_bytes += u64::from(ip_bytes);
+        self.wire_bytes += u64::from(ethernet_bytes(ip_bytes));
+        if bare {
             self.bare_datagrams += 1;
-            self.bare_wire_bytes += wire_bytes;
+            self.bare_ip_bytes += u64::from(ip_bytes);
         }
     }
 
@@ -235,9 +243,10 @@ impl ControlTraffic {
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             datagrams: self.datagrams + other.datagrams,
+            ip_bytes: self.ip_bytes + other.ip_bytes,
             wire_bytes: self.wire_bytes + other.wire_bytes,
             bare_datagrams: self.bare_datagrams + other.bare_datagrams,
-            bare_wire_bytes: self.bare_wire_bytes + other.bare_wire_bytes,
+            bare_ip_bytes: self.bare_ip_bytes + other.bare_ip_bytes,
         }
     }
 
@@ -246,9 +255,10 @@ impl ControlTraffic {
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             datagrams: self.datagrams - earlier.datagrams,
+            ip_bytes: self.ip_bytes - earlier.ip_bytes,
             wire_bytes: self.wire_bytes - earlier.wire_bytes,
             bare_datagrams: self.bare_datagrams - earlier.bare_datagrams,
-            bare_wire_bytes: self.bare_wire_bytes - earlier.bare_wire_bytes,
+            bare_ip_bytes: self.bare_ip_bytes - earlier.bare_ip_bytes,
         }
     }
 }

@@ -14,6 +14,7 @@ use rand::RngExt as _;
 use ratewright_topology::{HostId, LinkId, Node, PathChoice, Topology};
 
 use super::contenders::{FLOWTUNE, PAPER, contenders};
+use super::fig09_update_traffic::PRODUCTION;
 use super::monitor::MONITOR;
 use super::scene::{PathQueues, SceneConfig, ScoreWeight};
 use super::schedule::Schedule;
@@ -32,8 +33,14 @@ use crate::time::{Span, Time};
 use crate::workload::Poisson;
 
 /// Other parameters that figures 12 to 15 are measured under for their sensitivity tables, one at a
-/// time: framing, handshake and first window of all; each scheme's own.
+/// time: Flowtune's control plane; framing, handshake, first window and warm connections of all;
+/// each scheme's own.
 pub(super) const VARIATIONS: &[&[&str]] = &[
+    PRODUCTION,
+    &["flowtune.step=safeguarded"],
+    &["flowtune.iteration=0us"],
+    &["flowtune.iteration=30.71us"],
+    &["flowtune.initial_window_packets=10"],
     &["packet.header_bytes=78", "packet.min_wire_bytes=84"],
     &[
         "flowtune.handshake=true",
@@ -45,6 +52,12 @@ pub(super) const VARIATIONS: &[&[&str]] = &[
     &[
         "dctcp.initial_window_packets=2",
         "cubic.initial_window_packets=2",
+    ],
+    &[
+        "dctcp.warm_connections=1",
+        "pfabric.warm_connections=1",
+        "cubic.warm_connections=1",
+        "xcp.warm_connections=1",
     ],
     &["flowtune.reserve=0.05"],
     &["dctcp.mark_packets=40"],

@@ -9,6 +9,7 @@
 use ratewright_topology::{HostId, Topology};
 
 use super::contenders::{DCTCP, FLOWTUNE, IDEAL, PFABRIC, SFQ_CODEL, XCP, contenders};
+use super::fig09_update_traffic::PRODUCTION;
 use super::monitor::MONITOR;
 use super::sweep::{Replicas, sweep};
 use super::{ExperimentError, Reproduction, Settings, scene};
@@ -37,8 +38,12 @@ const PHASES: u32 = 2 * FLOWS - 1;
 const NEVER_US: f64 = 10_000.0;
 
 /// Parameters that figure 8 does not depend on much are not varied.
-pub(super) const VARIATIONS: &[&[&str]] =
-    &[&["dctcp.mark_packets=40"], &["cubic.queue.interval=60us"]];
+pub(super) const VARIATIONS: &[&[&str]] = &[
+    PRODUCTION,
+    &["flowtune.iteration=30.71us"],
+    &["dctcp.mark_packets=40"],
+    &["cubic.queue.interval=60us"],
+];
 
 /// Deliveries to the receiver under one scheme, by sample.
 #[derive(Clone, Debug)]

@@ -4,8 +4,7 @@
 //! (§5.3.2 G).
 
 use super::control_traffic::{TrafficCase, TrafficSample, all, remarks};
-use super::fig09_update_traffic::scenario;
-use super::scene::Counting;
+use super::fig09_update_traffic::{PRODUCTION, scenario};
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
@@ -17,8 +16,8 @@ const SERVERS: [u32; 5] = [128, 256, 512, 1_024, 2_048];
 /// scale it is about the thickness of a line.
 const CONSTANT: f64 = 1.15;
 
-/// The paper's price update, and the paper's encoding.
-pub(super) const VARIATIONS: &[&[&str]] = &[&["flowtune.step=ned"], &["scene.count=paper"]];
+/// Production's control plane, and the paper's encoding.
+pub(super) const VARIATIONS: &[&[&str]] = &[PRODUCTION, &["scene.count=paper"]];
 
 /// Runs the experiment.
 ///
@@ -54,7 +53,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         "flowtune-fig11",
         "Update traffic by network size (flowtune fig. 11)",
     );
-    let counting = settings.scene()?.count.unwrap_or(Counting::Wire);
+    let counting = settings.scene()?.count;
     let percent = |sample: &TrafficSample| Some(sample.percent(counting));
     let mut lines = Vec::new();
     for (i, (&load, of_load)) in loads.iter().zip(samples.chunks(servers.len())).enumerate() {

@@ -66,9 +66,9 @@ crate::parameters! {
         size_factor: f64 = 1.0,
         /// Bytes that larger flowlets are cut to; unless given, none is cut.
         size_cut: Option<u64> = None,
-        /// Control traffic that counts: "wire", "ip", "paper", "alone" or "updates"; unless given,
-        /// "ip" in figure 9 and "wire" in figures 10 and 11.
-        count: Option<Counting> = None,
+        /// Control traffic that counts in figures 9 to 11: "ip" as in ns-2, "wire", "paper",
+        /// "alone" or "updates".
+        count: Counting = Counting::Ip,
         /// Queues in a path's delay (figure 13): "all", with the sender's NIC, or "switches".
         path_queues: PathQueues = PathQueues::All,
         /// Weight in the fairness score (figure 15): every "flowlet" once, or by its "time".

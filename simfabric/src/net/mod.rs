@@ -61,6 +61,9 @@ impl Default for Framing {
 }
 
 impl Framing {
+    /// IPv4's and TCP's headers, a part of [`header_bytes`](Self::header_bytes).
+    pub const IP_TCP_BYTES: u16 = 20 + 20;
+
     /// Returns the share of a link's bytes that full packets take, where each is acknowledged by an
     /// empty one of as much traffic in the other direction.
     #[must_use]
@@ -78,6 +81,12 @@ impl Framing {
         } else {
             wire
         }
+    }
+
+    /// Returns the bytes on the link of an IPv4 packet.
+    #[must_use]
+    pub const fn ip_wire_bytes(self, ip_bytes: u16) -> u16 {
+        self.wire_bytes(ip_bytes.saturating_sub(Self::IP_TCP_BYTES))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::transport::tcp::stream::StreamConfig;
 use crate::units::{Delay, LinkRate};
 
 crate::parameters! {
-    /// Flowtune (NSDI 2017): the production allocator and sessions.
+    /// Flowtune (NSDI 2017): the production allocator and sessions, with the paper's parameters.
     pub struct Config {
         /// Packets that a flowlet sends before its first rate (RFC 6928: 10; the paper gives none).
         initial_window_packets: u32 = 10,
@@ -24,14 +24,14 @@ crate::parameters! {
         handshake: bool = false,
         /// Time between the allocator's iterations (§5.3: 10 µs).
         interval: Delay = Delay::from_us(10),
-        /// Time that an iteration takes (§6: 8.29 µs for 384 servers; §5.3 names none).
-        iteration: Delay = Delay::from_ns(0),
+        /// Time that an iteration takes (§8: 8.29 µs, for 384 servers; §5.3 names none).
+        iteration: Delay = Delay::from_ns(8_290),
         /// Relative change from which a rate is notified again (§5.3: 0.01).
         threshold: f64 = 0.01,
         /// Step of the price update (§5.3: 0.4).
         gamma: f64 = 0.4,
-        /// Rule of the price update: production's "safeguarded", or "ned", the paper's Algorithm 1.
-        step: Step = Step::Safeguarded,
+        /// Rule of the price update: "ned", the paper's Algorithm 1, or production's "safeguarded".
+        step: Step = Step::Ned,
         /// Share of links that the allocator leaves free.
         reserve: f64 = 0.0,
         /// Rate of the allocator's link to each switch of the highest tier (§5.3: 40 Gbit/s).
@@ -40,8 +40,8 @@ crate::parameters! {
         allocator_delay: Delay = Delay::from_ns(1_500),
         /// Processing of a packet in the allocator, outbound as well as inbound.
         allocator_processing: Delay = Delay::from_us(0),
-        /// Control messages go as "datagram"s, as in production, or over "tcp", as in §5.3.
-        control: Carrier = Carrier::Datagram,
+        /// Control messages go over "tcp", as in §5.3, or as "datagram"s, as in production.
+        control: Carrier = Carrier::Tcp,
         /// Every queue has a class for control packets, which goes before data.
         control_first: bool = false,
         /// Least time-out of control connections (§5.3: 20 µs, unless given); only with "tcp".

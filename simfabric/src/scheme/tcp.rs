@@ -22,7 +22,7 @@ crate::parameters! {
         initial_rto: Delay = Delay::from_ms(1_000),
         /// Retransmission time-out that replaces measurement and back-off; none unless given.
         fixed_rto: Option<Delay> = None,
-        /// Flows begin with SYN and SYN-ACK; otherwise connections are kept open (flowtune §6.3).
+        /// Flows begin with SYN and SYN-ACK; otherwise connections are kept open.
         handshake: bool = false,
         /// Step of the clock that measures round trips; 0 is exact, Linux and ns-3 step by 1 ms.
         stamp_step: Delay = Delay::from_us(0),

@@ -12,7 +12,8 @@
 //!
 //! | choice | why |
 //! |---|---|
-//! | control over datagrams unless [`Carrier::Tcp`] is asked for, which the paper's ns-2 model has | production endpoints use them; the sessions repair losses by newest state (flowtune §5.1) |
+//! | control over TCP, as in the paper's ns-2 model (flowtune §5.3), or over datagrams | production endpoints use datagrams; the sessions repair losses by newest state (flowtune §5.1) |
+//! | a message is a datagram of a production session, over TCP too | its header of 32 bytes comes on top of the paper's encoding |
 //! | initial window of 10 packets | RFC 6928; the paper does not give its own |
 //! | an allocation bounds bytes on the wire | link capacities do, and headers take their share |
 
@@ -28,10 +29,7 @@ use super::tcp::{Acknowledged, TcpConfig, TcpHost};
 use super::{Context, NO_SLOT, SharedByHosts, TimerId, Transport};
 use crate::control::agent::{Agent, FlowletStart, Notice};
 use crate::control::allocator::AllocatorNode;
-use crate::control::{
-    Carrier, ControlConfig, ControlError, ControlTraffic, PREAMBLE_AND_GAP_BYTES,
-    datagram_wire_bytes,
-};
+use crate::control::{Carrier, ControlConfig, ControlError, ControlTraffic, datagram_ip_bytes};
 use crate::ext::{Extension, StreamSegment};
 use crate::flow::FlowId;
 use crate::host::{Endpoint, Pull, Side, Timer};
@@ -419,16 +417,15 @@ fn take_control(cx: &mut FlowtuneContext<'_>, packet: &mut Packet) -> Option<Con
 
 /// Sends a datagram of the session of `session`, between its host and the allocator.
 fn send_datagram(cx: &mut FlowtuneContext<'_>, dst: HostId, session: u32, datagram: &[u8]) {
-    // Without preamble and gap, a fabric's smallest packet is Ethernet's smallest frame.
-    let counted = u32::from(cx.framing().min_wire_bytes.saturating_sub(64));
-    let wire = datagram_wire_bytes(datagram.len()) - PREAMBLE_AND_GAP_BYTES + counted;
     let mut packet = Packet {
         kind: PacketKind::Control,
         src: cx.me(),
         dst,
         // Each session keeps to one spine: its datagrams stay in order.
         path_hash: session as u16,
-        wire_bytes: wire as u16,
+        wire_bytes: cx
+            .framing()
+            .ip_wire_bytes(datagram_ip_bytes(datagram.len())),
         class: cx.shared.config.control_class,
         ..Packet::default()
     };
@@ -621,6 +618,8 @@ impl Transport for Flowtune {
             ("sessions_lost", counts.sessions_lost),
             ("failed_handshakes", shared.failed_handshakes),
             ("control_datagrams_lost", shared.lost_control_packets),
+            ("control_ip_bytes_to_allocator", from_hosts.ip_bytes),
+            ("control_ip_bytes_from_allocator", from_allocator.ip_bytes),
             ("control_wire_bytes_to_allocator", from_hosts.wire_bytes),
             (
                 "control_wire_bytes_from_allocator",
@@ -637,12 +636,12 @@ impl Transport for Flowtune {
                 from_allocator.bare_datagrams,
             ),
             (
-                "control_bare_wire_bytes_to_allocator",
-                from_hosts.bare_wire_bytes,
+                "control_bare_ip_bytes_to_allocator",
+                from_hosts.bare_ip_bytes,
             ),
             (
-                "control_bare_wire_bytes_from_allocator",
-                from_allocator.bare_wire_bytes,
+                "control_bare_ip_bytes_from_allocator",
+                from_allocator.bare_ip_bytes,
             ),
             ("flowlets_active", active as u64),
         ]

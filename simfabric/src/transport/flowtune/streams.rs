@@ -6,7 +6,7 @@
 
 use ratewright_topology::HostId;
 
-use crate::control::{ControlTraffic, PREAMBLE_AND_GAP_BYTES, segment_wire_bytes};
+use crate::control::{ControlTraffic, segment_ip_bytes};
 use crate::ext::StreamSegment;
 use crate::host::Timer;
 use crate::packet::{Packet, PacketKind};
@@ -108,16 +108,16 @@ impl Streams {
                 }
             };
             segment.connection = connection.number;
-            let wire_bytes = segment_wire_bytes(segment.bytes.len(), segment.blocks.len());
-            self.traffic[side as usize].count_segment(wire_bytes, segment.bytes.is_empty());
-            let counted = u32::from(cx.framing().min_wire_bytes.saturating_sub(64));
+            let payload_bytes = segment.bytes.len();
+            self.traffic[side as usize].count_segment(payload_bytes);
+            let ip_bytes = segment_ip_bytes(payload_bytes);
             let mut packet = Packet {
                 kind: PacketKind::Control,
                 src,
                 dst,
                 // A connection keeps to one spine.
                 path_hash: host.0 as u16,
-                wire_bytes: (wire_bytes - PREAMBLE_AND_GAP_BYTES + counted) as u16,
+                wire_bytes: cx.framing().ip_wire_bytes(ip_bytes),
                 class: self.class,
                 ..Packet::default()
             };

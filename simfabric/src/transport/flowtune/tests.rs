@@ -143,11 +143,7 @@ fn every_flow_arrives_and_its_end_is_known_to_the_allocator() {
 fn both_ends_agree_after_control_datagrams_were_lost() {
     let mut flows = crowd(3, 700);
     flows.extend((0..40).map(|i| flow(2_200, i, 143 - i, 1 << 30)));
-    let config = FlowtuneConfig {
-        control_loss: 0.2,
-        ..FlowtuneConfig::default()
-    };
-    let mut sim = sim(config, flows);
+    let mut sim = sim(over(Carrier::Datagram, 0.2), flows);
     sim.run_until(Time::from_ms(40)).unwrap();
     assert!(sim.shared().lost_control_packets() > 100);
     let hosts = || sim.endpoints().filter_map(FlowtuneNode::host);
@@ -229,9 +225,9 @@ fn the_ideal_scheme_fills_a_link_from_the_first_packet_and_shares_it_at_once() {
     }
 }
 
-fn over_tcp(control_loss: f64) -> FlowtuneConfig {
+fn over(carrier: Carrier, control_loss: f64) -> FlowtuneConfig {
     FlowtuneConfig {
-        carrier: Carrier::Tcp,
+        carrier,
         control_loss,
         ..FlowtuneConfig::default()
     }
@@ -251,10 +247,10 @@ fn over_tcp_rates_are_in_the_end_those_over_datagrams() {
         let ids = (0..elephants.len()).filter(|&id| elephants[id]);
         ids.map(|id| rate_bps(&sim, id as u32)).collect::<Vec<_>>()
     };
-    let datagrams = rates(FlowtuneConfig::default());
+    let datagrams = rates(over(Carrier::Datagram, 0.0));
     assert_eq!(datagrams.len(), 60);
     for loss in [0.0, 0.1] {
-        for (tcp, datagram) in rates(over_tcp(loss)).iter().zip(&datagrams) {
+        for (tcp, datagram) in rates(over(Carrier::Tcp, loss)).iter().zip(&datagrams) {
             // A rate that moved by less than the threshold is not notified again.
             let ratio = *tcp as f64 / *datagram as f64;
             assert!(
@@ -269,7 +265,7 @@ fn over_tcp_rates_are_in_the_end_those_over_datagrams() {
 fn over_tcp_both_ends_agree_after_segments_were_lost() {
     let mut flows = crowd(3, 700);
     flows.extend((0..40).map(|i| flow(2_200, i, 143 - i, 1 << 30)));
-    let mut sim = sim(over_tcp(0.2), flows);
+    let mut sim = sim(over(Carrier::Tcp, 0.2), flows);
     sim.run_until(Time::from_ms(40)).unwrap();
     assert!(sim.shared().lost_control_packets() > 100);
     let hosts = || sim.endpoints().filter_map(FlowtuneNode::host);
@@ -287,11 +283,7 @@ fn over_tcp_both_ends_agree_after_segments_were_lost() {
 #[test]
 fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
     for carrier in [Carrier::Datagram, Carrier::Tcp] {
-        let config = FlowtuneConfig {
-            carrier,
-            ..FlowtuneConfig::default()
-        };
-        let mut sim = sim(config, crowd(3, 500));
+        let mut sim = sim(over(carrier, 0.0), crowd(3, 500));
         sim.run_until(Time::from_ms(60)).unwrap();
         let results = sim.results();
         results.conservation.unwrap();
@@ -315,7 +307,7 @@ fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
 /// connection.
 #[test]
 fn over_tcp_a_session_that_was_lost_begins_anew() {
-    let mut config = over_tcp(1.0);
+    let mut config = over(Carrier::Tcp, 1.0);
     config.control_loss_from = Time::from_us(700);
     config.control.lease_ns = 1_000_000;
     config.control.liveness_ns = 4_000_000;
@@ -363,5 +355,48 @@ fn the_ideal_scheme_shares_by_its_objective() {
                 "{objective:?} {flow}: {bps}"
             );
         }
+    }
+}
+
+/// Returns the time at which a lone flow gets its first rate, to 10 ns.
+fn first_rate_at(iteration: Span) -> Time {
+    let mut config = FlowtuneConfig::default();
+    config.control.iteration_ns = iteration.as_ns();
+    let mut sim = sim(config, vec![flow(0, 1, 140, 1 << 30)]);
+    let mut at = Time::ZERO;
+    while rate_bps(&sim, 0) == 0 && at < Time::from_us(500) {
+        at += Span::from_ns(10);
+        sim.run_until(at).unwrap();
+    }
+    at
+}
+
+/// The first rate comes later by the time that the iteration takes, and by nothing else.
+#[test]
+fn rates_leave_at_the_end_of_an_iteration() {
+    let least = first_rate_at(Span::ZERO);
+    for us in [0.29, 8.29, 30.71] {
+        let iteration = Span::from_ns((us * 1e3_f64).round() as u64);
+        assert_eq!(first_rate_at(iteration), least + iteration, "{us} µs");
+    }
+}
+
+/// An iteration begins on the grid of 10 µs, after the one before has ended: one of 30.71 µs leaves
+/// a quarter of the grid's moments (flowtune §8).
+#[test]
+fn an_iteration_waits_for_the_one_before() {
+    let iterations = |iteration_ns| {
+        let mut config = FlowtuneConfig::default();
+        config.control.iteration_ns = iteration_ns;
+        let mut sim = sim(config, crowd(3, 1_000));
+        // Flowlets start every 3 µs, so that rates move all the time.
+        sim.run_until(Time::from_ms(2)).unwrap();
+        let before = sim.shared().allocator().counts().iterations;
+        sim.run_until(Time::from_us(2_800)).unwrap();
+        sim.shared().allocator().counts().iterations - before
+    };
+    for (iteration_ns, all) in [(0, 80), (8_290, 80), (30_710, 20)] {
+        let found = iterations(iteration_ns);
+        assert!(found.abs_diff(all) <= 1, "{iteration_ns}: {found}");
     }
 }

@@ -9,7 +9,7 @@
 //! | [`congestion`] | how large the window is: NewReno, CUBIC, DCTCP, XCP, pFabric |
 //!
 //! There is no handshake unless one is asked for: a flow's first packets leave when it starts, as
-//! on a connection that is kept open, which is how the papers' flowlets run (flowtune §6.3). A
+//! on a connection that is kept open, which is how the papers' flowlets run (flowtune §1). A
 //! connection knows its window and round-trip time from flow to flow only if
 //! [`TcpConfig::warm_connections`] lets it. It closes without packets of its own.
 

@@ -39,8 +39,8 @@ impl Default for StreamConfig {
     /// Flowtune's control connections (§5.3).
     fn default() -> Self {
         Self {
-            // 1,500 bytes without IPv4's header, TCP's and its time stamps (RFC 7323).
-            mss_bytes: 1_448,
+            // 1,500 bytes without IPv4's header and TCP's.
+            mss_bytes: 1_460,
             initial_window_packets: 10,
             min_rto: Span::from_us(20),
             max_rto: Span::from_us(30),

@@ -33,7 +33,7 @@ impl Wires {
 
     fn flush(&mut self, now: Time, of: usize) {
         while let Ok(segment) = self.ends[of].poll_segment(now, Vec::new()) {
-            assert!(segment.bytes.len() <= 1_448);
+            assert!(segment.bytes.len() <= 1_460);
             self.sent_bytes += segment.bytes.len() as u64;
             if self.loss > 0.0 && self.rng.random_bool(self.loss) {
                 continue;
@@ -156,7 +156,7 @@ fn a_lost_tail_is_sent_again_by_the_timer() {
 fn a_lost_segment_is_sent_again_by_what_came_behind() {
     let mut ends = [(); 2].map(|()| StreamEnd::new(StreamConfig::default()));
     let now = Time::from_us(1);
-    ends[0].write(&message(0, 5 * 1_448 - 2));
+    ends[0].write(&message(0, 5 * 1_460 - 2));
     let mut segments = Vec::new();
     while let Ok(segment) = ends[0].poll_segment(now, Vec::new()) {
         segments.push(segment);
@@ -179,6 +179,6 @@ fn a_lost_segment_is_sent_again_by_what_came_behind() {
     ends[1].on_segment(now + Span::from_us(20), &again);
     assert_eq!(
         ends[1].read().unwrap(),
-        Some(&message(0, 5 * 1_448 - 2)[..])
+        Some(&message(0, 5 * 1_460 - 2)[..])
     );
 }
