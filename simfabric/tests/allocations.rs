@@ -112,6 +112,7 @@ fn settings(options: &[&str]) -> Settings {
             .iter()
             .map(|o| o.parse().expect("a setting"))
             .collect(),
+        store: None,
     }
 }
 

@@ -88,6 +88,7 @@ fn table() -> Result<String, ExperimentError> {
         seed_count: 1,
         quick: true,
         set: Vec::new(),
+        store: None,
     };
     let mut transports = contenders(&topology, &settings)?;
     let others = read_transports(

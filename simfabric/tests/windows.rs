@@ -275,7 +275,7 @@ proptest! {
         regions in prop_oneof![2_usize..8, Just(usize::MAX)],
         threads in 1_usize..5,
     ) {
-        let settings = Settings { first_seed: 5, seed_count: 1, quick: true, set: Vec::new() };
+        let settings = Settings { first_seed: 5, seed_count: 1, quick: true, set: Vec::new(), store: None };
         let contender = contender(PAPER[scheme], &scene.topology, &settings);
         let mut transport = contender.expect("a transport");
         transport.fabric.shared_buffer = scene.shared_buffer;

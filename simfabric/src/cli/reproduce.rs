@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ratewright_simfabric::experiment::monitor::{MONITOR, MonitorProgress};
+use ratewright_simfabric::experiment::store::RunStore;
 use ratewright_simfabric::experiment::{
     Experiment, ExperimentError, PAPERS, PaperExperiments, Reproduction, Settings,
 };
@@ -14,7 +15,7 @@ use ratewright_simfabric::report::tally::Tally;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::create;
 use super::stop::StopRequest;
@@ -55,6 +56,10 @@ pub(crate) struct ReproduceArgs {
     /// Also measure the judged rows under other parameters, for a table without verdicts.
     #[arg(long)]
     sensitivity: bool,
+    /// Minutes after which SIRD's long form begins no run any more: its figures are then of the
+    /// runs that are there. Runs are kept in the folder, and another command goes on.
+    #[arg(long, conflicts_with = "quick")]
+    minutes: Option<u64>,
     /// Runs at the same time; by default as many as there are cores.
     #[arg(long)]
     jobs: Option<usize>,
@@ -114,6 +119,14 @@ impl ReproduceArgs {
             seed_count: self.seeds.unwrap_or(usual),
             quick: self.quick,
             set: self.set.clone(),
+            store: Some(RunStore {
+                dir: self.out.join("runs"),
+                until: self
+                    .minutes
+                    .map(|m| Instant::now() + Duration::from_secs(60 * m)),
+                // The short form is what a check runs.
+                same_commit: self.quick,
+            }),
         };
         let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;

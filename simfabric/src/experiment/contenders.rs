@@ -82,6 +82,7 @@ mod tests {
             seed_count: 1,
             quick: true,
             set: options.iter().map(|o| o.parse().unwrap()).collect(),
+            store: None,
         }
     }
 

@@ -448,6 +448,7 @@ mod tests {
             seed_count: 1,
             quick: true,
             set: Vec::new(),
+            store: None,
         };
         let packets = TrafficRun::new(&settings, &case).unwrap().run(4).unwrap();
         // The closed form: starts per second times the bytes that a start, its end and its updates

@@ -15,9 +15,11 @@
 //! | [`control_traffic`] | runs behind figures 9 to 11, and their counts of control traffic |
 //! | [`monitor`] | progress of the runs, and a request to stop them |
 //! | [`fncc`] | FNCC: figures 1, 3, 10, 12 to 15 |
+//! | [`sird`] | SIRD: figures 3 and 4 |
 //! | [`rpm`] | RPM: table II, fig. 5, lemma 1, asymmetric paths |
 //! | [`contenders`], `flowtune.toml` | the compared schemes with their parameters and queues |
 //! | [`scene`] | the paper's network (flowtune §5.3), workload and measures |
+//! | [`store`] | folder of runs, by which a long experiment goes on |
 //! | [`sweep`] | cases × seeds in parallel, and estimates over the seeds |
 //!
 //! An experiment is an entry of its paper's list in [`PAPERS`]. Its function lists the cases of a
@@ -43,6 +45,8 @@ pub mod fncc;
 pub mod rpm;
 pub mod scene;
 pub mod schedule;
+pub mod sird;
+pub mod store;
 pub mod sweep;
 
 use crate::net::FabricError;
@@ -66,6 +70,8 @@ pub struct Settings {
     /// Parameters in place of the paper's: of schemes, of the framing (`packet`) and of the
     /// [scene](scene::SceneConfig).
     pub set: Vec<Setting>,
+    /// Folder of the runs of experiments that can go on after a stop.
+    pub store: Option<store::RunStore>,
 }
 
 impl Settings {
@@ -145,6 +151,9 @@ pub enum ExperimentError {
     /// The run lost or made packets, which is a defect of the simulator.
     #[error("a run that does not add up: {0}")]
     Conservation(#[from] crate::results::ConservationError),
+    /// A run's result could not be kept.
+    #[error(transparent)]
+    Store(#[from] crate::report::ReportError),
     /// The [`monitor`] was asked to stop.
     #[error("stopped before the end")]
     Stopped,
@@ -187,6 +196,10 @@ pub const PAPERS: &[PaperExperiments] = &[
     PaperExperiments {
         name: "fncc",
         experiments: fncc::FNCC,
+    },
+    PaperExperiments {
+        name: "sird",
+        experiments: sird::SIRD,
     },
 ];
 

@@ -72,6 +72,7 @@ mod tests {
             seed_count: 3,
             quick: true,
             set: Vec::new(),
+            store: None,
         };
         let cases = [100, 200];
         let found = sweep(&settings, &cases, |case, seed| Ok(case + seed)).unwrap();
