@@ -15,7 +15,7 @@ use ratewright_simfabric::report::tally::Tally;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::create;
 use super::stop::StopRequest;
@@ -121,13 +121,18 @@ impl ReproduceArgs {
             set: self.set.clone(),
             store: Some(RunStore {
                 dir: self.out.join("runs"),
-                until: self
-                    .minutes
-                    .map(|m| Instant::now() + Duration::from_secs(60 * m)),
                 // The short form is what a check runs.
                 same_commit: self.quick,
             }),
         };
+        if let Some(minutes) = self.minutes {
+            // Nobody waits for this thread: it ends with the process.
+            std::thread::spawn(move || {
+                let (_sender, nothing) = mpsc::channel::<()>();
+                let _ = nothing.recv_timeout(Duration::from_secs(60 * minutes));
+                MONITOR.close();
+            });
+        }
         let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;
         let mut written = Vec::new();

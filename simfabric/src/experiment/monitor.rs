@@ -20,6 +20,7 @@ pub struct Monitor {
     done_ns: AtomicU64,
     packet_hops: AtomicU64,
     stopped: AtomicBool,
+    closed: AtomicBool,
 }
 
 /// The process's monitor.
@@ -28,6 +29,7 @@ pub static MONITOR: Monitor = Monitor {
     done_ns: AtomicU64::new(0),
     packet_hops: AtomicU64::new(0),
     stopped: AtomicBool::new(false),
+    closed: AtomicBool::new(false),
 };
 
 /// A snapshot of a monitor's counters.
@@ -56,6 +58,18 @@ impl Monitor {
     /// Ends all runs soon, and lets none begin, for the rest of the process.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
+    }
+
+    /// Lets no run begin, where an experiment can do with a part of its runs; those that have begun
+    /// go on.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+
+    /// Returns true after [`Monitor::close`].
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
     }
 
     /// Announces runs of `each` simulated time.

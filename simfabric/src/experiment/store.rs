@@ -5,7 +5,6 @@
 //! nothing but what its own commit wrote.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,13 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::report::commit::COMMIT;
 use crate::report::file::{ReportError, write_text};
 
-/// A folder, and the time from which no run begins any more.
+/// A folder of runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunStore {
     /// The folder.
     pub dir: PathBuf,
-    /// Time from which runs that are missing are left out.
-    pub until: Option<Instant>,
     /// True if a run of another commit, or of changes since one, is as good as missing.
     pub same_commit: bool,
 }
@@ -74,12 +71,6 @@ impl RunStore {
             source,
         })
     }
-
-    /// Returns true if no run may begin any more.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until)
-    }
 }
 
 #[cfg(test)]
@@ -91,7 +82,6 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("simfabric-store-{}", std::process::id()));
         let store = RunStore {
             dir: dir.clone(),
-            until: None,
             same_commit: false,
         };
         let path = store.path("run", "key");
@@ -104,11 +94,5 @@ mod tests {
         std::fs::write(&path, &whole[..whole.len() - 2]).unwrap();
         assert_eq!(store.read::<f64>(&path, "key"), None);
         std::fs::remove_dir_all(dir).unwrap();
-        assert!(!store.is_over());
-        let over = RunStore {
-            until: Some(Instant::now()),
-            ..store
-        };
-        assert!(over.is_over());
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! A process does each run once, and keeps it in a [folder](crate::experiment::store).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ratewright_topology::{LinkId, Node, Topology};
@@ -568,17 +568,17 @@ impl Runs {
 }
 
 /// Runs of this process.
-static DONE: Mutex<Option<HashMap<String, Arc<Sample>>>> = Mutex::new(None);
+static DONE: Mutex<BTreeMap<String, Arc<Sample>>> = Mutex::new(BTreeMap::new());
 
 fn known(key: &str) -> Option<Arc<Sample>> {
     let done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    done.as_ref()?.get(key).cloned()
+    done.get(key).cloned()
 }
 
 fn keep(key: String, sample: Sample) -> Arc<Sample> {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     let sample = Arc::new(sample);
-    let kept = done.get_or_insert_default().entry(key);
+    let kept = done.entry(key);
     Arc::clone(kept.or_insert(sample))
 }
 
@@ -636,7 +636,7 @@ pub fn runs(settings: &Settings, cases: &[Case]) -> Result<Runs, ExperimentError
                 if let Some(found) = found.or_else(|| known(&key)) {
                     return Ok(Some(found));
                 }
-                if store.is_some_and(RunStore::is_over) {
+                if MONITOR.is_closed() {
                     MONITOR.done(times.most())?;
                     return Ok(None);
                 }

@@ -255,7 +255,7 @@ fn is_within(row: &Row) -> bool {
         low.is_none_or(|low| low <= ours) && high.is_none_or(|high| ours <= high)
     });
     let holds = match (&row.paper, row.interval) {
-        (Paper::Number(paper), Some([low, high])) => (low..=high).contains(&paper),
+        (Paper::Number(paper), Some([low, high])) => (low..=high).contains(paper),
         _ => false,
     };
     accepted || holds
