@@ -10,7 +10,8 @@
 //! | [`int_age`] | fig. 12, §5.4.1: age of each hop's telemetry at the sender, exactly |
 //! | [`fig13_hops`] | fig. 13: congestion at the first, middle and last hop; four flows' fairness |
 //! | [`slowdown`] | figures 14 and 15: web search and Hadoop on the fat tree |
-//! | [`two_flows`] | runs behind figures 1, 3, 10 and 13 |
+//! | [`beyond`] | not in the paper: the same scenes under PowerTCP, θ-PowerTCP and Swift |
+//! | [`two_flows`] | runs behind figures 1, 3, 10 and 13, and `beyond` |
 //! | [`scene`] | figures 9 and 11, §5.5: the networks |
 //!
 //! `fncc.toml` has the transports, with the source of each value. What else the paper's text lacks
@@ -24,6 +25,7 @@
 //! | reading of times of fig. 10 | ± 5 µs | the text has them off a plot |
 //! | reading of reductions | ± 25 % of them | the paper has one run without a word on chance |
 
+pub mod beyond;
 pub mod fig01_queues;
 pub mod fig03_pauses;
 pub mod fig10_response;
@@ -92,6 +94,13 @@ pub const FNCC: &[Experiment] = &[
         run: slowdown::hadoop,
         variations: OF_TREES,
     },
+    Experiment {
+        name: "beyond",
+        file_name: "beyond_the_paper",
+        title: "beyond the paper: FNCC beside PowerTCP, θ-PowerTCP and Swift",
+        run: beyond::run,
+        variations: &[],
+    },
 ];
 
 /// Labels of `fncc.toml`.
@@ -101,6 +110,9 @@ mod label {
     pub(super) const HPCC: &str = "HPCC";
     pub(super) const DCQCN: &str = "DCQCN";
     pub(super) const ROCC: &str = "RoCC";
+    pub(super) const POWER_TCP: &str = "PowerTCP";
+    pub(super) const THETA_POWER_TCP: &str = "θ-PowerTCP";
+    pub(super) const SWIFT: &str = "Swift";
 }
 
 /// Other parameters of fig. 1, of fig. 3, of fig. 10, of fig. 13, and of the fat tree's runs.
@@ -196,6 +208,9 @@ fn colour(label: &str) -> RGBColor {
         label::DCQCN,
         label::ROCC,
         label::WITHOUT_LHCS,
+        label::POWER_TCP,
+        label::THETA_POWER_TCP,
+        label::SWIFT,
     ];
     let index = schemes.iter().position(|scheme| *scheme == label);
     style::colour(index.unwrap_or(schemes.len()))

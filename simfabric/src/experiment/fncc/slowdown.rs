@@ -236,26 +236,42 @@ pub fn hadoop(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     )
 }
 
-fn reproduce(settings: &Settings, of: &Workload) -> Result<Reproduction, ExperimentError> {
+/// Runs published sizes on the fat tree under these schemes.
+pub(super) fn samples(
+    settings: &Settings,
+    sizes: &str,
+    labels: &[&'static str],
+) -> Result<Vec<Replicas<SlowdownSample>>, ExperimentError> {
     let topology = fat_tree(RATE_BPS)?;
-    let sizes = SizeDistribution::published(of.sizes)?;
-    let schedule = schedule(settings.quick);
-    MONITOR.expect(LABELS.len() * settings.seeds().count(), schedule.most());
-    let samples = sweep(settings, &LABELS, |label, seed| {
+    let sizes = SizeDistribution::published(sizes)?;
+    let runs = labels.len() * settings.seeds().count();
+    MONITOR.expect(runs, schedule(settings.quick).most());
+    sweep(settings, labels, |label, seed| {
         sample(settings, &topology, (&sizes, label), seed)
-    })?;
-    let mut figure = settings.figure(of.figure, of.title);
+    })
+}
+
+/// Scenario in words.
+pub(super) fn scenario(settings: &Settings, workload: &str) -> [String; 3] {
+    let schedule = schedule(settings.quick);
     let ms = |span: Span| span.as_us_f64() / 1e3;
-    figure.scenario = vec![
+    [
         "fat tree of k = 8: 128 hosts, all links 100 Gbit/s and 1.5 µs, symmetric ECMP".to_owned(),
-        format!("{} between random hosts at load {LOAD}", of.name),
+        format!("{workload} between random hosts at load {LOAD}"),
         format!(
             "flows that start from {} to {} ms",
             ms(schedule.warm_up),
             ms(schedule.warm_up + schedule.counted)
         ),
-    ];
+    ]
+}
+
+fn reproduce(settings: &Settings, of: &Workload) -> Result<Reproduction, ExperimentError> {
+    let samples = samples(settings, of.sizes, &LABELS)?;
+    let mut figure = settings.figure(of.figure, of.title);
+    figure.scenario = scenario(settings, of.name).into();
     judge(&mut figure, of, &samples);
+    measured(&mut figure, &LABELS, &samples);
     figure.data = serde_json::json!({ "cases": LABELS, "samples": samples });
     let picture = picture(of, &samples);
     Ok(Reproduction { figure, picture })
@@ -304,9 +320,13 @@ fn judge(figure: &mut Figure, of: &Workload, samples: &[Replicas<SlowdownSample>
             }
         }
     }
+}
+
+/// Adds what was measured, without a claim.
+pub(super) fn measured(figure: &mut Figure, labels: &[&str], samples: &[Replicas<SlowdownSample>]) {
     for (group, (name, ..)) in GROUPS.iter().enumerate() {
         for (statistic, of) in STATISTICS.iter().enumerate() {
-            for (label, runs) in LABELS.iter().zip(samples) {
+            for (label, runs) in labels.iter().zip(samples) {
                 figure.rows.push(Row::judge(
                     format!("{name}, {label}: {of} slowdown"),
                     Claim::nothing(),
@@ -316,7 +336,7 @@ fn judge(figure: &mut Figure, of: &Workload, samples: &[Replicas<SlowdownSample>
             }
         }
     }
-    for (label, runs) in LABELS.iter().zip(samples) {
+    for (label, runs) in labels.iter().zip(samples) {
         for (what, unit, value) in [
             (
                 "largest queue",
@@ -344,10 +364,11 @@ fn judge(figure: &mut Figure, of: &Workload, samples: &[Replicas<SlowdownSample>
     }
 }
 
-fn picture(of: &Workload, samples: &[Replicas<SlowdownSample>]) -> Picture {
+/// Slowdown by size, a panel for each statistic.
+pub(super) fn panels(labels: &[&str], samples: &[Replicas<SlowdownSample>]) -> Vec<Panel> {
     let groups: Vec<String> = GROUPS[..4].iter().map(|group| group.0.to_owned()).collect();
     let panels = STATISTICS.iter().enumerate().map(|(statistic, name)| {
-        let bars = LABELS.iter().zip(samples).map(|(label, runs)| {
+        let bars = labels.iter().zip(samples).map(|(label, runs)| {
             let values: Vec<Option<Estimate>> = (0..groups.len())
                 .map(|group| runs.estimate(|s| s.slowdown[group][statistic]))
                 .collect();
@@ -361,10 +382,14 @@ fn picture(of: &Workload, samples: &[Replicas<SlowdownSample>]) -> Picture {
             bars.collect(),
         )
     });
+    panels.collect()
+}
+
+fn picture(of: &Workload, samples: &[Replicas<SlowdownSample>]) -> Picture {
     Picture::new(
         format!("Slowdown of {} on a fat tree at load {LOAD}", of.name),
         of.title,
-        panels.collect(),
+        panels(&LABELS, samples),
     )
     .columns(2)
     .panel_size(560, 320)
