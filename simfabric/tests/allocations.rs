@@ -82,13 +82,13 @@ fn a_dctcp_permutation_does_not_allocate_per_packet() {
     for regions in [1, usize::MAX] {
         // The first 0.5 ms let the tables grow to their level; the span counted begins there.
         let hosts = 16;
-        let topology = bench::fabric(hosts).expect("a fabric");
+        let topology = bench::fabric(hosts, false).expect("a fabric");
         let config = Config {
             seed: 1,
             regions: Some(regions),
             ..Config::default()
         };
-        let transport = bench::transport(&topology).expect("a transport");
+        let transport = bench::transport(&topology, None).expect("a transport");
         let flows = Box::new(bench::permutation(hosts));
         let mut run = transport.start(config, &topology, flows).expect("a run");
         let counts = count_over(&mut *run, Time::from_us(500), Time::from_us(1_600));

@@ -22,8 +22,8 @@ fn messages(count: usize) -> impl Iterator<Item = FlowSpec> {
 
 /// A run of so many messages over DCTCP.
 fn start(count: usize) -> Box<dyn Run> {
-    let topology = bench::fabric(HOSTS).expect("a fabric");
-    let transport = bench::transport(&topology).expect("a transport");
+    let topology = bench::fabric(HOSTS, false).expect("a fabric");
+    let transport = bench::transport(&topology, None).expect("a transport");
     let config = Config {
         seed: 1,
         fabric: transport.fabric.clone(),

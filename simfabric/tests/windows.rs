@@ -319,8 +319,8 @@ proptest! {
 #[test]
 fn large_fabrics_go_in_windows_by_themselves() {
     for (hosts, windows) in [(128, false), (686, true)] {
-        let topology = bench::fabric(hosts).expect("a fabric");
-        let transport = bench::transport(&topology).expect("a transport");
+        let topology = bench::fabric(hosts, false).expect("a fabric");
+        let transport = bench::transport(&topology, None).expect("a transport");
         let flows = Box::new(bench::permutation(hosts));
         let sim = transport.start(Config::default(), &topology, flows);
         let sim = sim.expect("a run");

@@ -23,20 +23,18 @@ use crate::workload::{Poisson, SizeDistribution};
 
 const GBIT: u64 = 1_000_000_000;
 
-/// Builds the smallest fat tree at 100 Gbit/s with at least `hosts` hosts; links of 1 µs.
+/// Builds the smallest fat tree at 100 Gbit/s with at least `hosts` hosts; links of 1 µs. With
+/// `symmetric` ECMP acknowledgements pass the switches of their data.
 ///
 /// # Errors
 /// If there is no such fat tree.
-pub fn fabric(hosts: u32) -> Result<Topology, BuildError> {
+pub fn fabric(hosts: u32, symmetric: bool) -> Result<Topology, BuildError> {
     let k = (2..)
         .step_by(2)
         // A fat tree of k ports per switch has k³/4 hosts.
         .find(|k| k * k * k / 4 >= hosts)
         .unwrap_or(2);
-    let ecmp = EcmpConfig {
-        seed: 1,
-        symmetric: false,
-    };
+    let ecmp = EcmpConfig { seed: 1, symmetric };
     if k * k * k / 4 == hosts {
         let (capacity_bps, delay_ns) = (100 * GBIT, 1_000);
         return FatTree {
@@ -161,24 +159,32 @@ name = "hpcc"
 xoff_bytes = 200000
 "#;
 
-/// Returns the transport of the permutation and of messages.
+/// Returns the transport of the permutation and of messages, or another scheme's.
 ///
 /// # Errors
-/// Parameters that the registry does not take: the benchmark's own text is at fault then.
-pub fn transport(topology: &Topology) -> Result<PlannedTransport, PlanError> {
-    read(TRANSPORT, topology)
+/// A name that is of no scheme, and paths that it cannot use.
+pub fn transport(topology: &Topology, scheme: Option<&str>) -> Result<PlannedTransport, PlanError> {
+    read(TRANSPORT, topology, scheme)
 }
 
-/// Returns the transport of incasts, which is lossless and has telemetry.
+/// Returns the transport of incasts, which is lossless and has telemetry, or another scheme's.
 ///
 /// # Errors
 /// As [`transport`].
-pub fn lossless_transport(topology: &Topology) -> Result<PlannedTransport, PlanError> {
-    read(LOSSLESS_TRANSPORT, topology)
+pub fn lossless_transport(
+    topology: &Topology,
+    scheme: Option<&str>,
+) -> Result<PlannedTransport, PlanError> {
+    read(LOSSLESS_TRANSPORT, topology, scheme)
 }
 
-fn read(text: &str, topology: &Topology) -> Result<PlannedTransport, PlanError> {
-    let fabric = FabricConfig::default();
+fn read(
+    own: &str,
+    topology: &Topology,
+    scheme: Option<&str>,
+) -> Result<PlannedTransport, PlanError> {
+    let other = scheme.map(|name| format!("[[transport]]\nname = {name:?}"));
+    let (text, fabric) = (other.as_deref().unwrap_or(own), FabricConfig::default());
     let mut transports = read_transports(text, "the benchmark", topology, fabric, &[])?;
     Ok(transports.swap_remove(0))
 }

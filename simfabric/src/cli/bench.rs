@@ -20,6 +20,9 @@ pub(crate) struct BenchArgs {
     /// Traffic that is simulated.
     #[arg(long, value_enum, default_value_t)]
     scene: Scene,
+    /// A scheme of the registry in place of the scene's own, with its own parameters and queues.
+    #[arg(long)]
+    scheme: Option<String>,
     /// Hosts, at least: by default 128 of the permutation, and 144 of the other scenes.
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=65_536))]
     hosts: Option<u32>,
@@ -34,11 +37,11 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     json: bool,
     /// Measure instead how long cache lines take of so much memory, which bounds large runs.
-    #[arg(long, conflicts_with_all = ["scene", "hosts", "packet_hops", "threads", "json"])]
+    #[arg(long, conflicts_with_all = ["scene", "scheme", "hosts", "packet_hops", "threads", "json"])]
     memory: bool,
     /// Measure instead how the time grows with the packet-hops: sizes from 16 to 2,048 hosts, each
     /// for the same simulated time, in turns.
-    #[arg(long, conflicts_with_all = ["scene", "hosts", "packet_hops", "threads", "memory"])]
+    #[arg(long, conflicts_with_all = ["scene", "scheme", "hosts", "packet_hops", "threads", "memory"])]
     growth: bool,
     /// Simulated microseconds of each run of `--growth`.
     #[arg(long, default_value_t = 500, requires = "growth", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -141,56 +144,51 @@ impl BenchArgs {
         if self.growth {
             return run_growth_bench(self);
         }
+        let scheme = self.scheme.as_deref();
         let (hosts, results, wall) = match self.scene {
             Scene::Permutation => {
-                let hosts = self.hosts.unwrap_or(128);
-                permutation(hosts, self.threads, Time::MAX, self.packet_hops)?
+                let until = (Time::MAX, self.packet_hops);
+                permutation(self.hosts.unwrap_or(128), self.threads, scheme, until)?
             }
-            Scene::Messages => messages(self.hosts.unwrap_or(144), self.threads, self.packet_hops)?,
-            Scene::Incast => incast(self.hosts.unwrap_or(144), self.threads, self.packet_hops)?,
+            Scene::Messages => self.messages(scheme)?,
+            Scene::Incast => self.incast(scheme)?,
         };
         report(self, hosts, &results, wall)
     }
+
+    /// Runs the messages.
+    fn messages(&self, scheme: Option<&str>) -> anyhow::Result<(u32, RunResults, Duration)> {
+        let topology = bench::racks(self.hosts.unwrap_or(144))?;
+        let flows = Box::new(bench::messages(topology.hosts().len() as u32)?);
+        let mut transport = bench::transport(&topology, scheme)?;
+        transport.fabric.histograms = true;
+        let until = (Time::MAX, self.packet_hops);
+        simulate(&transport, &topology, flows, self.threads, until)
+    }
+
+    /// Runs the incasts.
+    fn incast(&self, scheme: Option<&str>) -> anyhow::Result<(u32, RunResults, Duration)> {
+        let topology = bench::racks(self.hosts.unwrap_or(144))?;
+        let flows = Box::new(bench::incast(topology.hosts().len() as u32));
+        let mut transport = bench::lossless_transport(&topology, scheme)?;
+        transport.fabric.histograms = true;
+        let until = (Time::MAX, self.packet_hops);
+        simulate(&transport, &topology, flows, self.threads, until)
+    }
 }
 
-/// Runs the permutation of at least `hosts` hosts until `end`, or until there were `packet_hops`.
+/// Runs the permutation of at least `hosts` hosts until a time, or until there were so many
+/// packet-hops.
 fn permutation(
     hosts: u32,
     threads: u16,
-    end: Time,
-    packet_hops: u64,
+    scheme: Option<&str>,
+    until: (Time, u64),
 ) -> anyhow::Result<(u32, RunResults, Duration)> {
-    let topology = bench::fabric(hosts)?;
+    // Schemes that read acknowledgements need them on the way of their data.
+    let topology = bench::fabric(hosts, scheme.is_some())?;
     let flows = Box::new(bench::permutation(topology.hosts().len() as u32));
-    let transport = bench::transport(&topology)?;
-    simulate(&transport, &topology, flows, threads, (end, packet_hops))
-}
-
-/// Runs the messages of at least `hosts` hosts until there were `packet_hops`.
-fn messages(
-    hosts: u32,
-    threads: u16,
-    packet_hops: u64,
-) -> anyhow::Result<(u32, RunResults, Duration)> {
-    let topology = bench::racks(hosts)?;
-    let flows = Box::new(bench::messages(topology.hosts().len() as u32)?);
-    let mut transport = bench::transport(&topology)?;
-    transport.fabric.histograms = true;
-    let until = (Time::MAX, packet_hops);
-    simulate(&transport, &topology, flows, threads, until)
-}
-
-/// Runs the incasts of at least `hosts` hosts until there were `packet_hops`.
-fn incast(
-    hosts: u32,
-    threads: u16,
-    packet_hops: u64,
-) -> anyhow::Result<(u32, RunResults, Duration)> {
-    let topology = bench::racks(hosts)?;
-    let flows = Box::new(bench::incast(topology.hosts().len() as u32));
-    let mut transport = bench::lossless_transport(&topology)?;
-    transport.fabric.histograms = true;
-    let until = (Time::MAX, packet_hops);
+    let transport = bench::transport(&topology, scheme)?;
     simulate(&transport, &topology, flows, threads, until)
 }
 
@@ -264,7 +262,7 @@ fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
     // Sizes take turns within a round, so that a slow spell of the machine meets all of them.
     for _ in 0..args.rounds {
         for (i, hosts) in growth::HOSTS.into_iter().enumerate() {
-            let (_, results, wall) = permutation(hosts, 1, end, u64::MAX)?;
+            let (_, results, wall) = permutation(hosts, 1, None, (end, u64::MAX))?;
             // The same in every round: runs are deterministic.
             hops[i] = results.packet_hops;
             walls[i].push(wall.as_secs_f64());
@@ -344,14 +342,20 @@ fn report(
     wall: Duration,
 ) -> anyhow::Result<()> {
     let wall_s = wall.as_secs_f64();
+    let scheme = |own: &'static str| args.scheme.as_deref().unwrap_or(own);
     let result = BenchResult {
         scenario: match args.scene {
-            Scene::Permutation => format!("DCTCP permutation of {hosts} hosts at 100 Gbit/s"),
+            Scene::Permutation => {
+                let scheme = scheme("DCTCP");
+                format!("Permutation of {hosts} hosts over {scheme} at 100 Gbit/s")
+            }
             Scene::Messages => {
-                format!("Google's RPCs over DCTCP between {hosts} hosts at 100 Gbit/s, load 0.5")
+                let scheme = scheme("DCTCP");
+                format!("Google's RPCs over {scheme} between {hosts} hosts at 100 Gbit/s, load 0.5")
             }
             Scene::Incast => {
-                format!("Incasts of 15 to one by HPCC among {hosts} hosts at 100 Gbit/s")
+                let scheme = scheme("HPCC");
+                format!("Incasts of 15 to one by {scheme} among {hosts} hosts at 100 Gbit/s")
             }
         },
         threads: args.threads,
