@@ -161,7 +161,7 @@ pub fn table3(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         Panel::bars(
             "",
             "",
-            Axis::linear("Part of the buffer (%)").starting_at(0.0),
+            Axis::linear("Part of the buffer (%)").over(0.0, 110.0),
             groups[from..to].to_vec(),
             bars.collect(),
         )

@@ -191,7 +191,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let panel = Panel::bars(
         "Headlines in the order of the table",
         "",
-        Axis::linear("Ratio or per cent").starting_at(0.0),
+        Axis::linear("Ratio or per cent"),
         groups,
         vec![
             Bars::new("the paper", bars[0].clone()).hollow(),

@@ -538,7 +538,7 @@ fn queues(
         }
         panels.push(Panel::curves(
             column_name(column),
-            Axis::linear("Goodput (Gbit/s)").starting_at(0.0),
+            Axis::linear("Goodput (Gbit/s)").over(0.0, 95.0),
             Axis::log(format!("{what} queue (MB)")).over(0.001, 100.0),
             curves,
         ));
@@ -607,7 +607,7 @@ fn slowdowns(
             panels.push(Panel::bars(
                 format!("{}: {words}", column_name(column)),
                 "",
-                Axis::log("Slowdown").over(0.9, 1_000.0),
+                Axis::log("Slowdown").over(0.9, 200.0),
                 groups().map(short).collect(),
                 bars,
             ));
