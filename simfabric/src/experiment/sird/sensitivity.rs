@@ -130,7 +130,7 @@ pub fn fig02(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let panel = Panel::curves(
         "",
         Axis::linear("Goodput (Gbit/s)"),
-        Axis::log("Mean queue of a rack (MB)").over(0.05, 20.0),
+        Axis::log("Mean queue of a rack (MB)").over(0.01, 20.0),
         curves,
     );
     let picture = Picture::new(
