@@ -55,13 +55,15 @@ impl<C: Control> QueuePair<C> {
     #[inline]
     fn next_at(&mut self) -> Time {
         let rate_bps = self.control.rate_bps();
-        // A queue pair at the line's rate is paced by the link.
-        if rate_bps >= self.line_bps {
-            return self.sent_at;
-        }
-        if rate_bps.to_bits() != self.gap_rate_bps.to_bits() {
+        let is_set = self.gap_rate_bps > 0.0 && self.control.keeps_turns();
+        if !is_set && rate_bps.to_bits() != self.gap_rate_bps.to_bits() {
             self.gap_rate_bps = rate_bps;
-            self.gap = Span::from_secs_f64(self.sent_bits / rate_bps);
+            // A queue pair at the line's rate is paced by the link.
+            self.gap = if rate_bps >= self.line_bps {
+                Span::ZERO
+            } else {
+                Span::from_secs_f64(self.sent_bits / rate_bps)
+            };
         }
         self.sent_at + self.gap
     }

@@ -11,8 +11,9 @@
 //!
 //! [`Reaction::Periodic`] is the rule of network interfaces as HPCC's public simulator has it: each
 //! acknowledgement tells of the mark of its packet, and the sender looks at fixed intervals whether
-//! any did. Its first notification only starts the intervals and α. It has no byte counter, and a
-//! cut keeps R_T if nothing has increased since the cut before.
+//! any did. Its first notification only starts the intervals and α. It has no byte counter, a cut
+//! keeps R_T if nothing has increased since the cut before, and a new rate holds from the packet
+//! after the next one on: senders that rise together from a low rate do not burst together.
 //!
 //! α is computed when it is asked for, which gives what a clock would.
 
@@ -242,6 +243,10 @@ impl Control for Dcqcn {
 
     fn rate_bps(&self) -> f64 {
         self.rate_bps
+    }
+
+    fn keeps_turns(&self) -> bool {
+        self.config.reaction == Reaction::Periodic
     }
 
     fn window_bytes(&self) -> u64 {

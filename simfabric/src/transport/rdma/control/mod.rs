@@ -118,6 +118,12 @@ pub trait Control: std::fmt::Debug + Send + 'static {
     /// Returns the rate on the link, in bit/s, above 0. At the line's rate packets are not paced.
     fn rate_bps(&self) -> f64;
 
+    /// Returns true if a change of the rate leaves the time of the next packet as it was set when
+    /// the last one left.
+    fn keeps_turns(&self) -> bool {
+        false
+    }
+
     /// Returns the window, in payload bytes, at least 1. A packet may leave while less is in
     /// flight.
     fn window_bytes(&self) -> u64 {
