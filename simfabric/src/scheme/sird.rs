@@ -69,14 +69,26 @@ crate::parameters! {
         /// Packets in the first of two priorities: "none", "control", or "unscheduled" with data
         /// of that kind (§4.4).
         first_priority: FirstPriority = FirstPriority::Unscheduled,
-        /// Unscheduled messages take credit of both buckets while they come, and all data tells of
-        /// congestion (the authors' simulator; algorithm 2 is about scheduled data).
-        count_unscheduled: bool = false,
+        /// Rules of credit: "paper" (algorithms 1 and 2) or "simulator" (that of the authors).
+        rules: Rules = Rules::Paper,
         /// Silence after which missing bytes are asked for (§4.4: a few milliseconds).
         resend_time_out: Delay = Delay::from_ms(5),
         /// Every packet takes a path of its own (§4); otherwise all of a message take one.
         spray: bool = true,
     }
+}
+
+/// Rules of credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rules {
+    /// Scheduled data is what takes credit, is marked and moves buckets, by its bytes.
+    Paper,
+    /// The authors' simulator: unscheduled messages take credit of both buckets while they come.
+    /// All data is marked, and every packet moves its sender's buckets as a full one would. A
+    /// marked packet behind one without mark still lets them grow, and they shrink once in one and
+    /// a half windows.
+    Simulator,
 }
 
 /// Order in which a receiver gives credit.
@@ -172,7 +184,7 @@ impl Scheme for Config {
             uplink: self.uplink,
             unscheduled_class: u8::from(self.first_priority == FirstPriority::Control),
             scheduled_class: u8::from(two),
-            count_unscheduled: self.count_unscheduled,
+            simulator: self.rules == Rules::Simulator,
             framing,
         };
         let messages = MessageConfig {
@@ -205,7 +217,8 @@ struct SirdConfig {
     uplink: Policy,
     unscheduled_class: u8,
     scheduled_class: u8,
-    count_unscheduled: bool,
+    /// The rules are the simulator's.
+    simulator: bool,
     framing: Framing,
 }
 
@@ -239,8 +252,12 @@ struct Bucket {
     marked_share: f64,
     seen_bytes: f64,
     marked_bytes: f64,
-    /// It has not shrunk in the present window.
+    /// Bytes since it shrank.
+    since_shrunk: f64,
+    /// It may shrink: it has not in the present window.
     may_shrink: bool,
+    /// The packet before was marked.
+    in_burst: bool,
 }
 
 impl Bucket {
@@ -250,13 +267,22 @@ impl Bucket {
             marked_share: 0.0,
             seen_bytes: 0.0,
             marked_bytes: 0.0,
+            since_shrunk: 0.0,
             may_shrink: true,
+            in_burst: false,
         }
     }
 
     /// Takes the mark of a packet. A window is as many bytes as the bucket holds: a round trip's.
-    fn on_packet(&mut self, wire_bytes: f64, marked: bool, gain: f64, [least, most]: [f64; 2]) {
+    fn on_packet(
+        &mut self,
+        wire_bytes: f64,
+        marked: bool,
+        (gain, simulator): (f64, bool),
+        [least, most]: [f64; 2],
+    ) {
         self.seen_bytes += wire_bytes;
+        self.since_shrunk += wire_bytes;
         if marked {
             self.marked_bytes += wire_bytes;
         }
@@ -264,14 +290,18 @@ impl Bucket {
             let share = self.marked_bytes / self.seen_bytes;
             self.marked_share += gain * (share - self.marked_share);
             (self.seen_bytes, self.marked_bytes) = (0.0, 0.0);
-            self.may_shrink = true;
+            self.may_shrink |= !simulator;
         }
-        if !marked {
+        self.may_shrink |= simulator && self.since_shrunk >= 1.5 * self.bytes;
+        let grows = !marked || (simulator && !self.in_burst);
+        self.in_burst = marked;
+        if grows {
             // A packet's length in a round trip.
             self.bytes += wire_bytes * wire_bytes / self.bytes;
-        } else if self.may_shrink {
+        }
+        if marked && self.may_shrink {
             self.bytes *= 1.0 - self.marked_share / 2.0;
-            self.may_shrink = false;
+            (self.since_shrunk, self.may_shrink) = (0.0, false);
         }
         self.bytes = self.bytes.clamp(least, most);
     }
@@ -415,7 +445,7 @@ impl Transport for Sird {
             issued += host.credit.issued;
             taken += host.taken_bytes;
         }
-        if hosts.iter().any(|host| host.config.count_unscheduled) {
+        if hosts.iter().any(|host| host.config.simulator) {
             return Ok(());
         }
         // What is under way, or was lost, makes the difference.
@@ -461,7 +491,7 @@ impl SirdHost {
     fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
         let bytes = cx.flow(packet.flow).bytes;
         let unscheduled = self.config.is_unscheduled(bytes);
-        let counts = !unscheduled || self.config.count_unscheduled;
+        let counts = !unscheduled || self.config.simulator;
         let (config, senders) = (&self.config, &mut self.senders);
         let (numbers, credit) = (&mut self.sender_numbers, &mut self.credit);
         let own = |_: &mut Context<'_>| {
@@ -487,19 +517,8 @@ impl SirdHost {
                 None => return,
             },
         };
-        if is_data && counts {
-            let config = &self.config;
-            let sender = &mut self.senders[sender as usize];
-            let floors = [config.sender_floor_bytes, config.network_floor_bytes];
-            let marks = [Flags::CSN, Flags::CE];
-            for ((bucket, floor), mark) in sender.buckets.iter_mut().zip(floors).zip(marks) {
-                let bounds = [
-                    floor.min(config.sender_credit_bytes),
-                    config.sender_credit_bytes,
-                ];
-                let marked = packet.flags.contains(mark);
-                bucket.on_packet(packet.wire_bytes.into(), marked, config.gain, bounds);
-            }
+        if counts && (is_data || self.config.simulator) {
+            self.heed_marks(sender, packet);
         }
         match arrival {
             Arrival::Late => {}
@@ -526,6 +545,26 @@ impl SirdHost {
             }
         }
         self.send_credits(cx);
+    }
+
+    /// Takes the marks of a packet of a sender.
+    fn heed_marks(&mut self, sender: u32, packet: &Packet) {
+        let config = &self.config;
+        let framing = config.framing;
+        let wire_bytes = if config.simulator {
+            framing.wire_bytes(framing.mss_bytes)
+        } else {
+            packet.wire_bytes
+        };
+        let sender = &mut self.senders[sender as usize];
+        let floors = [config.sender_floor_bytes, config.network_floor_bytes];
+        let marks = [Flags::CSN, Flags::CE];
+        let rules = (config.gain, config.simulator);
+        for ((bucket, floor), mark) in sender.buckets.iter_mut().zip(floors).zip(marks) {
+            let most = config.sender_credit_bytes;
+            let marked = packet.flags.contains(mark);
+            bucket.on_packet(wire_bytes.into(), marked, rules, [floor.min(most), most]);
+        }
     }
 
     /// Returns the number of a sender, whose state is kept from its first message on.
@@ -747,7 +786,7 @@ impl Endpoint for SirdHost {
         if receiver == next {
             self.receivers.push(ReceiverState::default());
         }
-        if !scheduled && self.config.count_unscheduled {
+        if !scheduled && self.config.simulator {
             let bytes = self.config.wire_bytes(0, bytes);
             self.stored_bytes += bytes;
             self.taken_bytes += bytes;
@@ -776,7 +815,7 @@ impl Endpoint for SirdHost {
         };
         // Credit for bytes that will not be sent is of no use.
         if let (Some(before), Some(message)) = (before, self.messages.outgoing(slot))
-            && (message.own.scheduled || self.config.count_unscheduled)
+            && (message.own.scheduled || self.config.simulator)
         {
             let unused = self.config.wire_bytes(message.sent_bytes(), before);
             let used = self
@@ -793,6 +832,12 @@ impl Endpoint for SirdHost {
         match packet.kind {
             PacketKind::Data | PacketKind::Request | PacketKind::Probe => self.on_data(cx, packet),
             PacketKind::Grant => {
+                if self.config.simulator
+                    && let Some(sender) = self.sender_numbers.get(&packet.src)
+                {
+                    // A receiver may be a sender, too.
+                    self.heed_marks(*sender, packet);
+                }
                 if let Some(slot) = self.messages.sent_by(cx, packet) {
                     self.allow(slot, packet.ack);
                     self.enqueue(cx, slot);
@@ -869,7 +914,7 @@ impl Endpoint for SirdHost {
                 continue;
             };
             packet.flags.insert(Flags::ECT);
-            if scheduled || self.config.count_unscheduled {
+            if scheduled || self.config.simulator {
                 // Algorithm 2, lines 7 and 8.
                 if self.stored_bytes >= self.config.sender_threshold_bytes {
                     packet.flags.insert(Flags::CSN);
@@ -897,7 +942,7 @@ mod tests {
     fn window(bucket: &mut Bucket, marked: bool) {
         let packets = (bucket.bytes / PACKET).ceil() as u32;
         for _ in 0..packets {
-            bucket.on_packet(PACKET, marked, 0.08, BOUNDS);
+            bucket.on_packet(PACKET, marked, (0.08, false), BOUNDS);
         }
     }
 
