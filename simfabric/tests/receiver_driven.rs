@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use ratewright_simfabric::net::Framing;
 use ratewright_simfabric::net::queue::DropReason;
 use ratewright_simfabric::plan::{Overrides, RunPlan};
 use ratewright_simfabric::report::ideal::completion_time;
@@ -582,6 +583,101 @@ fn dcpim_is_the_same_in_regions() {
     regions_change_nothing("name = \"dcpim\"");
 }
 
+/// Completion times of one message in an empty network, by the ns-2 simulator of SIRD's authors, in
+/// µs: of 8 B to 10 MB, in a rack and between racks. Its hosts look for work every 30 ns in SIRD,
+/// which its shortest messages show; ExpressPass has jitter.
+#[test]
+fn messages_alone_take_as_long_as_in_the_public_simulator() {
+    const SIZES: [u64; 7] = [8, 1_000, 1_458, 10_000, 100_000, 1_000_000, 10_000_000];
+    let dctcp = "name = \"dctcp\"\ninitial_window_packets = 66\ngain = 0.08\nmark_packets = 82\n\
+                 mark_rate = \"100Gbit/s\"\nmin_rto = \"200us\"\ninitial_rto = \"1ms\"";
+    for (transport, [mss, header], [slack_ns, share], theirs) in [
+        (
+            "name = \"sird\"",
+            [1_458, 80],
+            [31.0, 0.000_1],
+            [
+                [2.544, 2.693, 2.756, 3.468, 16.115, 92.063, 851.571],
+                [3.548, 3.736, 3.818, 4.529, 19.186, 95.135, 854.642],
+            ],
+        ),
+        (
+            "name = \"homa\"\nsizes = \"hadoop\"\ngranted_header_bytes = 82",
+            [1_442, 96],
+            [10.0, 0.000_1],
+            [
+                [2.517, 2.675, 2.755, 3.477, 11.161, 87.221, 847.769],
+                [3.521, 3.719, 3.817, 4.538, 12.222, 88.283, 848.830],
+            ],
+        ),
+        (
+            "name = \"expresspass\"\nrules = \"simulator\"",
+            [1_460, 78],
+            [3.0, 0.12],
+            [
+                [7.541, 7.700, 7.773, 26.722, 39.336, 123.945, 923.359],
+                [10.551, 10.750, 10.841, 31.511, 47.944, 137.206, 965.675],
+            ],
+        ),
+        (
+            dctcp,
+            [1_460, 78],
+            [1.0, 0.000_1],
+            [
+                [2.514, 2.672, 2.746, 3.467, 11.054, 86.897, 845.367],
+                [3.517, 3.716, 3.807, 4.528, 12.115, 87.959, 846.429],
+            ],
+        ),
+    ] {
+        for (dst, theirs) in [1, 9].into_iter().zip(theirs) {
+            let flow = |(n, bytes): (usize, &u64)| (0, dst, *bytes, 2_000.0 * n as f64);
+            let flows: Vec<_> = SIZES.iter().enumerate().map(flow).collect();
+            let mut plan = plan(transport, &list(&flows));
+            plan.transports[0].fabric.framing = Framing {
+                mss_bytes: mss,
+                header_bytes: header,
+                min_wire_bytes: 84,
+            };
+            let ours = fct_us(&run_with(&plan, Config::default()));
+            for ((ours, theirs), bytes) in ours.into_iter().zip(theirs).zip(SIZES) {
+                let most = (slack_ns / 1e3_f64).max(theirs * share);
+                assert!(
+                    (ours - theirs).abs() < most,
+                    "{transport}: {bytes} B take {ours}, {theirs}"
+                );
+            }
+        }
+    }
+}
+
+/// The rules of SIRD's simulator keep its invariants, too, and the link of a sender in the order of
+/// its receivers' messages, as there: without marks, ten messages of one sender to three receivers
+/// complete at the times of that simulator.
+#[test]
+fn sirds_simulator_has_the_same_outcast() {
+    let to = |dst: u32, count: usize, start: f64| {
+        std::iter::repeat_n((0, dst, 10_000_000, start), count)
+    };
+    let flows: Vec<_> = to(1, 4, 100.0)
+        .chain(to(2, 3, 1_100.0))
+        .chain(to(3, 2, 2_100.0))
+        .collect();
+    let theirs = [
+        851.6, 1_923.0, 3_861.0, 6_334.0, 1_833.0, 4_470.0, 6_598.0, 2_661.0, 5_085.0,
+    ];
+    for rules in ["paper", "simulator"] {
+        let transport = format!("name = \"sird\"\nsender_threshold = inf\nrules = \"{rules}\"");
+        let results = run(&transport, &list(&flows));
+        for (ours, theirs) in fct_us(&results).into_iter().zip(theirs) {
+            assert!(
+                (ours / theirs - 1.0).abs() < 0.003,
+                "{rules}: {ours}, {theirs}"
+            );
+        }
+        credit_balances(&results, 150_000.0);
+    }
+}
+
 /// Links lose packets of every kind, at random: every message completes, its sender learns of it,
 /// and the scheme's invariants hold.
 #[test]
@@ -591,6 +687,7 @@ fn random_loss_loses_no_message() {
     for (scheme, keys) in [
         ("homa", time_out),
         ("sird", time_out),
+        ("sird", "resend_time_out = \"100us\"\nrules = \"simulator\""),
         ("dcpim", time_out),
         ("expresspass", time_out),
         ("swift", tcp),
