@@ -42,6 +42,9 @@ pub struct FlowSpec {
     /// Class that the application asks of the network for its packets, as by a DSCP. Schemes with
     /// classes of their own do not heed it.
     pub class: u8,
+    /// Number of the application's group of senders that sends at the same moment to the same host;
+    /// 0: none. [`Context::group`](crate::Context::group) returns its members.
+    pub group: u8,
 }
 
 impl FlowSpec {
@@ -60,6 +63,7 @@ impl FlowSpec {
             weight: 1.0,
             label: 0,
             class: 0,
+            group: 0,
         }
     }
 }

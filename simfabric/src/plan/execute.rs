@@ -1,6 +1,7 @@
 //! Runs a plan, one scheme at a time.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::{PlannedTransport, RunPlan};
 use crate::Config;
@@ -61,6 +62,7 @@ impl RunPlan {
             warm_up: self.warm_up,
             threads: self.threads,
             changes: self.faults.clone(),
+            groups: Arc::clone(&self.groups),
             ..Config::default()
         };
         let mut sim = transport.start(config, &self.topology, self.flows()?)?;

@@ -21,6 +21,7 @@ mod workload;
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use ratewright_topology::{HostId, LinkId, Topology};
 use serde::Deserialize;
@@ -88,6 +89,8 @@ pub struct RunPlan {
     /// Faults, as changes of the network.
     pub faults: Vec<(Time, Change)>,
     workloads: Vec<workload::Workload>,
+    /// Groups of senders, by number from 1 on.
+    groups: Arc<[Vec<HostId>]>,
     /// Class of each workload's flows that ask for none themselves.
     classes: Vec<u8>,
 }
@@ -275,6 +278,10 @@ impl<'a> Reader<'a> {
                 return Err(source.error(Some(span), message));
             }
         }
+        let Some(groups) = workload::groups(&mut workloads) else {
+            let message = format!("all `groups` together are more than {}", u8::MAX);
+            return Err(source.error(None, message));
+        };
         for transport in &transports {
             if let Some(Split::Workloads(numbers)) = transport.beside.as_ref().map(|b| &b.split)
                 && let Some(none) = numbers.iter().find(|n| usize::from(**n) >= workloads.len())
@@ -305,6 +312,7 @@ impl<'a> Reader<'a> {
             series,
             faults,
             workloads,
+            groups: groups.into(),
             classes,
         };
         self.check_end(&plan, run.until.map(|u| u.span()))?;

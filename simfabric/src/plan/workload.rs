@@ -120,6 +120,8 @@ impl SizeKeys {
 #[serde(deny_unknown_fields)]
 struct PoissonTable {
     load: Spanned<f64>,
+    senders: Option<Spanned<u32>>,
+    groups: Option<Spanned<u8>>,
     bytes: Option<Spanned<u64>>,
     sizes: Option<Spanned<String>>,
     sizes_file: Option<Spanned<String>>,
@@ -221,6 +223,19 @@ fn rounds(
     }
 }
 
+/// Numbers the groups of senders of all workloads, from 1 on, and returns them; `None` if there are
+/// too many for a flow's number.
+pub(super) fn groups(workloads: &mut [Workload]) -> Option<Vec<Vec<HostId>>> {
+    let mut all = Vec::new();
+    for workload in workloads {
+        if let Workload::Poisson(arrivals) = workload {
+            let first = u8::try_from(all.len() + 1).unwrap_or(u8::MAX);
+            all.extend_from_slice(arrivals.number_groups(first));
+        }
+    }
+    (all.len() <= usize::from(u8::MAX)).then_some(all)
+}
+
 /// First moment at which Poisson workloads together offer more than hosts' links carry, and the
 /// load then.
 pub(super) fn overload(workloads: &[Workload]) -> Option<(Time, f64)> {
@@ -302,17 +317,27 @@ pub(super) fn read<'a>(
                     "arrivals would never end; add `until` here, or a `duration` to [run]";
                 return Err(source.error(Some(at), message));
             }
-            Workload::Poisson(
-                Poisson::new(hosts, mean_bps, *t.load.get_ref(), sizes, window, seed).map_err(
-                    |e| {
-                        let place = match e {
-                            PoissonError::Load { .. } => t.load.span(),
-                            PoissonError::Hosts { .. } => at,
-                        };
-                        source.error(Some(place), e.to_string())
-                    },
-                )?,
-            )
+            let refused = |e: PoissonError| {
+                let place = match e {
+                    PoissonError::Load { .. } => Some(t.load.span()),
+                    PoissonError::Hosts { .. } => Some(at.clone()),
+                    PoissonError::Senders { .. } => t.senders.as_ref().map(Spanned::span),
+                };
+                source.error(place, e.to_string())
+            };
+            let arrivals = Poisson::new(hosts, mean_bps, *t.load.get_ref(), sizes, window, seed)
+                .map_err(&refused)?;
+            let groups = t.groups.as_ref().map_or(0, |groups| *groups.get_ref());
+            Workload::Poisson(match (&t.senders, &t.groups) {
+                (Some(senders), _) => arrivals
+                    .of_incasts(*senders.get_ref(), groups)
+                    .map_err(&refused)?,
+                (None, Some(groups)) => {
+                    let message = "groups are of an incast's senders; add `senders`";
+                    return Err(source.error(Some(groups.span()), message));
+                }
+                (None, None) => arrivals,
+            })
         }
         "incast" => {
             let t: IncastTable = source.section(table, span.clone())?;

@@ -1,5 +1,7 @@
 //! State of a run without its transport, and the operations of event loop and transport on it.
 
+use std::sync::Arc;
+
 use rand::RngExt as _;
 use ratewright_topology::{HostId, LinkId, Topology};
 
@@ -104,6 +106,8 @@ pub(crate) struct Core {
     pub(crate) poked: Vec<HostId>,
     pub(crate) framing: Framing,
     pub(crate) allocator: Option<HostId>,
+    /// Groups of senders, by number from 1 on.
+    pub(crate) groups: Arc<[Vec<HostId>]>,
     pub(crate) symmetric: bool,
     pub(crate) events: u64,
     pub(crate) packet_hops: u64,

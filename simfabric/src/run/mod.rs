@@ -13,6 +13,7 @@ pub(crate) mod watchdog;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::{ControlFlow, DerefMut};
+use std::sync::Arc;
 
 use ratewright_topology::{HostId, LinkId, Topology};
 
@@ -61,6 +62,8 @@ pub struct Config {
     /// they do not on regions. A scheme whose hosts share state has one thread, and so has a fabric
     /// that is a single region.
     pub threads: usize,
+    /// Groups of senders that applications know, by number from 1 on: see [`FlowSpec::group`].
+    pub groups: Arc<[Vec<HostId>]>,
 }
 
 /// Progress of a run.
@@ -713,6 +716,7 @@ impl Core {
             woken: false,
             poked: Vec::new(),
             framing: config.fabric.framing,
+            groups: Arc::clone(&config.groups),
             allocator: config.fabric.allocator.map(|_| HostId(hosts)),
             symmetric: topology.ecmp().symmetric,
             topology,

@@ -222,6 +222,16 @@ impl<S> Context<'_, S> {
         flows.is_active(flow).then(|| flows.spec(flow))
     }
 
+    /// Returns the senders of a [group](FlowSpec::group); none of a group that is not known.
+    #[must_use]
+    pub fn group(&self, group: u8) -> &[HostId] {
+        let groups = &self.core.groups;
+        let members = usize::from(group)
+            .checked_sub(1)
+            .and_then(|at| groups.get(at));
+        members.map_or(&[], Vec::as_slice)
+    }
+
     /// Returns a flow's progress.
     ///
     /// # Panics

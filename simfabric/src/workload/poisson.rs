@@ -21,6 +21,66 @@ pub enum PoissonError {
         /// Number of hosts.
         hosts: u32,
     },
+    /// Incasts need more senders than there are, or none.
+    #[error("an incast has {senders} senders; with {hosts} hosts there can be 1 to {}", .hosts - 1)]
+    Senders {
+        /// Senders of an incast.
+        senders: u32,
+        /// Number of hosts.
+        hosts: u32,
+    },
+}
+
+/// Incasts in place of single flows: several hosts send to one at the same moment.
+#[derive(Clone, Debug)]
+struct Incasts {
+    senders: usize,
+    /// Groups of senders that the application knows; empty: senders are drawn anew.
+    groups: Vec<Vec<HostId>>,
+    /// Number of the first group.
+    first_group: u8,
+    /// Order of hosts, of which draws without replacement take the first.
+    order: Vec<u32>,
+    /// The present incast: begin, receiver, group, and senders that are still to send.
+    start: Time,
+    receiver: HostId,
+    group: u8,
+    waiting: Vec<HostId>,
+}
+
+impl Incasts {
+    /// Begins an incast.
+    fn begin(&mut self, start: Time, hosts: u32, rng: &mut Stream) {
+        self.start = start;
+        if self.groups.is_empty() {
+            self.receiver = HostId(rng.random_range(0..hosts));
+            self.waiting = draw(&mut self.order, self.senders, Some(self.receiver), rng);
+        } else {
+            let group = rng.random_range(0..self.groups.len());
+            self.group = self.first_group + group as u8;
+            let members = &self.groups[group];
+            // One of the hosts that are not in the group.
+            let mut others = (0..hosts).map(HostId).filter(|h| !members.contains(h));
+            let nth = rng.random_range(0..hosts as usize - members.len());
+            self.receiver = others.nth(nth).unwrap_or(HostId(0));
+            self.waiting.clone_from(members);
+        }
+        // Taken from the end.
+        self.waiting.reverse();
+    }
+}
+
+/// Draws `count` hosts without replacement, none of them `without`. `order` has a number for each
+/// host that may be drawn; any order gives a uniform draw.
+fn draw(order: &mut [u32], count: usize, without: Option<HostId>, rng: &mut Stream) -> Vec<HostId> {
+    let members = (0..count).map(|at| {
+        let pick = rng.random_range(at..order.len());
+        order.swap(at, pick);
+        let number = order[at];
+        // Numbers from the one left out on are shifted past it.
+        HostId(number + u32::from(without.is_some_and(|host| number >= host.0)))
+    });
+    members.collect()
 }
 
 /// Flows between uniformly random pairs of hosts, beginning as a Poisson process (flowtune §5.3).
@@ -38,6 +98,7 @@ pub struct Poisson {
     from: Time,
     now_ps: f64,
     until: Time,
+    incasts: Option<Incasts>,
     rng: Stream,
 }
 
@@ -70,7 +131,45 @@ impl Poisson {
             from,
             now_ps: from.as_ps() as f64,
             until,
+            incasts: None,
             rng: Stream::new(seed, Purpose::Arrivals, 0),
+        })
+    }
+
+    /// Makes each arrival an incast: `senders` hosts send to one at the same moment, at the same
+    /// load in all. With `groups` above 0 the senders are one of so many groups, drawn once, and the
+    /// receiver is none of them; otherwise receiver and senders are drawn anew.
+    ///
+    /// # Errors
+    /// If there are not enough hosts.
+    pub fn of_incasts(mut self, senders: u32, groups: u8) -> Result<Self, PoissonError> {
+        let hosts = self.hosts;
+        if senders == 0 || senders >= hosts {
+            return Err(PoissonError::Senders { senders, hosts });
+        }
+        let mut every: Vec<u32> = (0..hosts).collect();
+        let members = |_| draw(&mut every, senders as usize, None, &mut self.rng);
+        let groups = (0..groups).map(members).collect();
+        self.mean_gap_ps *= f64::from(senders);
+        self.incasts = Some(Incasts {
+            senders: senders as usize,
+            groups,
+            first_group: 1,
+            order: (0..hosts - 1).collect(),
+            start: Time::ZERO,
+            receiver: HostId(0),
+            group: 0,
+            waiting: Vec::new(),
+        });
+        Ok(self)
+    }
+
+    /// Returns the groups of senders, of which the first gets this number, and the others those
+    /// that follow.
+    pub fn number_groups(&mut self, first: u8) -> &[Vec<HostId>] {
+        self.incasts.as_mut().map_or(&[], |incasts| {
+            incasts.first_group = first;
+            &incasts.groups
         })
     }
 
@@ -107,12 +206,26 @@ impl Iterator for Poisson {
     type Item = FlowSpec;
 
     fn next(&mut self) -> Option<FlowSpec> {
+        if let Some(incasts) = &mut self.incasts
+            && let Some(src) = incasts.waiting.pop()
+        {
+            let bytes = self.sizes.sample(&mut self.rng);
+            let flow = FlowSpec::new(src, incasts.receiver, bytes, incasts.start);
+            return Some(FlowSpec {
+                group: incasts.group,
+                ..flow
+            });
+        }
         // 1 − u lies in (0, 1], so that the logarithm is finite.
         let u: f64 = self.rng.random();
         self.now_ps -= (1.0 - u).ln() * self.mean_gap_ps;
         let start = Time::from_ps(self.now_ps as u64);
         if start >= self.until {
             return None;
+        }
+        if let Some(incasts) = &mut self.incasts {
+            incasts.begin(start, self.hosts, &mut self.rng);
+            return self.next();
         }
         let src = self.rng.random_range(0..self.hosts);
         // One of the other hosts − 1; numbers from the source on are shifted past it, so that each
@@ -126,6 +239,8 @@ impl Iterator for Poisson {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn web(load: f64, ms: u64, seed: u64) -> Poisson {
@@ -216,5 +331,46 @@ mod tests {
         let sizes = SizeDistribution::constant(1);
         let made = Poisson::new(1, 1, 0.5, sizes, (Time::ZERO, Time::MAX), 0);
         assert_eq!(made.unwrap_err(), PoissonError::Hosts { hosts: 1 });
+    }
+
+    /// Incasts offer the load of single flows. Each has its senders, once each, and one receiver.
+    #[test]
+    fn incasts_offer_the_load_that_is_asked_for() {
+        for groups in [0, 9] {
+            let incasts = web(0.3, 4_000, 5).of_incasts(16, groups).unwrap();
+            let flows: Vec<FlowSpec> = incasts.collect();
+            let offered = flows.iter().map(|f| f.bytes as f64 * 8.0).sum::<f64>() / 4.0;
+            let load = offered / (144.0 * 10e9);
+            assert!((load / 0.3 - 1.0).abs() < 0.05, "{load}");
+            let mut members = BTreeMap::<u8, Vec<HostId>>::new();
+            let mut receivers = std::collections::BTreeSet::new();
+            for incast in flows.chunks(16) {
+                let first = incast[0];
+                let alike = |f: &FlowSpec| {
+                    (f.dst, f.start, f.group) == (first.dst, first.start, first.group)
+                };
+                assert!(incast.iter().all(alike));
+                let mut senders: Vec<HostId> = incast.iter().map(|f| f.src).collect();
+                senders.sort_unstable();
+                senders.dedup();
+                assert!(senders.len() == 16 && !senders.contains(&first.dst));
+                receivers.insert(first.dst);
+                if groups > 0 {
+                    let known = members
+                        .entry(first.group)
+                        .or_insert_with(|| senders.clone());
+                    assert_eq!(*known, senders, "a group's members stay");
+                } else {
+                    assert_eq!(first.group, 0);
+                }
+            }
+            assert_eq!(members.len(), usize::from(groups));
+            assert!(members.into_keys().eq(1..=groups));
+            assert_eq!(receivers.len(), 144);
+        }
+        let none = web(0.3, 1, 5);
+        assert!(none.clone().of_incasts(0, 0).is_err());
+        assert!(none.clone().of_incasts(144, 0).is_err());
+        assert!(none.of_incasts(143, 2).is_ok());
     }
 }
