@@ -12,7 +12,8 @@
 //! entry while earlier ones are still to come by for the second time. With that, every packet of a
 //! message takes the path of its first one, so that none overtakes another.
 //!
-//! A leaf deflects to switches only, never to a host that is not the destination. A packet whose
+//! A leaf deflects to switches only, never to a host that is not the destination. Nothing whose
+//! route leads to its receiver is deflected, as every other path ends at the same link (§I). A packet whose
 //! last token is taken goes on in the escape class, if there is one, in which nothing is deflected
 //! (§IV-B: deadlock avoidance).
 //!
@@ -155,7 +156,7 @@ impl Deflector {
         queue_bytes: u64,
         works: impl Fn(u32) -> bool,
     ) -> Option<u32> {
-        if queue_bytes <= self.config.threshold_bytes {
+        if queue_bytes <= self.config.threshold_bytes || !self.ports.contains(&route) {
             return None;
         }
         let others = || {
@@ -279,6 +280,8 @@ mod tests {
         let port = deflector.begin(&mut short, ROUTE, 15_000, |_| true);
         assert_eq!((port, short.tokens()), (None, 4));
         assert_eq!(deflector.begin(&mut short, ROUTE, 15_001, |_| false), None);
+        // The receiver's own link.
+        assert_eq!(deflector.begin(&mut short, 9, 15_001, |_| true), None);
         let only = |port| port == 5;
         assert_eq!(deflector.begin(&mut short, ROUTE, 15_001, only), Some(5));
     }
