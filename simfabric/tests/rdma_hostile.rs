@@ -28,6 +28,7 @@ const MIN_BPS: f64 = 1e9;
 const BASE_RTT: Span = Span::from_ns(12_320);
 const PATH: PathFacts = PathFacts {
     line_bps: LINE_BPS as f64,
+    receiver_bps: LINE_BPS as f64,
     base_rtt: BASE_RTT,
     begins: Time::ZERO,
 };
@@ -400,7 +401,11 @@ fn rdma<C>(int_bytes: u16, control: C) -> RdmaConfig<C> {
         ack_wire_bytes: None,
         int_bytes,
         cnp_interval: Some(Span::from_us(50)),
+        dasr: None,
+        source_mark_bytes: None,
+        short_bytes: 8_192,
         data_class: 0,
+        long_class: 0,
         ack_class: None,
         arbiter: Policy::RoundRobin,
         base_rtt: BASE_RTT,

@@ -12,11 +12,8 @@ use crate::transport::rdma::control::{Dcqcn, DcqcnConfig, Reaction};
 use crate::units::{Delay, Rate};
 
 crate::parameters! {
-    /// DCQCN (SIGCOMM 2015): rates fall by receivers' notifications of marks, and rise in stages.
-    pub struct Config {
-        ..
-        /// Queue pairs and buffers.
-        rdma: RdmaFamily = RdmaFamily::default(),
+    /// The reaction of senders to notifications.
+    pub struct DcqcnFamily {
         /// Moment of a cut: "cnp", or "periodic", the rule of network interfaces in HPCC's public
         /// simulator, by marks that acknowledgements tell.
         reaction: Reaction = Reaction::Cnp,
@@ -43,6 +40,61 @@ crate::parameters! {
         /// A window of what is in flight at the rate on an idle path holds, too (HPCC §5.1, DCQCN +
         /// window).
         window: bool = false,
+    }
+}
+
+impl DcqcnFamily {
+    pub(super) fn check(&self) -> Result<(), ParamError> {
+        if !(self.gain > 0.0 && self.gain <= 1.0) {
+            return Err(ParamError::of("gain", "it must be above 0 and at most 1"));
+        }
+        for (key, interval) in [
+            ("cnp_interval", self.cnp_interval),
+            ("alpha_interval", self.alpha_interval),
+            ("decrease_interval", self.decrease_interval),
+            ("increase_interval", self.increase_interval),
+        ] {
+            if interval.0 == Span::ZERO {
+                return Err(ParamError::of(key, "it must be above 0"));
+            }
+        }
+        if self.byte_counter == 0 {
+            return Err(ParamError::of("byte_counter", "it must be above 0"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn control(&self) -> DcqcnConfig {
+        DcqcnConfig {
+            reaction: self.reaction,
+            gain: self.gain,
+            alpha_interval: self.alpha_interval.0,
+            decrease_interval: self.decrease_interval.0,
+            increase_interval: self.increase_interval.0,
+            byte_counter: self.byte_counter,
+            fast_recovery: self.fast_recovery,
+            additive_bps: self.additive_increase.0 as f64,
+            hyper_bps: self.hyper_increase.0 as f64,
+            min_rate_bps: self.min_rate.0 as f64,
+            window: self.window,
+        }
+    }
+
+    /// Least time between a receiver's notifications of one flow, if it sends any.
+    pub(super) fn cnp_interval(&self) -> Option<Delay> {
+        (self.reaction == Reaction::Cnp).then_some(self.cnp_interval)
+    }
+}
+
+crate::parameters! {
+    /// DCQCN (SIGCOMM 2015): rates fall by receivers' notifications of marks, and rise in stages.
+    pub struct Config {
+        ..
+        /// Queue pairs and buffers.
+        rdma: RdmaFamily = RdmaFamily::default(),
+        ..
+        /// Senders.
+        dcqcn: DcqcnFamily = DcqcnFamily::default(),
         /// Bytes up to which switches mark nothing on links of `mark_rate`, in proportion on others
         /// (DCQCN §5.2: 5 kB).
         mark_min_bytes: u64 = 5_000,
@@ -85,22 +137,7 @@ impl Scheme for Config {
     ];
 
     fn check(&self) -> Result<(), ParamError> {
-        if !(self.gain > 0.0 && self.gain <= 1.0) {
-            return Err(ParamError::of("gain", "it must be above 0 and at most 1"));
-        }
-        for (key, interval) in [
-            ("cnp_interval", self.cnp_interval),
-            ("alpha_interval", self.alpha_interval),
-            ("decrease_interval", self.decrease_interval),
-            ("increase_interval", self.increase_interval),
-        ] {
-            if interval.0 == Span::ZERO {
-                return Err(ParamError::of(key, "it must be above 0"));
-            }
-        }
-        if self.byte_counter == 0 {
-            return Err(ParamError::of("byte_counter", "it must be above 0"));
-        }
+        self.dcqcn.check()?;
         if self.mark_max_bytes < self.mark_min_bytes {
             let message = "it must not be below `mark_min_bytes`";
             return Err(ParamError::of("mark_max_bytes", message));
@@ -120,21 +157,7 @@ impl Scheme for Config {
             ]),
             ..self.rdma.needs(network)
         };
-        let control = DcqcnConfig {
-            reaction: self.reaction,
-            gain: self.gain,
-            alpha_interval: self.alpha_interval.0,
-            decrease_interval: self.decrease_interval.0,
-            increase_interval: self.increase_interval.0,
-            byte_counter: self.byte_counter,
-            fast_recovery: self.fast_recovery,
-            additive_bps: self.additive_increase.0 as f64,
-            hyper_bps: self.hyper_increase.0 as f64,
-            min_rate_bps: self.min_rate.0 as f64,
-            window: self.window,
-        };
-        let notifies = self.reaction == Reaction::Cnp;
-        let cnp_interval = notifies.then_some(self.cnp_interval);
+        let (control, cnp_interval) = (self.dcqcn.control(), self.dcqcn.cnp_interval());
         let config = self.rdma.config(network, 0, cnp_interval, control);
         Built::new(needs, move |_| Ok(Rdma::<Dcqcn>::new(config)))
     }

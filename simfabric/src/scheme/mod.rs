@@ -24,6 +24,7 @@ use toml::Table;
 pub use run::{Run, Setup, StartError};
 
 use crate::host::pair::{Pair, PairConfig, Part, Split, Turns};
+use crate::net::deflection::Deflection;
 use crate::net::mmu::SharedBuffer;
 use crate::net::queue::ClassConfig;
 use crate::net::{AllocatorLinks, FabricConfig, FabricError, Framing, QueueConfig, Telemetry};
@@ -63,6 +64,7 @@ schemes! {
     power_tcp,
     theta_power_tcp,
     dcqcn,
+    dart,
     timely,
     rocc,
     rcp,
@@ -166,6 +168,8 @@ pub struct FabricNeeds {
     pub allocator: Option<AllocatorLinks>,
     /// Buffer that the ports of a switch share, where the fabric has no queues set.
     pub shared_buffer: Option<SharedBuffer>,
+    /// Deflection by switches, where the fabric has no queues set.
+    pub deflection: Option<Deflection>,
     /// Packets that switches append telemetry to, if the scheme reads any.
     pub telemetry: Telemetry,
     /// Interval of the telemetry that acknowledgements get.
@@ -203,6 +207,7 @@ impl FabricNeeds {
             classes,
             allocator,
             shared_buffer,
+            deflection,
             telemetry,
             telemetry_period,
         } = other;
@@ -243,6 +248,7 @@ impl FabricNeeds {
         self.classes = self.classes.max(classes);
         self.allocator = self.allocator.or(allocator);
         self.shared_buffer = self.shared_buffer.or(shared_buffer);
+        self.deflection = self.deflection.or(deflection);
         if self.telemetry == none {
             (self.telemetry, self.telemetry_period) = (telemetry, telemetry_period);
         }
@@ -279,6 +285,9 @@ impl FabricNeeds {
             && !queue_is_set
         {
             fabric.shared_buffer = Some(buffer);
+        }
+        if self.deflection.is_some() && !queue_is_set {
+            fabric.deflection = self.deflection;
         }
         if let Some([edge, core]) = self.switches
             && !queue_is_set

@@ -45,6 +45,10 @@ crate::parameters! {
         ack_every: u32 = 1,
         /// Acknowledgements and notifications are of a class of their own, which goes first.
         ack_priority: bool = false,
+        /// Bytes of the longest flow that counts as short (Dart §VI-A: 8 kB).
+        short_bytes: u64 = 8_192,
+        /// Data of flows that are not short is of a class of its own, which goes last.
+        short_priority: bool = false,
         /// Bytes on the link of an acknowledgement without telemetry; unless given, those of a
         /// packet without payload.
         ack_wire_bytes: Option<u16> = None,
@@ -116,7 +120,7 @@ impl RdmaFamily {
 
     /// Demands on the fabric, without queues and telemetry.
     pub(super) fn needs(&self, network: &Network<'_>) -> FabricNeeds {
-        let classes = if self.ack_priority { 2 } else { 1 };
+        let classes = 1 + usize::from(self.ack_priority) + usize::from(self.short_priority);
         let lossless = Lossless {
             classes: (0..classes).fold(ClassMask::NONE, |all, class| all.or(ClassMask::of(class))),
             xoff: (self.xoff_bytes).map_or(Xoff::Alpha(self.xoff_alpha), Xoff::Bytes),
@@ -160,7 +164,11 @@ impl RdmaFamily {
             ack_wire_bytes: self.ack_wire_bytes,
             int_bytes,
             cnp_interval: cnp_interval.map(|interval| interval.0),
+            dasr: None,
+            source_mark_bytes: None,
             data_class: self.ack_priority.into(),
+            short_bytes: self.short_bytes,
+            long_class: u8::from(self.ack_priority) + u8::from(self.short_priority),
             ack_class: self.ack_priority.then_some(0),
             arbiter: self.arbiter,
             base_rtt: match self.base_rtt {

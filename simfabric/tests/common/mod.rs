@@ -79,6 +79,9 @@ label = "dcqcn-nic"
 reaction = "periodic"
 
 [[transport]]
+name = "dart"
+
+[[transport]]
 name = "timely"
 
 [[transport]]

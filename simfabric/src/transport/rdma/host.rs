@@ -6,6 +6,7 @@ use ratewright_topology::HostId;
 
 use super::RdmaConfig;
 use super::control::{Acked, Control, PathFacts};
+use super::dasr::{self, Congestion, Dasr, IncastId};
 use super::receiver::{Answer, Receiver, Rules};
 use super::sequence::Sequence;
 use crate::ext::{Extension, Trail};
@@ -34,6 +35,8 @@ struct QueuePair<C> {
     done: bool,
     /// Time of its turn while it waits for its pacer.
     turn_at: Time,
+    /// Time that it has waited beyond its turns since it last had one on time.
+    late: Span,
     /// Time at which its last packet left, and that packet's bits on the link.
     sent_at: Time,
     sent_bits: f64,
@@ -109,6 +112,16 @@ pub struct RdmaCounts {
     pub nacks: u64,
     /// Notifications of congestion that it sent.
     pub cnps: u64,
+    /// Data packets of short flows that it received.
+    pub short_packets: u64,
+    /// Of these, those that were marked.
+    pub short_marked: u64,
+    /// Links that these crossed, counting at most 15 of a packet.
+    pub short_hops: u64,
+    /// Marked packets that it received of which it told no sender, since its own line was full.
+    pub marks_withheld: u64,
+    /// Packets that it marked as a congested source.
+    pub source_marks: u64,
 }
 
 /// RDMA with a congestion control at one host.
@@ -119,6 +132,8 @@ pub struct RdmaHost<C: Control> {
     /// Retransmission timers of the senders' slots.
     rto_timers: Vec<RtoTimer>,
     receivers: Slots<Receiver>,
+    /// The senders that it apportions its line to; none before the first packet.
+    dasr: Option<Box<Dasr>>,
     arbiter: Arbiter,
     counts: RdmaCounts,
 }
@@ -133,6 +148,7 @@ impl<C: Control> RdmaHost<C> {
             senders: Slots::default(),
             rto_timers: Vec::new(),
             receivers: Slots::default(),
+            dasr: None,
             counts: RdmaCounts::default(),
         }
     }
@@ -153,6 +169,13 @@ impl<C: Control> RdmaHost<C> {
     #[must_use]
     pub fn receiving(&self) -> usize {
         self.receivers.len()
+    }
+
+    /// Returns the number of senders that it counts, and what congests it.
+    #[must_use]
+    pub fn senders(&self) -> (usize, Congestion) {
+        let dasr = self.dasr.as_ref();
+        dasr.map_or_else(Default::default, |d| (d.active(), d.congestion()))
     }
 
     /// Gives a queue pair its place among those that wait for the interface.
@@ -289,18 +312,40 @@ impl<C: Control> RdmaHost<C> {
         let id = packet.flow;
         let progress = cx.progress(id);
         let (expected, answer);
+        // Number by which the sender divides this host's line; 0: it is not told.
+        let mut share = 0;
         if progress.finished < Time::MAX {
             // A flow that is complete has no state left; what still comes is acknowledged.
             (expected, answer) = (progress.delivered_bytes, Answer::Ack);
         } else {
             let mut slot = cx.slot(id, Side::Receiver);
             if slot == NO_SLOT {
-                slot = self.receivers.insert(Receiver::new(cx.flow(id).bytes));
+                let mut receiver = Receiver::new(cx.flow(id).bytes);
+                if self.config.dasr.is_some() {
+                    (receiver.tenant, receiver.sender) = self.count_sender(cx, packet);
+                }
+                slot = self.receivers.insert(receiver);
                 cx.set_slot(id, Side::Receiver, slot);
             }
             let Some(receiver) = self.receivers.get_mut(slot) else {
                 return;
             };
+            if receiver.total_bytes <= self.config.short_bytes {
+                self.counts.short_packets += 1;
+                self.counts.short_marked += u64::from(packet.flags.contains(Flags::CE));
+                self.counts.short_hops += u64::from(packet.hops());
+            }
+            if let Some(dasr) = &mut self.dasr {
+                let key = (receiver.tenant, packet.src);
+                let marked = packet.flags.contains(Flags::CE);
+                let wire_bytes = packet.wire_bytes;
+                receiver.sender = dasr.on_data(cx.now(), receiver.sender, key, wire_bytes, marked);
+                share = dasr.share(receiver.sender);
+                if marked && !dasr.tells_marks() {
+                    self.counts.marks_withheld += 1;
+                    packet.flags.remove(Flags::CE);
+                }
+            }
             let is_last = packet.flags.contains(Flags::FIN);
             if is_last {
                 // The application may have stopped before all of its bytes were sent.
@@ -324,6 +369,9 @@ impl<C: Control> RdmaHost<C> {
                 cx.delivered(id, in_order);
             }
             if expected >= receiver.total_bytes {
+                if let Some(dasr) = &mut self.dasr {
+                    dasr.end(receiver.sender, (receiver.tenant, packet.src));
+                }
                 cx.complete(id);
                 self.receivers.remove(slot);
                 cx.set_slot(id, Side::Receiver, NO_SLOT);
@@ -347,6 +395,9 @@ impl<C: Control> RdmaHost<C> {
             self.counts.nacks += 1;
             reply.flags.insert(Flags::NACK);
         }
+        if share > 0 {
+            cx.attach_extension(&mut reply, Extension::Int(Trail::of_flows(share)));
+        }
         match C::TELEMETRY {
             Telemetry::Acknowledgements => {
                 // The present flow counts, too, even if this packet was its last.
@@ -362,6 +413,43 @@ impl<C: Control> RdmaHost<C> {
             cx.attach_extension(&mut reply, extension);
         }
         cx.send(reply);
+    }
+
+    /// Counts the sender of a message by its first packet, and those of its incast that the packet
+    /// names. Returns its tenant and its place.
+    fn count_sender(&mut self, cx: &mut Context<'_>, packet: &mut Packet) -> (u16, u32) {
+        let Some(config) = self.config.dasr else {
+            return (0, NO_SLOT);
+        };
+        let line_bps = cx.nic_rate_bps(cx.me());
+        let dasr = (self.dasr).get_or_insert_with(|| Box::new(Dasr::new(config, line_bps)));
+        let spec = *cx.flow(packet.flow);
+        let tenant = dasr.tenant(spec.label);
+        let incast = (spec.group != 0).then_some(IncastId {
+            tenant,
+            group: spec.group,
+            began: spec.start,
+        });
+        if let Some(incast) = incast
+            && let Some(Extension::Bytes(list)) = cx.take_extension(packet)
+        {
+            dasr.announce(cx.now(), incast, packet.src, dasr::hosts_of(&list));
+            cx.extensions().recycle(list);
+        }
+        (tenant, dasr.begin(cx.now(), (tenant, packet.src), incast))
+    }
+
+    /// Names the senders of an incast in the first packet of a message (Dart §III-D).
+    fn announce(cx: &mut Context<'_>, packet: &mut Packet) {
+        let group = cx.flow(packet.flow).group;
+        if group == 0 {
+            return;
+        }
+        let mut list = cx.extensions().buffer();
+        let members = cx.group(group);
+        dasr::list_of(members, &mut list);
+        packet.wire_bytes += dasr::wire_bytes(members.len());
+        cx.attach_extension(packet, Extension::Bytes(list));
     }
 
     /// Makes an answer without telemetry.
@@ -413,6 +501,7 @@ impl<C: Control> Endpoint for RdmaHost<C> {
         let line_bps = cx.nic_rate_bps(cx.me()) as f64;
         let path = PathFacts {
             line_bps,
+            receiver_bps: cx.nic_rate_bps(spec.dst) as f64,
             base_rtt: self.config.base_rtt,
             begins: cx.now(),
         };
@@ -422,10 +511,15 @@ impl<C: Control> Endpoint for RdmaHost<C> {
             dst: spec.dst,
             path_hash: cx.path_hash(id, false),
             // A later class, if the application asks for one.
-            class: self.config.data_class.max(spec.class),
+            class: spec.class.max(if spec.bytes <= self.config.short_bytes {
+                self.config.data_class
+            } else {
+                self.config.long_class
+            }),
             queued: false,
             done: false,
             turn_at: Time::ZERO,
+            late: Span::ZERO,
             sent_at: Time::ZERO,
             sent_bits: 0.0,
             gap: Span::ZERO,
@@ -568,6 +662,24 @@ impl<C: Control> Endpoint for RdmaHost<C> {
             }
             if packet.end() == pair.sequence.limit {
                 packet.flags.insert(Flags::FIN);
+            }
+            if let Some(most) = self.config.source_mark_bytes {
+                let rate_bps = pair.control.rate_bps().min(pair.line_bps);
+                let due = pair.sent_at + Span::from_secs_f64(pair.sent_bits / rate_bps);
+                // One that has a turn on time has made up for what it waited before.
+                pair.late = if now > due && pair.sent_bits > 0.0 {
+                    pair.late + now.since(due)
+                } else {
+                    Span::ZERO
+                };
+                let behind = pair.late.as_secs_f64() * rate_bps / 8.0;
+                if behind > most as f64 {
+                    self.counts.source_marks += 1;
+                    packet.flags.insert(Flags::CE);
+                }
+            }
+            if outgoing.seq == 0 && self.config.dasr.is_some_and(|dasr| dasr.look_ahead) {
+                Self::announce(cx, &mut packet);
             }
             if let Some(header) = pair.control.header() {
                 cx.attach_extension(&mut packet, Extension::Rcp(header));

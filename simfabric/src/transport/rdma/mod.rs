@@ -5,6 +5,7 @@
 //! | `host` | the queue pairs of one host: what it sends in turn, what it answers |
 //! | `sequence` | a flow's bytes at its sender: go-back-N or selective repeat |
 //! | `receiver` | a flow's bytes at its receiver, and when it answers |
+//! | [`dasr`] | the senders of a host, and the parts of its line that it apportions to them |
 //! | [`control`] | how fast: HPCC, FNCC and others |
 //!
 //! A flow is a queue pair, which exists before the flow begins: the first packets leave at the
@@ -17,6 +18,7 @@
 //! the data's class, or of one that goes before it.
 
 pub mod control;
+pub mod dasr;
 mod host;
 mod receiver;
 mod sequence;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use self::control::Control;
+use self::dasr::DasrConfig;
 pub use self::host::RdmaHost;
 use crate::host::Policy;
 use crate::time::Span;
@@ -63,8 +66,17 @@ pub struct RdmaConfig<C> {
     pub int_bytes: u16,
     /// Least time between a receiver's notifications of one flow; `None`: it sends none.
     pub cnp_interval: Option<Span>,
-    /// Queue class of data.
+    /// Apportioning of the line's rate by receivers; `None`: they tell of no senders.
+    pub dasr: Option<DasrConfig>,
+    /// Bytes that a queue pair may be behind its rate before its packets are marked, as those of a
+    /// congested source; `None`: sources mark nothing.
+    pub source_mark_bytes: Option<u64>,
+    /// Bytes of the longest flow that counts as short.
+    pub short_bytes: u64,
+    /// Queue class of short flows' data.
     pub data_class: u8,
+    /// Queue class of other flows' data.
+    pub long_class: u8,
     /// Queue class of acknowledgements and notifications; `None`: that of their data.
     pub ack_class: Option<u8>,
     /// Order in which a host's queue pairs send.
@@ -108,6 +120,11 @@ impl<C: Control> Transport for Rdma<C> {
             ("time_outs", sum(|host| host.counts().time_outs)),
             ("nacks", sum(|host| host.counts().nacks)),
             ("cnps", sum(|host| host.counts().cnps)),
+            ("short_packets", sum(|host| host.counts().short_packets)),
+            ("short_marked", sum(|host| host.counts().short_marked)),
+            ("short_hops", sum(|host| host.counts().short_hops)),
+            ("marks_withheld", sum(|host| host.counts().marks_withheld)),
+            ("source_marks", sum(|host| host.counts().source_marks)),
         ]
     }
 }

@@ -1,7 +1,9 @@
 //! The receiving side of a flow: order of bytes, and what is answered.
 
 use super::Recovery;
+use super::dasr::Tenant;
 use crate::time::{Span, Time};
+use crate::transport::NO_SLOT;
 use crate::transport::ranges::RangeSet;
 
 /// Answer to a data packet.
@@ -30,6 +32,9 @@ pub(super) struct Receiver {
     unanswered: u32,
     /// Time of the last notification of congestion.
     notified: Option<Time>,
+    /// Tenant of the message, and place of its sender among those that are counted.
+    pub(super) tenant: Tenant,
+    pub(super) sender: u32,
 }
 
 impl Receiver {
@@ -42,6 +47,8 @@ impl Receiver {
             nacked: None,
             unanswered: 0,
             notified: None,
+            tenant: 0,
+            sender: NO_SLOT,
         }
     }
 

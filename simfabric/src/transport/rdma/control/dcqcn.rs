@@ -283,6 +283,7 @@ mod tests {
     fn control(config: &DcqcnConfig) -> Dcqcn {
         let path = PathFacts {
             line_bps: LINE_BPS,
+            receiver_bps: LINE_BPS,
             base_rtt: Span::from_us(10),
             begins: Time::ZERO,
         };

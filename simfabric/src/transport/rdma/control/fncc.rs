@@ -114,6 +114,7 @@ mod tests {
         };
         let path = PathFacts {
             line_bps: 100e9,
+            receiver_bps: 100e9,
             base_rtt: BASE_RTT,
             begins: Time::ZERO,
         };

@@ -243,6 +243,7 @@ mod tests {
         };
         let path = PathFacts {
             line_bps: RATE_BPS as f64,
+            receiver_bps: RATE_BPS as f64,
             base_rtt: BASE_RTT,
             begins: Time::ZERO,
         };

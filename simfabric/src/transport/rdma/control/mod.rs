@@ -9,10 +9,12 @@
 //! | [`Fncc`] | telemetry that acknowledgements collect, number of flows | `fncc.rs` |
 //! | [`PowerTcp`], [`ThetaPowerTcp`] | telemetry on data; round-trip times | `power_tcp.rs` |
 //! | [`Dcqcn`] | marks, by the receiver's notifications | `dcqcn.rs` |
+//! | [`Dart`] | number of the receiver's senders; else as DCQCN | `dart.rs` |
 //! | [`Timely`] | round-trip times | `timely.rs` |
 //! | [`Rocc`] | rates of switches, by their notices | `rocc.rs` |
 //! | [`Rcp`] | rates of switches, by acknowledgements | `rcp.rs` |
 
+pub mod dart;
 pub mod dcqcn;
 pub mod fncc;
 pub mod hpcc;
@@ -21,6 +23,7 @@ pub mod rcp;
 pub mod rocc;
 pub mod timely;
 
+pub use dart::{Dart, DartConfig};
 pub use dcqcn::{Dcqcn, DcqcnConfig, Reaction};
 pub use fncc::{Fncc, FnccConfig, LastHop};
 pub use hpcc::{Hpcc, HpccConfig};
@@ -40,6 +43,8 @@ use crate::time::{Span, Time};
 pub struct PathFacts {
     /// Rate of the sender's link, in bit/s.
     pub line_bps: f64,
+    /// Rate of the receiver's link, in bit/s.
+    pub receiver_bps: f64,
     /// Round-trip time of the idle path (T in HPCC §3.2).
     pub base_rtt: Span,
     /// Time at which the flow begins.
@@ -76,7 +81,8 @@ pub struct Acked<'a> {
     pub marked: bool,
     /// Telemetry, in the order in which it was stamped.
     pub hops: &'a [IntHop],
-    /// Number of flows that the receiver receives; 0 if it does not tell.
+    /// Number of flows that the receiver receives (FNCC), or by which the sender divides the
+    /// receiver's line (Dart); 0 if it does not tell.
     pub flows: u16,
     /// Header that came back, if data has one.
     pub rcp: Option<RcpHeader>,

@@ -186,6 +186,7 @@ mod tests {
 
     const PATH: PathFacts = PathFacts {
         line_bps: 100e9,
+        receiver_bps: 100e9,
         base_rtt: Span::from_us(10),
         begins: Time::ZERO,
     };

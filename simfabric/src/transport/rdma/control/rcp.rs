@@ -78,6 +78,7 @@ mod tests {
         let config = RcpConfig { min_rate_bps: 1e6 };
         let path = PathFacts {
             line_bps: 10e9,
+            receiver_bps: 10e9,
             base_rtt: Span::from_us(12),
             begins: Time::ZERO,
         };

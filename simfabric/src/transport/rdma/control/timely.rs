@@ -162,6 +162,7 @@ mod tests {
         };
         let path = PathFacts {
             line_bps: 100e9,
+            receiver_bps: 100e9,
             base_rtt: Span::from_us(12),
             begins: Time::ZERO,
         };
