@@ -14,6 +14,7 @@
 //! | [`comparison`] | runs behind figures 12 to 15: five schemes under equal flowlets |
 //! | [`control_traffic`] | runs behind figures 9 to 11, and their counts of control traffic |
 //! | [`monitor`] | progress of the runs, and a request to stop them |
+//! | [`dart`] | Dart: figures 9, 11 to 15, tables I and II |
 //! | [`fncc`] | FNCC: figures 1, 3, 10, 12 to 15 |
 //! | [`sird`] | SIRD: figures 3 and 4 |
 //! | [`rpm`] | RPM: table II, fig. 5, lemma 1, asymmetric paths |
@@ -41,6 +42,7 @@ pub mod fig13_queueing_delay;
 pub mod fig14_drops;
 pub mod fig15_fairness_score;
 
+pub mod dart;
 pub mod fncc;
 pub mod rpm;
 pub mod scene;
@@ -200,6 +202,10 @@ pub const PAPERS: &[PaperExperiments] = &[
     PaperExperiments {
         name: "sird",
         experiments: sird::SIRD,
+    },
+    PaperExperiments {
+        name: "dart",
+        experiments: dart::DART,
     },
 ];
 
