@@ -40,7 +40,7 @@ LENGTHS = {
 # fall, and then this number falls with it.
 DOC_START = re.compile(r"^\s*//[/!] (What|How|Whether|Where|Who|The same)\b")
 DOC_COMMENT = re.compile(r"^\s*//[/!]")
-DOC_STARTS = 3
+DOC_STARTS = 2
 
 
 def tracked(*patterns):

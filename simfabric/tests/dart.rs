@@ -116,8 +116,8 @@ fn packet_time() -> Span {
 }
 
 /// n senders that begin at once are at C / n when each has the acknowledgement of its first packet
-/// that arrived behind the n-th's first (§III-A): the first packets of all take n packets' time, and
-/// the next ones n more.
+/// that arrived behind the n-th's first (§III-A): the first packets of all take n packets' time,
+/// and the next ones n more.
 #[test]
 fn all_senders_are_at_their_part_after_one_round_trip() {
     let packet = packet_time();

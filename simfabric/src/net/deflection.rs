@@ -13,9 +13,9 @@
 //! message takes the path of its first one, so that none overtakes another.
 //!
 //! A leaf deflects to switches only, never to a host that is not the destination. Nothing whose
-//! route leads to its receiver is deflected, as every other path ends at the same link (§I). A packet whose
-//! last token is taken goes on in the escape class, if there is one, in which nothing is deflected
-//! (§IV-B: deadlock avoidance).
+//! route leads to its receiver is deflected, as every other path ends at the same link (§I). A
+//! packet whose last token is taken goes on in the escape class, if there is one, in which nothing
+//! is deflected (§IV-B: deadlock avoidance).
 //!
 //! A message is a flow here, and its length is known to its sender's fabric: packets of longer
 //! flows have no tokens. A message whose last packet is dropped keeps its entry, as no entry may be

@@ -66,7 +66,7 @@ pub struct PauseStorm {
     pub lasted: Span,
 }
 
-/// What came by a port and waits: bytes by the port that it is to leave by.
+/// Bytes that came by a port and wait, by the port that they are to leave by.
 type Waits = BTreeMap<PausedClass, BTreeMap<PausedClass, u64>>;
 
 /// A switch with its buffer and the partition that it is of.

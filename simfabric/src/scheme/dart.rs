@@ -38,8 +38,8 @@ crate::parameters! {
         look_ahead: bool = true,
         /// Time without a packet after which a sender is taken for dead (§III-B: 2 s).
         idle_time_out: Delay = Delay::from_ms(2_000),
-        /// Part of the line's rate from which on a receiver's line counts as full (§III-C: "equal to
-        /// line rate"; 0.95 leaves room for one packet of another class in 15).
+        /// Part of the line's rate from which on a receiver's line counts as full (§III-C: "equal
+        /// to line rate"; 0.95 leaves room for a packet of another class in 15).
         full_share: f64 = 0.95,
         /// Packets over which a receiver measures its throughput (15 full ones are the 22.5 kB that
         /// wait before a marked packet).

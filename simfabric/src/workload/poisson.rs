@@ -137,8 +137,8 @@ impl Poisson {
     }
 
     /// Makes each arrival an incast: `senders` hosts send to one at the same moment, at the same
-    /// load in all. With `groups` above 0 the senders are one of so many groups, drawn once, and the
-    /// receiver is none of them; otherwise receiver and senders are drawn anew.
+    /// load in all. With `groups` above 0 the senders are one of so many groups, drawn once, and
+    /// the receiver is none of them; otherwise receiver and senders are drawn anew.
     ///
     /// # Errors
     /// If there are not enough hosts.

@@ -1,4 +1,4 @@
-//! Dart figures 9 and 15, §VI-D: round trips from a flow's begin until all flows have the fair rate.
+//! Dart figures 9 and 15, §VI-D: round trips from a flow's begin until all have the fair rate.
 //!
 //! A round trip is that of a full packet and its acknowledgement on the idle path. A flow has the
 //! fair rate from the last time that its throughput, over a window, was outside 15 % of it.

@@ -1,6 +1,6 @@
-//! Reproduction of Dart (Xue et al.: *Dart: Divide and Specialize for Fast Response to Congestion in
-//! RDMA-based Datacenter Networks*): apportioning by receivers and deflection by switches, against
-//! DCTCP, DCQCN, TIMELY, RCP and ExpressPass.
+//! Reproduction of Dart (Xue et al.: *Dart: Divide and Specialize for Fast Response to Congestion
+//! in RDMA-based Datacenter Networks*): apportioning by receivers and deflection by switches,
+//! against DCTCP, DCQCN, TIMELY, RCP and ExpressPass.
 //!
 //! | file | what of the paper |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Runs behind figures 11 to 14 and tables I and II: incasts of short messages beside long ones on a
-//! fat tree of 1,024 hosts whose racks' uplinks have a quarter of their hosts' capacity (§VI-A).
+//! Runs behind figures 11 to 14 and tables I and II: incasts of short messages beside long ones on
+//! a fat tree of 1,024 hosts whose racks' uplinks have a quarter of their hosts' capacity (§VI-A).
 //!
 //! Long messages are between random hosts as a Poisson process. Incasts of each size of short ones
 //! are another: a group of hosts sends to one that is not of the group, all at once. Messages that
@@ -32,7 +32,7 @@ const GROUPS: u8 = 64;
 const OVERSUBSCRIPTION: f64 = 4.0;
 
 crate::parameters! {
-    /// What the paper's text lost of network and workload.
+    /// Network and workload, as far as the paper's text lost them.
     pub struct Scene {
         /// Rate of all links.
         link_rate: Rate = Rate(10_000_000_000),

@@ -9,9 +9,9 @@
 //! | no packet of a sender for long | it is taken for dead and leaves the set (§III-B) |
 //! | mark of congestion | it tells marks to senders unless its line is full (§III-C, fig. 5) |
 //!
-//! A sender that has several messages under way shares its part among them: its NIC serialises them
-//! (§III-B). The number that an acknowledgement tells is therefore that of the senders times that of
-//! the sender's messages.
+//! A sender that has several messages under way shares its part among them: its NIC serialises
+//! them (§III-B). The number that an acknowledgement tells is therefore that of the senders times
+//! that of the sender's messages.
 //!
 //! With tenants apart (§III-E), each active tenant has an equal part of the line, which its own
 //! senders divide.
@@ -446,8 +446,8 @@ mod tests {
         assert_eq!(run(&mut dasr, PACKET), Congestion::Receiver);
     }
 
-    /// One message of an incast is enough for all of its senders to count (§III-D), each once, until
-    /// each has sent.
+    /// One message of an incast is enough for all of its senders to count (§III-D), each once,
+    /// until each has sent.
     #[test]
     fn a_list_counts_the_senders_that_are_still_to_come() {
         let mut dasr = receiver();
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!((dasr.active(), dasr.share(again)), (2, 2));
     }
 
-    /// What one tenant's senders claim leaves the others' part as it is (§III-E).
+    /// Claims of one tenant's senders leave the others' part as it is (§III-E).
     #[test]
     fn tenants_share_the_line_whatever_their_senders_are() {
         let mut dasr = Dasr::new(
