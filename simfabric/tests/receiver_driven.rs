@@ -415,6 +415,25 @@ fn a_dead_sirds_credit_is_reclaimed() {
     credit_balances(&results, 150_000.0);
 }
 
+/// However long the messages are that begin without credit, each sends a BDP so and the rest with
+/// credit (§6.2.4, *Unscheduled transmissions*): the receiver is always busy, and its queue holds a
+/// prefix of each and B.
+#[test]
+fn sird_sends_a_bdp_without_credit_at_most() {
+    let flows: Vec<_> = (1..7).map(|src| (src, 0, 500_000, 0.0)).collect();
+    let plan = plan("name = \"sird\"\nunscheduled = 16.0", &list(&flows));
+    let results = run_with(&plan, Config::default());
+    // 500 kB are 342 full packets and one of 680 bytes; the first has one more link to cross.
+    let busy_us = (6.0 * (342.0 + 758.0 / 1_538.0) + 1.0) * PACKET_NS / 1e3 + 2.5;
+    let last = fct_us(&results).into_iter().fold(0.0, f64::max);
+    assert!((last / busy_us - 1.0).abs() < 0.01, "{last} for {busy_us}");
+    let max_bytes = results.ports[downlink(&plan, 0).index()].stats.max_bytes as f64;
+    let prefixes = 6.0 * 65.0 * 1_538.0;
+    assert!(max_bytes < prefixes + 150_000.0, "{max_bytes}");
+    assert!(max_bytes > 0.7 * prefixes, "{max_bytes}");
+    credit_balances(&results, 150_000.0);
+}
+
 #[test]
 fn sird_loses_no_message() {
     completes_despite_loss("name = \"sird\"");
@@ -790,7 +809,7 @@ fn a_sird_forger_harms_its_receiver_alone() {
         let forger = list(&[(1, 0, forged, 20.0)]);
         let workload = format!("{flows}\n[[workload]]\n{forger}");
         let transport =
-            "name = \"sird\"\nbeside = { name = \"sird\", unscheduled = 1000.0, workloads = [1] }";
+            "name = \"sird\"\nbeside = { name = \"sird\", bdp_bytes = 100000000, workloads = [1] }";
         let results = run(transport, &workload);
         fct_us(&results)
     };

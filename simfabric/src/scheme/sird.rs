@@ -3,7 +3,7 @@
 //!
 //! | mechanism | where |
 //! |---|---|
-//! | messages up to UnschT without credit, requests for longer ones (§4) | `on_start` |
+//! | the first BDP of messages up to UnschT without credit, requests for longer ones (§4) | `on_start` |
 //! | global and per-sender credit buckets (§4.1, algorithm 1) | `Credit` |
 //! | informed overcommitment: the bucket of a sender by its mark, and by ECN (§4.2) | `Bucket` |
 //! | credit at the rate of the downlink (§4.4) | `send_credits` |
@@ -175,6 +175,7 @@ impl Scheme for Config {
             sender_credit_bytes: bytes(self.sender_credit),
             sender_floor_bytes: bytes(self.sender_floor),
             network_floor_bytes: bytes(self.network_floor),
+            bdp_bytes: bdp as u64,
             unscheduled_bytes: (self.unscheduled * bdp) as u64,
             sender_threshold_bytes: (self.sender_threshold * bdp) as u64,
             gain: self.gain,
@@ -208,6 +209,7 @@ struct SirdConfig {
     sender_credit_bytes: f64,
     sender_floor_bytes: f64,
     network_floor_bytes: f64,
+    bdp_bytes: u64,
     unscheduled_bytes: u64,
     sender_threshold_bytes: u64,
     gain: f64,
@@ -237,9 +239,20 @@ impl SirdConfig {
         (bytes / mss).saturating_mul(full).saturating_add(last)
     }
 
-    /// Returns true if a message of this length needs no credit.
-    fn is_unscheduled(&self, bytes: u64) -> bool {
-        self.wire_bytes(0, bytes) <= self.unscheduled_bytes
+    /// Returns the bytes that a message of this length begins with without credit: none above
+    /// UnschT, else what a bandwidth-delay product holds of it (§6.2.4, *Unscheduled
+    /// transmissions*).
+    fn prefix_bytes(&self, bytes: u64) -> u64 {
+        if self.wire_bytes(0, bytes) > self.unscheduled_bytes {
+            return 0;
+        }
+        if self.wire_bytes(0, bytes) <= self.bdp_bytes {
+            return bytes;
+        }
+        // Whole packets, and one at least.
+        let mss = u64::from(self.framing.mss_bytes);
+        let full = u64::from(self.framing.wire_bytes(self.framing.mss_bytes));
+        (self.bdp_bytes / full).max(1) * mss
     }
 }
 
@@ -362,7 +375,8 @@ struct Received {
 struct Sent {
     /// Number of its receiver among [`SirdHost::receivers`].
     receiver: u32,
-    scheduled: bool,
+    /// Bytes that it begins with without credit.
+    prefix: u64,
     /// Remaining bytes with which it waits among those that may send to its receiver.
     waits: Option<u64>,
 }
@@ -490,24 +504,25 @@ impl SirdHost {
     /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
     fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
         let bytes = cx.flow(packet.flow).bytes;
-        let unscheduled = self.config.is_unscheduled(bytes);
-        let counts = !unscheduled || self.config.simulator;
+        let prefix = self.config.prefix_bytes(bytes);
+        let simulator = self.config.simulator;
+        let is_data = packet.kind == PacketKind::Data;
+        // Bytes behind the prefix have credit.
+        let counts = simulator || !is_data || packet.end() > prefix;
         let (config, senders) = (&self.config, &mut self.senders);
         let (numbers, credit) = (&mut self.sender_numbers, &mut self.credit);
         let own = |_: &mut Context<'_>| {
-            let allowed_bytes = if unscheduled { bytes } else { packet.ack };
             let mut received = Received::default();
-            if counts {
+            if simulator || prefix < bytes {
                 received.sender = Self::sender(numbers, senders, config, packet.src);
             }
-            if unscheduled && counts {
-                received.outstanding = config.wire_bytes(0, bytes);
+            if prefix > 0 && simulator {
+                received.outstanding = config.wire_bytes(0, prefix);
                 senders[received.sender as usize].outstanding += received.outstanding;
                 credit.note_unscheduled(received.outstanding);
             }
-            (allowed_bytes, received)
+            (prefix.max(packet.ack), received)
         };
-        let is_data = packet.kind == PacketKind::Data;
         let arrival = self.messages.on_data(cx, packet, own);
         let sender = match &arrival {
             Arrival::Late => return,
@@ -517,7 +532,7 @@ impl SirdHost {
                 None => return,
             },
         };
-        if counts && (is_data || self.config.simulator) {
+        if counts && (is_data || simulator) {
             self.heed_marks(sender, packet);
         }
         match arrival {
@@ -532,7 +547,7 @@ impl SirdHost {
                 let mut returned = 0;
                 if let Some(message) = self.messages.incoming(slot) {
                     message.own.asked = false;
-                    if new_bytes > 0 {
+                    if new_bytes > 0 && counts {
                         returned = u64::from(packet.wire_bytes).min(message.own.outstanding);
                         message.own.outstanding -= returned;
                     }
@@ -765,11 +780,9 @@ impl SirdHost {
         };
         let before = message.allowed();
         message.allow(end);
-        if message.own.scheduled {
-            let bytes = self.config.wire_bytes(before, message.allowed());
-            self.stored_bytes += bytes;
-            self.taken_bytes += bytes;
-        }
+        let bytes = self.config.wire_bytes(before, message.allowed());
+        self.stored_bytes += bytes;
+        self.taken_bytes += bytes;
     }
 }
 
@@ -779,25 +792,24 @@ impl Endpoint for SirdHost {
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
         let spec = cx.flow(flow);
         let (bytes, dst) = (spec.bytes, spec.dst);
-        let scheduled = !self.config.is_unscheduled(bytes);
-        let allowed_bytes = if scheduled { 0 } else { bytes };
+        let prefix = self.config.prefix_bytes(bytes);
         let next = self.receivers.len() as u32;
         let receiver = *self.receiver_numbers.entry(dst).or_insert(next);
         if receiver == next {
             self.receivers.push(ReceiverState::default());
         }
-        if !scheduled && self.config.simulator {
-            let bytes = self.config.wire_bytes(0, bytes);
+        if self.config.simulator {
+            let bytes = self.config.wire_bytes(0, prefix);
             self.stored_bytes += bytes;
             self.taken_bytes += bytes;
         }
         let own = Sent {
             receiver,
-            scheduled,
+            prefix,
             waits: None,
         };
-        let slot = self.messages.start(cx, flow, allowed_bytes, own);
-        if scheduled {
+        let slot = self.messages.start(cx, flow, prefix, own);
+        if prefix == 0 {
             let request = self
                 .messages
                 .control(cx, PacketKind::Request, (flow, dst), [0; 2]);
@@ -814,13 +826,16 @@ impl Endpoint for SirdHost {
             return;
         };
         // Credit for bytes that will not be sent is of no use.
-        if let (Some(before), Some(message)) = (before, self.messages.outgoing(slot))
-            && (message.own.scheduled || self.config.simulator)
-        {
-            let unused = self.config.wire_bytes(message.sent_bytes(), before);
-            let used = self
-                .config
-                .wire_bytes(message.sent_bytes(), message.allowed());
+        if let (Some(before), Some(message)) = (before, self.messages.outgoing(slot)) {
+            // The prefix has no credit but in the simulator.
+            let prefix = if self.config.simulator {
+                0
+            } else {
+                message.own.prefix
+            };
+            let sent = message.sent_bytes().max(prefix);
+            let unused = self.config.wire_bytes(sent, before);
+            let used = self.config.wire_bytes(sent, message.allowed());
             self.stored_bytes = self.stored_bytes + used - unused;
             self.taken_bytes += used;
             self.returned_bytes += unused;
@@ -897,7 +912,8 @@ impl Endpoint for SirdHost {
             let Some(message) = self.messages.outgoing(slot) else {
                 continue;
             };
-            let (scheduled, segment) = (message.own.scheduled, message.segment(mss_bytes));
+            let (prefix, segment) = (message.own.prefix, message.segment(mss_bytes));
+            let scheduled = segment.is_some_and(|segment| segment.seq >= prefix);
             let class = if scheduled {
                 self.config.scheduled_class
             } else {
