@@ -808,8 +808,8 @@ fn a_sird_forger_harms_its_receiver_alone() {
         let flows = list(&[(2, 0, 3_000_000, 0.0), (3, 4, 3_000_000, 0.0)]);
         let forger = list(&[(1, 0, forged, 20.0)]);
         let workload = format!("{flows}\n[[workload]]\n{forger}");
-        let transport =
-            "name = \"sird\"\nbeside = { name = \"sird\", bdp_bytes = 100000000, workloads = [1] }";
+        let transport = "name = \"sird\"\nqueue = { discipline = \"ecn-threshold\", mark_bytes = 125000 }\n\
+             beside = { name = \"sird\", bdp_bytes = 100000000, workloads = [1] }";
         let results = run(transport, &workload);
         fct_us(&results)
     };
