@@ -10,6 +10,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+/// Address at which the packaged allocator listens for operators.
+pub const DEFAULT_ADDRESS: &str = "unix:/run/ratewright-allocator/admin.sock";
+
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Sends `GET path` to the admin interface at `address` and returns the body.
@@ -17,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When no response comes within five seconds, or it is not a success.
 pub fn get(address: &str, path: &str) -> Result<String> {
-    once(address, &Method::GET, path)
+    once(PATIENCE, address, &Method::GET, path)
 }
 
 /// Sends `POST path` without a body to the admin interface at `address`. Returns the response's
@@ -26,16 +29,33 @@ pub fn get(address: &str, path: &str) -> Result<String> {
 /// # Errors
 /// As [`get`].
 pub fn post(address: &str, path: &str) -> Result<String> {
-    once(address, &Method::POST, path)
+    post_within(PATIENCE, address, path)
 }
 
-fn once(address: &str, method: &Method, path: &str) -> Result<String> {
+/// As [`post`], for a response that takes up to `patience`.
+///
+/// # Errors
+/// When no response comes within `patience`, or it is not a success.
+pub fn post_within(patience: Duration, address: &str, path: &str) -> Result<String> {
+    once(patience, address, &Method::POST, path)
+}
+
+/// Says what to check when no allocator answers at `address`.
+pub(crate) fn whom_to_ask(address: &str) -> String {
+    format!(
+        "no allocator answers at {address}: is it running (systemctl status ratewright-allocator), \
+         is this the `admin` of its configuration, and may this user open it (its group is \
+         ratewright-allocator)?"
+    )
+}
+
+fn once(patience: Duration, address: &str, method: &Method, path: &str) -> Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting a runtime")?;
     runtime.block_on(async {
-        tokio::time::timeout(PATIENCE, connect_and_ask(address, method, path))
+        tokio::time::timeout(patience, connect_and_ask(address, method, path))
             .await
             .with_context(|| format!("{address} does not answer"))?
     })

@@ -3,7 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`topology_cmd`], [`certs`], [`status`] | the subcommands |
+//! | [`topology_cmd`], [`certs`], [`status`], [`release`] | the subcommands |
 //! | [`admin`] | a client of the admin interfaces |
 //! | [`broken_pipe`], [`output`] | pipes and terminals without a reader |
 //! | [`clock`], [`process`], [`tool`] | time, child processes, `ip` and `tc` |
@@ -14,6 +14,7 @@ pub mod certs;
 pub mod clock;
 pub mod output;
 pub mod process;
+pub mod release;
 pub mod status;
 pub mod tool;
 pub mod topology_cmd;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ratewright_cli::certs::CertsCommand;
+use ratewright_cli::release::SwitchCommand;
 use ratewright_cli::status::StatusCommand;
 use ratewright_cli::topology_cmd::TopologyCommand;
 use ratewright_cli::{broken_pipe, output};
@@ -13,7 +14,7 @@ use ratewright_cli::{broken_pipe, output};
 #[command(
     name = "ratewright",
     version,
-    about = "Ratewright for operators: topologies, certificates, status"
+    about = "Ratewright for operators: topologies, certificates, status, kill switch"
 )]
 struct OperatorCli {
     #[command(subcommand)]
@@ -29,6 +30,10 @@ enum OperatorCommand {
     Certs(CertsCommand),
     /// Show how an allocator is
     Status(StatusCommand),
+    /// Turn an allocator's kill switch on: every host runs plain TCP
+    Release(SwitchCommand),
+    /// Turn an allocator's kill switch off
+    Resume(SwitchCommand),
 }
 
 fn main() -> ExitCode {
@@ -51,5 +56,7 @@ fn run(command: OperatorCommand) -> Result<()> {
         OperatorCommand::Topology(command) => command.run(),
         OperatorCommand::Certs(command) => command.run(),
         OperatorCommand::Status(command) => command.run(),
+        OperatorCommand::Release(command) => command.release(),
+        OperatorCommand::Resume(command) => command.resume(),
     }
 }

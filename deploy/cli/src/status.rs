@@ -12,7 +12,7 @@ use crate::admin;
 #[derive(Debug, Args)]
 pub struct StatusCommand {
     /// Admin interface of the allocator: address:port or unix:PATH
-    #[arg(default_value = "unix:/run/ratewright-allocator/admin.sock")]
+    #[arg(default_value = admin::DEFAULT_ADDRESS)]
     admin: String,
     /// The answer as it is
     #[arg(long)]
@@ -25,13 +25,8 @@ impl StatusCommand {
     /// # Errors
     /// When no allocator answers.
     pub fn run(&self) -> Result<()> {
-        let body = admin::get(&self.admin, "/status").with_context(|| {
-            format!(
-                "no allocator answers at {}: is it running (systemctl status ratewright-allocator), is this the `admin` of \
-                 its configuration, and may this user open it (its group is ratewright-allocator)?",
-                self.admin
-            )
-        })?;
+        let body =
+            admin::get(&self.admin, "/status").with_context(|| admin::whom_to_ask(&self.admin))?;
         if self.json {
             println!("{}", body.trim_end());
             return Ok(());

@@ -4,6 +4,8 @@
 
 mod refusal;
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
 use std::process::Output;
 
 use ratewright_io::tls::dns_names;
@@ -24,6 +26,69 @@ fn status_of_nobody_says_whom_it_asked() {
         &["status", "unix:/nonexistent/admin.sock"],
         &["/nonexistent/admin.sock"],
     );
+}
+
+#[test]
+fn the_kill_switch_of_nobody_says_what_to_check() {
+    for command in ["release", "resume"] {
+        assert_refused(
+            &[command, "unix:/nonexistent/admin.sock"],
+            &[
+                "/nonexistent/admin.sock",
+                "systemctl status ratewright-allocator",
+            ],
+        );
+    }
+}
+
+/// Runs `command` against a peer that answers one request with `body`; returns the output and the
+/// request's first line.
+fn switched(command: &str, body: &str) -> (Output, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("admin.sock");
+    let listener = UnixListener::bind(&file).unwrap();
+    let response = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let peer = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        stream.write_all(response.as_bytes()).unwrap();
+        line
+    });
+    let output = ratewright(&[command, &format!("unix:{}", file.display())]);
+    (output, peer.join().unwrap())
+}
+
+#[test]
+fn a_release_counts_the_hosts() {
+    let (output, asked) = switched(
+        "release",
+        r#"{"released":true,"hosts":3,"acknowledged":2,"expired":1,"waiting":[]}"#,
+    );
+    assert!(output.status.success());
+    assert!(asked.starts_with("POST /release "), "{asked}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("of 3 hosts 2 acknowledged"), "{said}");
+}
+
+#[test]
+fn a_release_that_a_host_may_not_follow_fails_and_names_it() {
+    let (output, _) = switched(
+        "release",
+        r#"{"released":true,"hosts":2,"acknowledged":1,"expired":0,"waiting":["h7"]}"#,
+    );
+    assert!(!output.status.success());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("h7"));
+}
+
+#[test]
+fn a_resume_hands_out_rates() {
+    let (output, asked) = switched("resume", r#"{"released":false,"waiting":[]}"#);
+    assert!(output.status.success());
+    assert!(asked.starts_with("POST /resume "), "{asked}");
 }
 
 #[test]
