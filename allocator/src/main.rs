@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use ratewright_allocator::service::config::{class_meaning, example_config, example_relay_config};
 use ratewright_allocator::service::relay::{self, LoadedRelay};
 use ratewright_allocator::service::run::{self, LoadedConfig, with_causes};
@@ -47,6 +47,9 @@ enum RelayTask {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = ratewright_pages::write_if_asked(Arguments::command()) {
+        return code;
+    }
     // One line for a panic too, so that every failure has one shape in the log.
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.to_string().replace('\n', " ");

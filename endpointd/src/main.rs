@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use ratewright_endpointd::admin::{self, LogFilter};
 use ratewright_endpointd::backend::probe::ProbeResult;
 use ratewright_endpointd::backend::{self, BackendKind};
@@ -33,7 +33,7 @@ const EXIT_REFUSED: u8 = 3;
 
 /// Paces this host's TCP connections at the rates that the allocator gives.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(name = "ratewright-endpointd", version, about)]
 struct Arguments {
     #[command(subcommand)]
     action: DaemonAction,
@@ -64,6 +64,9 @@ enum DaemonAction {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = ratewright_pages::write_if_asked(Arguments::command()) {
+        return code;
+    }
     match act(Arguments::parse().action) {
         Ok(code) => code,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use ratewright_cli::certs::CertsCommand;
 use ratewright_cli::release::SwitchCommand;
 use ratewright_cli::status::StatusCommand;
@@ -37,6 +37,9 @@ enum OperatorCommand {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = ratewright_pages::write_if_asked(OperatorCli::command()) {
+        return code;
+    }
     let command = OperatorCli::parse().command;
     // No command here has anything to clean up.
     broken_pipe::ends_the_process();
