@@ -130,6 +130,7 @@ impl SessionEnds {
                     threshold: 0.01,
                     released: false,
                     sealed_udp: None,
+                    telemetry_interval_ns: 0,
                 };
                 self.next_session += 1;
                 self.server.accept(self.now_ns, admission).unwrap();

@@ -112,6 +112,7 @@ fn admission() -> Admission {
         threshold: 0.01,
         released: false,
         sealed_udp: None,
+        telemetry_interval_ns: 0,
     }
 }
 

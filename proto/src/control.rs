@@ -130,6 +130,9 @@ pub struct Welcome {
     pub classes: Vec<ClassInfo>,
     /// Address and cipher of sealed datagrams, if the server takes them.
     pub sealed_udp: Option<SealedUdp>,
+    /// Interval at which the client sends [`Telemetry`](crate::telemetry::Telemetry); 0 if the
+    /// server takes none.
+    pub telemetry_interval_ns: u64,
 }
 
 /// Address and cipher of a session's sealed datagrams at the server; see [`crate::sealed`].

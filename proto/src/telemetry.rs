@@ -8,6 +8,12 @@ use crate::wire;
 /// Maximum number of entries of each kind in one message.
 pub const MAX_ENTRIES: usize = 4096;
 
+/// [`LinkInt::link`] of the link from the reporting host, whose number the host need not know.
+pub const OWN_UPLINK: u32 = u32::MAX - 1;
+
+/// [`LinkInt::link`] of the link to the reporting host.
+pub const OWN_DOWNLINK: u32 = u32::MAX;
+
 /// One telemetry message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Telemetry {
@@ -35,8 +41,14 @@ pub struct ReceiverCount {
     pub active_senders: u32,
     /// Senders among them that only a look-ahead notice has announced.
     pub lookahead_senders: u32,
-    /// Host ids of the senders, where known.
+    /// Host ids of the senders, where known; at most `active_senders`.
     pub senders: Vec<u32>,
+    /// Active flows by sender, in the order of `senders`; empty if each has one. A sender without
+    /// a host id has one.
+    pub sender_flows: Vec<u32>,
+    /// The set leaves out the traffic that the allocator schedules, because the reporter can tell
+    /// it apart. Otherwise the allocator leaves out the senders that have a session.
+    pub excludes_managed: bool,
     /// Age of the measurement when it was sent.
     pub age_ns: u64,
 }
@@ -62,6 +74,9 @@ pub struct CreditState {
     pub sender_bucket_bytes: u64,
     /// Size of the receiver's global bucket.
     pub global_bucket_bytes: u64,
+    /// The flow at its sender that the credit is of, if the allocator schedules it. `None` for the
+    /// traffic between the two hosts that it does not schedule.
+    pub flow: Option<u32>,
     /// Age of the measurement when it was sent.
     pub age_ns: u64,
 }
@@ -69,13 +84,19 @@ pub struct CreditState {
 /// In-band telemetry of one link (FNCC, HPCC).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkInt {
-    /// The link in the topology.
+    /// The link in the topology, [`OWN_UPLINK`] or [`OWN_DOWNLINK`].
     pub link: u32,
-    /// Standing queue.
+    /// Queue at the sending end at the time of the reading; 0 from a reporter that cannot see it.
     pub queue_bytes: u64,
-    /// Bytes sent so far.
+    /// Bytes that the link carried so far.
     pub tx_bytes: u64,
-    /// The switch's time of the reading.
+    /// Bytes among them of flows that the allocator schedules, where the reporter can tell.
+    pub managed_bytes: Option<u64>,
+    /// Packets so far that a limit below the bandwidth delayed or dropped, such as a virtual
+    /// machine's allowance.
+    pub shaped_packets: u64,
+    /// Time of the reading on the reader's clock. It grows with every reading; its origin does not
+    /// matter.
     pub timestamp_ns: u64,
     /// The link's bandwidth.
     pub bandwidth_bps: u64,
@@ -126,6 +147,17 @@ impl Telemetry {
                     )
                 },
             )?;
+            check(
+                count.sender_flows.is_empty() || count.sender_flows.len() == count.senders.len(),
+                "ReceiverCount.sender_flows",
+                || {
+                    format!(
+                        "{} entries for {} senders",
+                        count.sender_flows.len(),
+                        count.senders.len()
+                    )
+                },
+            )?;
         }
         for credit in &self.credits {
             check(
@@ -151,6 +183,17 @@ impl Telemetry {
             check(link.bandwidth_bps > 0, "LinkInt.bandwidth_bps", || {
                 format!("zero on link {}", link.link)
             })?;
+            check(
+                link.managed_bytes
+                    .is_none_or(|bytes| bytes <= link.tx_bytes),
+                "LinkInt.managed_bytes",
+                || {
+                    format!(
+                        "more than the {} bytes of link {}",
+                        link.tx_bytes, link.link
+                    )
+                },
+            )?;
         }
         Ok(())
     }
@@ -169,6 +212,8 @@ impl TryFrom<wire::Telemetry> for Telemetry {
                     active_senders: count.active_senders,
                     lookahead_senders: count.lookahead_senders,
                     senders: count.senders,
+                    sender_flows: count.sender_flows,
+                    excludes_managed: count.excludes_managed,
                     age_ns: count.age_ns,
                 })
                 .collect(),
@@ -185,6 +230,7 @@ impl TryFrom<wire::Telemetry> for Telemetry {
                     packets: credit.packets,
                     sender_bucket_bytes: credit.sender_bucket_bytes,
                     global_bucket_bytes: credit.global_bucket_bytes,
+                    flow: credit.flow,
                     age_ns: credit.age_ns,
                 })
                 .collect(),
@@ -195,6 +241,8 @@ impl TryFrom<wire::Telemetry> for Telemetry {
                     link: link.link,
                     queue_bytes: link.queue_bytes,
                     tx_bytes: link.tx_bytes,
+                    managed_bytes: link.managed_bytes,
+                    shaped_packets: link.shaped_packets,
                     timestamp_ns: link.timestamp_ns,
                     bandwidth_bps: link.bandwidth_bps,
                     age_ns: link.age_ns,
@@ -217,6 +265,8 @@ impl From<&Telemetry> for wire::Telemetry {
                     active_senders: count.active_senders,
                     lookahead_senders: count.lookahead_senders,
                     senders: count.senders.clone(),
+                    sender_flows: count.sender_flows.clone(),
+                    excludes_managed: count.excludes_managed,
                     age_ns: count.age_ns,
                 })
                 .collect(),
@@ -233,6 +283,7 @@ impl From<&Telemetry> for wire::Telemetry {
                     packets: credit.packets,
                     sender_bucket_bytes: credit.sender_bucket_bytes,
                     global_bucket_bytes: credit.global_bucket_bytes,
+                    flow: credit.flow,
                     age_ns: credit.age_ns,
                 })
                 .collect(),
@@ -243,6 +294,8 @@ impl From<&Telemetry> for wire::Telemetry {
                     link: link.link,
                     queue_bytes: link.queue_bytes,
                     tx_bytes: link.tx_bytes,
+                    managed_bytes: link.managed_bytes,
+                    shaped_packets: link.shaped_packets,
                     timestamp_ns: link.timestamp_ns,
                     bandwidth_bps: link.bandwidth_bps,
                     age_ns: link.age_ns,

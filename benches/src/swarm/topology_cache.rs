@@ -86,6 +86,7 @@ mod tests {
             },
             classes: Vec::new(),
             sealed_udp: None,
+            telemetry_interval_ns: 0,
         }
     }
 

@@ -258,6 +258,7 @@ fn on_event(
                 threshold: 0.01,
                 released: script.released,
                 sealed_udp: script.sealed_udp,
+                telemetry_interval_ns: 0,
             };
             session.accept(now_ns, admission).unwrap();
         }

@@ -202,6 +202,7 @@ impl TryFrom<wire::Welcome> for Welcome {
             topology,
             classes,
             sealed_udp: welcome.sealed_udp.and_then(sealed_udp),
+            telemetry_interval_ns: welcome.telemetry_interval_ns,
         })
     }
 }
@@ -234,6 +235,7 @@ impl From<&Welcome> for wire::Welcome {
                 cipher: udp.cipher.number(),
                 ipv4: udp.address.map(|address| address.octets().to_vec()),
             }),
+            telemetry_interval_ns: welcome.telemetry_interval_ns,
         }
     }
 }

@@ -185,6 +185,7 @@ mod tests {
                 name: "gold".to_owned(),
             }],
             sealed_udp: None,
+            telemetry_interval_ns: 0,
         }
     }
 

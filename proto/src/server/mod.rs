@@ -123,6 +123,8 @@ pub struct Admission {
     pub released: bool,
     /// Address for sealed datagrams; offered only to a client that can send them.
     pub sealed_udp: Option<SealedUdp>,
+    /// Interval at which the client sends telemetry; 0 if none is wanted.
+    pub telemetry_interval_ns: u64,
 }
 
 /// Reason for giving a client up.
@@ -258,6 +260,7 @@ impl ServerSession {
             topology: TopologySnapshot::default(),
             classes: admission.classes,
             sealed_udp: admission.sealed_udp.filter(|_| hello.sealed_udp),
+            telemetry_interval_ns: admission.telemetry_interval_ns,
         };
         let (topology, known) = (&admission.topology, hello.known_hosts);
         let head = topology.welcome_head(&welcome, known)?;

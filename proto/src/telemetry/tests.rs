@@ -45,6 +45,40 @@ fn a_receiver_cannot_name_or_announce_more_senders_than_it_counts() {
 }
 
 #[test]
+fn flows_are_told_for_each_named_sender_or_for_none() {
+    let of = |sender_flows| ReceiverCount {
+        active_senders: 3,
+        senders: vec![1, 2],
+        sender_flows,
+        ..ReceiverCount::default()
+    };
+    assert_eq!(receivers(of(vec![])).validate(), Ok(()));
+    assert_eq!(receivers(of(vec![5, 1])).validate(), Ok(()));
+    for wrong in [vec![5], vec![1, 1, 1]] {
+        assert_eq!(
+            field_of(&receivers(of(wrong))),
+            "ReceiverCount.sender_flows"
+        );
+    }
+}
+
+#[test]
+fn a_link_carries_no_more_managed_bytes_than_bytes() {
+    let of = |managed_bytes| Telemetry {
+        links: vec![LinkInt {
+            bandwidth_bps: 1,
+            tx_bytes: 10,
+            managed_bytes,
+            ..LinkInt::default()
+        }],
+        ..Telemetry::default()
+    };
+    assert_eq!(of(None).validate(), Ok(()));
+    assert_eq!(of(Some(10)).validate(), Ok(()));
+    assert_eq!(field_of(&of(Some(11))), "LinkInt.managed_bytes");
+}
+
+#[test]
 fn credit_cannot_be_used_beyond_what_was_granted() {
     let credit = CreditState {
         granted_bytes: 10,

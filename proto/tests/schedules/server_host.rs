@@ -247,6 +247,7 @@ impl ServerHost {
                 address: None,
                 cipher: Cipher::default(),
             }),
+            telemetry_interval_ns: 0,
         };
         let epoch = self.epoch;
         let Some(served) = self.sessions.get_mut(&connection) else {

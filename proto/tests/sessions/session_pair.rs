@@ -31,6 +31,7 @@ pub(crate) fn admission() -> Admission {
         threshold: 0.01,
         released: false,
         sealed_udp: None,
+        telemetry_interval_ns: 0,
     }
 }
 

@@ -185,6 +185,7 @@ impl AllocatorNode {
                         threshold: self.threshold,
                         released: false,
                         sealed_udp: None,
+                        telemetry_interval_ns: 0,
                     };
                     host_session
                         .session

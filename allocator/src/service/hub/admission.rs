@@ -56,6 +56,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
             cipher: Cipher::default(),
             address: Some(std::net::Ipv4Addr::LOCALHOST),
         }),
+        telemetry_interval_ns: u64::MAX,
     };
     let frame = ControlMessage::Welcome(welcome).to_frame()?;
     let mut decoder = FrameDecoder::new();
@@ -239,6 +240,7 @@ impl Hub {
             threshold: self.settings.threshold,
             released: self.is_released(),
             sealed_udp: self.sealed_offer(id),
+            telemetry_interval_ns: 0,
         };
         let released = self.is_released();
         let Some(session) = self.sessions.get_mut(&id) else {

@@ -50,6 +50,7 @@ fn welcome() -> Welcome {
             cipher: Cipher::ChaCha20Poly1305,
             address: Some([10, 1, 2, 3].into()),
         }),
+        telemetry_interval_ns: 10_000_000,
     }
 }
 
@@ -113,6 +114,8 @@ fn every_message_survives_a_round_trip() {
                 active_senders: 3,
                 lookahead_senders: 1,
                 senders: vec![4, 5],
+                sender_flows: vec![1, 9],
+                excludes_managed: true,
                 age_ns: 6,
             }],
             credits: vec![CreditState {
@@ -125,12 +128,15 @@ fn every_message_survives_a_round_trip() {
                 packets: 2,
                 sender_bucket_bytes: 8,
                 global_bucket_bytes: 9,
+                flow: Some(12),
                 age_ns: 11,
             }],
             links: vec![LinkInt {
                 link: 1,
                 queue_bytes: 2,
                 tx_bytes: 3,
+                managed_bytes: Some(0),
+                shaped_packets: 7,
                 timestamp_ns: 4,
                 bandwidth_bps: 5,
                 age_ns: 6,

@@ -58,6 +58,7 @@ impl SealedPair {
             threshold: 0.01,
             released: false,
             sealed_udp: None,
+            telemetry_interval_ns: 0,
         };
         server.accept(now_ns, admission)?;
         let mut frames = FrameDecoder::new();
