@@ -15,7 +15,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Their lib tests need neither root nor network namespaces.
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
-.PHONY: lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab
+.PHONY: lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|starts|links|safety for the others)
 lab: build
@@ -29,7 +29,7 @@ check: setup-check fmt clippy prose test-lib
 
 ## test: set up, then format, clippy, prose, docs, licences, all tests, valgrind on the parallel engine (memory,
 ## instruction counts), a short fuzz run
-test: require-root setup-test fmt clippy prose doc deny nextest reproduce memcheck instructions fuzz
+test: require-root setup-test fmt clippy prose doc deny nextest test-page reproduce memcheck instructions fuzz
 
 ## test-dpdk: install libdpdk, then lint and test everything that the feature `dpdk` adds
 test-dpdk: require-root
@@ -90,6 +90,16 @@ results: setup-test
 	set -e; for paper in $(PAPERS); do \
 	  $(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce $$paper all --quick $(RESULTS_ARGS) \
 	    --out $(TARGET)/reproduce/$$paper --markdown docs/simfabric/results-$$paper.md; done
+
+## test-page: the allocator's page in Debian's Chromium, before a live allocator with a swarm of hosts
+test-page: setup-test
+	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench --bins
+	cd allocator/tests/page && npm ci --silent --no-audit --no-fund && npm test
+
+## page-picture: take the guides' picture of the page, docs/images/page.png (RACKS=4)
+page-picture: setup-test
+	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench --bins
+	cd allocator/tests/page && npm ci --silent --no-audit --no-fund && node screenshot.mjs $(CURDIR)/docs/images $(or $(RACKS),4)
 
 nextest: setup-test
 	$(CARGO) build --locked --workspace --bins

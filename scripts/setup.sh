@@ -34,6 +34,9 @@ fi
 if [ "$what" = test ]; then
   need valgrind     command -v valgrind
   need libc6-dbg    test -d /usr/lib/debug/.build-id
+  need nodejs       command -v node
+  need npm          command -v npm
+  need chromium     command -v chromium
 fi
 if [ "$what" = dpdk ]; then
   need libdpdk-dev  pkg-config --exists libdpdk

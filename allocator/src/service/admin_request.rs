@@ -1,8 +1,10 @@
 //! Requests of the admin server to the service thread.
 
+use ratewright_topology::Topology;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
+use super::overview::{HistoryPoint, LinkFlows, Overview};
 use super::status::{HostFlows, ReleaseReport, Snapshot, Status};
 
 /// Request with the sender for its reply.
@@ -16,6 +18,14 @@ pub enum AdminRequest {
     Status(oneshot::Sender<Box<Status>>),
     /// Return the flows of a host by its name; `None` if it has no session.
     Flows(String, oneshot::Sender<Option<HostFlows>>),
+    /// Return what the page shows.
+    Overview(oneshot::Sender<Box<Overview>>),
+    /// Return the figures that the page draws over time.
+    HistoryPoint(oneshot::Sender<HistoryPoint>),
+    /// Return a link with its largest flows; `None` if there is no such link.
+    LinkFlows(u32, oneshot::Sender<Option<LinkFlows>>),
+    /// Return the topology in force.
+    Topology(oneshot::Sender<Box<Topology>>),
     /// Turn the kill switch.
     SetReleased(bool, oneshot::Sender<ReleaseReport>),
     /// Return whether a host may still act on a rate although the kill switch is on.

@@ -10,8 +10,9 @@
 //! | [`admission`], `entrance` | admission of handshakes, sans-IO; and the connections that wait for it |
 //! | `sealed_peers` | keys and addresses of sealed sessions |
 //! | [`relay`] | a relay between the allocator and some of its hosts, a process of its own |
-//! | [`instrumented_engine`] | an engine with a histogram of its iteration times |
+//! | [`instrumented_engine`], [`duration_histogram`] | an engine whose iterations are timed; durations in buckets |
 //! | [`admin_request`], [`status`], [`health`] | requests of the admin server, and their replies |
+//! | [`overview`] | what the page shows |
 //! | [`admin`] | HTTP for operators and monitoring |
 //! | [`run`], [`systemd`] | start, reload and stop of the whole |
 //!
@@ -26,10 +27,12 @@ pub mod admin_request;
 pub mod admission;
 pub mod clock;
 pub mod config;
+pub mod duration_histogram;
 mod entrance;
 pub mod health;
 pub mod hub;
 pub mod instrumented_engine;
+pub mod overview;
 pub mod relay;
 pub mod run;
 pub mod runtime;

@@ -187,13 +187,9 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
         // the process.
         health.set_engine_running();
         health.set_listening();
-        let admin = AdminState {
-            commands: request_sender,
-            health: Arc::clone(&health),
-            log: log.clone(),
-            prometheus,
-        };
-        let admin = admin::serve(&config.admin, admin::router(admin))?;
+        let admin = AdminState::new(request_sender, Arc::clone(&health), log.clone(), prometheus);
+        let app = admin::router(admin.clone());
+        let admin = admin::serve(&config.admin, app, admin.make_events())?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             epoch = service.epoch(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::duration_histogram::DurationFigures;
 use crate::engine::Exceptions;
 
 /// The body of `GET /status`.
@@ -275,21 +276,21 @@ pub struct Snapshot {
     pub port: Vec<(&'static str, u64)>,
     /// The engine's own figures.
     pub engine: EngineFigures,
+    /// End of the validity of our own certificate, in seconds since 1970.
+    pub certificate_expires_unix_s: Option<i64>,
+    /// Durations from taking a start to handing its first rate to its session.
+    pub first_rates: DurationFigures,
 }
 
 /// The engine's figures, in base units.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineFigures {
-    /// Iterations since the start.
-    pub iterations: u64,
+    /// Durations of iterations.
+    pub iterations: DurationFigures,
     /// Events applied since the start.
     pub events: u64,
     /// Events that the engine refused.
     pub events_refused: u64,
-    /// Upper bounds (seconds) and cumulative counts of the iteration time histogram.
-    pub iteration_buckets: Vec<(f64, u64)>,
-    /// Time spent in iterations, in seconds.
-    pub iteration_seconds_sum: f64,
     /// Largest load over capacity before normalisation in the last iteration.
     pub max_overload: f64,
     /// Flows on the scalar path, and prices that started again.

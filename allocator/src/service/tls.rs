@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use ratewright_io::tls::{
-    TlsError, check_name, dns_names, read_authorities, read_certificates, read_key,
+    TlsError, chain_expires_unix_s, check_name, dns_names, read_authorities, read_certificates,
+    read_key,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
@@ -22,6 +23,9 @@ pub struct ServerTls {
     pub quic: Arc<QuicServerConfig>,
     /// Verifier of the peers' certificates.
     pub peers: Arc<dyn ClientCertVerifier>,
+    /// End of the validity of the service's own certificate, in seconds since 1970; `None` if it
+    /// cannot be read.
+    pub expires_unix_s: Option<i64>,
 }
 
 impl std::fmt::Debug for ServerTls {
@@ -40,6 +44,7 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
     let chain = read_certificates(&files.cert)?;
     let expected = format!("hosts expect the DNS name {SERVER_NAME:?}");
     check_name(&files.cert, &chain, SERVER_NAME, &expected)?;
+    let expires_unix_s = chain_expires_unix_s(&chain);
     let key = read_key(&files.key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
@@ -63,6 +68,7 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
         .map(|quic| ServerTls {
             quic: Arc::new(quic),
             peers: verifier,
+            expires_unix_s,
         })
         .map_err(TlsError::unusable(&files.cert))
 }

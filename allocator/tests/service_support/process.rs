@@ -224,6 +224,17 @@ impl AllocatorProcess {
         (code, body.to_owned())
     }
 
+    /// Begins a request whose response goes on, such as that for events.
+    pub(crate) fn open(&self, path: &str) -> UnixStream {
+        let mut stream = UnixStream::connect(&self.admin).expect("the admin server listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a timeout");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        stream
+    }
+
     pub(crate) fn status(&self) -> Value {
         let (code, body) = self.request("GET", "/status", "");
         assert_eq!(code, 200, "{body}");

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `address` | the address of an admin interface |
 //! | `listen` | binding and serving |
+//! | `stall` | the end of connections whose peers do not read |
 //! | `guard` | the refusal of requests that web pages can cause |
 
 mod address;
 mod guard;
 mod listen;
+mod stall;
 
 pub use address::{AdminAddress, AdminAddressError};
 pub use listen::{Listener, SocketFile};

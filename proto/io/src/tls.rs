@@ -134,6 +134,17 @@ pub fn client(
     Ok(config)
 }
 
+/// Returns the first moment at which a certificate of `chain` is no longer valid, in seconds since
+/// 1970; `None` if none can be read.
+#[must_use]
+pub fn chain_expires_unix_s(chain: &[CertificateDer<'_>]) -> Option<i64> {
+    let expiry = |certificate: &CertificateDer<'_>| {
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+        Some(parsed.validity().not_after.timestamp())
+    };
+    chain.iter().filter_map(expiry).min()
+}
+
 /// Returns the DNS names among a certificate's subject alternative names.
 #[must_use]
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {

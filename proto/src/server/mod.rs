@@ -14,6 +14,7 @@
 //! frames and closes the transport.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -670,6 +671,13 @@ impl ServerSession {
     pub fn flows(&self) -> impl Iterator<Item = (StartRecord, u64)> + '_ {
         self.slots
             .iter()
+            .map(|(record, rate)| (record, rate.decode()))
+    }
+
+    /// The active flows on some slots and their newest rates.
+    pub fn flows_on(&self, slots: Range<u32>) -> impl Iterator<Item = (StartRecord, u64)> + '_ {
+        self.slots
+            .iter_on(slots)
             .map(|(record, rate)| (record, rate.decode()))
     }
 

@@ -2,6 +2,7 @@
 //! received, their newest rates, and the rates that the client is known to hold.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::ServerEvent;
 use crate::codes::RateCode;
@@ -346,7 +347,17 @@ impl ServerSlots {
 
     /// The active flows and their newest rates.
     pub(super) fn iter(&self) -> impl Iterator<Item = (StartRecord, RateCode)> + '_ {
-        self.slots
+        self.iter_on(0..u32::MAX)
+    }
+
+    /// The active flows on some slots and their newest rates.
+    pub(super) fn iter_on(
+        &self,
+        slots: Range<u32>,
+    ) -> impl Iterator<Item = (StartRecord, RateCode)> + '_ {
+        let end = self.slots.len();
+        let (from, to) = (slots.start as usize, slots.end as usize);
+        self.slots[from.min(end)..to.clamp(from.min(end), end)]
             .iter()
             .filter(|slot| slot.has(ACTIVE))
             .map(|slot| (slot.record, slot.rate))

@@ -18,6 +18,9 @@ const MAX_LABELS: usize = 16;
 /// The network as a picture: tiers as rows, racks and pods grouped, cables coloured by level,
 /// failed ones dashed and red, a legend. Large networks show racks as grids of dots, very large
 /// ones only their first and last racks.
+///
+/// Attributes let a page colour it anew: `data-up` and `data-down` are the ids of a cable's or a
+/// dot's two links, `data-rack` is the rack of a trunk, classes name the kinds of elements.
 #[must_use]
 pub fn to_svg(net: &Topology) -> String {
     let layout = layout(net);
@@ -52,7 +55,7 @@ impl Drawing<'_> {
         )?;
         writeln!(
             self.out,
-            r##"<rect width="100%" height="100%" fill="#ffffff"/>"##
+            r##"<rect class="paper" width="100%" height="100%" fill="#ffffff"/>"##
         )?;
         self.heading()?;
         self.groups()?;
@@ -104,7 +107,7 @@ impl Drawing<'_> {
     /// Draws pods, racks, and the marks between them.
     fn groups(&mut self) -> fmt::Result {
         for (pod, r) in &self.layout.pods {
-            self.rect(r, 12.0, "#f8fafc", "#e2e8f0")?;
+            self.rect("pod", r, 12.0, "#f8fafc", "#e2e8f0")?;
             let (x, y) = (r.centre_x(), r.bottom() - 9.0);
             writeln!(
                 self.out,
@@ -113,7 +116,7 @@ impl Drawing<'_> {
             )?;
         }
         for (id, r) in &self.layout.racks {
-            self.rect(r, 8.0, "#f1f5f9", "#cbd5e1")?;
+            self.rect("rack", r, 8.0, "#f1f5f9", "#cbd5e1")?;
             let (x, y) = (r.centre_x(), r.bottom() - 8.0);
             let name = &self.net.racks()[id.index()].name;
             writeln!(
@@ -137,10 +140,17 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    fn rect(&mut self, r: &Rect, radius: f64, fill: &str, stroke: &str) -> fmt::Result {
+    fn rect(
+        &mut self,
+        class: &str,
+        r: &Rect,
+        radius: f64,
+        fill: &str,
+        stroke: &str,
+    ) -> fmt::Result {
         writeln!(
             self.out,
-            r#"<rect x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}" rx="{radius}" fill="{fill}" stroke="{stroke}"/>"#,
+            r#"<rect class="{class}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}" rx="{radius}" fill="{fill}" stroke="{stroke}"/>"#,
             r.x, r.y, r.w, r.h
         )
     }
@@ -204,6 +214,10 @@ impl Drawing<'_> {
         let Some((x1, y1, x2, y2)) = self.ends(cable) else {
             return Ok(());
         };
+        let class = match cable.state(self.net) {
+            CableState::Up => "cable",
+            CableState::Failed | CableState::HalfFailed(_) => "cable failed",
+        };
         // Vertical at both ends, so that cables leave the boxes upright.
         let bend = (y1 - y2) * 0.45;
         let (low, high) = (
@@ -212,7 +226,9 @@ impl Drawing<'_> {
         );
         writeln!(
             self.out,
-            r#"<path d="M{x1:.1} {y1:.1}C{x1:.1} {:.1} {x2:.1} {:.1} {x2:.1} {y2:.1}"{extra}><title>{low} – {high}: {}</title></path>"#,
+            r#"<path class="{class}" data-up="{}" data-down="{}" d="M{x1:.1} {y1:.1}C{x1:.1} {:.1} {x2:.1} {:.1} {x2:.1} {y2:.1}"{extra}><title>{low} – {high}: {}</title></path>"#,
+            cable.up.id.0,
+            cable.down.id.0,
             y1 - bend,
             y2 + bend,
             cable.capacity()
@@ -267,13 +283,20 @@ impl Drawing<'_> {
                     + ((i % self.layout.dots_per_row) as f64 - (in_row - 1.0) / 2.0) * DOT_PITCH;
                 let y = top + (i / self.layout.dots_per_row) as f64 * DOT_PITCH;
                 let host = &self.net.hosts()[host as usize];
-                let whole = self.net.is_usable(self.net.host_uplink(host.id))
-                    && self.net.is_usable(self.net.host_downlink(host.id));
-                let fill = if whole { "#475569" } else { FAILED };
+                let (up, down) = (
+                    self.net.host_uplink(host.id),
+                    self.net.host_downlink(host.id),
+                );
+                let whole = self.net.is_usable(up) && self.net.is_usable(down);
+                let (fill, class) = if whole {
+                    ("#475569", "dot")
+                } else {
+                    (FAILED, "dot failed")
+                };
                 writeln!(
                     self.out,
-                    r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{fill}"><title>{}</title></circle>"#,
-                    host.name
+                    r#"<circle class="{class}" data-up="{}" data-down="{}" cx="{x:.1}" cy="{y:.1}" r="3" fill="{fill}"><title>{}</title></circle>"#,
+                    up.0, down.0, host.name
                 )?;
             }
             writeln!(
@@ -295,10 +318,11 @@ impl Drawing<'_> {
         };
         writeln!(
             self.out,
-            r#"<path d="M{0:.1} {to_y:.1}V{1:.1}" fill="none" stroke="{2}" stroke-width="4"/>"#,
+            r#"<path class="trunk" data-rack="{3}" d="M{0:.1} {to_y:.1}V{1:.1}" fill="none" stroke="{2}" stroke-width="4"/>"#,
             r.centre_x(),
             leaf.bottom(),
-            LEVEL_COLOURS[0]
+            LEVEL_COLOURS[0],
+            rack.0
         )
     }
 
@@ -313,7 +337,8 @@ impl Drawing<'_> {
                         (true, 2) => ("#dbeafe", "#2563eb", "#1e3a8a"),
                         (true, _) => ("#ede9fe", "#7c3aed", "#4c1d95"),
                     };
-                    self.rect(r, 5.0, fill, stroke)?;
+                    let class = if switch.up { "switch" } else { "switch failed" };
+                    self.rect(class, r, 5.0, fill, stroke)?;
                     self.name(
                         &switch.name,
                         r,
@@ -335,7 +360,8 @@ impl Drawing<'_> {
                     } else {
                         (FAILED, FAILED)
                     };
-                    self.rect(r, 4.0, "#ffffff", stroke)?;
+                    let class = if whole { "host" } else { "host failed" };
+                    self.rect(class, r, 4.0, "#ffffff", stroke)?;
                     self.name(&host.name, r, r.y + 16.0, text, "")?;
                     if let (Detail::Addresses, Some(prefix)) =
                         (self.layout.detail, host.prefixes.first())
@@ -374,6 +400,7 @@ impl Drawing<'_> {
     fn legend(&mut self) -> fmt::Result {
         let net = self.net;
         let y = self.layout.legend_y;
+        writeln!(self.out, r#"<g class="legend">"#)?;
         let mut entries = Vec::new();
         for level in levels(net) {
             let of_level = || net.links().iter().filter(|l| l.level == level);
@@ -435,7 +462,7 @@ impl Drawing<'_> {
                 line_y + 19.0
             )?;
         }
-        Ok(())
+        writeln!(self.out, "</g>")
     }
 }
 

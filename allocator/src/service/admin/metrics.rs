@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use crate::service::status::{EngineFigures, Reasons, Snapshot};
+use crate::service::duration_histogram::DurationFigures;
+use crate::service::status::{Reasons, Snapshot};
 
 /// Installs the process's metrics recorder.
 ///
@@ -24,6 +25,16 @@ fn describe() {
             "ratewright_allocator_sessions",
             Unit::Count,
             "Hosts with a session.",
+        ),
+        (
+            "ratewright_allocator_hosts",
+            Unit::Count,
+            "Hosts of the topology.",
+        ),
+        (
+            "ratewright_allocator_certificate_expiry_timestamp_seconds",
+            Unit::Seconds,
+            "End of the validity of the allocator's own certificate, in seconds since 1970.",
         ),
         (
             "ratewright_allocator_flows",
@@ -225,6 +236,10 @@ fn by_reason(name: &'static str, reasons: &Reasons) {
 }
 
 /// Writes a snapshot to the recorder.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "gauges are floating point by definition"
+)]
 pub fn publish(snapshot: &Snapshot) {
     // Destructured, so that a new field of the snapshot is not forgotten here.
     let Snapshot {
@@ -234,6 +249,8 @@ pub fn publish(snapshot: &Snapshot) {
         sealed,
         port,
         engine,
+        certificate_expires_unix_s,
+        first_rates: _, // appended as a histogram
     } = snapshot;
     for &(name, count) in port {
         counter!("ratewright_allocator_dpdk_total", "kind" => name).absolute(count);
@@ -242,7 +259,12 @@ pub fn publish(snapshot: &Snapshot) {
         counter!("ratewright_allocator_sealed_total", "kind" => name).absolute(count);
     });
     set("ratewright_allocator_sessions", totals.sessions);
+    set("ratewright_allocator_hosts", status.hosts);
     set("ratewright_allocator_flows", status.flows);
+    if let Some(expires_unix_s) = *certificate_expires_unix_s {
+        gauge!("ratewright_allocator_certificate_expiry_timestamp_seconds")
+            .set(expires_unix_s as f64);
+    }
     set(
         "ratewright_allocator_flows_left_alone",
         status.flows_left_alone,
@@ -335,25 +357,40 @@ pub fn publish(snapshot: &Snapshot) {
     }
 }
 
-/// Appends the iteration times as a Prometheus histogram. The engine counts into buckets of its
-/// own, which spares its loop a recorder, so this function writes them in place of the exporter.
-pub fn append_iteration_histogram(engine: &EngineFigures, text: &mut String) {
-    const NAME: &str = "ratewright_allocator_iteration_seconds";
-    let write = |text: &mut String| -> std::fmt::Result {
-        writeln!(
-            text,
-            "# HELP {NAME} Duration of one iteration of the optimiser."
-        )?;
-        writeln!(text, "# TYPE {NAME} histogram")?;
-        for (bound, count) in &engine.iteration_buckets {
-            writeln!(text, "{NAME}_bucket{{le=\"{bound}\"}} {count}")?;
+/// Appends the histograms. The service counts into buckets of its own, which spares its loops a
+/// recorder, so this function writes them in place of the exporter.
+pub fn append_histograms(snapshot: &Snapshot, text: &mut String) {
+    for (name, help, figures) in [
+        (
+            "ratewright_allocator_iteration_seconds",
+            "Duration of one iteration of the optimiser.",
+            &snapshot.engine.iterations,
+        ),
+        (
+            "ratewright_allocator_first_rate_seconds",
+            "From taking a flowlet's start to handing its first rate to its session.",
+            &snapshot.first_rates,
+        ),
+    ] {
+        if let Err(error) = append(name, help, figures, text) {
+            unreachable!("writing to a String cannot fail: {error}");
         }
-        // The exposition format requires this bucket, with the total count.
-        writeln!(text, "{NAME}_bucket{{le=\"+Inf\"}} {}", engine.iterations)?;
-        writeln!(text, "{NAME}_sum {}", engine.iteration_seconds_sum)?;
-        writeln!(text, "{NAME}_count {}\n", engine.iterations)
-    };
-    if let Err(error) = write(text) {
-        unreachable!("writing to a String cannot fail: {error}");
     }
+}
+
+fn append(
+    name: &str,
+    help: &str,
+    figures: &DurationFigures,
+    text: &mut String,
+) -> std::fmt::Result {
+    writeln!(text, "# HELP {name} {help}")?;
+    writeln!(text, "# TYPE {name} histogram")?;
+    for (bound, count) in &figures.buckets {
+        writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}")?;
+    }
+    // The exposition format requires this bucket, with the total count.
+    writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {}", figures.count)?;
+    writeln!(text, "{name}_sum {}", figures.seconds_sum)?;
+    writeln!(text, "{name}_count {}\n", figures.count)
 }

@@ -4,12 +4,16 @@
 //! | module | contents |
 //! |---|---|
 //! | `routes` | the endpoints |
+//! | `page` | the read-only page: its files, the topology as a picture |
+//! | `events` | what the page shows, once a second |
 //! | `server` | the thread that serves them; [`ratewright_io::admin`] listens |
 //! | [`logging`] | the log filter, which can change at run time |
 //! | [`metrics`] | a snapshot as Prometheus text |
 
+mod events;
 pub mod logging;
 pub mod metrics;
+mod page;
 mod routes;
 mod server;
 

@@ -9,6 +9,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -17,8 +18,10 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
+use super::events::{self, Events};
 use super::logging::LogControl;
 use super::metrics;
+use super::page::{self, Picture};
 use crate::service::admin_request::{
     AdminRequest, ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
@@ -48,10 +51,14 @@ pub struct AdminState {
     pub log: LogControl,
     /// Renderer of the metrics that the recorder collects.
     pub prometheus: PrometheusHandle,
+    /// What the page shows.
+    pub(super) events: Events,
+    /// The topology as the page shows it.
+    pub(super) picture: Picture,
 }
 
 /// Response for a service thread that did not answer in time.
-struct NoAnswer;
+pub(super) struct NoAnswer;
 
 impl IntoResponse for NoAnswer {
     fn into_response(self) -> Response {
@@ -64,7 +71,29 @@ impl IntoResponse for NoAnswer {
 }
 
 impl AdminState {
-    async fn ask<T>(
+    /// Makes the state of endpoints that nobody has asked yet.
+    pub fn new(
+        commands: mpsc::Sender<AdminRequest>,
+        health: Arc<Health>,
+        log: LogControl,
+        prometheus: PrometheusHandle,
+    ) -> Self {
+        Self {
+            commands,
+            health,
+            log,
+            prometheus,
+            events: Events::default(),
+            picture: Picture::default(),
+        }
+    }
+
+    /// Makes what the page shows, once a second while somebody watches. Never ends.
+    pub async fn make_events(self) {
+        self.events.run(&self).await;
+    }
+
+    pub(super) async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> AdminRequest,
     ) -> Result<T, NoAnswer> {
@@ -100,6 +129,14 @@ impl AdminState {
 /// Returns the router of the allocator's endpoints.
 pub fn router(state: AdminState) -> Router {
     Router::new()
+        .route("/", get(page::html))
+        .route("/page.css", get(page::style))
+        .route("/page.js", get(page::script))
+        .route("/icon.svg", get(page::icon))
+        .route("/topology.svg", get(page::picture))
+        .route("/events", get(events::events))
+        .route("/overview", get(events::overview))
+        .route("/links/flows", get(page::link_flows))
         .route("/live", get(live))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics_text))
@@ -112,6 +149,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/topology/switch", post(topology_switch))
         .route("/topology/load", post(topology_load))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(from_fn(page::protect))
         .with_state(state)
 }
 
@@ -141,7 +179,7 @@ async fn metrics_text(State(state): State<AdminState>) -> Result<Response, NoAns
     let snapshot = state.snapshot().await?;
     metrics::publish(&snapshot);
     let mut text = state.prometheus.render();
-    metrics::append_iteration_histogram(&snapshot.engine, &mut text);
+    metrics::append_histograms(&snapshot, &mut text);
     Ok((
         [(
             header::CONTENT_TYPE,
@@ -224,7 +262,7 @@ async fn resume(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, 
     ))
 }
 
-fn refusal(status: StatusCode, error: impl std::fmt::Display) -> Response {
+pub(super) fn refusal(status: StatusCode, error: impl std::fmt::Display) -> Response {
     (status, Json(json!({ "error": error.to_string() }))).into_response()
 }
 

@@ -36,8 +36,12 @@ impl AdminServer {
     }
 }
 
-/// Binds the address and serves `app` on a thread of its own.
-pub fn serve(address: &AdminAddress, app: Router) -> Result<AdminServer, AdminError> {
+/// Binds the address, and serves `app` and drives `beside` on a thread of their own.
+pub fn serve(
+    address: &AdminAddress,
+    app: Router,
+    beside: impl Future<Output = ()> + Send + 'static,
+) -> Result<AdminServer, AdminError> {
     let mut listener = Listener::bind(address).map_err(|source| AdminError::Listen {
         address: address.clone(),
         reason: source.to_string(),
@@ -51,7 +55,11 @@ pub fn serve(address: &AdminAddress, app: Router) -> Result<AdminServer, AdminEr
         .build()?;
     let thread = std::thread::Builder::new()
         .name("admin".to_owned())
-        .spawn(move || runtime.block_on(listener.serve(app)))?;
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::join!(listener.serve(app), beside);
+            });
+        })?;
     Ok(AdminServer {
         address: bound,
         _file: file,

@@ -1,5 +1,7 @@
 //! Flowlet starts and ends as engine events, and rate updates to sessions.
 
+use std::num::NonZeroU32;
+
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
@@ -82,6 +84,10 @@ impl Hub {
         {
             self.counts.updates += 1;
             let was_ready = std::mem::replace(&mut session.is_ready, true);
+            if let Some(started_us) = flow.started_us.take() {
+                let waited_us = microseconds(now_ns).get().wrapping_sub(started_us.get());
+                self.first_rates.record(u64::from(waited_us) * 1_000);
+            }
             if !std::mem::replace(&mut flow.has_rate, true) {
                 // Ahead of sessions whose flows all have rates: users feel a flowlet's wait for its
                 // first rate, and each host served earlier adds to it.
@@ -318,6 +324,11 @@ impl Hub {
             record: *record,
             placement,
             has_rate: false,
+            // A flow that is only placed anew goes on waiting, or has its rate already.
+            started_us: match before {
+                None => Some(microseconds(now_ns)),
+                Some(before) => before.started_us,
+            },
             engine_number: self.engine_number,
         };
         session.flows.insert(slot, flow, path);
@@ -357,6 +368,16 @@ impl Hub {
             },
         }
     }
+}
+
+/// Returns the time in microseconds that wrap after 71 minutes, at least 1, so that a flow's start
+/// takes four bytes.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "differences are taken modulo 2^32"
+)]
+fn microseconds(now_ns: u64) -> NonZeroU32 {
+    NonZeroU32::new((now_ns / 1_000) as u32).unwrap_or(NonZeroU32::MIN)
 }
 
 /// Returns the demand of a flow in bit/s; infinite if it has none.

@@ -14,6 +14,7 @@
 //! | `external` | traffic of others, as feeds report it |
 //! | `release` | the kill switch |
 //! | `report` | status of sessions, flows and links |
+//! | `survey` | loads of links and largest flows, in slices |
 //! | `reasons` | labels of reasons in metrics |
 //!
 //! Work per datagram is proportional to its records; work per rate is constant. Sessions with
@@ -35,6 +36,7 @@ use rustc_hash::FxBuildHasher;
 use crate::engine::EngineEvent;
 
 use super::config::{ClassConfig, Limits, MAX_CLASS_ID, RelayIdentity, Trust};
+use super::duration_histogram::DurationHistogram;
 use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
 
@@ -48,6 +50,7 @@ mod release;
 mod report;
 mod session;
 mod session_flows;
+mod survey;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -61,6 +64,7 @@ pub use report::TransportFacts;
 use session::{Release, Session, Tallies};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
+pub use survey::Survey;
 use sweep::Sweep;
 use token_bucket::TokenBucket;
 
@@ -151,6 +155,8 @@ pub struct Hub {
     /// Hosts whose sessions ended less than one lease ago: their rates may still be in force.
     departed: VecDeque<(String, u64)>,
     counts: ServiceCounts,
+    /// Durations from taking a start to handing its first rate to its session.
+    first_rates: DurationHistogram,
     external: ExternalLoads,
     /// UDP port of each UDP worker; `None` once it is lost. Empty where QUIC carries everything.
     sealed_ports: Vec<Option<u16>>,
@@ -184,6 +190,7 @@ impl Hub {
             unanswered: VecDeque::new(),
             departed: VecDeque::new(),
             counts: ServiceCounts::default(),
+            first_rates: DurationHistogram::default(),
             external: ExternalLoads::default(),
             sealed_ports: Vec::new(),
             sealed_cipher: Cipher::default(),

@@ -3,6 +3,7 @@
 use ratewright_topology::{LinkId, Topology};
 
 use crate::engine::EngineStats;
+use crate::service::duration_histogram::DurationFigures;
 use crate::service::status::{
     HostFlow, HostFlows, IterationStatus, LinkStatus, OptimalityStatus, ServiceCounts,
     SessionStatus, Status, StatusTotals,
@@ -31,6 +32,11 @@ impl Hub {
     /// Counts since the start, for what the transport counts.
     pub fn counts_mut(&mut self) -> &mut ServiceCounts {
         &mut self.counts
+    }
+
+    /// Returns the durations from taking a start to handing its first rate to its session.
+    pub fn first_rates(&self) -> DurationFigures {
+        self.first_rates.figures()
     }
 
     /// Returns the number of flows to which the engine allocates.

@@ -4,6 +4,7 @@
 //! cache line. The protocol's own table has the same form and bounds the slots.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use ratewright_proto::records::{FlowId, StartRecord};
 
@@ -16,6 +17,8 @@ pub(super) struct HubFlow {
     pub(super) placement: Placement,
     /// It has had a rate since it started, or since its demand last grew.
     pub(super) has_rate: bool,
+    /// Time at which it started, in microseconds that wrap; `None` once it has had its first rate.
+    pub(super) started_us: Option<NonZeroU32>,
     /// Number of the engine that has the flow, if it is allocated.
     pub(super) engine_number: u8,
 }
@@ -181,6 +184,7 @@ mod tests {
             record: StartRecord::new(FlowId::new(slot, generation), 7, FlowPath::Hash(1)),
             placement: Placement::Allocated,
             has_rate: false,
+            started_us: None,
             engine_number: 0,
         }
     }

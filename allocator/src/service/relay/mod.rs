@@ -220,7 +220,7 @@ impl Relay {
             Ok(())
         });
         let app = endpoints::router(shared.clone());
-        let admin = admin::serve(&config.admin, app)?;
+        let admin = admin::serve(&config.admin, app, std::future::ready(()))?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             listen = %endpoint.local_addr()?,

@@ -19,7 +19,8 @@ use crate::engine::{
     EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
 };
 use crate::service::config::{Config, EngineKind, class_table};
-use crate::service::instrumented_engine::{InstrumentedEngine, IterationHistogram};
+use crate::service::duration_histogram::DurationHistogram;
+use crate::service::instrumented_engine::InstrumentedEngine;
 
 /// Makes an engine for a configuration, a topology and its links' capacities.
 pub type EngineFactory = Arc<
@@ -219,7 +220,7 @@ pub(super) struct EngineHost {
     engine_thread: EngineThread,
     expected_end: Arc<AtomicBool>,
     signal: Arc<EngineSignal>,
-    histogram: Arc<IterationHistogram>,
+    histogram: Arc<DurationHistogram>,
     factory: EngineFactory,
     pinned_core: Option<usize>,
     /// Events applied and refused by the engines before this one.
@@ -368,7 +369,7 @@ impl EngineHost {
         }
     }
 
-    pub(super) fn histogram(&self) -> &IterationHistogram {
+    pub(super) fn histogram(&self) -> &DurationHistogram {
         &self.histogram
     }
 

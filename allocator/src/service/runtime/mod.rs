@@ -189,9 +189,11 @@ impl AllocatorService {
                 source,
             })?;
         let (shared, udp_workers) = start_udp_workers(config, hub, engine, epoch)?;
-        shared
-            .lock()
-            .serve_relays(tls.peers, config.limits.max_sessions);
+        {
+            let mut core = shared.lock();
+            core.serve_relays(tls.peers, config.limits.max_sessions);
+            core.certificate_expires_unix_s = tls.expires_unix_s;
+        }
         let signal = shared.lock().engine.signal();
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
@@ -288,10 +290,30 @@ impl AllocatorService {
                 .spawn(async move { drop(reply.send(Box::new(shared.status().await))) });
             return;
         }
+        // These visit every flow or link, likewise in slices.
+        match request {
+            AdminRequest::Overview(reply) => {
+                let shared = self.shared.clone();
+                self.tasks
+                    .spawn(async move { drop(reply.send(Box::new(shared.overview().await))) });
+                return;
+            }
+            AdminRequest::LinkFlows(link, reply) => {
+                let shared = self.shared.clone();
+                self.tasks
+                    .spawn(async move { drop(reply.send(shared.link_flows(link).await)) });
+                return;
+            }
+            _ => {}
+        }
         self.shared.run(|core, now_ns| match request {
             AdminRequest::Ping(reply) => drop(reply.send(())),
             AdminRequest::Snapshot(reply) => drop(reply.send(Box::new(core.snapshot()))),
-            AdminRequest::Status(_) => {}
+            AdminRequest::Status(_) | AdminRequest::Overview(_) | AdminRequest::LinkFlows(..) => {}
+            AdminRequest::HistoryPoint(reply) => drop(reply.send(core.history_point(now_ns))),
+            AdminRequest::Topology(reply) => {
+                drop(reply.send(Box::new(core.hub.topology().clone())));
+            }
             AdminRequest::Flows(host, reply) => drop(reply.send(core.hub.flows_of(&host))),
             AdminRequest::SetReleased(released, reply) => {
                 let report = core.hub.set_released(now_ns, released);
@@ -352,6 +374,7 @@ impl AllocatorService {
         self.shared.run(|core, now_ns| {
             core.hub.reconfigure(now_ns, hub_settings(new, epoch));
             core.serve_relays(tls.peers, new.limits.max_sessions);
+            core.certificate_expires_unix_s = tls.expires_unix_s;
             core.close_distrusted_relays();
             // Before the flows restart: their paths are computed in the new topology.
             if let Some(topology) = topology {

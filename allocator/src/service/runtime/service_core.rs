@@ -29,6 +29,7 @@ use crate::service::config::{Config, RelayIdentity};
 use crate::service::hub::{Hub, ReadySession};
 use crate::service::tls::PeerCertificate;
 
+mod overview;
 mod report;
 mod session_transport;
 
@@ -93,6 +94,8 @@ pub(super) struct ServiceCore {
     pub(super) relays: Relays,
     /// Verifier of the certificates of relays' hosts.
     pub(super) peers: Option<Arc<dyn ClientCertVerifier>>,
+    /// End of the validity of our own certificate, in seconds since 1970.
+    pub(super) certificate_expires_unix_s: Option<i64>,
     /// Maximum number of hosts of a relay.
     pub(super) max_relay_streams: u32,
     /// The service is shutting down.
@@ -126,6 +129,7 @@ impl SharedCore {
             relays: Relays::default(),
             peers: None,
             max_relay_streams: 0,
+            certificate_expires_unix_s: None,
             draining: false,
         })))
     }

@@ -18,6 +18,7 @@ use nix::sys::stat::{Mode, fchmod};
 
 use super::AdminAddress;
 use super::guard::{AccessRules, refuse};
+use super::stall::ImpatientListener;
 
 /// The mode of a Unix socket.
 const MODE: u32 = 0o660;
@@ -146,10 +147,12 @@ impl Listener {
         let served = async {
             match self.socket {
                 Socket::Tcp(listener) => {
-                    axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await
+                    let listener = tokio::net::TcpListener::from_std(listener)?;
+                    axum::serve(ImpatientListener::new(listener), router).await
                 }
                 Socket::Unix(listener) => {
-                    axum::serve(tokio::net::UnixListener::from_std(listener)?, router).await
+                    let listener = tokio::net::UnixListener::from_std(listener)?;
+                    axum::serve(ImpatientListener::new(listener), router).await
                 }
             }
         };

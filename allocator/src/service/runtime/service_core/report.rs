@@ -54,7 +54,7 @@ impl ServiceCore {
         let mut status = self.hub.status(&stats);
         status.sealed_ports_lost = self.workers.iter().filter(|queue| queue.lost).count() as u64;
         status.pinned_core = self.engine.pinned_core();
-        status.iteration.count = histogram.iterations();
+        status.iteration.count = histogram.count();
         let (events, events_refused) = self.engine.event_totals();
         Snapshot {
             status,
@@ -65,12 +65,12 @@ impl ServiceCore {
             engine: EngineFigures {
                 events,
                 events_refused,
-                iterations: histogram.iterations(),
-                iteration_buckets: histogram.cumulative(),
-                iteration_seconds_sum: histogram.seconds_sum(),
+                iterations: histogram.figures(),
                 max_overload: stats.last_report.max_overload,
                 exceptions: stats.exceptions,
             },
+            certificate_expires_unix_s: self.certificate_expires_unix_s,
+            first_rates: self.hub.first_rates(),
         }
     }
 

@@ -271,7 +271,7 @@ impl WorkerWorld {
             .lock()
             .engine
             .histogram()
-            .iterations()
+            .count()
     }
 }
 

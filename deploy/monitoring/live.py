@@ -1,0 +1,388 @@
+#!/usr/bin/env python3
+"""Dashboard and alert rules before a live allocator, a swarm of hosts, a daemon that paces, and Debian's Prometheus.
+
+usage: live.py alerts         every expression of the dashboard has data, no alert fires at rest, and alerts fire when
+                              the thing that they are for is broken; the rules' times are divided by SPEED
+       live.py soak MINUTES   no alert fires for so long before a swarm at rest, with the rules as they are
+
+Run as root: the daemon has a network namespace of its own. Programs are those in $RATEWRIGHT_BINARIES, else in the
+debug folder of cargo's target directory.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE))
+import generate  # noqa: E402
+
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+BINARIES = pathlib.Path(os.environ.get("RATEWRIGHT_BINARIES") or TARGET / "debug")
+# Rules' times in the short form: five minutes become six seconds.
+SPEED = 50
+RACKS, PER_RACK = 4, 16
+HOSTS = RACKS * PER_RACK
+# The daemon's host is not one that the swarm plays: the last rack has one host more.
+DAEMON_HOST = f"h{HOSTS + 1}"
+# Addresses of the pair of interfaces between this namespace and the daemon's.
+HERE_ADDRESS, THERE_ADDRESS, ELSEWHERE = "10.213.77.1", "10.213.77.2", "10.213.78.1"
+NAMESPACE = f"rwmon{os.getpid()}"
+LINK_HERE, LINK_THERE = f"rwm{os.getpid() % 100000}a", f"rwm{os.getpid() % 100000}b"
+# Alerts whose cause the programs here do not bring about; `promtool test rules` fires them from series.
+SYNTHETIC = {"RatewrightLinkOverAllocated", "RatewrightFarFromOptimum", "RatewrightSealedPortLost", "RatewrightEventsLost",
+             "RatewrightFirstPacedSlow"}
+
+
+def run(*command, **options):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True, **options).stdout
+
+
+def until(what, condition, limit_s=30):
+    end = time.monotonic() + limit_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise SystemExit(f"live.py: waited {limit_s} s in vain: {what}")
+        time.sleep(0.05)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind((HERE_ADDRESS, 0))
+        return probe.getsockname()[1]
+
+
+def get(url, body=None):
+    request = urllib.request.Request(url, data=None if body is None else json.dumps(body).encode(), method="GET" if body is None else "POST")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read().decode()
+
+
+class Site:
+    """The programs and their files. `close` ends all of them."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ratewright-monitoring-"))
+        self.children = {}
+        self.traffic_on = threading.Event()
+        self.stop_traffic = threading.Event()
+
+    def path(self, name):
+        return self.folder / name
+
+    def spawn(self, name, *command):
+        log = open(self.path(f"{name}.log"), "w")
+        self.children[name] = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log, cwd=self.folder)
+        return self.children[name]
+
+    def end(self, name, how=signal.SIGKILL):
+        child = self.children.pop(name)
+        child.send_signal(how)
+        child.wait()
+
+    def log(self, name):
+        return self.path(f"{name}.log").read_text()
+
+    def close(self):
+        self.stop_traffic.set()
+        for name in list(self.children)[::-1]:
+            self.children[name].send_signal(signal.SIGCONT)
+            self.end(name, signal.SIGTERM if name == "daemon" else signal.SIGKILL)
+        subprocess.run(["ip", "netns", "del", NAMESPACE], capture_output=True)
+        subprocess.run(["ip", "link", "del", LINK_HERE], capture_output=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- the network, the files
+
+    def prepare(self):
+        run("ip", "netns", "add", NAMESPACE)
+        run("ip", "link", "add", LINK_HERE, "type", "veth", "peer", "name", LINK_THERE, "netns", NAMESPACE)
+        run("ip", "addr", "add", f"{HERE_ADDRESS}/30", "dev", LINK_HERE)
+        run("ip", "addr", "add", f"{ELSEWHERE}/32", "dev", LINK_HERE)
+        run("ip", "link", "set", LINK_HERE, "up")
+        for command in (f"addr add {THERE_ADDRESS}/30 dev {LINK_THERE}", f"link set {LINK_THERE} up", "link set lo up",
+                        f"route add default via {HERE_ADDRESS}"):
+            run("ip", "-n", NAMESPACE, *command.split())
+        program = BINARIES / "ratewright"
+        names = [f"--name=h{i + 1}" for i in range(HOSTS + 1)]
+        for folder in ("certs", "foreign"):
+            run(program, "certs", "init", "--dir", self.path(folder))
+        run(program, "certs", "issue", "--dir", self.path("certs"), "--name=ratewright-allocator", *names)
+        run(program, "certs", "issue", "--dir", self.path("foreign"), *names[:2])
+        # Hosts that trust the right authority and are of another one.
+        shutil.copy(self.path("certs/ca.pem"), self.path("foreign/ca.pem"))
+        sizes = ",".join([str(PER_RACK)] * (RACKS - 1) + [str(PER_RACK + 1)])
+        topology = self.path("topology.toml")
+        run(program, "topology", "build", "two-tier-clos", "--racks", RACKS, "--rack-sizes", sizes, "--spines", 4, "--output", topology)
+        # The daemon's host, and the first one, to which it sends, have the addresses of our interfaces.
+        with open(topology, "a") as file:
+            for name, address in ((DAEMON_HOST, THERE_ADDRESS), ("h1", HERE_ADDRESS)):
+                file.write(f'\n[[host]]\nname = "{name}"\nprefixes = ["{address}"]\n')
+        self.listen, self.admin, self.daemon_admin = free_port(), free_port(), free_port()
+        self.configure()
+
+    def configure(self, allocation="", limits="", topology="topology.toml", certificate="certs/ratewright-allocator.pem"):
+        self.path("allocator.toml").write_text(
+            f'listen = "{HERE_ADDRESS}:{self.listen}"\nadmin = "writable:{HERE_ADDRESS}:{self.admin}"\ntopology = "{topology}"\n'
+            f'[tls]\nca = "certs/ca.pem"\ncert = "{certificate}"\nkey = "certs/ratewright-allocator.key"\n'
+            f"[allocation]\n{allocation}\n[limits]\n{limits}\n")
+
+    def reload(self, **changes):
+        self.configure(**changes)
+        self.children["allocator"].send_signal(signal.SIGHUP)
+
+    # ---- the programs
+
+    def url(self, path):
+        return f"http://{HERE_ADDRESS}:{self.admin}{path}"
+
+    def start_allocator(self):
+        self.spawn("allocator", BINARIES / "ratewright-allocator", "--config", self.path("allocator.toml"))
+        until("the allocator is ready", lambda: "ready: " in self.log("allocator"))
+
+    def start_swarm(self, sessions=HOSTS, name="swarm", certificates="certs", flows=400, churn=400):
+        self.spawn(name, BINARIES / "ratewright-bench", "swarm", "--allocator", f"{HERE_ADDRESS}:{self.listen}",
+                   "--admin", f"{HERE_ADDRESS}:{self.admin}", "--cert-dir", self.path(certificates), "--sessions", sessions,
+                   "--flows", flows, "--churn", churn, "--seconds", 86400, "--warm-up", 0)
+
+    def start_daemon(self, more=""):
+        self.path("daemon.toml").write_text(
+            f'host = "{DAEMON_HOST}"\nallocator = ["{HERE_ADDRESS}:{self.listen}"]\nadmin = "{THERE_ADDRESS}:{self.daemon_admin}"\n'
+            f'[tls]\nca = "certs/ca.pem"\ncert = "certs/{DAEMON_HOST}.pem"\nkey = "certs/{DAEMON_HOST}.key"\n'
+            f'[pacing]\nbackend = "auto"\ninstance = "mon"\n{more}\n')
+        self.spawn("daemon", "ip", "netns", "exec", NAMESPACE, BINARIES / "ratewright-endpointd", "run", "--config", self.path("daemon.toml"))
+        until("the daemon has a session", lambda: self.daemon_metric("session_established") == 1)
+
+    def daemon_metric(self, name):
+        try:
+            text = get(f"http://{THERE_ADDRESS}:{self.daemon_admin}/metrics")
+        except OSError:
+            return None
+        found = re.search(rf"^ratewright_endpointd_{name} (\S+)$", text, re.M)
+        return float(found[1]) if found else None
+
+    def start_traffic(self, connections=1, address=HERE_ADDRESS, name="traffic"):
+        """Flowlets of the daemon's host: bursts with pauses, to a sink in this namespace."""
+        sink = socket.create_server((address, 0), backlog=64)
+        port = sink.getsockname()[1]
+
+        def take():
+            while not self.stop_traffic.is_set():
+                connection, _ = sink.accept()
+                threading.Thread(target=drain, args=(connection,), daemon=True).start()
+
+        def drain(connection):
+            try:
+                while connection.recv(1 << 20):
+                    pass
+            except OSError:
+                pass
+
+        threading.Thread(target=take, daemon=True).start()
+        code = ("import socket, threading, time\n"
+                "def send():\n"
+                f" s = socket.create_connection(('{address}', {port}))\n"
+                " while True: s.sendall(bytes(400000)); time.sleep(0.05)\n"
+                f"for _ in range({connections}): threading.Thread(target=send).start()\n")
+        self.spawn(name, "ip", "netns", "exec", NAMESPACE, sys.executable, "-c", code)
+
+
+class Prometheus:
+    """Debian's Prometheus on loopback, with our rules."""
+
+    def __init__(self, site, shorter, scrape):
+        self.site = site
+        self.port = free_port()
+        site.path("alerts.yml").write_text(generate.rules(shorter))
+        run("promtool", "check", "rules", site.path("alerts.yml"))
+        site.path("prometheus.yml").write_text(
+            f"global: {{scrape_interval: {scrape}, scrape_timeout: {scrape}, evaluation_interval: {scrape}}}\nrule_files: [alerts.yml]\n"
+            f"scrape_configs:\n"
+            f"- {{job_name: ratewright-allocator, static_configs: [{{targets: ['{HERE_ADDRESS}:{site.admin}']}}]}}\n"
+            f"- {{job_name: ratewright-endpointd, static_configs: [{{targets: ['{THERE_ADDRESS}:{site.daemon_admin}']}}]}}\n")
+        run("promtool", "check", "config", site.path("prometheus.yml"))
+        site.spawn("prometheus", "prometheus", f"--config.file={site.path('prometheus.yml')}", f"--storage.tsdb.path={site.path('tsdb')}",
+                   f"--web.listen-address=127.0.0.1:{self.port}")
+        until("Prometheus is ready", self.ready)
+
+    def ready(self):
+        try:
+            return get(f"http://127.0.0.1:{self.port}/-/ready")
+        except OSError:
+            return None
+
+    def api(self, path, **query):
+        answer = json.loads(get(f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"))
+        if answer["status"] != "success":
+            raise SystemExit(f"live.py: {path} {query}: {answer}")
+        return answer["data"]
+
+    def query(self, expression):
+        return self.api("query", query=expression)["result"]
+
+    def firing(self):
+        return {alert["labels"]["alertname"] for alert in self.api("alerts")["alerts"] if alert["state"] == "firing"}
+
+    def scraped(self):
+        targets = self.api("targets", state="active")["activeTargets"]
+        return len(targets) == 2 and all(target["health"] == "up" for target in targets)
+
+
+def start(site, shorter, scrape):
+    site.prepare()
+    site.start_allocator()
+    site.start_swarm()
+    until("the swarm's hosts have sessions", lambda: json.loads(get(site.url("/overview")))["sessions"] >= HOSTS, 60)
+    site.start_daemon()
+    site.start_traffic()
+    prometheus = Prometheus(site, shorter, scrape)
+    until("Prometheus scrapes both", prometheus.scraped)
+    return prometheus
+
+
+# Expressions that have no data while all is well: counts by a reason that has not occurred.
+EMPTY_AT_REST = re.compile(r"by \(reason\)")
+
+
+def alerts(site):
+    began = time.monotonic()
+    prometheus = start(site, SPEED, "500ms")
+    window = generate.duration(300, SPEED)
+    missing = []
+
+    def all_have_data():
+        missing[:] = [(title, expr) for title, expr in generate.queries()
+                      if not prometheus.query(expr.replace("$w", window)) and not EMPTY_AT_REST.search(expr)]
+        return not missing
+
+    try:
+        until("every expression of the dashboard has data", all_have_data, 20)
+    except SystemExit:
+        raise SystemExit(f"live.py: no data for {missing}") from None
+    panels = len(generate.queries())
+    print(f"live.py: {panels} expressions of the dashboard parse and have data, of a live allocator, {HOSTS} hosts and a daemon")
+    # At rest for as long as the longest rule waits in this form.
+    rest_s = max(wait for _, _, wait, *_ in generate.ALERTS) / SPEED + 300 / SPEED
+    end = time.monotonic() + rest_s
+    while time.monotonic() < end:
+        firing = prometheus.firing()
+        if firing:
+            raise SystemExit(f"live.py: fires at rest: {sorted(firing)}")
+        time.sleep(0.5)
+    print(f"live.py: no alert fires at rest for {rest_s:.0f} s, which are {rest_s * SPEED / 60:.0f} min of the rules' time")
+
+    seen = set()
+
+    def fires(*names, limit_s=30):
+        def all_fire():
+            seen.update(prometheus.firing())
+            return seen.issuperset(names)
+        try:
+            until("alerts fire", all_fire, limit_s)
+        except SystemExit:
+            raise SystemExit(f"live.py: {sorted(set(names) - seen)} did not fire") from None
+        for name in names:
+            print(f"live.py: {name} fired ({time.monotonic() - began:.0f} s)")
+
+    # A certificate of five days, limits that are too low, an engine that is too slow for its flows, a failed link, a
+    # topology that lacks a file at the next reload, hosts of another authority, traffic to an unknown address.
+    expiring(site)
+    get(site.url("/topology/link"), {"from": "leaf1", "to": "spine1", "up": False})
+    site.start_traffic(connections=4, address=ELSEWHERE, name="elsewhere")
+    site.start_swarm(sessions=2, name="foreign", certificates="foreign", flows=2)
+    site.reload(certificate="certs/expiring.pem", limits="max_flows = 100\nmax_starts_per_s = 1", allocation='engine = "reference"')
+    fires("RatewrightCertificateExpires", "RatewrightLinksDown", "RatewrightFlowsRefused", "RatewrightDatagramsDropped",
+          "RatewrightConnectionsRejected", "RatewrightUnknownDestinations")
+    site.end("foreign")
+    site.end("swarm")
+    site.reload(topology="absent.toml")
+    fires("RatewrightReloadRejected", "RatewrightHostsLost")
+    get(site.url("/release"), {})
+    fires("RatewrightReleased")
+    get(site.url("/resume"), {})
+    # The allocator stalls for longer than a lease, again and again, while the daemon's flows are paced.
+    site.reload()
+    for _ in range(6):
+        time.sleep(0.8)
+        site.children["allocator"].send_signal(signal.SIGSTOP)
+        time.sleep(0.6)
+        site.children["allocator"].send_signal(signal.SIGCONT)
+    fires("RatewrightLeasesLapse", "RatewrightFirstRateSlow")
+    # A table that is too small.
+    site.end("daemon", signal.SIGTERM)
+    site.start_daemon("max_flows = 2")
+    site.start_traffic(connections=6, name="crowd")
+    # An engine that is too slow for its flows; a host that is refused, as one that another process plays.
+    site.reload(allocation='engine = "reference"')
+    site.start_swarm(flows=20000, churn=200)
+    site.start_swarm(sessions=2, name="twins", flows=2)
+    fires("RatewrightTableFull", "RatewrightSessionsRefused", "RatewrightEngineSlow", limit_s=40)
+    site.end("allocator")
+    fires("RatewrightAllocatorDown", "RatewrightDaemonWithoutSession")
+    site.end("daemon")
+    fires("RatewrightDaemonDown")
+    names = {name for name, *_ in generate.ALERTS}
+    left = names - seen
+    if left - SYNTHETIC:
+        raise SystemExit(f"live.py: never fired: {sorted(left - SYNTHETIC)}")
+    print(f"live.py: {len(names & seen)} of {len(names)} alerts fired; from series alone: {', '.join(sorted(left))}")
+
+
+def expiring(site):
+    """A certificate of the allocator's name and key that is valid for five days."""
+    certs = site.path("certs")
+    run("openssl", "req", "-new", "-key", certs / "ratewright-allocator.key", "-subj", "/CN=ratewright-allocator", "-out", certs / "expiring.csr")
+    (certs / "expiring.ext").write_text("subjectAltName=DNS:ratewright-allocator\nextendedKeyUsage=serverAuth,clientAuth\n")
+    run("openssl", "x509", "-req", "-in", certs / "expiring.csr", "-CA", certs / "ca.pem", "-CAkey", certs / "ca.key", "-days", "5",
+        "-set_serial", "77", "-extfile", certs / "expiring.ext", "-out", certs / "expiring.pem")
+
+
+def soak(site, minutes):
+    prometheus = start(site, 1, "5s")
+    end = time.monotonic() + 60 * minutes
+    while time.monotonic() < end:
+        firing = prometheus.firing()
+        if firing:
+            raise SystemExit(f"live.py: fires at rest: {sorted(firing)}")
+        for name, child in site.children.items():
+            if child.poll() is not None:
+                raise SystemExit(f"live.py: {name} ended: {site.log(name)[-2000:]}")
+        time.sleep(min(5, max(0, end - time.monotonic())))
+    pending = sorted({alert["labels"]["alertname"] for alert in prometheus.api("alerts")["alerts"]})
+    print(f"live.py: no alert fired for {minutes:g} min of a swarm of {HOSTS} hosts at rest; pending at the end: {pending or 'none'}")
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    site = Site()
+    try:
+        if sys.argv[1:2] == ["soak"]:
+            soak(site, float(sys.argv[2]))
+        else:
+            alerts(site)
+    except BaseException:
+        for name in ("allocator", "swarm", "daemon"):
+            if site.path(f"{name}.log").exists():
+                print(f"---- {name}\n{site.log(name)[-1500:]}", file=sys.stderr)
+        raise
+    finally:
+        site.close()
+
+
+if __name__ == "__main__":
+    main()
