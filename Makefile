@@ -15,7 +15,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Their lib tests need neither root nor network namespaces.
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
-.PHONY: lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture
+.PHONY: lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|starts|links|safety for the others)
 lab: build
@@ -29,7 +29,7 @@ check: setup-check fmt clippy prose test-lib
 
 ## test: set up, then format, clippy, prose, docs, licences, all tests, valgrind on the parallel engine (memory,
 ## instruction counts), a short fuzz run
-test: require-root setup-test fmt clippy prose doc deny nextest test-page reproduce memcheck instructions fuzz
+test: require-root setup-test fmt clippy prose doc deny nextest test-page test-monitoring reproduce memcheck instructions fuzz
 
 ## test-dpdk: install libdpdk, then lint and test everything that the feature `dpdk` adds
 test-dpdk: require-root
@@ -95,6 +95,19 @@ results: setup-test
 test-page: setup-test
 	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench --bins
 	cd allocator/tests/page && npm ci --silent --no-audit --no-fund && npm test
+
+## test-monitoring: the dashboard and the alert rules before a live allocator, a daemon and Debian's Prometheus
+test-monitoring: require-root setup-test
+	deploy/monitoring/generate.py --check
+	promtool check rules deploy/monitoring/alerts.yml
+	promtool test rules deploy/monitoring/alerts.test.yml
+	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench -p ratewright-endpointd --bins
+	deploy/monitoring/live.py alerts
+
+## monitoring-soak: no alert fires before a swarm at rest, with the rules as they are (MINUTES=60)
+monitoring-soak: require-root setup-test
+	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench -p ratewright-endpointd --bins
+	deploy/monitoring/live.py soak $(or $(MINUTES),60)
 
 ## page-picture: take the guides' picture of the page, docs/images/page.png (RACKS=4)
 page-picture: setup-test

