@@ -352,7 +352,9 @@ pub fn publish(snapshot: &Snapshot) {
         "ratewright_allocator_relay_rejected_total",
         &counts.relay.rejected,
     );
-    for (result, count) in counts.reloads.iter() {
+    // Both from the start: the first rejection of a series that begins with it would be no increase.
+    for result in ["ok", "rejected"] {
+        let count = counts.reloads.get(result);
         counter!("ratewright_allocator_reloads_total", "result" => result).absolute(count);
     }
 }

@@ -43,7 +43,7 @@ function seconds(s) {
 function distance(gap) {
   if (gap === null || gap === undefined) return "–";
   if (gap < 1e-6) return "< 0.0001 %";
-  return `${(100 * gap).toPrecision(2)} %`.replace(/^(\d+)e\+(\d+)/, (_, a, b) => a + "0".repeat(b));
+  return gap < 0.1 ? `${(100 * gap).toPrecision(2)} %` : `${count(100 * gap)} %`;
 }
 
 // ---- elements

@@ -266,12 +266,7 @@ impl WorkerWorld {
     }
 
     fn iterations(&self) -> u64 {
-        self.worker_loop
-            .shared
-            .lock()
-            .engine
-            .histogram()
-            .count()
+        self.worker_loop.shared.lock().engine.histogram().count()
     }
 }
 
