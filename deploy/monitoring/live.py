@@ -123,6 +123,8 @@ class Site:
         for command in (f"addr add {THERE_ADDRESS}/30 dev {LINK_THERE}", f"link set {LINK_THERE} up", "link set lo up",
                         f"route add default via {HERE_ADDRESS}"):
             run("ip", "-n", NAMESPACE, *command.split())
+        # Slow enough that one connection is always backlogged and costs little processor.
+        run("tc", "-n", NAMESPACE, "qdisc", "add", "dev", LINK_THERE, "root", "tbf", "rate", "200mbit", "burst", "128kb", "latency", "5ms")
         program = BINARIES / "ratewright"
         names = [f"--name=h{i + 1}" for i in range(HOSTS + 1)]
         for folder in ("certs", "foreign"):
@@ -181,8 +183,8 @@ class Site:
         found = re.search(rf"^ratewright_endpointd_{name} (\S+)$", text, re.M)
         return float(found[1]) if found else None
 
-    def start_traffic(self, connections=1, address=HERE_ADDRESS, name="traffic"):
-        """Flowlets of the daemon's host: bursts with pauses, to a sink in this namespace."""
+    def start_traffic(self, connections=1, address=HERE_ADDRESS, name="traffic", steady=False):
+        """Flows of the daemon's host to a sink in this namespace: bursts with pauses, or one backlog that never ends."""
         sink = socket.create_server((address, 0), backlog=64)
         port = sink.getsockname()[1]
 
@@ -202,7 +204,7 @@ class Site:
         code = ("import socket, threading, time\n"
                 "def send():\n"
                 f" s = socket.create_connection(('{address}', {port}))\n"
-                " while True: s.sendall(bytes(400000)); time.sleep(0.05)\n"
+                f" while True: s.sendall(bytes({400000 if steady else 40000})); time.sleep({0 if steady else 0.05})\n"
                 f"for _ in range({connections}): threading.Thread(target=send).start()\n")
         self.spawn(name, "ip", "netns", "exec", NAMESPACE, sys.executable, "-c", code)
 
@@ -255,6 +257,7 @@ def start(site, shorter, scrape):
     until("the swarm's hosts have sessions", lambda: json.loads(get(site.url("/overview")))["sessions"] >= HOSTS, 60)
     site.start_daemon()
     site.start_traffic()
+    site.start_traffic(name="steady", steady=True)
     prometheus = Prometheus(site, shorter, scrape)
     until("Prometheus scrapes both", prometheus.scraped)
     return prometheus
@@ -329,7 +332,7 @@ def alerts(site):
         site.children["allocator"].send_signal(signal.SIGSTOP)
         time.sleep(0.6)
         site.children["allocator"].send_signal(signal.SIGCONT)
-    fires("RatewrightLeasesLapse", "RatewrightFirstRateSlow")
+    fires("RatewrightLeasesLapse")
     # A table that is too small.
     site.end("daemon", signal.SIGTERM)
     site.start_daemon("max_flows = 2")
@@ -338,7 +341,7 @@ def alerts(site):
     site.reload(allocation='engine = "reference"')
     site.start_swarm(flows=20000, churn=200)
     site.start_swarm(sessions=2, name="twins", flows=2)
-    fires("RatewrightTableFull", "RatewrightSessionsRefused", "RatewrightEngineSlow", limit_s=40)
+    fires("RatewrightTableFull", "RatewrightSessionsRefused", "RatewrightEngineSlow", "RatewrightFirstRateSlow", limit_s=40)
     site.end("allocator")
     fires("RatewrightAllocatorDown", "RatewrightDaemonWithoutSession")
     site.end("daemon")

@@ -54,7 +54,7 @@ pub struct Overview {
     pub iteration_buckets: Vec<(f64, u64)>,
     /// Totals since the start, by name.
     pub totals: Vec<(&'static str, u64)>,
-    /// What was refused, lost or left alone since the start.
+    /// All that was refused, lost or left alone since the start.
     pub refusals: Vec<Refused>,
     /// Links that carry nothing.
     pub links_down: u64,
@@ -77,7 +77,7 @@ pub struct Overview {
 /// Count of one kind of refusal for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Refused {
-    /// What was refused, lost or left alone.
+    /// Thing that was refused, lost or left alone.
     pub what: &'static str,
     /// Reason, as in the metrics.
     pub reason: &'static str,

@@ -15,11 +15,11 @@ try {
   await new Promise((done) => setTimeout(done, Number(process.env.SECONDS_SHOWN ?? 75) * 1_000));
   const browser = await launch();
   for (const [colorScheme, file] of [["light", "page.png"], ["dark", "page-dark.png"]]) {
-    const { page, close } = await open(browser, fleet.origin, { colorScheme, viewport: { width: 1440, height: 900 } });
+    const { page, close } = await open(browser, fleet.origin, { colorScheme, viewport: { width: 1200, height: 1010 } });
     await page.locator("#busiest button").first().click();
     await page.waitForSelector("#chosen-flows td.n");
     await page.waitForTimeout(2_500);
-    await page.screenshot({ path: join(folder, file), fullPage: true });
+    await page.screenshot({ path: join(folder, file) });
     await close();
   }
   await browser.close();

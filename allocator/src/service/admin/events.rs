@@ -112,7 +112,7 @@ fn event(name: &str, json: &[u8]) -> Bytes {
     Bytes::from(text)
 }
 
-/// True for a request that a page of another site has caused, which must not take a watcher's place.
+/// True for a request that a page of another site has caused: it must not take a place.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let site = headers
         .get("sec-fetch-site")
@@ -140,7 +140,7 @@ pub(super) async fn overview(
     Ok(([(header::CONTENT_TYPE, json)], overview).into_response())
 }
 
-/// What a watcher is sent next.
+/// Events that a watcher is still to be sent.
 struct Watcher {
     /// Events before those of each second.
     first: VecDeque<Bytes>,

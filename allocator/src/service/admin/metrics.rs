@@ -352,7 +352,7 @@ pub fn publish(snapshot: &Snapshot) {
         "ratewright_allocator_relay_rejected_total",
         &counts.relay.rejected,
     );
-    // Both from the start: the first rejection of a series that begins with it would be no increase.
+    // Both from the start: a series that begins with its first rejection shows no increase.
     for result in ["ok", "rejected"] {
         let count = counts.reloads.get(result);
         counter!("ratewright_allocator_reloads_total", "result" => result).absolute(count);

@@ -51,7 +51,7 @@ pub struct AdminState {
     pub log: LogControl,
     /// Renderer of the metrics that the recorder collects.
     pub prometheus: PrometheusHandle,
-    /// What the page shows.
+    /// Source of what the page shows.
     pub(super) events: Events,
     /// The topology as the page shows it.
     pub(super) picture: Picture,

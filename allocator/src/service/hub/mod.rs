@@ -14,7 +14,7 @@
 //! | `external` | traffic of others, as feeds report it |
 //! | `release` | the kill switch |
 //! | `report` | status of sessions, flows and links |
-//! | `survey` | loads of links and largest flows, in slices |
+//! | `link_survey` | loads of links and largest flows, in slices |
 //! | `reasons` | labels of reasons in metrics |
 //!
 //! Work per datagram is proportional to its records; work per rate is constant. Sessions with
@@ -43,6 +43,7 @@ use super::tls::PeerCertificate;
 mod admission;
 mod external;
 mod flows;
+mod link_survey;
 mod network;
 mod pre_hello;
 mod reasons;
@@ -50,7 +51,7 @@ mod release;
 mod report;
 mod session;
 mod session_flows;
-mod survey;
+
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -58,13 +59,13 @@ mod token_bucket;
 
 pub use admission::check_welcome;
 use external::ExternalLoads;
+pub use link_survey::LinkSurvey;
 pub use network::capacities_bps;
 use pre_hello::PreHelloConnections;
 pub use report::TransportFacts;
 use session::{Release, Session, Tallies};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
-pub use survey::Survey;
 use sweep::Sweep;
 use token_bucket::TokenBucket;
 

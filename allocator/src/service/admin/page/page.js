@@ -375,17 +375,25 @@ function take(overview) {
 
 // ---- what the service did
 
-const pastTense = (entry) => [entry.at ?? entry.time, entry.who ?? entry.by, entry.what ?? entry.action, entry.result].filter(Boolean).join(" · ");
+function author({ by, uid, address }) {
+  if (by === "process") return `user ${uid}`;
+  return by === "address" ? address : by;
+}
+
+function change(entry) {
+  const detail = entry.detail ? JSON.stringify(entry.detail) : "";
+  return [new Date(entry.at_ms).toLocaleString(), author(entry.who), `${entry.action} ${detail}`.trim(), entry.result].join(" · ");
+}
 
 async function audit() {
   try {
     const answer = await fetch("audit?last=20");
     $("changes").hidden = !answer.ok;
-    const list = answer.ok ? await answer.json() : [];
-    const entries = Array.isArray(list) ? list : (list.entries ?? []);
+    const { entries } = answer.ok ? await answer.json() : { entries: [] };
+    entries.reverse(); // the newest first
     $("audit").replaceChildren(...(entries.length ? entries : [null]).map((entry) => {
       const li = document.createElement("li");
-      li.textContent = entry ? pastTense(entry) : "no change since the start";
+      li.textContent = entry ? change(entry) : "no change since the start";
       if (!entry) li.className = "none";
       return li;
     }));

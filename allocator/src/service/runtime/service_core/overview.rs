@@ -2,7 +2,7 @@
 
 use super::{ServiceCore, SharedCore};
 use crate::service::clock;
-use crate::service::hub::Survey;
+use crate::service::hub::LinkSurvey;
 use crate::service::overview::{HistoryPoint, LinkFlows, MAX_FLOWS, MAX_NAMES, Overview, Refused};
 use crate::service::status::{Reasons, ServiceCounts};
 
@@ -86,7 +86,7 @@ fn refusals(counts: &ServiceCounts) -> Vec<Refused> {
 
 impl SharedCore {
     /// Visits all flows, in slices, so that no thread waits long for the lock.
-    async fn survey(&self, top: usize, over: Option<u32>) -> Survey {
+    async fn survey(&self, top: usize, over: Option<u32>) -> LinkSurvey {
         let mut survey = self.lock().hub.begin_survey(top, over);
         while self.lock().hub.survey(&mut survey, SLOTS_AT_ONCE) {
             tokio::task::yield_now().await;

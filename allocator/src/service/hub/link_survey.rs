@@ -19,7 +19,7 @@ const SESSION_COST: u32 = 8;
 
 /// A survey under way, or over.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct LinkSurvey {
     /// Sum of the rates by link, in bit/s.
     loads_bps: Vec<f64>,
     /// Flows by link.
@@ -46,7 +46,7 @@ struct FlowPlace {
     class: u8,
 }
 
-impl Survey {
+impl LinkSurvey {
     fn keep(&mut self, rate_bps: u64, place: FlowPlace) {
         self.largest.push(Reverse((rate_bps, place)));
         if self.largest.len() > self.top {
@@ -57,21 +57,21 @@ impl Survey {
 
 impl Hub {
     /// Begins a survey that keeps the `top` largest flows, of all or of those over one link.
-    pub fn begin_survey(&self, top: usize, over: Option<u32>) -> Survey {
-        Survey {
+    pub fn begin_survey(&self, top: usize, over: Option<u32>) -> LinkSurvey {
+        LinkSurvey {
             loads_bps: vec![0.0; self.topology.links().len()],
             flows: vec![0; self.topology.links().len()],
             present: vec![false; self.topology.hosts().len()],
             top,
             over,
             sessions: self.session_ids(),
-            ..Survey::default()
+            ..LinkSurvey::default()
         }
     }
 
     /// Visits about `max` further slots of flow tables. True if more remain.
     #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
-    pub fn survey(&self, survey: &mut Survey, max: u32) -> bool {
+    pub fn survey(&self, survey: &mut LinkSurvey, max: u32) -> bool {
         let mut left = max;
         while left > 0 {
             let Some(&id) = survey.sessions.get(survey.session) else {
@@ -121,7 +121,7 @@ impl Hub {
     }
 
     /// Returns the largest flows of a survey, the largest first.
-    pub fn largest_flows(&self, survey: &Survey) -> Vec<FlowView> {
+    pub fn largest_flows(&self, survey: &LinkSurvey) -> Vec<FlowView> {
         let mut largest: Vec<_> = survey.largest.iter().map(|&Reverse(flow)| flow).collect();
         largest.sort_unstable_by_key(|&flow| Reverse(flow));
         let name = |host: u32| {
@@ -139,7 +139,7 @@ impl Hub {
     }
 
     /// Returns a link of a survey; `None` if the topology has no such link.
-    pub fn link_view(&self, survey: &Survey, link: u32) -> Option<LinkView> {
+    pub fn link_view(&self, survey: &LinkSurvey, link: u32) -> Option<LinkView> {
         let id = self.topology.links().get(link as usize)?.id;
         Some(LinkView {
             id: link,
@@ -151,7 +151,7 @@ impl Hub {
     }
 
     /// Fills in what a survey knows.
-    pub fn fill_overview(&self, survey: &Survey, overview: &mut Overview) {
+    pub fn fill_overview(&self, survey: &LinkSurvey, overview: &mut Overview) {
         overview.top_flows = self.largest_flows(survey);
         overview.hosts_missing = (self.topology.hosts().iter().zip(&survey.present))
             .filter(|&(_, &present)| !present)
@@ -186,7 +186,7 @@ impl Hub {
         (ratio * 1_000.0).round() / 1_000.0
     }
 
-    fn rack_views(&self, survey: &Survey, used: &[(u32, f64)]) -> Vec<RackView> {
+    fn rack_views(&self, survey: &LinkSurvey, used: &[(u32, f64)]) -> Vec<RackView> {
         let present = |hosts: std::ops::Range<u32>| {
             let of_rack = survey.present.get(hosts.start as usize..hosts.end as usize);
             of_rack.map_or(0, |of_rack| of_rack.iter().filter(|&&here| here).count())
