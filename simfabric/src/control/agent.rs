@@ -1,7 +1,9 @@
 //! One host's end of the control plane: its session, and the flows on the session's slots.
 
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
+use ratewright_proto::control::FrameDecoder;
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
+use ratewright_proto::telemetry::Telemetry;
 use ratewright_proto::{Counters, WeightCode};
 
 use super::{ControlConfig, ControlTraffic, MAX_DATAGRAM_BYTES};
@@ -153,6 +155,28 @@ impl Agent {
     #[must_use]
     pub fn next_timeout_ns(&self) -> Option<u64> {
         self.session.next_timeout()
+    }
+
+    /// Reports measurements to the allocator. A session that is lost reports none.
+    pub fn report(&mut self, telemetry: Telemetry) {
+        // A full queue counts what it drops.
+        let _ = self.session.send_telemetry(telemetry);
+    }
+
+    /// Builds the next message of the control stream to the allocator: a frame's body. Returns
+    /// false if there is none.
+    pub fn poll_message(&mut self, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let Some(frame) = self.session.poll_control() else {
+            return false;
+        };
+        let mut frames = FrameDecoder::new();
+        frames.push(&frame);
+        if let Ok(Some(body)) = frames.next_frame() {
+            out.extend_from_slice(body);
+            self.sent.count_message(out);
+        }
+        true
     }
 
     /// Builds the next datagram to the allocator. Returns false if there is none.

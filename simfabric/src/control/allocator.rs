@@ -6,10 +6,12 @@ use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOpt
 use ratewright_allocator::engine::{
     EngineEvent, FlowKey, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
 };
-use ratewright_proto::control::{EncodedTopology, FrameDecoder, TopologySnapshot};
+use ratewright_allocator::feeds::{FeedChange, Feeds, Reporter};
+use ratewright_proto::control::{ControlMessage, EncodedTopology, FrameDecoder, TopologySnapshot};
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
-use ratewright_proto::{Counters, RateCode, SessionError};
+use ratewright_proto::telemetry::Telemetry;
+use ratewright_proto::{Counters, RateCode, SessionError, VERSION};
 use ratewright_topology::{HostId, PathChoice, Topology};
 
 use super::agent::Agent;
@@ -32,6 +34,8 @@ pub struct AllocatorCounts {
     pub refused: u64,
     /// Sessions that timed out or were refused.
     pub sessions_lost: u64,
+    /// Changes that feeds asked for.
+    pub feed_changes: u64,
 }
 
 impl AllocatorCounts {
@@ -46,6 +50,7 @@ impl AllocatorCounts {
             updates_stale: self.updates_stale - earlier.updates_stale,
             refused: self.refused - earlier.refused,
             sessions_lost: self.sessions_lost - earlier.sessions_lost,
+            feed_changes: self.feed_changes - earlier.feed_changes,
         }
     }
 }
@@ -68,6 +73,12 @@ pub struct AllocatorNode {
     ready: Vec<u32>,
     settled: bool,
     last: IterationReport,
+    feeds: Option<Feeds>,
+    /// Messages that the feeds took.
+    taken: Vec<Telemetry>,
+    telemetry_interval_ns: u64,
+    /// Load of every link by the last iteration, if there are feeds.
+    loads_bps: Vec<f64>,
     /// Datagrams sent towards the hosts.
     sent: ControlTraffic,
     counts: AllocatorCounts,
@@ -114,6 +125,10 @@ impl AllocatorNode {
             })
             .collect();
         Ok(Self {
+            feeds: (config.feeds.clone()).map(|feeds| Feeds::new(feeds, &topology)),
+            taken: Vec::new(),
+            telemetry_interval_ns: (config.feeds.as_ref()).map_or(0, |feeds| feeds.interval_ns),
+            loads_bps: Vec::new(),
             topology,
             config: server,
             threshold: config.threshold,
@@ -185,7 +200,7 @@ impl AllocatorNode {
                         threshold: self.threshold,
                         released: false,
                         sealed_udp: None,
-                        telemetry_interval_ns: 0,
+                        telemetry_interval_ns: self.telemetry_interval_ns,
                     };
                     host_session
                         .session
@@ -206,20 +221,99 @@ impl AllocatorNode {
         }
     }
 
-    /// Takes one datagram of host `host`; a bad one changes nothing but a counter.
-    pub fn on_datagram(&mut self, now_ns: u64, host: u32, bytes: &[u8]) {
+    /// Takes one datagram of host `host`, or one message of its control stream; a bad one changes
+    /// nothing but a counter.
+    pub fn on_message(&mut self, now_ns: u64, host: u32, bytes: &[u8]) {
         let Some(host_session) = self.sessions.get_mut(host as usize) else {
             return;
         };
-        let _ = host_session.session.on_datagram(now_ns, bytes);
-        self.take_events(host);
+        // A message of the control stream begins with the tag of its field.
+        if bytes.first() == Some(&VERSION) {
+            let _ = host_session.session.on_datagram(now_ns, bytes);
+        } else {
+            let _ = host_session.session.on_control(now_ns, bytes);
+        }
+        self.take_events(now_ns, host);
+    }
+
+    /// Takes a reading of a switch; a bad one changes nothing.
+    pub fn on_reading(&mut self, now_ns: u64, frame: &[u8]) {
+        let mut frames = FrameDecoder::new();
+        frames.push(frame);
+        let body = frames.next_frame().ok().flatten();
+        if let Some(Ok(ControlMessage::Telemetry(telemetry))) = body.map(ControlMessage::decode) {
+            self.take(now_ns, Reporter::Collector, telemetry);
+        }
+    }
+
+    /// Hands a message to the feeds.
+    fn take(&mut self, now_ns: u64, reporter: Reporter, telemetry: Telemetry) {
+        if let Some(feeds) = &mut self.feeds {
+            // Every host has a session here.
+            let is_managed = |_| true;
+            feeds.take(now_ns, reporter, &telemetry, &self.topology, is_managed);
+            self.taken.push(telemetry);
+        }
+    }
+
+    /// Removes the next message that the feeds took, for an audit.
+    pub(crate) fn poll_taken(&mut self) -> Option<Telemetry> {
+        self.taken.pop()
+    }
+
+    /// Carries out what the feeds ask for, once in their interval.
+    pub fn apply_feeds(&mut self, now_ns: u64) {
+        let Some(feeds) = &mut self.feeds else {
+            return;
+        };
+        let mut changes = Vec::new();
+        feeds.apply(now_ns, &self.topology, &mut |change| changes.push(change));
+        for change in changes {
+            self.counts.feed_changes += 1;
+            self.settled = false;
+            match change {
+                FeedChange::Engine(event) => {
+                    if self.engine.apply(event).is_err() {
+                        self.counts.refused += 1;
+                    }
+                }
+                FeedChange::Demand { sender, flow } => self.restart(sender.0, FlowId(flow)),
+            }
+        }
+    }
+
+    /// Starts a flow again whose demand a feed has changed.
+    fn restart(&mut self, host: u32, flow: FlowId) {
+        let Some(host_session) = self.sessions.get(host as usize) else {
+            return;
+        };
+        let session = host_session.number;
+        let record = {
+            let mut flows = host_session.session.flows();
+            flows.find(|(record, _)| record.flow() == flow)
+        };
+        if let Some((record, _)) = record {
+            self.start(host, session, &record);
+        }
+    }
+
+    /// Returns the feeds, if there are any.
+    #[must_use]
+    pub fn feeds(&self) -> Option<&Feeds> {
+        self.feeds.as_ref()
+    }
+
+    /// Returns the load of every link that the last iteration handed out, in bit/s.
+    #[must_use]
+    pub fn loads_bps(&self) -> &[f64] {
+        &self.loads_bps
     }
 
     /// Runs the timers of the session of `host`.
     pub fn on_timeout(&mut self, now_ns: u64, host: u32) {
         if let Some(host_session) = self.sessions.get_mut(host as usize) {
             host_session.session.on_timeout(now_ns);
-            self.take_events(host);
+            self.take_events(now_ns, host);
         }
     }
 
@@ -230,7 +324,7 @@ impl AllocatorNode {
         self.sessions.get(host as usize)?.session.next_timeout()
     }
 
-    fn take_events(&mut self, host: u32) {
+    fn take_events(&mut self, now_ns: u64, host: u32) {
         // Every datagram may have to be acknowledged, even one without events.
         self.mark_ready(host);
         while let Some(event) = self.sessions[host as usize].session.poll_event() {
@@ -251,9 +345,10 @@ impl AllocatorNode {
                     self.settled = false;
                     let _ = self.engine.apply(EngineEvent::DropSession(session));
                 }
-                ServerEvent::Hello(_)
-                | ServerEvent::ReleaseAck { .. }
-                | ServerEvent::Telemetry(_) => {}
+                ServerEvent::Telemetry(telemetry) => {
+                    self.take(now_ns, Reporter::Host(HostId(host)), telemetry);
+                }
+                ServerEvent::Hello(_) | ServerEvent::ReleaseAck { .. } => {}
             }
         }
     }
@@ -277,6 +372,9 @@ impl AllocatorNode {
             RateCode::NONE => f64::INFINITY,
             code => code.decode() as f64,
         };
+        let by_feeds = self.feeds.as_ref();
+        let by_feeds = by_feeds.map(|feeds| feeds.demand_bps(HostId(host), record.flow().0));
+        let demand_bps = demand_bps.min(by_feeds.unwrap_or(f64::INFINITY));
         let spec = FlowSpec {
             key: FlowKey::new(session, record.flow().0),
             links: path.iter().map(|link| link.0).collect(),
@@ -297,9 +395,13 @@ impl AllocatorNode {
 
     /// Runs one iteration over the flows that are known now. Its rates are kept for
     /// [`announce`](Self::announce).
-    pub fn iterate(&mut self) -> IterationReport {
+    pub fn iterate(&mut self, now_ns: u64) -> IterationReport {
         self.last = self.engine.iterate();
         self.counts.iterations += 1;
+        if let Some(feeds) = &mut self.feeds {
+            self.engine.link_loads(&mut self.loads_bps);
+            feeds.observe(now_ns, &self.loads_bps);
+        }
         self.settled = self.last.settled;
         self.last
     }

@@ -16,6 +16,7 @@
 //! [`RateEngine`]: ratewright_allocator::engine::RateEngine
 
 use ratewright_allocator::engine::{EngineConfig, StepRule};
+use ratewright_allocator::feeds::FeedsConfig;
 use ratewright_allocator::num::utility::ClassTable;
 
 use crate::net::Framing;
@@ -125,6 +126,8 @@ pub struct ControlConfig {
     pub max_flows_per_host: u32,
     /// Time from the loss of a session to its successor's handshake.
     pub reconnect_ns: u64,
+    /// Feeds that the allocator heeds, if any.
+    pub feeds: Option<FeedsConfig>,
 }
 
 impl Default for ControlConfig {
@@ -151,6 +154,7 @@ impl Default for ControlConfig {
             max_rto_ns: 1_000_000,
             max_flows_per_host: 1 << 16,
             reconnect_ns: 1_000_000,
+            feeds: None,
         }
     }
 }
@@ -220,6 +224,11 @@ impl ControlTraffic {
     /// Counts a TCP segment, which is bare if it only acknowledges.
     pub fn count_segment(&mut self, payload_bytes: usize) {
         self.count(segment_ip_bytes(payload_bytes), payload_bytes == 0);
+    }
+
+    /// Counts a message of the control stream that travels by itself.
+    pub fn count_message(&mut self, payload: &[u8]) {
+        self.count(datagram_ip_bytes(payload.len()), false);
     }
 
     /// Counts a datagram.

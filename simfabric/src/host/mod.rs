@@ -5,6 +5,7 @@
 //! | [`arbiter`] | which of a host's flows sends next |
 //! | [`pool`] | connections that stay open from flow to flow |
 //! | [`pair`] | two schemes on one host |
+//! | [`measure`] | what a host's schemes know of it, for the allocator's feeds |
 //! | `nic` | the interface: asks its endpoint for the next packet when its link is free |
 //!
 //! An [`Endpoint`] never pushes data into the interface. Whoever has data to send calls
@@ -15,11 +16,13 @@
 //! leave before data.
 
 pub mod arbiter;
+pub mod measure;
 pub(crate) mod nic;
 pub mod pair;
 pub mod pool;
 
 pub use arbiter::{Arbiter, Policy, Turn};
+pub use measure::Measured;
 pub use pool::Pool;
 
 use ratewright_topology::HostId;
@@ -48,6 +51,11 @@ impl Timer {
 
     /// Largest number of a host or of the allocator's node.
     pub(crate) const LAST_HOST: u32 = (1 << 24) - 1;
+
+    /// Kind of the timer at which a host measures. Its endpoints are then
+    /// [asked](Endpoint::measure), and the one that set the timer
+    /// [gets](Endpoint::on_measured) the answers.
+    pub const MEASURE: u8 = 127;
 
     /// Takes host and timer out of a token.
     #[inline]
@@ -117,6 +125,12 @@ pub trait Endpoint {
     fn pull(&mut self, _cx: &mut Context<'_, Self::Shared>) -> Pull {
         Pull::Nothing
     }
+
+    /// Adds what this endpoint knows of its host as a receiver.
+    fn measure(&self, _measured: &mut Measured) {}
+
+    /// Takes the measurements of all endpoints of the host, at a timer of kind [`Timer::MEASURE`].
+    fn on_measured(&mut self, _cx: &mut Context<'_, Self::Shared>, _measured: Measured) {}
 
     /// Returns the rate at which the flow in a sender's slot may send at most, in bit/s on the
     /// link; `None` for schemes without rates.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Endpoint, Pull, Timer};
+use super::{Endpoint, Measured, Pull, Timer};
 use crate::flow::{FlowId, FlowSpec};
 use crate::net::Notice;
 use crate::packet::Packet;
@@ -153,6 +153,14 @@ where
 
     fn pull(&mut self, cx: &mut Context<'_, AnyShared>) -> Pull {
         self.act(cx, E::pull)
+    }
+
+    fn measure(&self, measured: &mut Measured) {
+        self.0.measure(measured);
+    }
+
+    fn on_measured(&mut self, cx: &mut Context<'_, AnyShared>, measured: Measured) {
+        self.act(cx, |endpoint, cx| endpoint.on_measured(cx, measured));
     }
 
     fn rate_bps(&self, slot: u32) -> Option<f64> {
@@ -370,8 +378,17 @@ impl Endpoint for PairHost {
     fn on_timer(&mut self, cx: &mut Context<'_, PairShared>, timer: Timer) {
         let part = usize::from(timer.kind >> Self::KIND_BIT);
         let kind = timer.kind & !(1 << Self::KIND_BIT);
+        if kind == Timer::MEASURE {
+            let mut measured = Measured::default();
+            self.measure(&mut measured);
+            return self.act(part, cx, |endpoint, cx| endpoint.on_measured(cx, measured));
+        }
         let timer = Timer { kind, ..timer };
         self.act(part, cx, |endpoint, cx| endpoint.on_timer(cx, timer));
+    }
+
+    fn measure(&self, measured: &mut Measured) {
+        self.parts.iter().for_each(|part| part.measure(measured));
     }
 
     fn on_poke(&mut self, cx: &mut Context<'_, PairShared>) {

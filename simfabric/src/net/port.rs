@@ -382,6 +382,11 @@ impl Port {
         self.wire.rate_bps
     }
 
+    /// Returns the bytes that it has sent.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.stats.sent.bytes + self.serialiser.bypassed.bytes
+    }
+
     /// Returns the region where the wire ends.
     #[inline]
     pub(crate) fn region(&self) -> u32 {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rand::RngExt as _;
+use ratewright_proto::telemetry::LinkInt;
 use ratewright_topology::{HostId, LinkId, Topology};
 
 use crate::event::{Event, MAX_INDEX};
@@ -17,6 +18,7 @@ use crate::net::switch::PAUSE_WIRE_BYTES;
 use crate::net::{Fabric, Framing, Notice, Tap};
 use crate::packet::{Flags, Packet, PacketId, PacketKind};
 use crate::rng::{Paths, Purpose, Stream};
+use crate::run::census::Census;
 use crate::run::mail::Mailbox;
 use crate::run::prefetch::Prefetcher;
 use crate::run::scheduler::{Scheduler, Window};
@@ -119,6 +121,8 @@ pub(crate) struct Core {
     pub(crate) prefetcher: Prefetcher,
     /// Traffic with other partitions.
     pub(crate) mailbox: Mailbox,
+    /// Bytes of the flows that an allocator manages, if they are counted.
+    pub(crate) census: Option<Box<Census>>,
 }
 
 impl Core {
@@ -412,6 +416,9 @@ impl Core {
         }
         let id = arrived?;
         self.packet_hops += 1;
+        if let Some(census) = &mut self.census {
+            census.count(index, &self.shared.packets[id], &self.shared.flows);
+        }
         if is_lost {
             self.lose(index, id);
             return None;
@@ -533,8 +540,24 @@ impl Core {
 
     /// Sends a packet that a switch originates.
     fn send_notice(&mut self, switch: u32, notice: Notice) {
-        // Addresses of switches follow those of hosts and allocator.
-        let mut packet = notice.packet(HostId(self.nics.len() as u32 + switch), self.now);
+        let packet = notice.packet(self.address_of(switch), self.now);
+        self.originate(switch, packet);
+    }
+
+    /// Returns the address of a switch, for packets that it originates. They follow those of hosts
+    /// and allocator.
+    pub(crate) fn address_of(&self, switch: u32) -> HostId {
+        HostId(self.nics.len() as u32 + switch)
+    }
+
+    /// Returns the switch of an address.
+    pub(crate) fn switch_at(&self, address: HostId) -> Option<u32> {
+        let switch = address.0.checked_sub(self.nics.len() as u32)?;
+        ((switch as usize) < self.fabric.switches.len()).then_some(switch)
+    }
+
+    /// Sends a packet without a flow by the switch that originates it.
+    pub(crate) fn originate(&mut self, switch: u32, mut packet: Packet) {
         let own = self.fabric.switches[switch as usize].mmu.as_deref();
         let own = own.map(Mmu::own_ingress);
         packet.ingress = Ingress::new(own.unwrap_or_default(), packet.class);
@@ -552,6 +575,23 @@ impl Core {
         } else {
             self.forward(next, id);
         }
+    }
+
+    /// Reads a port as it is now, as a switch's agent does.
+    pub(crate) fn read_port(&mut self, index: u32) -> LinkInt {
+        // Ports are lazy: this makes the queue that of now.
+        self.advance(index);
+        let port = &self.fabric.ports[index as usize];
+        let reading = LinkInt {
+            link: index,
+            queue_bytes: port.queue.bytes(),
+            tx_bytes: port.sent_bytes(),
+            timestamp_ns: self.now.as_ns(),
+            bandwidth_bps: port.rate_bps(),
+            ..LinkInt::default()
+        };
+        self.send_pauses_of(index);
+        reading
     }
 
     /// Returns the region of a host; 0 where the whole fabric is simulated at once.

@@ -1,6 +1,7 @@
 //! A run: partitions of the fabric, the workload's flows, and what concerns the whole fabric.
 
 mod books;
+pub(crate) mod census;
 pub(crate) mod core;
 mod mail;
 mod partition;
@@ -727,6 +728,7 @@ impl Core {
             no_route: PacketCount::default(),
             prefetcher: prefetch::Prefetcher::default(),
             mailbox: Mailbox::new(partitions),
+            census: None,
         })
     }
 }

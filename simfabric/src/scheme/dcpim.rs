@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::flow::FlowId;
-use crate::host::{Arbiter, Endpoint, Policy, Pull, Timer};
+use crate::host::{Arbiter, Endpoint, Measured, Policy, Pull, Timer};
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::parameters::ParamError;
 use crate::time::Span;
@@ -325,6 +325,11 @@ const TOKEN: u8 = SENDER_STAGE + 1;
 
 impl Endpoint for DcpimHost {
     type Shared = ();
+
+    fn measure(&self, measured: &mut Measured) {
+        let incoming = self.messages.all_incoming();
+        incoming.for_each(|message| measured.sender(message.src));
+    }
 
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
         self.begin(cx, flow);

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::flow::FlowId;
-use crate::host::{Arbiter, Endpoint, Policy, Pull, Timer, Turn};
+use crate::host::{Arbiter, Endpoint, Measured, Policy, Pull, Timer, Turn};
 use crate::net::QueueConfig;
 use crate::net::queue::{ClassConfig, Limit, Service, ShaperConfig, drop_tail};
 use crate::packet::{Packet, PacketKind};
@@ -485,6 +485,11 @@ impl ExpressPassHost {
 
 impl Endpoint for ExpressPassHost {
     type Shared = ();
+
+    fn measure(&self, measured: &mut Measured) {
+        let incoming = self.messages.all_incoming();
+        incoming.for_each(|message| measured.sender(message.src));
+    }
 
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
         self.messages.start(cx, flow, 0, Sent::default());

@@ -8,7 +8,7 @@ use crate::control::{Carrier, ControlConfig};
 use crate::net::AllocatorLinks;
 use crate::parameters::ParamError;
 use crate::time::Span;
-use crate::transport::flowtune::{Flowtune, FlowtuneConfig, paced_tcp};
+use crate::transport::flowtune::{FeedSources, Flowtune, FlowtuneConfig, paced_tcp};
 use crate::transport::tcp::TcpConfig;
 use crate::transport::tcp::stream::StreamConfig;
 use crate::units::{Delay, LinkRate};
@@ -44,6 +44,8 @@ crate::parameters! {
         control: Carrier = Carrier::Tcp,
         /// Every queue has a class for control packets, which goes before data.
         control_first: bool = false,
+        /// Readings of hosts and switches that the allocator heeds; unless given, none.
+        feeds: FeedSources = FeedSources::default(),
         /// Least time-out of control connections (§5.3: 20 µs, unless given); only with "tcp".
         control_min_rto: Option<Delay> = None,
         /// Largest time-out of control connections (§5.3: 30 µs, unless given); only with "tcp".
@@ -143,10 +145,12 @@ impl Scheme for Config {
                     Step::Ned => StepRule::Ned,
                 },
                 reserve: self.reserve,
+                feeds: self.feeds.config(),
                 ..ControlConfig::default()
             },
             carrier: self.control,
             stream: self.stream(),
+            feeds: self.feeds,
             tcp: TcpConfig {
                 initial_window_packets: self.initial_window_packets,
                 min_rto: self.min_rto.0,

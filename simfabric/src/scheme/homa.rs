@@ -18,7 +18,7 @@ use ratewright_topology::HostId;
 
 use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::flow::FlowId;
-use crate::host::{Arbiter, Endpoint, Policy, Pull, Timer, Turn};
+use crate::host::{Arbiter, Endpoint, Measured, Policy, Pull, Timer, Turn};
 use crate::net::Framing;
 use crate::net::queue::MAX_CLASSES;
 use crate::packet::{Flags, Packet, PacketKind};
@@ -391,6 +391,11 @@ impl HomaHost {
 
 impl Endpoint for HomaHost {
     type Shared = ();
+
+    fn measure(&self, measured: &mut Measured) {
+        let incoming = self.messages.all_incoming();
+        incoming.for_each(|message| measured.sender(message.src));
+    }
 
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
         let spec = cx.flow(flow);

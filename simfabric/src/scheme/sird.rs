@@ -19,12 +19,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ratewright_proto::telemetry::CreditState;
 use ratewright_topology::HostId;
 use serde::{Deserialize, Serialize};
 
 use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::flow::FlowId;
-use crate::host::{Arbiter, Endpoint, Policy, Pull, Side, Timer, Turn};
+use crate::host::{Arbiter, Endpoint, Measured, Policy, Pull, Side, Timer, Turn};
 use crate::net::queue::{Limit, ecn_threshold};
 use crate::net::{Framing, QueueConfig};
 use crate::packet::{Flags, Packet, PacketKind};
@@ -355,6 +356,12 @@ struct SenderState {
     buckets: [Bucket; 2],
     /// Number of the latest credit, for turns.
     turn: u64,
+    /// Credit that it was issued, and that came back as data, so far.
+    issued: u64,
+    returned: u64,
+    /// Packets with credit so far, and those of them with its mark.
+    packets: u64,
+    csn_packets: u64,
 }
 
 /// State of a message at its receiver.
@@ -518,7 +525,9 @@ impl SirdHost {
             }
             if prefix > 0 && simulator {
                 received.outstanding = config.wire_bytes(0, prefix);
-                senders[received.sender as usize].outstanding += received.outstanding;
+                let sender = &mut senders[received.sender as usize];
+                sender.outstanding += received.outstanding;
+                sender.issued += received.outstanding;
                 credit.note_unscheduled(received.outstanding);
             }
             (prefix.max(packet.ack), received)
@@ -572,6 +581,10 @@ impl SirdHost {
             packet.wire_bytes
         };
         let sender = &mut self.senders[sender as usize];
+        if packet.kind == PacketKind::Data {
+            sender.packets += 1;
+            sender.csn_packets += u64::from(packet.flags.contains(Flags::CSN));
+        }
         let floors = [config.sender_floor_bytes, config.network_floor_bytes];
         let marks = [Flags::CSN, Flags::CE];
         let rules = (config.gain, config.simulator);
@@ -596,6 +609,10 @@ impl SirdHost {
                 outstanding: 0,
                 buckets: [Bucket::new(config.sender_credit_bytes); 2],
                 turn: 0,
+                issued: 0,
+                returned: 0,
+                packets: 0,
+                csn_packets: 0,
             });
         }
         number
@@ -604,7 +621,9 @@ impl SirdHost {
     /// Takes credit back that came with data.
     fn give_back(&mut self, sender: u32, bytes: u64) {
         if bytes > 0 {
-            self.senders[sender as usize].outstanding -= bytes;
+            let sender = &mut self.senders[sender as usize];
+            sender.outstanding -= bytes;
+            sender.returned += bytes;
             self.credit.returned += bytes;
         }
     }
@@ -698,6 +717,7 @@ impl SirdHost {
             let sender = &mut self.senders[message.own.sender as usize];
             self.credit.issue(bytes);
             sender.outstanding += bytes;
+            sender.issued += bytes;
             sender.turn = self.credit.issued;
             self.wait_for_credit(slot);
             let gap = Span((bytes as f64 * self.config.byte_time_ps).round() as u64);
@@ -788,6 +808,32 @@ impl SirdHost {
 
 impl Endpoint for SirdHost {
     type Shared = ();
+
+    /// The ledger is the receiver's: credit under way to a sender, or back with its data, counts as
+    /// accumulated there.
+    fn measure(&self, measured: &mut Measured) {
+        let incoming = self.messages.all_incoming();
+        incoming.for_each(|message| measured.sender(message.src));
+        for (host, number) in &self.sender_numbers {
+            let sender = &self.senders[*number as usize];
+            let mut incoming = self.messages.all_incoming();
+            if sender.issued == 0 || !incoming.any(|message| message.src == *host) {
+                continue;
+            }
+            let [by_sender, by_network] = sender.buckets;
+            measured.credit(CreditState {
+                sender: host.0,
+                granted_bytes: sender.issued,
+                consumed_bytes: sender.returned,
+                accumulated_bytes: sender.outstanding,
+                csn_marked_packets: sender.csn_packets,
+                packets: sender.packets,
+                sender_bucket_bytes: by_sender.bytes.min(by_network.bytes) as u64,
+                global_bucket_bytes: self.config.credit_bytes,
+                ..CreditState::default()
+            });
+        }
+    }
 
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
         let spec = cx.flow(flow);

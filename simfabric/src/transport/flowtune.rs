@@ -22,6 +22,7 @@ use std::sync::Arc;
 use rand::RngExt as _;
 use ratewright_topology::{HostId, Topology};
 
+use self::audit::Audit;
 use self::streams::{End, Streams};
 use super::tcp::congestion::{Allocated, AllocatedConfig};
 use super::tcp::stream::StreamConfig;
@@ -32,11 +33,15 @@ use crate::control::allocator::AllocatorNode;
 use crate::control::{Carrier, ControlConfig, ControlError, ControlTraffic, datagram_ip_bytes};
 use crate::ext::{Extension, StreamSegment};
 use crate::flow::FlowId;
-use crate::host::{Endpoint, Pull, Side, Timer};
+use crate::host::{Endpoint, Measured, Pull, Side, Timer};
 use crate::packet::{Packet, PacketKind};
 use crate::time::{Span, Time};
 
+mod audit;
+mod sources;
 mod streams;
+
+pub use sources::FeedSources;
 
 /// Settings of the scheme.
 #[derive(Clone, Debug)]
@@ -60,6 +65,8 @@ pub struct FlowtuneConfig {
     pub control_loss_from: Time,
     /// End of that loss; `None`: never.
     pub control_loss_until: Option<Time>,
+    /// Readings of hosts and switches for the allocator's feeds.
+    pub feeds: FeedSources,
 }
 
 impl Default for FlowtuneConfig {
@@ -73,6 +80,7 @@ impl Default for FlowtuneConfig {
             control_loss: 0.0,
             control_loss_from: Time::ZERO,
             control_loss_until: None,
+            feeds: FeedSources::default(),
         }
     }
 }
@@ -104,6 +112,10 @@ pub struct FlowtuneShared {
     iteration_planned: bool,
     failed_handshakes: u64,
     lost_control_packets: u64,
+    /// Datagrams that switches sent.
+    switch_readings: ControlTraffic,
+    /// Truth beside the feeds' readings.
+    audit: Audit,
     scratch: Vec<u8>,
     outbox: Vec<(u32, Vec<u8>)>,
     rearm: Vec<(u32, Option<u64>)>,
@@ -123,6 +135,8 @@ pub enum FlowtuneNode {
 pub struct FlowtuneHost {
     agent: Agent,
     tcp: TcpHost<Allocated>,
+    /// Bytes of data that it has sent, on the link.
+    sent_bytes: u64,
     /// Ids of flows in the session, by the slot of the flow that this host sends; `None` if the
     /// agent's table was full.
     ids: Vec<Option<ratewright_proto::FlowId>>,
@@ -140,6 +154,8 @@ mod kind {
     pub(super) const SESSION: u8 = 5;
     pub(super) const ITERATE: u8 = 6;
     pub(super) const ANNOUNCE: u8 = 7;
+    pub(super) const SWITCH: u8 = 8;
+    pub(super) const FEEDS: u8 = 9;
 }
 
 type FlowtuneContext<'a> = Context<'a, FlowtuneShared>;
@@ -172,6 +188,8 @@ impl Flowtune {
             iteration_planned: false,
             failed_handshakes: 0,
             lost_control_packets: 0,
+            switch_readings: ControlTraffic::default(),
+            audit: Audit::default(),
             scratch: Vec::new(),
             outbox: Vec::new(),
             rearm: Vec::new(),
@@ -305,7 +323,9 @@ impl FlowtuneHost {
             return;
         };
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
-        while self.agent.poll_datagram(now_ns, &mut scratch) {
+        while self.agent.poll_message(&mut scratch)
+            || self.agent.poll_datagram(now_ns, &mut scratch)
+        {
             let host = cx.me();
             if let Some(streams) = &mut cx.shared.streams {
                 streams.write(End::Host, host, &scratch);
@@ -427,6 +447,7 @@ fn send_datagram(cx: &mut FlowtuneContext<'_>, dst: HostId, session: u32, datagr
             .framing()
             .ip_wire_bytes(datagram_ip_bytes(datagram.len())),
         class: cx.shared.config.control_class,
+        stamp: cx.now(),
         ..Packet::default()
     };
     let mut bytes = cx.extensions().buffer();
@@ -521,17 +542,26 @@ mod node {
     pub(super) fn on_packet(cx: &mut FlowtuneContext<'_>, packet: &mut Packet) {
         let host = packet.src;
         let now_ns = cx.now().as_ns();
+        let switch = cx.core.switch_at(host);
+        let sent_at = packet.stamp;
         match take_control(cx, packet) {
             Some(Control::Datagram(bytes)) => {
-                cx.shared.allocator.on_datagram(now_ns, host.0, &bytes);
+                if switch.is_some() {
+                    cx.shared.allocator.on_reading(now_ns, &bytes);
+                } else {
+                    cx.shared.allocator.on_message(now_ns, host.0, &bytes);
+                }
+                sources::audit(cx, sent_at);
                 drive(cx);
                 cx.extensions().recycle(bytes);
             }
             Some(Control::Segment(segment)) => {
+                let sent_at = segment.sent_at;
                 let heard = on_segment(cx, End::Allocator, host, segment, |allocator, message| {
-                    allocator.on_datagram(now_ns, host.0, message);
+                    allocator.on_message(now_ns, host.0, message);
                 });
                 if heard {
+                    sources::audit(cx, sent_at);
                     drive(cx);
                 }
                 // An acknowledgement may have opened the window.
@@ -558,7 +588,7 @@ mod node {
                 drive(cx);
             }
             kind::ITERATE => {
-                cx.shared.allocator.iterate();
+                cx.shared.allocator.iterate(now_ns);
                 if cx.shared.config.control.iteration_ns == 0 {
                     return announce(cx);
                 }
@@ -568,6 +598,11 @@ mod node {
             }
             kind::ANNOUNCE => announce(cx),
             kind::STREAM => on_stream_timer(cx, End::Allocator, HostId(timer.slot)),
+            kind::SWITCH => sources::read_switch(cx, timer.slot),
+            kind::FEEDS => {
+                sources::apply(cx);
+                drive(cx);
+            }
             _ => {}
         }
     }
@@ -592,6 +627,7 @@ impl Transport for Flowtune {
             FlowtuneNode::Host(Box::new(FlowtuneHost {
                 agent,
                 tcp: TcpHost::new(Arc::clone(&tcp)),
+                sent_bytes: 0,
                 ids: Vec::new(),
                 timer: None,
                 lease_watched: false,
@@ -648,6 +684,9 @@ impl Transport for Flowtune {
         .map(|(name, value)| (name, value as f64))
         .into();
         summary.push(("largest_link_load", shared.largest_link_load()));
+        if shared.config.feeds.any() {
+            summary.extend(sources::summary(shared));
+        }
         if let Some(tcp) = tcp {
             summary.push(("control_retransmits", tcp.retransmits as f64));
             summary.push(("control_time_outs", tcp.time_outs as f64));
@@ -660,8 +699,18 @@ impl Endpoint for FlowtuneNode {
     type Shared = FlowtuneShared;
 
     fn on_begin(&mut self, cx: &mut FlowtuneContext<'_>) {
+        match self {
+            Self::Host(host) => {
+                host.drive(cx);
+                sources::begin_host(cx);
+            }
+            Self::Allocator => sources::begin_allocator(cx),
+        }
+    }
+
+    fn on_measured(&mut self, cx: &mut FlowtuneContext<'_>, measured: Measured) {
         if let Self::Host(host) = self {
-            host.drive(cx);
+            host.report(cx, measured);
         }
     }
 
@@ -703,6 +752,8 @@ impl Endpoint for FlowtuneNode {
             kind::LEASE => host.check_lease(cx),
             kind::RECONNECT => host.reconnect(cx),
             kind::STREAM => on_stream_timer(cx, End::Host, cx.me()),
+            // The scheme is alone on the host: a pair asks both.
+            Timer::MEASURE => host.report(cx, Measured::default()),
             _ => {}
         }
     }
@@ -715,7 +766,13 @@ impl Endpoint for FlowtuneNode {
 
     fn pull(&mut self, cx: &mut FlowtuneContext<'_>) -> Pull {
         match self {
-            Self::Host(host) => host.tcp.pull(cx, |_, _| ()),
+            Self::Host(host) => {
+                let pulled = host.tcp.pull(cx, |_, _| ());
+                if let Pull::Packet(packet) | Pull::Last(packet) = &pulled {
+                    host.sent_bytes += u64::from(packet.wire_bytes);
+                }
+                pulled
+            }
             Self::Allocator => Pull::Nothing,
         }
     }

@@ -147,6 +147,12 @@ impl Dasr {
         self.senders.len()
     }
 
+    /// Iterates over the active senders; true for those that others told of and that have not sent.
+    pub(super) fn active_senders(&self) -> impl Iterator<Item = (HostId, bool)> {
+        let senders = self.senders.iter();
+        senders.map(|sender| (sender.key.1, sender.messages == 0))
+    }
+
     /// Returns the state.
     pub(super) fn congestion(&self) -> Congestion {
         self.congestion

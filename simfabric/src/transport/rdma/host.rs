@@ -11,7 +11,7 @@ use super::receiver::{Answer, Receiver, Rules};
 use super::sequence::Sequence;
 use crate::ext::{Extension, Trail};
 use crate::flow::FlowId;
-use crate::host::{Arbiter, Endpoint, Pull, Side, Timer, Turn};
+use crate::host::{Arbiter, Endpoint, Measured, Pull, Side, Timer, Turn};
 use crate::net::{Notice, Telemetry};
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::{Span, Time};
@@ -320,7 +320,7 @@ impl<C: Control> RdmaHost<C> {
         } else {
             let mut slot = cx.slot(id, Side::Receiver);
             if slot == NO_SLOT {
-                let mut receiver = Receiver::new(cx.flow(id).bytes);
+                let mut receiver = Receiver::new(packet.src, cx.flow(id).bytes);
                 if self.config.dasr.is_some() {
                     (receiver.tenant, receiver.sender) = self.count_sender(cx, packet);
                 }
@@ -495,6 +495,20 @@ impl<C: Control> RdmaHost<C> {
 
 impl<C: Control> Endpoint for RdmaHost<C> {
     type Shared = ();
+
+    fn measure(&self, measured: &mut Measured) {
+        let Some(dasr) = &self.dasr else {
+            let receivers = self.receivers.iter();
+            return receivers.for_each(|receiver| measured.sender(receiver.src));
+        };
+        for (host, announced) in dasr.active_senders() {
+            if announced {
+                measured.announced(host);
+            } else {
+                measured.sender(host);
+            }
+        }
+    }
 
     fn on_start(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let spec = *cx.flow(id);

@@ -1,5 +1,7 @@
 //! The receiving side of a flow: order of bytes, and what is answered.
 
+use ratewright_topology::HostId;
+
 use super::Recovery;
 use super::dasr::Tenant;
 use crate::time::{Span, Time};
@@ -24,6 +26,7 @@ pub(super) struct Receiver {
     pub(super) expected: u64,
     /// The flow's bytes.
     pub(super) total_bytes: u64,
+    pub(super) src: HostId,
     /// Bytes behind a gap; none with go-back-N.
     held: RangeSet,
     /// Expected byte and time of the last negative acknowledgement.
@@ -39,10 +42,11 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Makes the state of a flow of which nothing came.
-    pub(super) fn new(total_bytes: u64) -> Self {
+    pub(super) fn new(src: HostId, total_bytes: u64) -> Self {
         Self {
             expected: 0,
             total_bytes,
+            src,
             held: RangeSet::default(),
             nacked: None,
             unanswered: 0,
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_reported_once_and_again_after_the_interval() {
-        let mut receiver = Receiver::new(9_000);
+        let mut receiver = Receiver::new(HostId(0), 9_000);
         let mut at = |us, n| receiver.on_data(Time::from_us(us), packet(n), false, &RULES);
         assert_eq!(at(0, 0), (1_000, Answer::Nothing));
         assert_eq!(at(1, 2), (0, Answer::Nack));
@@ -153,7 +157,7 @@ mod tests {
             ack_every: 1,
             ..RULES
         };
-        let mut receiver = Receiver::new(9_000);
+        let mut receiver = Receiver::new(HostId(0), 9_000);
         let mut at = |n| receiver.on_data(Time::ZERO, packet(n), false, &rules);
         assert_eq!(at(1), (0, Answer::Nack));
         assert_eq!(at(3), (0, Answer::Nack));
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_sender_is_notified_at_most_once_per_interval() {
-        let mut receiver = Receiver::new(1);
+        let mut receiver = Receiver::new(HostId(0), 1);
         let interval = Span::from_us(50);
         let times: Vec<u64> = (0..200)
             .filter(|us| receiver.notifies(Time::from_us(*us), interval))

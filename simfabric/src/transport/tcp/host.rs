@@ -75,11 +75,12 @@ impl<C: Congestion> SendingFlow<C> {
 }
 
 /// A flow that this host receives.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ReceivingFlow {
     receiver: TcpReceiver,
     /// The flow's bytes.
     total_bytes: u64,
+    src: HostId,
 }
 
 /// The end of a flow at its sender: all its bytes are acknowledged.
@@ -132,6 +133,11 @@ impl<C: Congestion> TcpHost<C> {
     pub fn sending(&self) -> usize {
         let done = |flow: &&SendingFlow<C>| flow.done;
         self.senders.len() - self.senders.iter().filter(done).count()
+    }
+
+    /// Iterates over the senders of the flows that it receives, one for each flow.
+    pub fn senders(&self) -> impl Iterator<Item = HostId> {
+        self.receivers.iter().map(|flow| flow.src)
     }
 
     /// Returns the retransmission time-outs so far.
@@ -462,8 +468,9 @@ impl<C: Congestion> TcpHost<C> {
             if slot == NO_SLOT {
                 let total_bytes = cx.flow(id).bytes;
                 slot = self.receivers.insert(ReceivingFlow {
+                    receiver: TcpReceiver::default(),
                     total_bytes,
-                    ..ReceivingFlow::default()
+                    src: packet.src,
                 });
                 cx.set_slot(id, Side::Receiver, slot);
             }

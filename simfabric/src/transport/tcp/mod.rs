@@ -25,7 +25,7 @@ use self::congestion::Congestion;
 pub use self::host::{Acknowledged, TcpHost};
 use self::rtt::RttEstimator;
 use crate::flow::FlowId;
-use crate::host::{Endpoint, Policy, Pull, Timer};
+use crate::host::{Endpoint, Measured, Policy, Pull, Timer};
 use crate::packet::Packet;
 use crate::time::{Span, Time};
 use crate::transport::{Context, Transport};
@@ -166,5 +166,9 @@ impl<C: Congestion> Endpoint for TcpHost<C> {
     #[inline]
     fn pull(&mut self, cx: &mut Context<'_>) -> Pull {
         self.pull(cx, |_, _| ())
+    }
+
+    fn measure(&self, measured: &mut Measured) {
+        self.senders().for_each(|host| measured.sender(host));
     }
 }
