@@ -80,7 +80,6 @@ fn receivers_count_the_senders_that_the_allocator_does_not_know() {
         // Four links of 1 µs to a spine and the allocator at most, with what waits there.
         let age_us = mean(&results, "receivers", "age_ns") / 1e3;
         assert!((3.0..20.0).contains(&age_us), "{beside}: {age_us}");
-        assert_eq!(counter(&results, "feed_entries_refused"), 0.0);
     }
 }
 
@@ -95,19 +94,27 @@ fn credit_tells_the_rate_of_a_sird_sender() {
     assert!(truth > 1e9 && error < 0.1 * truth, "{error} of {truth}");
 }
 
-/// Hosts and switches read all links but the allocator's; with the reading's age the distance from
-/// the true external load is small against the link.
+/// Hosts and switches read all links but the allocator's. External load is what a link carried less
+/// what was handed out, which managed flows do not always use: a third is left for that.
 #[test]
 fn links_tell_external_load_and_queue() {
     let results = run("name = \"dctcp\"", "int = true", [OWN, EXTERNAL]);
     // 8 links up from hosts, 8 down to them, 8 between switches; 60 readings of each.
     let readings = counter(&results, "feed_queue_readings");
     assert!((1_400.0..=1_440.0).contains(&readings), "{readings}");
-    assert!(mean(&results, "load", "error") < 0.5e9);
+    let (error, truth) = (
+        mean(&results, "load", "error"),
+        mean(&results, "load", "truth"),
+    );
+    assert!(truth > 1e9 && error < truth / 3.0, "{error} of {truth}");
+    let (error, truth) = (
+        mean(&results, "queue", "error"),
+        mean(&results, "queue", "truth"),
+    );
+    assert!(truth > 0.0 && error < 0.1 * truth, "{error} of {truth}");
     assert!(counter(&results, "feed_datagrams_of_switches") >= 236.0);
 }
 
-/// Readings are packets: what takes them away from the allocator leaves it without.
 #[test]
 fn nothing_is_read_unless_asked_for() {
     let results = run("name = \"dctcp\"", "receivers = false", [OWN, EXTERNAL]);

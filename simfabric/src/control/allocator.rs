@@ -297,12 +297,6 @@ impl AllocatorNode {
         }
     }
 
-    /// Returns the feeds, if there are any.
-    #[must_use]
-    pub fn feeds(&self) -> Option<&Feeds> {
-        self.feeds.as_ref()
-    }
-
     /// Returns the load of every link that the last iteration handed out, in bit/s.
     #[must_use]
     pub fn loads_bps(&self) -> &[f64] {

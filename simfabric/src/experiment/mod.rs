@@ -15,6 +15,7 @@
 //! | [`control_traffic`] | runs behind figures 9 to 11, and their counts of control traffic |
 //! | [`monitor`] | progress of the runs, and a request to stop them |
 //! | [`dart`] | Dart: figures 9, 11 to 15, tables I and II |
+//! | [`feeds`] | the allocator's feeds, of no paper: with them against without |
 //! | [`fncc`] | FNCC: figures 1, 3, 10, 12 to 15 |
 //! | [`sird`] | SIRD: figures 3 and 4 |
 //! | [`rpm`] | RPM: table II, fig. 5, lemma 1, asymmetric paths |
@@ -43,6 +44,7 @@ pub mod fig14_drops;
 pub mod fig15_fairness_score;
 
 pub mod dart;
+pub mod feeds;
 pub mod fncc;
 pub mod rpm;
 pub mod scene;
@@ -206,6 +208,10 @@ pub const PAPERS: &[PaperExperiments] = &[
     PaperExperiments {
         name: "dart",
         experiments: dart::DART,
+    },
+    PaperExperiments {
+        name: "feeds",
+        experiments: feeds::FEEDS,
     },
 ];
 

@@ -154,11 +154,6 @@ pub(super) fn summary(shared: &FlowtuneShared) -> Vec<(&'static str, f64)> {
     summary.push(("feed_ip_bytes_of_switches", readings.ip_bytes as f64));
     let changes = shared.allocator.counts().feed_changes;
     summary.push(("feed_changes", changes as f64));
-    if let Some(feeds) = shared.allocator.feeds() {
-        let refused: u64 = feeds.refused().map(|(_, count)| count).sum();
-        summary.push(("feed_entries_taken", feeds.taken() as f64));
-        summary.push(("feed_entries_refused", refused as f64));
-    }
     summary
 }
 
