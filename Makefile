@@ -29,7 +29,7 @@ check: setup-check fmt clippy prose test-lib
 
 ## test: set up, then format, clippy, prose, docs, licences, all tests, valgrind on the parallel engine (memory,
 ## instruction counts), a short fuzz run
-test: require-root setup-test fmt clippy prose doc deny nextest test-page reproduce memcheck instructions fuzz
+test: require-root setup-test fmt clippy prose doc deny nextest test-page test-monitoring reproduce memcheck instructions fuzz
 
 ## test-dpdk: install libdpdk, then lint and test everything that the feature `dpdk` adds
 test-dpdk: require-root

@@ -31,8 +31,8 @@ import generate  # noqa: E402
 
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 BINARIES = pathlib.Path(os.environ.get("RATEWRIGHT_BINARIES") or TARGET / "debug")
-# Rules' times in the short form: five minutes become four seconds.
-SPEED = 75
+# Rules' times in the short form: five minutes become 2.5 seconds.
+SPEED = 120
 RACKS, PER_RACK = 4, 16
 HOSTS = RACKS * PER_RACK
 # The daemon's host is not one that the swarm plays: the last rack has one host more.
