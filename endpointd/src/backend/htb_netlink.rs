@@ -6,9 +6,11 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
-    socket,
+use nix::sys::socket::{MsgFlags, SockProtocol, recv, send};
+
+use crate::netlink::{
+    self, attribute, find_attribute, get_u16, get_u32, invalid, message_error, messages, put_u16,
+    put_u32,
 };
 
 /// Parent of a device's root qdisc.
@@ -19,7 +21,6 @@ const CLSACT_HANDLE: u32 = 0xffff_0000;
 const CLSACT_INGRESS: u32 = 0xffff_fff2;
 const CLSACT_EGRESS: u32 = 0xffff_fff3;
 
-const NLMSG_HEADER: usize = 16;
 const TCMSG: usize = 20;
 
 const TCA_KIND: u16 = 1;
@@ -73,42 +74,6 @@ pub(super) struct HtbNetlink {
     reply: Vec<u8>,
 }
 
-fn put_u16(out: &mut Vec<u8>, value: u16) {
-    out.extend_from_slice(&value.to_ne_bytes());
-}
-
-fn put_u32(out: &mut Vec<u8>, value: u32) {
-    out.extend_from_slice(&value.to_ne_bytes());
-}
-
-fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes
-        .get(at..at + 2)?
-        .try_into()
-        .ok()
-        .map(u16::from_ne_bytes)
-}
-
-fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at + 4)?
-        .try_into()
-        .ok()
-        .map(u32::from_ne_bytes)
-}
-
-/// Appends an attribute whose payload `fill` writes.
-fn attribute(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    put_u16(out, 0);
-    put_u16(out, kind);
-    fill(out);
-    // The length excludes the padding (`NLA_ALIGN`), so it is taken first.
-    let length = u16::try_from(out.len() - start).expect("an attribute of a few bytes");
-    out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
-    out.resize(out.len().next_multiple_of(4), 0);
-}
-
 fn kind_attribute(out: &mut Vec<u8>, kind: &str) {
     attribute(out, TCA_KIND, |out| {
         out.extend_from_slice(kind.as_bytes());
@@ -149,55 +114,10 @@ fn class_options(out: &mut Vec<u8>, rate: ClassRate) {
     });
 }
 
-/// Finds the attribute `kind` among `attributes`.
-fn find_attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
-    loop {
-        let length = usize::from(get_u16(attributes, 0)?);
-        let found = get_u16(attributes, 2)?;
-        let payload = attributes.get(4..length)?;
-        if found == kind {
-            return Some(payload);
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
-    }
-}
-
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
-}
-
-/// Splits the messages of a netlink datagram: type, sequence, payload.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
-    std::iter::from_fn(move || {
-        let length = usize::try_from(get_u32(bytes, 0)?).ok()?;
-        let kind = get_u16(bytes, 4)?;
-        let sequence = get_u32(bytes, 8)?;
-        let payload = bytes.get(NLMSG_HEADER..length)?;
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, sequence, payload))
-    })
-}
-
-/// Decodes an `NLMSG_ERROR` payload; `None` for an acknowledgement.
-fn message_error(payload: &[u8]) -> Option<io::Error> {
-    match get_u32(payload, 0).map(u32::cast_signed) {
-        Some(0) => None,
-        Some(code) => Some(io::Error::from_raw_os_error(-code)),
-        None => Some(invalid("short netlink error")),
-    }
-}
-
 impl HtbNetlink {
     /// Opens a socket in this thread's network namespace for the device `ifindex`.
     pub(super) fn new(ifindex: i32) -> io::Result<Self> {
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkRoute,
-        )?;
-        // Port 0: the kernel chooses one that is unique.
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        let socket = netlink::open(SockProtocol::NetlinkRoute)?;
         Ok(Self {
             socket,
             ifindex,
@@ -488,26 +408,5 @@ mod tests {
             find_attribute(&fast, TCA_HTB_RATE64),
             Some(10_000_000_000u64.to_ne_bytes().as_slice())
         );
-    }
-
-    #[test]
-    fn a_truncated_datagram_ends_the_messages() {
-        let mut bytes = Vec::new();
-        put_u32(&mut bytes, 20);
-        put_u16(&mut bytes, 2);
-        put_u16(&mut bytes, 0);
-        put_u32(&mut bytes, 7);
-        put_u32(&mut bytes, 0);
-        put_u32(&mut bytes, (-libc::ENOENT).cast_unsigned());
-        let whole: Vec<_> = messages(&bytes)
-            .map(|(kind, sequence, _)| (kind, sequence))
-            .collect();
-        assert_eq!(whole, [(2, 7)]);
-        let (_, _, payload) = messages(&bytes).next().expect("one message");
-        assert_eq!(
-            message_error(payload).and_then(|error| error.raw_os_error()),
-            Some(libc::ENOENT)
-        );
-        assert_eq!(messages(&bytes[..19]).count(), 0);
     }
 }

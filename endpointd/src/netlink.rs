@@ -1,0 +1,135 @@
+//! Netlink messages and attributes (`linux/netlink.h`), as far as no crate speaks them.
+//!
+//! Readers are total: what is too short or does not fit ends the walk.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket,
+};
+
+/// Bytes of a message's header.
+pub(crate) const NLMSG_HEADER: usize = 16;
+
+/// Opens a netlink socket in this thread's network namespace.
+pub(crate) fn open(protocol: SockProtocol) -> io::Result<OwnedFd> {
+    let socket = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        protocol,
+    )?;
+    // Port 0: the kernel chooses one that is unique.
+    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+    Ok(socket)
+}
+
+pub(crate) fn put_u16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_ne_bytes());
+}
+
+pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_ne_bytes());
+}
+
+pub(crate) fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes
+        .get(at..at + 2)?
+        .try_into()
+        .ok()
+        .map(u16::from_ne_bytes)
+}
+
+pub(crate) fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..at + 4)?
+        .try_into()
+        .ok()
+        .map(u32::from_ne_bytes)
+}
+
+/// Appends an attribute whose payload `fill` writes.
+pub(crate) fn attribute(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    put_u16(out, 0);
+    put_u16(out, kind);
+    fill(out);
+    // The length excludes the padding (`NLA_ALIGN`), so it is taken first.
+    let length = u16::try_from(out.len() - start).expect("an attribute of a few bytes");
+    out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// Finds the attribute `kind` among `attributes`.
+pub(crate) fn find_attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(get_u16(attributes, 0)?);
+        let found = get_u16(attributes, 2)?;
+        let payload = attributes.get(4..length)?;
+        if found == kind {
+            return Some(payload);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+pub(crate) fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+/// Splits the messages of a netlink datagram: type, sequence, payload.
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::try_from(get_u32(bytes, 0)?).ok()?;
+        let kind = get_u16(bytes, 4)?;
+        let sequence = get_u32(bytes, 8)?;
+        let payload = bytes.get(NLMSG_HEADER..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, sequence, payload))
+    })
+}
+
+/// Decodes an `NLMSG_ERROR` payload; `None` for an acknowledgement.
+pub(crate) fn message_error(payload: &[u8]) -> Option<io::Error> {
+    match get_u32(payload, 0).map(u32::cast_signed) {
+        Some(0) => None,
+        Some(code) => Some(io::Error::from_raw_os_error(-code)),
+        None => Some(invalid("short netlink error")),
+    }
+}
+
+/// Reads a native 64-bit number.
+pub(crate) fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes
+        .get(at..at + 8)?
+        .try_into()
+        .ok()
+        .map(u64::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_truncated_datagram_ends_the_messages() {
+        let mut bytes = Vec::new();
+        put_u32(&mut bytes, 20);
+        put_u16(&mut bytes, 2);
+        put_u16(&mut bytes, 0);
+        put_u32(&mut bytes, 7);
+        put_u32(&mut bytes, 0);
+        put_u32(&mut bytes, (-libc::ENOENT).cast_unsigned());
+        let whole: Vec<_> = messages(&bytes)
+            .map(|(kind, sequence, _)| (kind, sequence))
+            .collect();
+        assert_eq!(whole, [(2, 7)]);
+        let (_, _, payload) = messages(&bytes).next().expect("one message");
+        assert_eq!(
+            message_error(payload).and_then(|error| error.raw_os_error()),
+            Some(libc::ENOENT)
+        );
+        assert_eq!(messages(&bytes[..19]).count(), 0);
+    }
+}
