@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ratewright_proto::client::{ClientConfig, ClientSession};
-use ratewright_proto::control::{FrameDecoder, TopologySnapshot};
+use ratewright_proto::control::{AccessCapacity, FrameDecoder, TopologySnapshot};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
@@ -131,6 +131,7 @@ impl SessionEnds {
                     released: false,
                     sealed_udp: None,
                     telemetry_interval_ns: 0,
+                    access: AccessCapacity::default(),
                 };
                 self.next_session += 1;
                 self.server.accept(self.now_ns, admission).unwrap();

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
-use ratewright_proto::control::{FrameDecoder, TopologySnapshot};
+use ratewright_proto::control::{AccessCapacity, FrameDecoder, TopologySnapshot};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
@@ -113,6 +113,7 @@ fn admission() -> Admission {
         released: false,
         sealed_udp: None,
         telemetry_interval_ns: 0,
+        access: AccessCapacity::default(),
     }
 }
 

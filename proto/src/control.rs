@@ -133,6 +133,17 @@ pub struct Welcome {
     /// Interval at which the client sends [`Telemetry`](crate::telemetry::Telemetry); 0 if the
     /// server takes none.
     pub telemetry_interval_ns: u64,
+    /// Capacities of the host's own links.
+    pub access: AccessCapacity,
+}
+
+/// Capacities of a host's own links when its session began, in bit/s; 0: not told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AccessCapacity {
+    /// From the host to its rack's switch.
+    pub uplink_bps: u64,
+    /// From the switch to the host.
+    pub downlink_bps: u64,
 }
 
 /// Address and cipher of a session's sealed datagrams at the server; see [`crate::sealed`].

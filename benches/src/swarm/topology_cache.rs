@@ -57,7 +57,9 @@ impl TopologyCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratewright_proto::control::{FrameDecoder, HostInfo, TopologySnapshot, Welcome};
+    use ratewright_proto::control::{
+        AccessCapacity, FrameDecoder, HostInfo, TopologySnapshot, Welcome,
+    };
 
     fn welcome(session: u32, hosts: u32) -> Welcome {
         Welcome {
@@ -87,6 +89,7 @@ mod tests {
             classes: Vec::new(),
             sealed_udp: None,
             telemetry_interval_ns: 0,
+            access: AccessCapacity::default(),
         }
     }
 

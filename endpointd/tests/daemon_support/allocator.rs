@@ -10,9 +10,11 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, ServerConfig as QuicConfig};
 use ratewright_endpointd::clock;
 use ratewright_proto::control::{
-    ClassInfo, FrameDecoder, HostInfo, Refusal, RefusalCode, SealedUdp, TopologySnapshot,
+    AccessCapacity, ClassInfo, FrameDecoder, HostInfo, Refusal, RefusalCode, SealedUdp,
+    TopologySnapshot,
 };
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
+use ratewright_proto::telemetry::Telemetry;
 use ratewright_proto::{FlowId, StartRecord};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -34,6 +36,12 @@ pub struct AllocatorScript {
     /// Offer of sealed datagrams in a Welcome.
     pub sealed_udp: Option<SealedUdp>,
     pub topology: TopologySnapshot,
+    /// Interval at which a Welcome asks for telemetry.
+    pub telemetry_interval_ns: u64,
+    /// Capacities of the host's own links, as a Welcome tells them.
+    pub access: AccessCapacity,
+    /// Telemetry that arrived.
+    pub telemetry: Vec<Telemetry>,
     /// Flows that are active, newest parameters.
     pub flows: Vec<StartRecord>,
     pub starts: u32,
@@ -258,7 +266,8 @@ fn on_event(
                 threshold: 0.01,
                 released: script.released,
                 sealed_udp: script.sealed_udp,
-                telemetry_interval_ns: 0,
+                telemetry_interval_ns: script.telemetry_interval_ns,
+                access: script.access,
             };
             session.accept(now_ns, admission).unwrap();
         }
@@ -278,6 +287,7 @@ fn on_event(
             released,
             paced_flows,
         } => script.release_acks.push((released, paced_flows)),
-        ServerEvent::Telemetry(_) | ServerEvent::Refused(_) | ServerEvent::PeerLost(_) => {}
+        ServerEvent::Telemetry(telemetry) => script.telemetry.push(telemetry),
+        ServerEvent::Refused(_) | ServerEvent::PeerLost(_) => {}
     }
 }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::{
-    ClassInfo, ControlMessage, Hello, HostInfo, HostsDigest, MAX_TEXT_BYTES, Refusal, RefusalCode,
-    SealedUdp, TopologySnapshot, Welcome,
+    AccessCapacity, ClassInfo, ControlMessage, Hello, HostInfo, HostsDigest, MAX_TEXT_BYTES,
+    Refusal, RefusalCode, SealedUdp, TopologySnapshot, Welcome,
 };
 use crate::VERSION;
 use crate::error::SessionError;
@@ -203,6 +203,10 @@ impl TryFrom<wire::Welcome> for Welcome {
             classes,
             sealed_udp: welcome.sealed_udp.and_then(sealed_udp),
             telemetry_interval_ns: welcome.telemetry_interval_ns,
+            access: AccessCapacity {
+                uplink_bps: welcome.uplink_bps,
+                downlink_bps: welcome.downlink_bps,
+            },
         })
     }
 }
@@ -236,6 +240,8 @@ impl From<&Welcome> for wire::Welcome {
                 ipv4: udp.address.map(|address| address.octets().to_vec()),
             }),
             telemetry_interval_ns: welcome.telemetry_interval_ns,
+            uplink_bps: welcome.access.uplink_bps,
+            downlink_bps: welcome.access.downlink_bps,
         }
     }
 }

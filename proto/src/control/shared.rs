@@ -149,7 +149,7 @@ impl EncodedTopology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{ClassInfo, ControlMessage, FrameDecoder, HostInfo};
+    use crate::control::{AccessCapacity, ClassInfo, ControlMessage, FrameDecoder, HostInfo};
 
     fn topology(hosts: u32) -> TopologySnapshot {
         TopologySnapshot {
@@ -186,6 +186,7 @@ mod tests {
             }],
             sealed_udp: None,
             telemetry_interval_ns: 0,
+            access: AccessCapacity::default(),
         }
     }
 

@@ -23,8 +23,8 @@ use zerocopy::IntoBytes as _;
 use crate::VERSION;
 use crate::codes::RateCode;
 use crate::control::{
-    ClassInfo, ControlMessage, EncodedTopology, Hello, HostsDigest, Refusal, RefusalCode,
-    SealedUdp, TopologySnapshot, Welcome,
+    AccessCapacity, ClassInfo, ControlMessage, EncodedTopology, Hello, HostsDigest, Refusal,
+    RefusalCode, SealedUdp, TopologySnapshot, Welcome,
 };
 use crate::counters::Counters;
 use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, SessionRole};
@@ -126,6 +126,8 @@ pub struct Admission {
     pub sealed_udp: Option<SealedUdp>,
     /// Interval at which the client sends telemetry; 0 if none is wanted.
     pub telemetry_interval_ns: u64,
+    /// Capacities of the host's own links.
+    pub access: AccessCapacity,
 }
 
 /// Reason for giving a client up.
@@ -262,6 +264,7 @@ impl ServerSession {
             classes: admission.classes,
             sealed_udp: admission.sealed_udp.filter(|_| hello.sealed_udp),
             telemetry_interval_ns: admission.telemetry_interval_ns,
+            access: admission.access,
         };
         let (topology, known) = (&admission.topology, hello.known_hosts);
         let head = topology.welcome_head(&welcome, known)?;

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ratewright_proto::control::{EncodedTopology, FrameDecoder, SealedUdp, TopologySnapshot};
+use ratewright_proto::control::{
+    AccessCapacity, EncodedTopology, FrameDecoder, SealedUdp, TopologySnapshot,
+};
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, Registry, superseded};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
@@ -248,6 +250,7 @@ impl ServerHost {
                 cipher: Cipher::default(),
             }),
             telemetry_interval_ns: 0,
+            access: AccessCapacity::default(),
         };
         let epoch = self.epoch;
         let Some(served) = self.sessions.get_mut(&connection) else {

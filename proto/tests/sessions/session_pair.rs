@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
-use ratewright_proto::control::{FrameDecoder, TopologySnapshot};
+use ratewright_proto::control::{AccessCapacity, FrameDecoder, TopologySnapshot};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
@@ -32,6 +32,7 @@ pub(crate) fn admission() -> Admission {
         released: false,
         sealed_udp: None,
         telemetry_interval_ns: 0,
+        access: AccessCapacity::default(),
     }
 }
 

@@ -7,7 +7,9 @@ use ratewright_allocator::engine::{
     EngineEvent, FlowKey, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
 };
 use ratewright_allocator::feeds::{FeedChange, Feeds, Reporter};
-use ratewright_proto::control::{ControlMessage, EncodedTopology, FrameDecoder, TopologySnapshot};
+use ratewright_proto::control::{
+    AccessCapacity, ControlMessage, EncodedTopology, FrameDecoder, TopologySnapshot,
+};
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::telemetry::Telemetry;
@@ -201,6 +203,7 @@ impl AllocatorNode {
                         released: false,
                         sealed_udp: None,
                         telemetry_interval_ns: self.telemetry_interval_ns,
+                        access: AccessCapacity::default(),
                     };
                     host_session
                         .session

@@ -2,8 +2,8 @@
 
 use ratewright_proto::SessionError;
 use ratewright_proto::control::{
-    ClassInfo, ControlMessage, FrameDecoder, HOSTS_DIGEST_BYTES, Hello, HostsDigest, Refusal,
-    RefusalCode, SealedUdp, TopologySnapshot, Welcome,
+    AccessCapacity, ClassInfo, ControlMessage, FrameDecoder, HOSTS_DIGEST_BYTES, Hello,
+    HostsDigest, Refusal, RefusalCode, SealedUdp, TopologySnapshot, Welcome,
 };
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, superseded};
@@ -57,6 +57,10 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
             address: Some(std::net::Ipv4Addr::LOCALHOST),
         }),
         telemetry_interval_ns: u64::MAX,
+        access: AccessCapacity {
+            uplink_bps: u64::MAX,
+            downlink_bps: u64::MAX,
+        },
     };
     let frame = ControlMessage::Welcome(welcome).to_frame()?;
     let mut decoder = FrameDecoder::new();
@@ -241,6 +245,14 @@ impl Hub {
             released: self.is_released(),
             sealed_udp: self.sealed_offer(id),
             telemetry_interval_ns: 0,
+            access: AccessCapacity {
+                uplink_bps: self
+                    .topology
+                    .effective_capacity_bps(self.topology.host_uplink(host)),
+                downlink_bps: self
+                    .topology
+                    .effective_capacity_bps(self.topology.host_downlink(host)),
+            },
         };
         let released = self.is_released();
         let Some(session) = self.sessions.get_mut(&id) else {

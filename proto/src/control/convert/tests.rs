@@ -51,6 +51,10 @@ fn welcome() -> Welcome {
             address: Some([10, 1, 2, 3].into()),
         }),
         telemetry_interval_ns: 10_000_000,
+        access: AccessCapacity {
+            uplink_bps: 25_000_000_000,
+            downlink_bps: u64::MAX,
+        },
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use ratewright_proto::client::{ClientConfig, ClientSession};
-use ratewright_proto::control::{FrameDecoder, TopologySnapshot};
+use ratewright_proto::control::{AccessCapacity, FrameDecoder, TopologySnapshot};
 use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::sealed::{SealedConfig, SealedSession, Secret};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
@@ -59,6 +59,7 @@ impl SealedPair {
             released: false,
             sealed_udp: None,
             telemetry_interval_ns: 0,
+            access: AccessCapacity::default(),
         };
         server.accept(now_ns, admission)?;
         let mut frames = FrameDecoder::new();
