@@ -1,6 +1,7 @@
 //! The daemon's configuration: strict TOML; every error names the key and a right value.
 
 mod instance;
+mod telemetry;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use serde::Deserialize;
 use crate::backend::{BackendConfig, BackendKind, tc_htb};
 use crate::policy::RuleConfig;
 use instance::{instance_name, is_instance_name};
+
+pub use telemetry::TelemetryConfig;
 
 /// A commented configuration with every key, as `example-config` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -78,6 +81,9 @@ pub struct Config {
     /// Detection and pacing.
     #[serde(default)]
     pub pacing: PacingConfig,
+    /// Measurements for the allocator's feeds.
+    #[serde(default)]
+    pub telemetry: TelemetryConfig,
     /// The policy, first match wins.
     #[serde(default)]
     pub policy: Vec<RuleConfig>,
@@ -344,6 +350,7 @@ impl Config {
                 0,
                 1 << 40,
             ),
+            ("telemetry.period_ms", self.telemetry.period_ms, 0, 10_000),
             ("pacing.max_burst_us", self.pacing.max_burst_us, 0, 1_000),
             (
                 "pacing.max_flows",

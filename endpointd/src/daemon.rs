@@ -8,6 +8,7 @@
 mod kernel;
 mod report;
 mod session;
+mod telemetry;
 
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::readable;
 use crate::samples::Samples;
 use crate::session_io::tls::{check_host_name, client_config};
 use crate::session_io::{AllocatorConnection, ConnectionEvent, ConnectionFailure};
+use crate::telemetry::Sampler;
 use kernel::KernelSide;
 
 /// Command of the process to the running daemon.
@@ -105,6 +107,7 @@ pub struct Daemon {
     first_paced: Samples,
     first_rate: Samples,
     metrics: Metrics,
+    sampler: Sampler,
     started_ns: u64,
     /// Buffer of the datagram that is built, reused.
     outgoing: Vec<u8>,
@@ -143,6 +146,7 @@ impl Daemon {
                 config.transport,
                 incarnation,
             ),
+            sampler: Sampler::new(&config.telemetry),
             config,
             kernel,
             flows,
@@ -290,6 +294,7 @@ impl Daemon {
             self.flows.next_timeout(),
             self.flows.next_usage_ns(),
             self.kernel.next_timeout(),
+            self.sampler.next_timeout(),
         ];
         timeouts.into_iter().flatten().min()
     }
@@ -308,6 +313,7 @@ impl Daemon {
         }
         self.flows.on_timeout(now_ns);
         self.look_at_usage(now_ns);
+        self.sample_if_due(now_ns);
         if self
             .kernel
             .next_timeout()

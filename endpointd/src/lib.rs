@@ -6,6 +6,7 @@
 //! | [`backend`] | mechanisms that notice flowlets and pace sockets, behind one trait |
 //! | [`flows`] | the flow table: kernel events to session starts and ends, rates to the back end; sans-IO |
 //! | [`policy`] | class, weight and cap of a flow by cgroup, port, DSCP and mark |
+//! | [`telemetry`] | what this host measures for the allocator's feeds |
 //! | [`session_io`] | the connection to the allocator: QUIC with mutual TLS, sealed datagrams, reconnects |
 //! | [`daemon`] | the one I/O loop that joins the three |
 //! | [`status`], [`metrics`], [`admin`], [`samples`] | what operators see |
@@ -21,8 +22,10 @@ pub mod daemon;
 pub mod flows;
 pub mod instance_lock;
 pub mod metrics;
+mod netlink;
 pub mod policy;
 mod readable;
 pub mod samples;
 pub mod session_io;
 pub mod status;
+pub mod telemetry;

@@ -108,7 +108,8 @@ fn publish_counters(status: &Status) {
     let flows: &FlowCounters = &status.counters;
     let backend = &status.backend_stats;
     let link = &status.link;
-    let table: [(&'static str, &'static str, u64); 37] = [
+    let telemetry = &status.telemetry;
+    let table: [(&'static str, &'static str, u64); 45] = [
         (
             "flowlets_started_total",
             "Flowlets that began",
@@ -294,12 +295,65 @@ fn publish_counters(status: &Status) {
             "First paced transmissions",
             flows.first_paced,
         ),
+        (
+            "telemetry_messages_total",
+            "Measurements sent to the allocator",
+            telemetry.messages,
+        ),
+        (
+            "telemetry_passes_total",
+            "Whole readings of the TCP sockets",
+            telemetry.passes,
+        ),
+        (
+            "telemetry_errors_total",
+            "Readings that the kernel refused",
+            telemetry.errors,
+        ),
+        (
+            "telemetry_left_out_total",
+            "Sockets and senders left out because too many others were remembered",
+            telemetry.totals.sockets_beyond_bound + telemetry.totals.senders_beyond_bound,
+        ),
+        (
+            "tcp_received_bytes_total",
+            "TCP payload received from other hosts",
+            telemetry.totals.received_bytes,
+        ),
+        (
+            "tcp_delivered_packets_total",
+            "TCP packets delivered to other hosts",
+            telemetry.totals.delivered,
+        ),
+        (
+            "tcp_marked_packets_total",
+            "Delivered TCP packets that came back with a congestion mark",
+            telemetry.totals.delivered_ce,
+        ),
+        (
+            "interface_dropped_packets_total",
+            "Packets that the interface and its queueing discipline dropped",
+            telemetry.counters.rx_dropped
+                + telemetry.counters.tx_dropped
+                + u64::from(telemetry.counters.queue_drops),
+        ),
     ];
     for (name, help, value) in table {
         let name = format!("ratewright_endpointd_{name}");
         describe_counter!(name.clone(), help);
         // The status holds totals, and any number of scrapes may read them.
         counter!(name).absolute(value);
+    }
+    for (allowance, packets) in &telemetry.allowances {
+        describe_counter!(
+            "ratewright_endpointd_allowance_exceeded_packets_total",
+            "Packets that the instance's allowance held up or dropped, by allowance"
+        );
+        counter!(
+            "ratewright_endpointd_allowance_exceeded_packets_total",
+            "allowance" => allowance.trim_end_matches("_allowance_exceeded")
+        )
+        .absolute(*packets);
     }
     for (event, value) in &status.protocol {
         describe_counter!(
@@ -313,8 +367,9 @@ fn publish_counters(status: &Status) {
 #[allow(clippy::cast_precision_loss)] // gauges are floats by definition
 fn publish_gauges(status: &Status) {
     let session = &status.session;
+    let telemetry = &status.telemetry;
     let established = session.state == SessionState::Established;
-    let table: [(&'static str, &'static str, f64); 11] = [
+    let table: [(&'static str, &'static str, f64); 20] = [
         ("flows", "Flowlets that run", status.flows as f64),
         (
             "reported_flows",
@@ -361,6 +416,51 @@ fn publish_gauges(status: &Status) {
             "uptime_seconds",
             "Since the daemon started",
             status.uptime_s,
+        ),
+        (
+            "telemetry_cost_seconds",
+            "Time that measuring took so far",
+            seconds(telemetry.cost_ns),
+        ),
+        (
+            "tcp_sockets",
+            "TCP sockets with other hosts",
+            telemetry.sockets as f64,
+        ),
+        (
+            "known_senders",
+            "Active senders towards this host that the topology knows",
+            f64::from(telemetry.known_senders),
+        ),
+        (
+            "unknown_senders",
+            "Active senders towards this host that the topology does not know",
+            f64::from(telemetry.unknown_senders),
+        ),
+        (
+            "unknown_senders_bps",
+            "Payload rate of the senders that the topology does not know",
+            telemetry.unknown_bps as f64,
+        ),
+        (
+            "tcp_busy_seconds",
+            "Time with data to send, summed over sockets",
+            telemetry.totals.busy_us as f64 / 1e6,
+        ),
+        (
+            "tcp_rwnd_limited_seconds",
+            "Time in which receive windows kept sockets from sending, summed over sockets",
+            telemetry.totals.rwnd_limited_us as f64 / 1e6,
+        ),
+        (
+            "tcp_rtt_mean_seconds",
+            "Mean of the sockets' smoothed round-trip times",
+            telemetry.mean_rtt_us as f64 / 1e6,
+        ),
+        (
+            "interface_queue_bytes",
+            "Bytes in the interface's queueing discipline",
+            f64::from(telemetry.counters.queue_bytes),
         ),
     ];
     for (name, help, value) in table {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::backend::{BackendKind, BackendStats};
 use crate::flows::FlowCounters;
 use crate::samples::Summary;
+use crate::telemetry::TelemetryStatus;
 
 /// Phase of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -142,6 +143,8 @@ pub struct Status {
     pub backend_stats: BackendStats,
     /// Operations that the back end refused.
     pub backend_errors: u64,
+    /// Measurements for the allocator's feeds.
+    pub telemetry: TelemetryStatus,
 }
 
 impl Status {

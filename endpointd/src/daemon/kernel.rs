@@ -22,7 +22,7 @@ pub(super) struct KernelSide {
     pub(super) errors: u64,
     next_log_ns: u64,
     events: Vec<FlowEvent>,
-    usages: Vec<Usage>,
+    pub(super) usages: Vec<Usage>,
     cgroups: CgroupTree,
     seen_cgroups: BTreeSet<u64>,
     refreshed_ns: u64,

@@ -72,6 +72,7 @@ impl Daemon {
             protocol,
             backend_stats: self.kernel.backend.stats(),
             backend_errors: self.kernel.errors,
+            telemetry: self.sampler.status(),
         }
     }
 }

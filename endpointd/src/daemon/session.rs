@@ -113,7 +113,9 @@ impl Daemon {
                 if let Some(welcome) = &mut self.health.welcome {
                     // The Welcome holds the classes, which a topology update does not repeat.
                     welcome.topology = topology;
-                    self.flows.set_network(Arc::new(network(welcome)));
+                    let network = Arc::new(network(welcome));
+                    self.sampler.set_network(&network);
+                    self.flows.set_network(network);
                 }
             }
             ClientEvent::Released(released) => {
@@ -170,8 +172,8 @@ impl Daemon {
             }
         }
         let rated = self.flows.rated_count();
-        self.flows
-            .on_established(Arc::new(network), welcome.released);
+        let network = Arc::new(network);
+        self.flows.on_established(network.clone(), welcome.released);
         let health = &mut self.health;
         health.topology_version = welcome.topology.version;
         health.last_heard_ns = now_ns;
@@ -182,6 +184,7 @@ impl Daemon {
         health.next_warning_ns = 0;
         let released = welcome.released;
         health.welcome = Some(welcome);
+        self.start_telemetry(now_ns, &network);
         if released {
             self.confirm_release(now_ns, rated);
         }
@@ -212,6 +215,7 @@ impl Daemon {
 
     fn leave_session(&mut self) {
         self.session.disconnected(clock::now_ns());
+        self.sampler.stop_reports(false);
         // Without a Welcome it was an attempt, not a session.
         if self.health.welcome.take().is_some() {
             self.connection.counters_mut().sessions_lost += 1;

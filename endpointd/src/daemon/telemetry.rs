@@ -1,0 +1,41 @@
+//! Measurements for the allocator's feeds: the sampler's turns, and its messages to the session.
+
+use std::sync::Arc;
+
+use ratewright_proto::SessionError;
+
+use super::Daemon;
+use crate::flows::NetworkView;
+
+impl Daemon {
+    /// Begins to measure for a new session.
+    pub(super) fn start_telemetry(&mut self, now_ns: u64, network: &Arc<NetworkView>) {
+        let Some(welcome) = &self.health.welcome else {
+            return;
+        };
+        let (access, interval_ns) = (welcome.access, welcome.telemetry_interval_ns);
+        self.sampler
+            .start(now_ns, network, access, interval_ns, false);
+    }
+
+    /// Takes a step of measuring, if it is due, and hands the message to the session.
+    pub(super) fn sample_if_due(&mut self, now_ns: u64) {
+        if self
+            .sampler
+            .next_timeout()
+            .is_none_or(|due_ns| due_ns > now_ns)
+        {
+            return;
+        }
+        self.kernel.usages.clear();
+        self.kernel.backend.usage(now_ns, &mut self.kernel.usages);
+        let Some(message) = self.sampler.sample(now_ns, &self.kernel.usages) else {
+            return;
+        };
+        match self.session.send_telemetry(message) {
+            // The session counts what it drops: a newer measurement follows.
+            Ok(()) | Err(SessionError::Backlog { .. }) => {}
+            Err(error) => tracing::debug!(%error, "telemetry was not sent"),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Counters of one network interface and of its root queueing discipline, through rtnetlink.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::sys::socket::{MsgFlags, SockProtocol, recv, send};
+
+use crate::flows::Destinations;
+use crate::netlink::{
+    self, find_attribute, get_u32, get_u64, message_error, messages, put_u16, put_u32,
+};
+
+/// `IFLA_STATS_LINK_64`: attribute of the answer, and a bit of the request counted from 1.
+const IFLA_STATS_LINK_64: u16 = 1;
+/// Bytes of `struct if_stats_msg`.
+const IF_STATS_MESSAGE: usize = 12;
+/// Parent of a device's root qdisc.
+const TC_ROOT: u32 = 0xffff_ffff;
+/// Bytes of `struct tcmsg`.
+const TC_MESSAGE: usize = 20;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_QUEUE: u16 = 3;
+
+/// Counters of an interface since it came into being, and its present queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct InterfaceCounters {
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets dropped by the host on arrival.
+    pub rx_dropped: u64,
+    /// Packets dropped by the device on sending.
+    pub tx_dropped: u64,
+    /// Bytes that wait in the root queueing discipline; 0 without one.
+    pub queue_bytes: u32,
+    /// Packets that the root queueing discipline dropped.
+    pub queue_drops: u32,
+}
+
+/// Reader of one interface's counters.
+#[derive(Debug)]
+pub struct InterfaceReader {
+    /// Name of the interface.
+    pub name: String,
+    socket: OwnedFd,
+    index: u32,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl InterfaceReader {
+    /// Opens a reader for the interface `name` in this thread's network namespace.
+    ///
+    /// # Errors
+    /// When there is no such interface, or the kernel refuses a socket.
+    pub fn open(name: &str) -> io::Result<Self> {
+        Ok(Self {
+            name: name.to_owned(),
+            socket: netlink::open(SockProtocol::NetlinkRoute)?,
+            index: if_nametoindex(name)?,
+            sequence: 0,
+            buffer: vec![0; 16_384],
+        })
+    }
+
+    /// Reads the counters: two requests, a few microseconds each.
+    ///
+    /// # Errors
+    /// When the interface is gone, or the kernel refuses.
+    pub fn read(&mut self) -> io::Result<InterfaceCounters> {
+        let index = self.index;
+        let mut counters = InterfaceCounters::default();
+        // struct if_stats_msg: family and padding, ifindex, filter.
+        let filter = 1 << (IFLA_STATS_LINK_64 - 1);
+        self.ask(libc::RTM_GETSTATS, &[0, index, filter], |payload| {
+            take_statistics(payload, &mut counters)
+        })?;
+        // struct tcmsg: family and padding, ifindex, handle, parent, info.
+        self.ask(libc::RTM_GETQDISC, &[0, index, 0, TC_ROOT, 0], |payload| {
+            take_queue(payload, &mut counters)
+        })
+        // A device without a queueing discipline has no queue.
+        .or_else(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::EINVAL) => Ok(()),
+            _ => Err(error),
+        })?;
+        Ok(counters)
+    }
+
+    /// Sends one request of 32-bit words and passes the answer to `take`.
+    fn ask(
+        &mut self,
+        kind: u16,
+        words: &[u32],
+        mut take: impl FnMut(&[u8]) -> Option<()>,
+    ) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut out = Vec::with_capacity(64);
+        let length = netlink::NLMSG_HEADER + 4 * words.len();
+        put_u32(&mut out, length as u32);
+        put_u16(&mut out, kind);
+        // The acknowledgement marks the end also where there is no answer.
+        put_u16(&mut out, (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16);
+        put_u32(&mut out, self.sequence);
+        put_u32(&mut out, 0);
+        for &word in words {
+            put_u32(&mut out, word);
+        }
+        send(self.socket.as_raw_fd(), &out, MsgFlags::empty())?;
+        loop {
+            // The kernel answers within the system call: there is nothing to wait for.
+            let length = recv(
+                self.socket.as_raw_fd(),
+                &mut self.buffer,
+                MsgFlags::MSG_DONTWAIT,
+            )?;
+            for (kind, sequence, payload) in messages(&self.buffer[..length]) {
+                if sequence != self.sequence {
+                    continue;
+                }
+                if i32::from(kind) == libc::NLMSG_ERROR {
+                    return message_error(payload).map_or(Ok(()), Err);
+                }
+                // An answer that cannot be read counts as none.
+                let _ = take(payload);
+            }
+        }
+    }
+}
+
+/// Takes `struct rtnl_link_stats64` of an answer to `RTM_GETSTATS`.
+fn take_statistics(payload: &[u8], counters: &mut InterfaceCounters) -> Option<()> {
+    let attributes = payload.get(IF_STATS_MESSAGE..)?;
+    let statistics = find_attribute(attributes, IFLA_STATS_LINK_64)?;
+    counters.rx_bytes = get_u64(statistics, 16)?;
+    counters.tx_bytes = get_u64(statistics, 24)?;
+    counters.rx_dropped = get_u64(statistics, 48)?;
+    counters.tx_dropped = get_u64(statistics, 56)?;
+    Some(())
+}
+
+/// Takes `struct gnet_stats_queue` of an answer to `RTM_GETQDISC`.
+fn take_queue(payload: &[u8], counters: &mut InterfaceCounters) -> Option<()> {
+    let attributes = payload.get(TC_MESSAGE..)?;
+    let queue = find_attribute(find_attribute(attributes, TCA_STATS2)?, TCA_STATS_QUEUE)?;
+    counters.queue_bytes = get_u32(queue, 4)?;
+    counters.queue_drops = get_u32(queue, 8)?;
+    Some(())
+}
+
+/// Finds the interface that has an address of the host `own_host`.
+#[must_use]
+pub fn interface_of(destinations: &Destinations, own_host: u32) -> Option<String> {
+    let addresses = getifaddrs().ok()?;
+    addresses
+        .filter(|entry| !entry.flags.contains(InterfaceFlags::IFF_LOOPBACK))
+        .find(|entry| {
+            let address = entry.address.as_ref().and_then(|address| {
+                let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
+                v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))
+            });
+            address.and_then(|address| destinations.host_of(address)) == Some(own_host)
+        })
+        .map(|entry| entry.interface_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_counts_what_is_sent_over_it() {
+        let mut reader = InterfaceReader::open("lo").unwrap();
+        let before = reader.read().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = socket.local_addr().unwrap();
+        for _ in 0..10 {
+            socket.send_to(&[0; 1_000], to).unwrap();
+        }
+        let after = reader.read().unwrap();
+        assert!(after.tx_bytes >= before.tx_bytes + 10_000);
+        assert!(after.rx_bytes >= before.rx_bytes + 10_000);
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_an_error() {
+        assert!(InterfaceReader::open("rw-none").is_err());
+    }
+}

@@ -1,0 +1,374 @@
+//! Telemetry of this host for the allocator's feeds, from the kernel's own counters.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`sockets`] | `tcp_info` of all TCP sockets, through sock_diag |
+//! | [`interface`] | bytes, drops and queue of the network interface, through rtnetlink |
+//! | [`driver_statistics`] | allowance counters of Amazon's ENA, through ethtool |
+//! | [`senders`] | the active senders towards this host (DART's AUSS); sans-IO |
+//! | [`report`] | messages to the allocator; sans-IO |
+//!
+//! The sampler runs on the daemon's thread, in steps of bounded work. It stretches its interval so
+//! that it takes at most [`MAX_COST_SHARE`] of a core.
+
+pub mod driver_statistics;
+pub mod interface;
+pub mod report;
+pub mod senders;
+pub mod sockets;
+
+use std::io;
+use std::sync::Arc;
+
+use ratewright_proto::control::AccessCapacity;
+use ratewright_proto::telemetry::Telemetry;
+use serde::Serialize;
+
+use crate::backend::Usage;
+use crate::clock;
+use crate::config::TelemetryConfig;
+use crate::flows::NetworkView;
+use driver_statistics::DriverStatistics;
+use interface::{InterfaceCounters, InterfaceReader, interface_of};
+use report::{LinkReading, ManagedBytes, Reporter};
+use senders::{ActiveSender, SenderName, Senders, SocketTotals};
+use sockets::SocketDump;
+
+/// Largest part of a core that measuring takes: one in this many.
+pub const MAX_COST_SHARE: u64 = 20;
+/// Pieces of the socket dump that one step reads: some hundred sockets.
+const READS_PER_STEP: usize = 8;
+/// While the link is idle, sockets are read in one of this many intervals.
+const IDLE_PASSES: u32 = 10;
+/// Interval at which a driver's counters are read: some drivers ask their device.
+const DRIVER_INTERVAL_NS: u64 = 1_000_000_000;
+/// Shortest time between two warnings.
+const WARN_EVERY_NS: u64 = 60_000_000_000;
+
+/// State of the sampler for operators.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TelemetryStatus {
+    /// The sampler measures.
+    pub active: bool,
+    /// Interface whose counters are read.
+    pub interface: Option<String>,
+    /// Newest counters of the interface.
+    pub counters: InterfaceCounters,
+    /// Counters of the driver's allowances.
+    pub allowances: Vec<(&'static str, u64)>,
+    /// TCP sockets with other hosts.
+    pub sockets: usize,
+    /// Active senders that the topology knows, and their payload rate in bit/s.
+    pub known_senders: u32,
+    /// Payload rate of those.
+    pub known_bps: u64,
+    /// Active senders that no host of the topology is.
+    pub unknown_senders: u32,
+    /// Payload rate of those, in bit/s.
+    pub unknown_bps: u64,
+    /// Longest smoothed round-trip time of a socket, in microseconds.
+    pub longest_rtt_us: u32,
+    /// Mean of the sockets' smoothed round-trip times, in microseconds.
+    pub mean_rtt_us: u64,
+    /// Sums over all sockets since the start.
+    pub totals: SocketTotals,
+    /// Whole passes over the sockets.
+    pub passes: u64,
+    /// Messages to the allocator.
+    pub messages: u64,
+    /// Readings that the kernel refused.
+    pub errors: u64,
+    /// Time that measuring took so far, in nanoseconds.
+    pub cost_ns: u64,
+}
+
+/// Measurements for one host and topology.
+#[derive(Debug)]
+struct Measuring {
+    network: Arc<NetworkView>,
+    access: AccessCapacity,
+    interval_ns: u64,
+    /// The allocator takes messages.
+    reports: bool,
+    due_ns: u64,
+    reporter: Reporter,
+    interface: Option<InterfaceReader>,
+    driver: Option<DriverStatistics>,
+    driver_due_ns: u64,
+    reading: Option<LinkReading>,
+    /// A pass over the sockets is under way.
+    in_pass: bool,
+    /// Intervals without a pass.
+    skipped: u32,
+    /// Time of the last whole pass.
+    passed_ns: u64,
+}
+
+/// Sampler of the kernel's counters.
+#[derive(Debug)]
+pub struct Sampler {
+    config: TelemetryConfig,
+    dump: Option<SocketDump>,
+    senders: Senders,
+    managed: ManagedBytes,
+    measuring: Option<Box<Measuring>>,
+    status: TelemetryStatus,
+    warn_ns: u64,
+}
+
+impl Sampler {
+    /// Makes a sampler that rests.
+    #[must_use]
+    pub fn new(config: &TelemetryConfig) -> Self {
+        Self {
+            config: config.clone(),
+            dump: None,
+            senders: Senders::default(),
+            managed: ManagedBytes::default(),
+            measuring: None,
+            status: TelemetryStatus::default(),
+            warn_ns: 0,
+        }
+    }
+
+    /// Begins to measure for the host of `network`. `interval_ns` is the allocator's, 0 if it takes
+    /// no messages; `for_others` says that somebody else needs the measurements.
+    pub fn start(
+        &mut self,
+        now_ns: u64,
+        network: &Arc<NetworkView>,
+        access: AccessCapacity,
+        interval_ns: u64,
+        for_others: bool,
+    ) {
+        self.stop();
+        let own_ns = self.config.period_ms * 1_000_000;
+        let reports = interval_ns > 0 && own_ns > 0;
+        if !reports && !for_others {
+            return;
+        }
+        let device = self.config.device.clone();
+        let name = device.or_else(|| interface_of(&network.destinations, network.own_host));
+        let interface = name.and_then(|name| {
+            let opened = InterfaceReader::open(&name);
+            self.note(now_ns, "open the interface", opened)
+        });
+        let driver = interface
+            .as_ref()
+            // Many drivers have no statistics of their own.
+            .and_then(|interface| DriverStatistics::open(&interface.name).ok());
+        self.status.active = true;
+        self.status.interface = interface.as_ref().map(|interface| interface.name.clone());
+        self.measuring = Some(Box::new(Measuring {
+            reporter: Reporter::new(network.own_host, access),
+            network: network.clone(),
+            access,
+            interval_ns: own_ns.max(interval_ns).max(1_000_000),
+            reports,
+            due_ns: now_ns,
+            interface,
+            driver,
+            driver_due_ns: now_ns,
+            reading: None,
+            in_pass: false,
+            skipped: IDLE_PASSES,
+            passed_ns: now_ns,
+        }));
+    }
+
+    /// Replaces the network after a change of the topology.
+    pub fn set_network(&mut self, network: &Arc<NetworkView>) {
+        if let Some(measuring) = &mut self.measuring {
+            measuring.network = network.clone();
+        }
+    }
+
+    /// Ends the messages to an allocator that is lost; the measuring goes on if others need it.
+    pub fn stop_reports(&mut self, for_others: bool) {
+        match &mut self.measuring {
+            Some(measuring) if for_others => measuring.reports = false,
+            _ => self.stop(),
+        }
+    }
+
+    /// Ends the measuring.
+    pub fn stop(&mut self) {
+        self.measuring = None;
+        self.dump = None;
+        self.senders.pause();
+        self.status.active = false;
+    }
+
+    /// Returns the time at which [`sample`](Self::sample) is due.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<u64> {
+        self.measuring.as_ref().map(|measuring| measuring.due_ns)
+    }
+
+    /// Returns the active senders towards this host.
+    #[must_use]
+    pub fn active(&self, now_ns: u64) -> Vec<ActiveSender> {
+        self.senders.active(now_ns)
+    }
+
+    /// Takes one step of measuring. Returns a message for the allocator, if there is something to
+    /// tell. `usages` are those of the flows with a rate.
+    pub fn sample(&mut self, now_ns: u64, usages: &[Usage]) -> Option<Telemetry> {
+        let mut measuring = self.measuring.take()?;
+        if !measuring.in_pass {
+            self.read_interface(now_ns, &mut measuring, usages);
+        }
+        let passed = self.read_sockets(now_ns, &mut measuring);
+        let message = if passed && measuring.reports {
+            let active = self.senders.active(now_ns);
+            let reading = measuring.reading.as_ref();
+            measuring
+                .reporter
+                .report(now_ns, measuring.passed_ns, &active, reading)
+        } else {
+            None
+        };
+        self.status.messages += u64::from(message.is_some());
+        let cost_ns = clock::now_ns().saturating_sub(now_ns);
+        self.status.cost_ns += cost_ns;
+        let rest_ns = cost_ns.saturating_mul(MAX_COST_SHARE);
+        measuring.due_ns = now_ns
+            + if measuring.in_pass {
+                rest_ns
+            } else {
+                rest_ns.max(measuring.interval_ns)
+            };
+        self.measuring = Some(measuring);
+        message
+    }
+
+    fn read_interface(&mut self, now_ns: u64, measuring: &mut Measuring, usages: &[Usage]) {
+        let managed_tx_bytes = self.managed.add(usages);
+        if measuring.driver_due_ns <= now_ns
+            && let Some(driver) = &measuring.driver
+        {
+            measuring.driver_due_ns = now_ns + DRIVER_INTERVAL_NS;
+            let read = driver.read();
+            self.status.allowances = self
+                .note(now_ns, "read the driver's statistics", read)
+                .unwrap_or_default();
+        }
+        let Some(interface) = &mut measuring.interface else {
+            return;
+        };
+        let read = interface.read();
+        let Some(counters) = self.note(now_ns, "read the interface", read) else {
+            // It may be gone for good, or come back under another number.
+            let name = interface.name.clone();
+            measuring.interface = InterfaceReader::open(&name).ok();
+            measuring.reading = None;
+            return;
+        };
+        let allowance = |wanted: &str| {
+            let mut all = self.status.allowances.iter();
+            all.find(|(name, _)| *name == wanted)
+                .map_or(0, |(_, packets)| *packets)
+        };
+        let reading = LinkReading {
+            at_ns: now_ns,
+            counters,
+            managed_tx_bytes,
+            shaped_packets: [
+                allowance("bw_in_allowance_exceeded"),
+                allowance("bw_out_allowance_exceeded"),
+            ],
+        };
+        measuring.skipped = match &measuring.reading {
+            Some(before) if !reading.is_busy_since(before, measuring.access) => {
+                measuring.skipped + 1
+            }
+            // Without a measurement the sockets are read.
+            _ => IDLE_PASSES,
+        };
+        measuring.reading = Some(reading);
+        self.status.counters = counters;
+    }
+
+    /// Goes on with the pass over the sockets, or leaves it out while the link is idle. Returns
+    /// true if the senders are known as of now.
+    fn read_sockets(&mut self, now_ns: u64, measuring: &mut Measuring) -> bool {
+        let known = self.status.known_senders + self.status.unknown_senders;
+        if !measuring.in_pass
+            && measuring.interface.is_some()
+            && known == 0
+            && measuring.skipped < IDLE_PASSES
+        {
+            return true;
+        }
+        measuring.skipped = 0;
+        if self.dump.is_none() {
+            let opened = SocketDump::open();
+            self.dump = self.note(now_ns, "open sock_diag", opened);
+        }
+        let Some(dump) = &mut self.dump else {
+            return false;
+        };
+        let (senders, network) = (&mut self.senders, &measuring.network);
+        let stepped = dump.step(READS_PER_STEP, |facts| senders.on_socket(facts, network));
+        match self.note(now_ns, "read the sockets", stepped) {
+            Some(true) => {}
+            Some(false) => {
+                measuring.in_pass = true;
+                return false;
+            }
+            None => {
+                self.dump = None;
+                measuring.in_pass = false;
+                return false;
+            }
+        }
+        measuring.in_pass = false;
+        measuring.passed_ns = now_ns;
+        self.senders.end_pass(now_ns, measuring.access.downlink_bps);
+        self.status.passes += 1;
+        self.count_senders(now_ns);
+        true
+    }
+
+    fn count_senders(&mut self, now_ns: u64) {
+        let status = &mut self.status;
+        (status.known_senders, status.known_bps) = (0, 0);
+        (status.unknown_senders, status.unknown_bps) = (0, 0);
+        for sender in self.senders.active(now_ns) {
+            let (count, bps) = match sender.name {
+                SenderName::Host(_) => (&mut status.known_senders, &mut status.known_bps),
+                SenderName::Address(_) => (&mut status.unknown_senders, &mut status.unknown_bps),
+            };
+            *count += 1;
+            *bps += sender.rate_bps;
+        }
+    }
+
+    /// Counts a failure, and logs it now and then.
+    fn note<T>(&mut self, now_ns: u64, what: &str, result: io::Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.status.errors += 1;
+                if now_ns >= self.warn_ns {
+                    self.warn_ns = now_ns + WARN_EVERY_NS;
+                    tracing::warn!(%error, "telemetry: cannot {what}; trying again");
+                }
+                None
+            }
+        }
+    }
+
+    /// Returns the state for operators.
+    #[must_use]
+    pub fn status(&self) -> TelemetryStatus {
+        let (longest_rtt_us, mean_rtt_us) = self.senders.rtt_us();
+        TelemetryStatus {
+            sockets: self.senders.socket_count(),
+            longest_rtt_us,
+            mean_rtt_us,
+            totals: self.senders.totals(),
+            ..self.status.clone()
+        }
+    }
+}
