@@ -14,7 +14,7 @@ use crate::backend::{BackendConfig, BackendKind, tc_htb};
 use crate::policy::RuleConfig;
 use instance::{instance_name, is_instance_name};
 
-pub use telemetry::TelemetryConfig;
+pub use telemetry::{SecondLineConfig, TelemetryConfig};
 
 /// A commented configuration with every key, as `example-config` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -84,6 +84,9 @@ pub struct Config {
     /// Measurements for the allocator's feeds.
     #[serde(default)]
     pub telemetry: TelemetryConfig,
+    /// Shares from receivers' daemons while the allocator is lost.
+    #[serde(default)]
+    pub second_line: SecondLineConfig,
     /// The policy, first match wins.
     #[serde(default)]
     pub policy: Vec<RuleConfig>,
@@ -351,6 +354,12 @@ impl Config {
                 1 << 40,
             ),
             ("telemetry.period_ms", self.telemetry.period_ms, 0, 10_000),
+            (
+                "second_line.port",
+                u64::from(self.second_line.port),
+                1,
+                u64::from(u16::MAX),
+            ),
             ("pacing.max_burst_us", self.pacing.max_burst_us, 0, 1_000),
             (
                 "pacing.max_flows",

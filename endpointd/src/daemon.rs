@@ -7,6 +7,7 @@
 
 mod kernel;
 mod report;
+mod second_line;
 mod session;
 mod telemetry;
 
@@ -28,10 +29,12 @@ use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::readable;
 use crate::samples::Samples;
+use crate::second_line::peers::PeersError;
 use crate::session_io::tls::{check_host_name, client_config};
 use crate::session_io::{AllocatorConnection, ConnectionEvent, ConnectionFailure};
 use crate::telemetry::Sampler;
 use kernel::KernelSide;
+use second_line::DaemonSecondLine;
 
 /// Command of the process to the running daemon.
 #[derive(Debug)]
@@ -66,6 +69,9 @@ pub enum DaemonError {
     /// The runtime cannot watch the back end's descriptor.
     #[error("cannot wait for the back end's events: {0}")]
     Events(std::io::Error),
+    /// The second line cannot be opened.
+    #[error("[second_line]: {0}")]
+    SecondLine(#[from] PeersError),
     /// The allocator refuses this host, and another attempt would not help.
     #[error("the allocator refused this host ({code:?}): {reason}")]
     Refused {
@@ -108,6 +114,7 @@ pub struct Daemon {
     first_rate: Samples,
     metrics: Metrics,
     sampler: Sampler,
+    second_line: Option<DaemonSecondLine>,
     started_ns: u64,
     /// Buffer of the datagram that is built, reused.
     outgoing: Vec<u8>,
@@ -147,6 +154,7 @@ impl Daemon {
                 incarnation,
             ),
             sampler: Sampler::new(&config.telemetry),
+            second_line: DaemonSecondLine::open(&config, incarnation)?,
             config,
             kernel,
             flows,
@@ -222,6 +230,7 @@ impl Daemon {
                     armed_ns = None;
                     self.on_timeout();
                 }
+                event = second_line::next(&mut self.second_line) => self.on_peer_event(event),
                 command = commands.recv() => match command {
                     Some(DaemonCommand::Reload(config)) => self.reload(&config),
                     // Without a sender, no later command could stop the daemon.
@@ -262,6 +271,9 @@ impl Daemon {
                 self.act(now_ns, &action);
             }
             let Some(event) = self.session.poll_event() else {
+                if self.turn_second_line(now_ns) {
+                    continue;
+                }
                 break;
             };
             if let Some(refusal) = self.on_session_event(now_ns, event) {
@@ -295,6 +307,7 @@ impl Daemon {
             self.flows.next_usage_ns(),
             self.kernel.next_timeout(),
             self.sampler.next_timeout(),
+            self.second_line_timeout(),
         ];
         timeouts.into_iter().flatten().min()
     }
@@ -351,7 +364,10 @@ impl Daemon {
         let checked = check_host_name(&config.tls, &self.config.host)
             .and_then(|()| client_config(&config.tls));
         match checked {
-            Ok(client) => self.connection.set_client(client, &config.tls.server_name),
+            Ok(client) => {
+                self.connection.set_client(client, &config.tls.server_name);
+                self.reload_second_line(config);
+            }
             Err(error) => {
                 tracing::error!("[tls]: {error}; the certificates of before stay in force");
             }

@@ -6,6 +6,7 @@
 //! | [`backend`] | mechanisms that notice flowlets and pace sockets, behind one trait |
 //! | [`flows`] | the flow table: kernel events to session starts and ends, rates to the back end; sans-IO |
 //! | [`policy`] | class, weight and cap of a flow by cgroup, port, DSCP and mark |
+//! | [`second_line`] | shares from receivers' daemons while the allocator is lost |
 //! | [`telemetry`] | what this host measures for the allocator's feeds |
 //! | [`session_io`] | the connection to the allocator: QUIC with mutual TLS, sealed datagrams, reconnects |
 //! | [`daemon`] | the one I/O loop that joins the three |
@@ -26,6 +27,7 @@ mod netlink;
 pub mod policy;
 mod readable;
 pub mod samples;
+pub mod second_line;
 pub mod session_io;
 pub mod status;
 pub mod telemetry;

@@ -109,7 +109,8 @@ fn publish_counters(status: &Status) {
     let backend = &status.backend_stats;
     let link = &status.link;
     let telemetry = &status.telemetry;
-    let table: [(&'static str, &'static str, u64); 45] = [
+    let second_line = &status.second_line;
+    let table: [(&'static str, &'static str, u64); 49] = [
         (
             "flowlets_started_total",
             "Flowlets that began",
@@ -337,6 +338,26 @@ fn publish_counters(status: &Status) {
                 + telemetry.counters.tx_dropped
                 + u64::from(telemetry.counters.queue_drops),
         ),
+        (
+            "second_line_engagements_total",
+            "Times that receivers' shares began to pace flows",
+            second_line.engagements,
+        ),
+        (
+            "second_line_messages_sent_total",
+            "Messages to other daemons",
+            second_line.peers.sent,
+        ),
+        (
+            "second_line_messages_received_total",
+            "Messages of other daemons",
+            second_line.peers.received,
+        ),
+        (
+            "second_line_refused_total",
+            "Connections and handshakes of the second line that failed or were refused",
+            second_line.peers.refused + second_line.peers.failed,
+        ),
     ];
     for (name, help, value) in table {
         let name = format!("ratewright_endpointd_{name}");
@@ -368,8 +389,9 @@ fn publish_counters(status: &Status) {
 fn publish_gauges(status: &Status) {
     let session = &status.session;
     let telemetry = &status.telemetry;
+    let second_line = &status.second_line;
     let established = session.state == SessionState::Established;
-    let table: [(&'static str, &'static str, f64); 20] = [
+    let table: [(&'static str, &'static str, f64); 24] = [
         ("flows", "Flowlets that run", status.flows as f64),
         (
             "reported_flows",
@@ -461,6 +483,26 @@ fn publish_gauges(status: &Status) {
             "interface_queue_bytes",
             "Bytes in the interface's queueing discipline",
             f64::from(telemetry.counters.queue_bytes),
+        ),
+        (
+            "second_line_engaged",
+            "1 while the allocator is lost and receivers' shares pace flows",
+            f64::from(u8::from(second_line.engaged)),
+        ),
+        (
+            "second_line_shares",
+            "Receivers whose share holds",
+            second_line.shares as f64,
+        ),
+        (
+            "second_line_senders",
+            "Active senders towards this host as the second line counts them",
+            second_line.senders as f64,
+        ),
+        (
+            "second_line_peers",
+            "Daemons with a connection to this one",
+            second_line.peers.connected as f64,
         ),
     ];
     for (name, help, value) in table {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::backend::{BackendKind, BackendStats};
 use crate::flows::FlowCounters;
 use crate::samples::Summary;
+use crate::second_line::SecondLineStatus;
 use crate::telemetry::TelemetryStatus;
 
 /// Phase of the session.
@@ -145,6 +146,8 @@ pub struct Status {
     pub backend_errors: u64,
     /// Measurements for the allocator's feeds.
     pub telemetry: TelemetryStatus,
+    /// Shares of other daemons.
+    pub second_line: SecondLineStatus,
 }
 
 impl Status {

@@ -7,9 +7,9 @@ use ratewright_io::tls::{
     TlsError, chain_expires_unix_s, check_name, dns_names, read_authorities, read_certificates,
     read_key,
 };
+use ratewright_io::tls::{TlsError, check_name, dns_names, read_certificates, server_from_files};
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 
 use super::config::{Fingerprint, TlsFiles};
 
@@ -40,9 +40,8 @@ impl std::fmt::Debug for ServerTls {
 /// # Errors
 /// A file cannot be read or used.
 pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError> {
-    let roots = read_authorities(&files.ca)?;
-    let chain = read_certificates(&files.cert)?;
     let expected = format!("hosts expect the DNS name {SERVER_NAME:?}");
+    let chain = read_certificates(&files.cert)?;
     check_name(&files.cert, &chain, SERVER_NAME, &expected)?;
     let expires_unix_s = chain_expires_unix_s(&chain);
     let key = read_key(&files.key)?;
@@ -64,6 +63,7 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
     // replaced or withdrawn.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
+    let (config, verifier) = server_from_files(&files.ca, &files.cert, &files.key, protocols)?;
     QuicServerConfig::try_from(config)
         .map(|quic| ServerTls {
             quic: Arc::new(quic),

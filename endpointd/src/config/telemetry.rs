@@ -1,4 +1,6 @@
-//! `[telemetry]`: measurements for the allocator's feeds.
+//! `[telemetry]` and `[second_line]`: measurements, and their exchange without an allocator.
+
+use std::net::IpAddr;
 
 use serde::Deserialize;
 
@@ -18,6 +20,28 @@ impl Default for TelemetryConfig {
         Self {
             period_ms: 10,
             device: None,
+        }
+    }
+}
+
+/// `[second_line]`: shares from receivers' daemons while the allocator is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SecondLineConfig {
+    /// Daemons exchange shares.
+    pub enabled: bool,
+    /// UDP port of all daemons.
+    pub port: u16,
+    /// Local address to listen on and to connect from; all if absent.
+    pub bind: Option<IpAddr>,
+}
+
+impl Default for SecondLineConfig {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            port: 7602,
+            bind: None,
         }
     }
 }

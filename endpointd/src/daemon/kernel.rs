@@ -129,9 +129,9 @@ impl Daemon {
 
     /// Carries out one action of the flow table. Returns true if the kernel did it.
     pub(super) fn act(&mut self, now_ns: u64, action: &FlowAction) -> bool {
-        let backend = &mut self.kernel.backend;
         let (what, result) = match *action {
             FlowAction::Start(start) => {
+                self.on_flow_to(now_ns, start.flow(), start.dst_host());
                 if let Err(error) = self.session.start(now_ns, start) {
                     tracing::debug!(%error, "a flowlet stays unreported");
                     self.flows.start_refused(start.flow());
@@ -139,6 +139,7 @@ impl Daemon {
                 return true;
             }
             FlowAction::End(flow) => {
+                self.on_flow_ended();
                 // A flow that the full session refused is not in its table.
                 if let Err(error) = self.session.end(now_ns, flow) {
                     tracing::debug!(%error, "an end was not needed");
@@ -155,15 +156,20 @@ impl Daemon {
                     self.first_rate.record(waited_ns);
                     self.metrics.first_rate(waited_ns);
                 }
-                ("set a rate", backend.set_rate(conn, rate_bps, expires_ns))
+                (
+                    "set a rate",
+                    self.kernel.backend.set_rate(conn, rate_bps, expires_ns),
+                )
             }
             FlowAction::Watch(conn) => {
-                backend.watch(conn);
+                self.kernel.backend.watch(conn);
                 return true;
             }
-            FlowAction::Renew { expires_ns } => ("renew its leases", backend.renew(expires_ns)),
-            FlowAction::Clear(conn) => ("give a connection back", backend.clear(conn)),
-            FlowAction::ClearAll => ("give all connections back", backend.clear_all()),
+            FlowAction::Renew { expires_ns } => {
+                ("renew its leases", self.kernel.backend.renew(expires_ns))
+            }
+            FlowAction::Clear(conn) => ("give a connection back", self.kernel.backend.clear(conn)),
+            FlowAction::ClearAll => ("give all connections back", self.kernel.backend.clear_all()),
         };
         self.kernel.note(now_ns, what, result)
     }

@@ -73,6 +73,7 @@ impl Daemon {
             backend_stats: self.kernel.backend.stats(),
             backend_errors: self.kernel.errors,
             telemetry: self.sampler.status(),
+            second_line: self.second_line_status(now_ns),
         }
     }
 }

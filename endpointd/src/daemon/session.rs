@@ -115,6 +115,7 @@ impl Daemon {
                     welcome.topology = topology;
                     let network = Arc::new(network(welcome));
                     self.sampler.set_network(&network);
+                    self.second_line_directory();
                     self.flows.set_network(network);
                 }
             }
@@ -185,6 +186,7 @@ impl Daemon {
         let released = welcome.released;
         health.welcome = Some(welcome);
         self.start_telemetry(now_ns, &network);
+        self.second_line_on_session(now_ns);
         if released {
             self.confirm_release(now_ns, rated);
         }
@@ -215,7 +217,7 @@ impl Daemon {
 
     fn leave_session(&mut self) {
         self.session.disconnected(clock::now_ns());
-        self.sampler.stop_reports(false);
+        self.sampler.stop_reports(self.second_line.is_some());
         // Without a Welcome it was an attempt, not a session.
         if self.health.welcome.take().is_some() {
             self.connection.counters_mut().sessions_lost += 1;

@@ -14,8 +14,13 @@ impl Daemon {
             return;
         };
         let (access, interval_ns) = (welcome.access, welcome.telemetry_interval_ns);
-        self.sampler
-            .start(now_ns, network, access, interval_ns, false);
+        self.sampler.start(
+            now_ns,
+            network,
+            access,
+            interval_ns,
+            self.second_line.is_some(),
+        );
     }
 
     /// Takes a step of measuring, if it is due, and hands the message to the session.
@@ -29,7 +34,11 @@ impl Daemon {
         }
         self.kernel.usages.clear();
         self.kernel.backend.usage(now_ns, &mut self.kernel.usages);
-        let Some(message) = self.sampler.sample(now_ns, &self.kernel.usages) else {
+        let sample = self.sampler.sample(now_ns, &self.kernel.usages);
+        if sample.passed {
+            self.second_line_measured(now_ns);
+        }
+        let Some(message) = sample.message else {
             return;
         };
         match self.session.send_telemetry(message) {

@@ -1,6 +1,7 @@
 //! Report status of flowlets: policy, destination, path and demand make the record for the
 //! allocator.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -139,6 +140,34 @@ impl FlowTable {
                 self.actions.push_back(FlowAction::Clear(connection.conn));
             }
         }
+    }
+
+    /// Returns the reported flows: id, destination's host and address, and the limit of its demand.
+    pub fn reported_flows(
+        &self,
+    ) -> impl Iterator<Item = (FlowId, u32, IpAddr, Option<u64>)> + use<'_> {
+        self.entries.iter().filter_map(|entry| {
+            let connection = entry.connection.as_ref()?;
+            let flowlet = connection.flowlet.as_ref()?;
+            let ReportStatus::Reported(start) = flowlet.report_status else {
+                return None;
+            };
+            let demand = start.demand();
+            let demand_bps = (!demand.is_none()).then(|| demand.decode());
+            let address = connection.facts.tuple.dst.to_canonical();
+            Some((flowlet.id, start.dst_host(), address, demand_bps))
+        })
+    }
+
+    /// Returns the address that the flow goes to.
+    #[must_use]
+    pub fn destination(&self, flow: FlowId) -> Option<IpAddr> {
+        let connection = self
+            .entries
+            .get(flow.slot() as usize)?
+            .connection
+            .as_ref()?;
+        Some(connection.facts.tuple.dst.to_canonical())
     }
 
     fn resolve_all(&mut self) {

@@ -104,6 +104,15 @@ struct Measuring {
     passed_ns: u64,
 }
 
+/// Result of one step of measuring.
+#[derive(Debug, Default)]
+pub struct Sample {
+    /// The senders were measured anew.
+    pub passed: bool,
+    /// Message for the allocator, if there is something to tell.
+    pub message: Option<Telemetry>,
+}
+
 /// Sampler of the kernel's counters.
 #[derive(Debug)]
 pub struct Sampler {
@@ -143,8 +152,8 @@ impl Sampler {
     ) {
         self.stop();
         let own_ns = self.config.period_ms * 1_000_000;
-        let reports = interval_ns > 0 && own_ns > 0;
-        if !reports && !for_others {
+        let reports = interval_ns > 0;
+        if own_ns == 0 || !(reports || for_others) {
             return;
         }
         let device = self.config.device.clone();
@@ -163,7 +172,7 @@ impl Sampler {
             reporter: Reporter::new(network.own_host, access),
             network: network.clone(),
             access,
-            interval_ns: own_ns.max(interval_ns).max(1_000_000),
+            interval_ns: own_ns.max(interval_ns),
             reports,
             due_ns: now_ns,
             interface,
@@ -211,10 +220,11 @@ impl Sampler {
         self.senders.active(now_ns)
     }
 
-    /// Takes one step of measuring. Returns a message for the allocator, if there is something to
-    /// tell. `usages` are those of the flows with a rate.
-    pub fn sample(&mut self, now_ns: u64, usages: &[Usage]) -> Option<Telemetry> {
-        let mut measuring = self.measuring.take()?;
+    /// Takes one step of measuring. `usages` are those of the flows with a rate.
+    pub fn sample(&mut self, now_ns: u64, usages: &[Usage]) -> Sample {
+        let Some(mut measuring) = self.measuring.take() else {
+            return Sample::default();
+        };
         if !measuring.in_pass {
             self.read_interface(now_ns, &mut measuring, usages);
         }
@@ -239,7 +249,7 @@ impl Sampler {
                 rest_ns.max(measuring.interval_ns)
             };
         self.measuring = Some(measuring);
-        message
+        Sample { passed, message }
     }
 
     fn read_interface(&mut self, now_ns: u64, measuring: &mut Measuring, usages: &[Usage]) {

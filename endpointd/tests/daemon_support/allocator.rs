@@ -237,7 +237,9 @@ fn on_event(
 ) {
     match event {
         ServerEvent::Hello(hello) => {
-            assert_eq!(hello.host_name, "h1");
+            let mut known = script.topology.hosts.iter();
+            let host = known.find(|host| host.name == hello.host_name);
+            let host_id = host.expect("a host of the topology").id;
             if let Some(code) = script.refuse {
                 let retry = matches!(code, RefusalCode::Draining | RefusalCode::TableFull);
                 session.refuse(Refusal {
@@ -251,7 +253,7 @@ fn on_event(
             script.flows.clear();
             let admission = Admission {
                 session: script.sessions,
-                host_id: 1,
+                host_id,
                 topology: (&script.topology).into(),
                 classes: vec![
                     ClassInfo {

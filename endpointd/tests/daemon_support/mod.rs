@@ -71,16 +71,26 @@ pub fn certificates() -> tempfile::TempDir {
 }
 
 pub fn config(folder: &Path, allocators: &[std::net::SocketAddr], rules: &str) -> Config {
+    config_of("h1", folder, allocators, rules)
+}
+
+/// The configuration of the host `host`, whose certificate is in `folder`.
+pub fn config_of(
+    host: &str,
+    folder: &Path,
+    allocators: &[std::net::SocketAddr],
+    rules: &str,
+) -> Config {
     let allocators: Vec<String> = allocators
         .iter()
         .map(|address| format!("\"{address}\""))
         .collect();
     let text = format!(
-        "host = \"h1\"\nallocator = [{}]\n[tls]\nca = \"ca.pem\"\ncert = \"h1.pem\"\nkey = \"h1.key\"\n\
+        "host = \"{host}\"\nallocator = [{}]\n[tls]\nca = \"ca.pem\"\ncert = \"{host}.pem\"\nkey = \"{host}.key\"\n\
          [pacing]\nmax_flows = 64\n{rules}",
         allocators.join(", ")
     );
-    let path = folder.join("endpointd.toml");
+    let path = folder.join(format!("{host}.toml"));
     std::fs::write(&path, text).unwrap();
     Config::load(&path).unwrap()
 }

@@ -1,12 +1,14 @@
-//! Certificates in PEM files, and the client's side of TLS, for the allocator, its relays, the
-//! hosts and the load tool.
+//! Certificates in PEM files, and both sides of TLS, for the allocator, its relays, the hosts and
+//! the load tool.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use x509_parser::extensions::GeneralName;
 use x509_parser::x509::X509Version;
 
@@ -143,6 +145,37 @@ pub fn chain_expires_unix_s(chain: &[CertificateDer<'_>]) -> Option<i64> {
         Some(parsed.validity().not_after.timestamp())
     };
     chain.iter().filter_map(expiry).min()
+/// Makes a server's side of TLS 1.3 from files, by *ring*, for peers that speak one of `protocols`
+/// (ALPN) and show a certificate of the authority. Returns the verifier of those, too.
+///
+/// # Errors
+/// When a file is missing, unreadable or does not fit the others.
+pub fn server_from_files(
+    ca: &Path,
+    cert: &Path,
+    key: &Path,
+    protocols: &[&[u8]],
+) -> Result<(ServerConfig, Arc<dyn ClientCertVerifier>), TlsError> {
+    let (chain, private) = (read_certificates(cert)?, read_key(key)?);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let roots = Arc::new(read_authorities(ca)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        .build()
+        .map_err(TlsError::unusable(ca))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(TlsError::unusable(cert))?
+        .with_client_cert_verifier(verifier.clone())
+        .with_single_cert(chain, private)
+        .map_err(|error| {
+            TlsError::unusable(key)(format!("does not fit {}: {error}", cert.display()))
+        })?;
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    // Every connection presents its certificate: a session ticket could outlive one that was
+    // replaced or withdrawn.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok((config, verifier))
 }
 
 /// Returns the DNS names among a certificate's subject alternative names.
