@@ -21,6 +21,8 @@ pub enum ScenarioKind {
     Links,
     /// Hundreds of slow connections on busy cores, through lapse and release: every byte arrives
     Safety,
+    /// Traffic from outside the allocator, and a lost allocator: with and without feeds and shares
+    Feeds,
     /// Hundreds of flows start at once on a full uplink: with and without control datagrams ahead
     /// of data
     Starts,
@@ -36,6 +38,7 @@ impl ScenarioKind {
             ScenarioKind::Failover => "failover",
             ScenarioKind::Mixed => "mixed",
             ScenarioKind::Use => "use",
+            ScenarioKind::Feeds => "feeds",
             ScenarioKind::Starts => "starts",
             ScenarioKind::Links => "links",
             ScenarioKind::Safety => "safety",
@@ -220,6 +223,7 @@ impl LabOptions {
             ScenarioKind::Mixed => 100,
             ScenarioKind::Use | ScenarioKind::Safety | ScenarioKind::Starts => 200,
             ScenarioKind::Fairness
+            | ScenarioKind::Feeds
             | ScenarioKind::Coflow
             | ScenarioKind::Failover
             | ScenarioKind::Links => 250,

@@ -85,6 +85,36 @@ const ROWS: &[(&str, Show)] = &[
     ("short flows complete, p95", |f| {
         f.short_flow_ms.map(|q| format!("{:.1} ms", q.p95))
     }),
+    ("outside TCP: managed flows give way", |f| {
+        Some(ms_or_never(f.feeds.as_ref()?.give_way_ms))
+    }),
+    ("outside TCP: managed flows take it back", |f| {
+        Some(ms_or_never(f.feeds.as_ref()?.take_back_ms))
+    }),
+    ("outside TCP: its share of a fair one", |f| {
+        Some(format!("{:.2}", f.feeds.as_ref()?.outside_of_fair?))
+    }),
+    ("outside TCP: queue, mean", |f| {
+        Some(format!("{:.1} kB", f.feeds.as_ref()?.queue_mean_kb?))
+    }),
+    ("outside TCP: packets lost", |f| {
+        Some(format!("{}", f.feeds.as_ref()?.packets_lost?))
+    }),
+    ("no allocator: eight senders within 10 % of fair", |f| {
+        Some(ms_or_never(f.feeds.as_ref()?.fair_ms))
+    }),
+    ("no allocator: demand to share, p99", |f| {
+        Some(format!("{:.0} µs", f.feeds.as_ref()?.share_us_p99?))
+    }),
+    ("no allocator: least Jain index of 50 ms", |f| {
+        Some(format!("{:.4}", f.feeds.as_ref()?.jain_min?))
+    }),
+    ("no allocator: least link use of 100 ms", |f| {
+        Some(format!("{:.3}", f.feeds.as_ref()?.utilization_min?))
+    }),
+    ("no allocator: packets lost", |f| {
+        Some(format!("{}", f.feeds.as_ref()?.packets_lost_alone?))
+    }),
     ("start to first rate: p50", |f| {
         f.first_rate_us.map(|p| format!("{:.0} µs", p.p50))
     }),
@@ -107,6 +137,7 @@ pub fn summary(options: &LabOptions, outcome: &RunOutcome) -> Table {
     let with = format!("with Ratewright ({})", outcome.backend);
     let names = match options.scenario {
         ScenarioKind::Starts => ["control first", "control with data"],
+        ScenarioKind::Feeds => ["feeds and shares", "neither"],
         _ => [with.as_str(), "Cubic alone"],
     };
     let phases: Vec<(&str, &ScenarioPhase)> =

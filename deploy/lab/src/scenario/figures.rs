@@ -57,9 +57,44 @@ pub struct Figures {
     /// Rates and processor time of links without a shaper (links).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<Vec<LinkRow>>,
+    /// Traffic from outside, and daemons without an allocator (feeds).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feeds: Option<FeedsFigures>,
     /// Results of the connections of the safety scenario.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub safety: Option<Vec<SafetyRow>>,
+}
+
+/// `feeds`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct FeedsFigures {
+    /// From the outside flow's start until the managed flows have no more than their fair rate and
+    /// a tenth, in windows of 20 ms; null: never.
+    pub give_way_ms: Option<f64>,
+    /// From its end until the managed flows have 95 % of the link; null: never.
+    pub take_back_ms: Option<f64>,
+    /// Mean rate of the outside flow over a fair one, from 300 ms after its start on.
+    pub outside_of_fair: Option<f64>,
+    /// Mean queue of the port while the outside flow runs.
+    pub queue_mean_kb: Option<f64>,
+    /// Largest queue seen in that time.
+    pub queue_max_kb: Option<f64>,
+    /// Packets that the port dropped in that time.
+    pub packets_lost: Option<u64>,
+    /// Without an allocator: from the eighth sender's start until each has its fair rate within
+    /// 10 %, in windows of 50 ms; null: never.
+    pub fair_ms: Option<f64>,
+    /// From a demand to the share that answers it: medians and 99th percentiles of the senders'
+    /// daemons, the largest of each.
+    pub share_us_p50: Option<f64>,
+    /// Likewise.
+    pub share_us_p99: Option<f64>,
+    /// Least Jain's index of 50 ms windows, from 100 ms after the eighth start on.
+    pub jain_min: Option<f64>,
+    /// Least link use over 100 ms in that time.
+    pub utilization_min: Option<f64>,
+    /// Packets that the port dropped in that time.
+    pub packets_lost_alone: Option<u64>,
 }
 
 /// `first_paced_us`.

@@ -4,6 +4,7 @@
 pub mod coflow;
 pub mod failover;
 pub mod fairness;
+pub mod feeds;
 pub mod figures;
 pub mod links;
 pub mod mixed;
@@ -27,6 +28,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
     match lab.options.scenario {
         ScenarioKind::Fairness => fairness::run(lab),
         ScenarioKind::Coflow => coflow::run(lab),
+        ScenarioKind::Feeds => feeds::run(lab),
         ScenarioKind::Failover => failover::run(lab),
         ScenarioKind::Mixed => mixed::run(lab),
         ScenarioKind::Use => usage::run(lab),
