@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use ratewright_io::tls::{
-    TlsError, chain_expires_unix_s, check_name, dns_names, read_authorities, read_certificates,
-    read_key,
+    TlsError, chain_expires_unix_s, check_name, dns_names, read_certificates, server_from_files,
 };
-use ratewright_io::tls::{TlsError, check_name, dns_names, read_certificates, server_from_files};
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 
@@ -44,25 +42,6 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
     let chain = read_certificates(&files.cert)?;
     check_name(&files.cert, &chain, SERVER_NAME, &expected)?;
     let expires_unix_s = chain_expires_unix_s(&chain);
-    let key = read_key(&files.key)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .map_err(TlsError::unusable(&files.ca))?;
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(TlsError::unusable(&files.cert))?
-        .with_client_cert_verifier(verifier.clone())
-        .with_single_cert(chain, key)
-        .map_err(|error| {
-            let cert = files.cert.display();
-            TlsError::unusable(&files.key)(format!("does not fit {cert}: {error}"))
-        })?;
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    // Every connection presents its certificate: a session ticket could outlive one that was
-    // replaced or withdrawn.
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
     let (config, verifier) = server_from_files(&files.ca, &files.cert, &files.key, protocols)?;
     QuicServerConfig::try_from(config)
         .map(|quic| ServerTls {

@@ -145,6 +145,8 @@ pub fn chain_expires_unix_s(chain: &[CertificateDer<'_>]) -> Option<i64> {
         Some(parsed.validity().not_after.timestamp())
     };
     chain.iter().filter_map(expiry).min()
+}
+
 /// Makes a server's side of TLS 1.3 from files, by *ring*, for peers that speak one of `protocols`
 /// (ALPN) and show a certificate of the authority. Returns the verifier of those, too.
 ///
