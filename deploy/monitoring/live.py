@@ -318,6 +318,8 @@ def alerts(site):
     # topology that lacks a file at the next reload, hosts of another authority, traffic to an unknown address.
     expiring(site)
     get(site.url("/topology/link"), {"from": "leaf1", "to": "spine1", "up": False})
+    # The only report of a feed that then dies.
+    get(site.url("/topology/load"), {"from": "leaf4", "to": f"h{HOSTS}", "load_bps": 1000000000, "for_ms": 2000})
     site.start_traffic(connections=4, address=ELSEWHERE, name="elsewhere")
     site.start_swarm(sessions=2, name="foreign", certificates="foreign", flows=2)
     site.reload(certificate="certs/expiring.pem", limits="max_flows = 100\nmax_starts_per_s = 1", allocation='engine = "reference"')
@@ -326,7 +328,7 @@ def alerts(site):
     site.end("foreign")
     site.end("swarm")
     site.reload(topology="absent.toml")
-    fires("RatewrightReloadRejected", "RatewrightHostsLost")
+    fires("RatewrightReloadRejected", "RatewrightHostsLost", "RatewrightFeedStale")
     get(site.url("/release"), {})
     fires("RatewrightReleased")
     get(site.url("/resume"), {})
