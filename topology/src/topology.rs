@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use indexmap::IndexMap;
 
 use crate::ecmp::EcmpConfig;
+use crate::flow_caps::{FlowCaps, HostGroup};
 use crate::ids::{HostId, LinkId, RackId, SwitchId};
 use crate::lookup::PrefixTable;
 use crate::model::{Host, Link, Node, Rack, Switch, TopologyKind};
@@ -26,6 +27,7 @@ pub struct Topology {
     pub(crate) racks: Vec<Rack>,
     pub(crate) switches: Vec<Switch>,
     pub(crate) links: Vec<Link>,
+    pub(crate) flow_caps: FlowCaps,
     names: IndexMap<String, Node>,
     prefixes: PrefixTable,
     /// By link: the link and the switches at its ends are up.
@@ -52,6 +54,7 @@ impl Topology {
             racks,
             switches,
             links,
+            flow_caps: FlowCaps::default(),
             names: IndexMap::new(),
             prefixes: PrefixTable::default(),
             usable,
@@ -222,6 +225,26 @@ impl Topology {
     #[must_use]
     pub fn host_downlink(&self, host: HostId) -> LinkId {
         self.shape.host_down(host)
+    }
+
+    /// Most that a single flow between two hosts may have, in bit/s; `None` without such a bound.
+    /// It is the largest of the [groups](Self::groups) that hold both, else the one of the whole
+    /// network. Takes time in the number of the hosts' groups, which is bounded.
+    #[must_use]
+    pub fn max_flow_bps(&self, from: HostId, to: HostId) -> Option<u64> {
+        self.flow_caps.between(from, to)
+    }
+
+    /// Most that a single flow may have between hosts that no group holds both, in bit/s.
+    #[must_use]
+    pub fn default_max_flow_bps(&self) -> Option<u64> {
+        self.flow_caps.max_flow_bps
+    }
+
+    /// Groups of hosts with a bound of their own for a single flow.
+    #[must_use]
+    pub fn groups(&self) -> &[HostGroup] {
+        &self.flow_caps.groups
     }
 
     /// ECMP settings of the network.

@@ -82,6 +82,9 @@ pub struct HostFlow {
     pub dst_host: u32,
     /// Newest rate for the host, as the wire encodes it, in bit/s; 0 while there is none.
     pub rate_bps: u64,
+    /// The topology's bound on a flow between the two hosts, in bit/s; null without one.
+    #[serde(default)]
+    pub max_flow_bps: Option<u64>,
 }
 
 /// Iteration times in `/status`.

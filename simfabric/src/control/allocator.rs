@@ -357,13 +357,12 @@ impl AllocatorNode {
             FlowPath::Hash(hash) => PathChoice::Hash(hash),
             FlowPath::Explicit(route) => PathChoice::Explicit(route),
         };
-        let Ok(path) = self
-            .topology
-            .path(HostId(host), HostId(record.dst_host()), choice)
-        else {
+        let (from, to) = (HostId(host), HostId(record.dst_host()));
+        let Ok(path) = self.topology.path(from, to, choice) else {
             self.counts.refused += 1;
             return;
         };
+        let bound = self.topology.max_flow_bps(from, to);
         let demand_bps = match record.demand() {
             // The wire has a code for "no demand"; the engine takes infinity.
             RateCode::NONE => f64::INFINITY,
@@ -377,7 +376,7 @@ impl AllocatorNode {
             links: path.iter().map(|link| link.0).collect(),
             class: record.class(),
             weight: record.weight().decode(),
-            demand_bps,
+            demand_bps: bound.map_or(demand_bps, |bps| demand_bps.min(bps as f64)),
         };
         if self.engine.apply(EngineEvent::Start(spec)).is_err() {
             self.counts.refused += 1;

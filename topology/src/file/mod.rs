@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! kind = "two_tier_clos"        # big_switch, two_tier_clos, fat_tree or three_tier_clos
+//! max_flow_bps = 5_000_000_000  # optional: most that one flow gets, between any two hosts
 //!
 //! [parameters]
 //! racks = 2
@@ -25,12 +26,18 @@
 //! capacity = "10Gbit/s"         # or capacity_gbps = 10, capacity_mbps = 10000
 //! both_ways = true
 //!
+//! [[group]]                     # optional: hosts among which one flow has a bound of its own
+//! name = "placement group a"
+//! max_flow_bps = 10_000_000_000
+//! racks = ["rack1"]             # and hosts = ["db1", …]
+//!
 //! [[failed]]                    # optional: what is down at the start
 //! switch = "spine1"             # or from = "leaf1", to = "spine1"
 //! ```
 //!
 //! Unknown keys are errors, and every error names the file, the line, and what would be right.
 
+mod groups;
 mod hosts;
 mod links;
 mod parameters;
@@ -50,8 +57,10 @@ use crate::ecmp::EcmpConfig;
 use crate::error::{FileError, TopologyError};
 use crate::model::TopologyKind;
 use crate::topology::Topology;
+use groups::GroupEntry;
 use hosts::HostEntry;
 use links::{FailedEntry, LinkEntry};
+use values::Scaled;
 
 impl Topology {
     /// Reads a topology from the text of a file; `origin` names the file in errors.
@@ -122,12 +131,15 @@ struct File<P> {
     parameters: P,
     #[serde(default)]
     nested_prefixes: bool,
+    max_flow_bps: Option<Scaled<1>>,
     #[serde(default)]
     ecmp: EcmpTable,
     #[serde(default)]
     host: Vec<Spanned<HostEntry>>,
     #[serde(default)]
     link: Vec<Spanned<LinkEntry>>,
+    #[serde(default)]
+    group: Vec<Spanned<GroupEntry>>,
     #[serde(default)]
     failed: Vec<Spanned<FailedEntry>>,
 }
@@ -218,6 +230,7 @@ fn read_kind<P: DeserializeOwned + parameters::ParameterTable>(
     let spans = hosts::apply(&mut topology, source, &file.host)?;
     prefixes::check(topology.hosts(), source, &spans, file.nested_prefixes)?;
     links::apply(&mut topology, source, &file.link)?;
+    groups::apply(&mut topology, source, file.max_flow_bps, &file.group)?;
     links::apply_failed(&mut topology, source, &file.failed)?;
     topology.refresh();
     Ok(topology)

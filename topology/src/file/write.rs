@@ -25,6 +25,9 @@ impl Topology {
         if overlap(self.hosts(), false).is_some() {
             writeln!(out, "nested_prefixes = true")?;
         }
+        if let Some(bound_bps) = self.default_max_flow_bps() {
+            writeln!(out, "max_flow_bps = {bound_bps}")?;
+        }
         writeln!(out, "\n[parameters]")?;
         parameters(out, self.parameters())?;
         let ecmp = self.ecmp();
@@ -38,6 +41,7 @@ impl Topology {
         let built = self.parameters().build().ok();
         self.write_hosts(out, built.as_ref())?;
         self.write_links(out, built.as_ref())?;
+        self.write_groups(out)?;
         self.write_failed(out)
     }
 
@@ -86,6 +90,36 @@ impl Topology {
                 Ok(())
             },
         )
+    }
+
+    fn write_groups(&self, out: &mut String) -> fmt::Result {
+        for group in self.groups() {
+            let name = group.name.replace('\\', "\\\\").replace('"', "\\\"");
+            writeln!(out, "\n[[group]]\nname = \"{name}\"")?;
+            writeln!(out, "max_flow_bps = {}", group.max_flow_bps)?;
+            // Racks that are whole in the group stand for their hosts.
+            let (mut racks, mut hosts) = (Vec::new(), Vec::new());
+            let mut rest = group.hosts.as_slice();
+            while let Some(first) = rest.first() {
+                let rack = &self.racks()[self.hosts()[first.index()].rack.index()];
+                let here = rest.partition_point(|host| host.0 < rack.hosts.end);
+                if here == rack.hosts.len() {
+                    racks.push(format!("\"{}\"", rack.name));
+                } else {
+                    let names = rest[..here]
+                        .iter()
+                        .map(|host| &self.hosts()[host.index()].name);
+                    hosts.extend(names.map(|name| format!("\"{name}\"")));
+                }
+                rest = &rest[here..];
+            }
+            for (key, list) in [("hosts", hosts), ("racks", racks)] {
+                if !list.is_empty() {
+                    writeln!(out, "{key} = [{}]", list.join(", "))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write_failed(&self, out: &mut String) -> fmt::Result {

@@ -63,7 +63,7 @@ fn mistakes_in_the_frame() {
         ),
         (
             with("# end", "[[hosts]]\nname = \"a\""),
-            "t.toml:8: unknown field `hosts`, expected one of `kind`, `parameters`, `nested_prefixes`, `ecmp`, `host`, `link`, `failed`",
+            "t.toml:8: unknown field `hosts`, expected one of `kind`, `parameters`, `nested_prefixes`, `max_flow_bps`, `ecmp`, `host`, `link`, `group`, `failed`",
         ),
         (
             with("spines = 2", "spine = 2"),
@@ -280,4 +280,45 @@ fn mistakes_in_links_and_failures() {
     ] {
         assert_eq!(error(&and(more)), expected);
     }
+}
+
+#[test]
+fn mistakes_in_groups() {
+    for (more, expected) in [
+        (
+            "[[group]]\nname = \"a\"\nmax_flow_bps = 1e9\n",
+            "t.toml:10: group \"a\" has no hosts; list `hosts` or `racks`, or leave the entry out",
+        ),
+        (
+            "[[group]]\nname = \"a\"\nmax_flow_bps = 0\nracks = [\"rack1\"]\n",
+            "t.toml:11: the capacity 0 is out of range; it must be between 1 bit/s and 1000 Tbit/s",
+        ),
+        (
+            "[[group]]\nname = \"a\"\nmax_flow_bps = 9\nhosts = [\"h1\", \"h9\"]\n",
+            "t.toml:12: there is no host \"h9\"; a group lists hosts by their names here",
+        ),
+        (
+            "[[group]]\nname = \"a\"\nmax_flow_bps = 9\nracks = [\"rack3\"]\n",
+            "t.toml:12: there is no rack \"rack3\"; use one of rack1 to rack2",
+        ),
+        (
+            "[[group]]\nname = \"a\"\nmax_flow_bps = 9\nracks = [\"rack1\"]\n\
+             [[group]]\nname = \"a\"\nmax_flow_bps = 9\nracks = [\"rack2\"]\n",
+            "t.toml:14: group \"a\" is listed already at line 10; keep one entry",
+        ),
+        (
+            "[[group]]\nname = \"\"\nmax_flow_bps = 9\nracks = [\"rack1\"]\n",
+            "t.toml:10: the name of a group has 1 to 255 bytes and no control characters",
+        ),
+    ] {
+        assert_eq!(error(&and(more)), expected);
+    }
+    let many: String = (0..17)
+        .map(|i| format!("[[group]]\nname = \"g{i}\"\nmax_flow_bps = 9\nhosts = [\"h2\"]\n"))
+        .collect();
+    let refused = error(&and(&many));
+    assert!(
+        refused.ends_with("host \"h2\" is in more than 16 groups; take it out of some"),
+        "{refused}"
+    );
 }

@@ -3,6 +3,7 @@
 mod addresses;
 mod bad_files;
 mod counts;
+mod groups;
 mod nets;
 mod partition;
 mod paths;

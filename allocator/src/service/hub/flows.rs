@@ -356,17 +356,32 @@ impl Hub {
             .get(usize::from(record.class()))
             .copied()
             .unwrap_or(false);
+        let demand_bps = if ignored {
+            f64::INFINITY
+        } else {
+            demand_bps(record)
+        };
         FlowSpec {
             key: FlowKey::new(id, record.flow().0),
             links,
             class: record.class(),
             weight: record.weight().decode(),
-            demand_bps: if ignored {
-                f64::INFINITY
-            } else {
-                demand_bps(record)
-            },
+            demand_bps: demand_bps.min(self.max_flow_bps(id, record)),
         }
+    }
+
+    /// Returns the network's bound on a flow of a session in bit/s; infinite if it has none.
+    #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
+    fn max_flow_bps(&self, id: u32, record: &StartRecord) -> f64 {
+        let peer = self
+            .sessions
+            .get(&id)
+            .and_then(|session| session.peer.as_ref());
+        let bound = peer.and_then(|peer| {
+            self.topology
+                .max_flow_bps(peer.host, HostId(record.dst_host()))
+        });
+        bound.map_or(f64::INFINITY, |bps| bps as f64)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Status of sessions, flows and links for operators.
 
-use ratewright_topology::{LinkId, Topology};
+use ratewright_topology::{HostId, LinkId, Topology};
 
 use crate::engine::EngineStats;
 use crate::service::duration_histogram::DurationFigures;
@@ -53,6 +53,7 @@ impl Hub {
                     .as_ref()
                     .is_some_and(|peer| peer.hello.host_name == host)
         })?;
+        let from = session.peer.as_ref().map(|peer| peer.host);
         let mut flows: Vec<HostFlow> = session
             .proto
             .flows()
@@ -60,6 +61,8 @@ impl Hub {
                 flow: record.flow().0,
                 dst_host: record.dst_host(),
                 rate_bps,
+                max_flow_bps: from
+                    .and_then(|from| self.topology.max_flow_bps(from, HostId(record.dst_host()))),
             })
             .collect();
         flows.sort_unstable_by_key(|flow| flow.flow);

@@ -2,6 +2,7 @@
 
 mod demands;
 mod external;
+mod flow_caps;
 mod flows;
 mod network;
 mod release;
@@ -94,7 +95,12 @@ fn engine(config: EngineConfig, hub: &Hub) -> ParallelEngine {
 
 impl HubWorld {
     fn new(settings: HubSettings) -> Self {
-        let hub = Hub::new(settings, clos(), false);
+        Self::of(settings, clos())
+    }
+
+    /// A world of another topology.
+    fn of(settings: HubSettings, topology: Topology) -> Self {
+        let hub = Hub::new(settings, topology, false);
         let engine = engine(EngineConfig::default(), &hub);
         Self {
             hub,
@@ -107,14 +113,19 @@ impl HubWorld {
     /// A world in which these hosts have sessions.
     fn with_hosts(settings: HubSettings, names: &[&str]) -> Self {
         let mut world = Self::new(settings);
-        for name in names {
-            world.connect(name, name, 1, &[name]);
-        }
-        world.settle();
-        for name in names {
-            assert!(world.hosts[*name].established, "{name} has a session");
-        }
+        world.connect_all(names);
         world
+    }
+
+    /// Gives these hosts sessions.
+    fn connect_all(&mut self, names: &[&str]) {
+        for name in names {
+            self.connect(name, name, 1, &[name]);
+        }
+        self.settle();
+        for name in names {
+            assert!(self.hosts[*name].established, "{name} has a session");
+        }
     }
 
     /// Connects `host` under a `key` of the test's, with certificate names of the test's choice.
