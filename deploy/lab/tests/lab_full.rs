@@ -83,19 +83,6 @@ fn control_datagrams_pass_the_backlog_of_a_full_uplink() {
     );
 }
 
-/// Daemons that lost their allocator divide the link by themselves, and a host without a daemon
-/// gets through beside managed flows.
-#[test]
-fn eight_senders_without_an_allocator_have_shares_and_strangers_get_through() {
-    require_control_plane();
-    let value = results(&["feeds", "--duration-scale", "0.4", "--no-baseline"]);
-    assert_eq!(number(&value, &["with", "connections_lost"]), 0.0);
-    // Every sender's daemon asked and was answered, and in some window all had their fair rate.
-    assert!(number(&value, &["with", "feeds", "share_us_p50"]) > 0.0);
-    assert!(number(&value, &["with", "feeds", "fair_ms"]) >= 0.0);
-    assert!(number(&value, &["with", "feeds", "outside_of_fair"]) > 0.0);
-}
-
 #[test]
 fn weights_show_in_the_rates() {
     require_control_plane();
