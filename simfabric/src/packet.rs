@@ -72,6 +72,9 @@ impl Flags {
     /// The receiver lacks the bytes from `ack` on, and has later ones: a negative acknowledgement
     /// (InfiniBand §9.7.5.2.8).
     pub const NACK: Self = Self(128);
+    /// A switch sent the packet by another port than its route's (Dart §IV), of data: the bit of
+    /// [`NACK`](Self::NACK), which only acknowledgements have otherwise.
+    pub const DEFLECTED: Self = Self(128);
 
     /// Returns true if all bits of `other` are set.
     #[must_use]

@@ -1,5 +1,5 @@
 //! Dart: convergence in one round trip, the two places of congestion, look-ahead, deflection in
-//! order, and what lies cost.
+//! order, and what notices without data cost.
 
 use ratewright_simfabric::plan::{PlannedTransport, read_transports};
 use ratewright_simfabric::results::{RunResults, SwitchResult};
@@ -281,6 +281,38 @@ fn a_list_of_senders_takes_the_place_of_their_messages() {
     let without = rates("look_ahead = false");
     assert!(without[0] > line / 17.0, "{without:?}");
     assert!(without.len() > with.len() && without.last() == Some(&line));
+}
+
+/// Notices of 15 senders that never send cost a flow its part until they time out, those of another
+/// tenant no more than an equal part for each tenant, and nothing where look-ahead is off (§III-E).
+#[test]
+fn notices_without_data_cost_a_bounded_part_for_a_bounded_time() {
+    let topology = dumbbell(18);
+    let line = RATE_BPS as f64;
+    for (settings, while_it_lasts) in [
+        ("", line / 16.0),
+        ("tenants = true", line / 2.0),
+        ("look_ahead = false", line),
+    ] {
+        let long = flow(9, 0, FlowSpec::UNBOUNDED, Time::ZERO);
+        let lie = FlowSpec {
+            group: 1,
+            label: 1,
+            ..flow(1, 0, 1, Time::from_us(50))
+        };
+        let settings = format!("idle_time_out = \"200us\"\n{settings}");
+        let transport = transport(&topology, &settings);
+        let mut run = start(&transport, &topology, vec![long, lie]);
+        for (us, rate) in [
+            (45, line),
+            (100, while_it_lasts),
+            (230, while_it_lasts),
+            (290, line),
+        ] {
+            run.run_until(Time::from_us(us)).expect("a run");
+            assert_eq!(run.rate_bps(FlowId(0)), Some(rate), "{settings} {us}");
+        }
+    }
 }
 
 fn run(topology: &Topology, settings: &str, flows: Vec<FlowSpec>) -> (RunResults, Box<dyn Run>) {

@@ -13,9 +13,20 @@
 //! message takes the path of its first one, so that none overtakes another.
 //!
 //! A leaf deflects to switches only, never to a host that is not the destination. Nothing whose
-//! route leads to its receiver is deflected, as every other path ends at the same link (§I). A
-//! packet whose last token is taken goes on in the escape class, if there is one, in which nothing
-//! is deflected (§IV-B: deadlock avoidance).
+//! route leads to its receiver is deflected, as every other path ends at the same link (§I).
+//!
+//! **Deadlocks** (§IV-B). Routes go up and then down, so that no buffers wait for each other in a
+//! circle. A deflected packet may turn from down to up again, in a valley, and with others close
+//! such a circle. At each valley it therefore goes on in the next *escape lane*, a class of its
+//! own. Within a lane every path goes up and then down, and no packet returns to an earlier lane:
+//! whatever waits, waits for something farther on in this order, and the last of it can move. A
+//! packet has no more valleys than tokens, so that one lane more than tokens is enough. The paper
+//! has two classes, the second for packets that are not deflected any more; packets of the first
+//! that wait in a circle have no way to the second then.
+//!
+//! **Failures** (§IV-C). Where links or switches fail or return, all packets on their way of a
+//! message whose route changes, or that was deflected, are dropped at the next switch or host, and
+//! their sender repeats them: what takes the new route overtakes nothing on the old one.
 //!
 //! A message is a flow here, and its length is known to its sender's fabric: packets of longer
 //! flows have no tokens. A message whose last packet is dropped keeps its entry, as no entry may be
@@ -45,8 +56,9 @@ pub struct Deflection {
     pub tokens: u8,
     /// Bytes of the longest flow that is deflected (§VI-A: 8 kB).
     pub short_bytes: u64,
-    /// Class of packets without tokens left, in lossless networks; `None`: their own.
-    pub escape_class: Option<u8>,
+    /// Classes of packets before their first valley and after their last possible one; `None`: all
+    /// stay in their own.
+    pub escape_lanes: Option<[u8; 2]>,
 }
 
 impl Default for Deflection {
@@ -56,7 +68,7 @@ impl Default for Deflection {
             threshold_bytes: 15_000,
             tokens: 4,
             short_bytes: 8_192,
-            escape_class: None,
+            escape_lanes: None,
         }
     }
 }
@@ -67,7 +79,7 @@ impl Deflection {
     pub fn is_valid(&self) -> bool {
         (1..=MAX_ENTRIES).contains(&self.table_entries)
             && (1..=Packet::MAX_TOKENS).contains(&self.tokens)
-            && self.escape_class.is_none_or(|class| class < 8)
+            && (self.escape_lanes).is_none_or(|[first, last]| first <= last && last < 8)
     }
 
     /// Gives a packet that its host sends the tokens of a flow of so many bytes.
@@ -98,6 +110,17 @@ struct Entry {
     port: u32,
 }
 
+/// Far end of a switch's port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Neighbour {
+    /// A host, or the allocator.
+    Host,
+    /// A switch that is farther from hosts.
+    Above,
+    /// Another switch.
+    Below,
+}
+
 /// The table of deflected flows of one switch.
 #[derive(Debug)]
 pub(crate) struct Deflector {
@@ -105,17 +128,29 @@ pub(crate) struct Deflector {
     table: ArrayVec<Entry, MAX_ENTRIES>,
     /// Ports that lead to switches.
     ports: Box<[u32]>,
+    /// Those of them that lead up, away from hosts.
+    up: Box<[u32]>,
+    /// Neighbours that are above, by the number of the switch's port to them.
+    above: Box<[bool]>,
     rng: Stream,
     counts: DeflectionCounts,
 }
 
 impl Deflector {
-    /// Makes an empty table of a switch whose `ports` lead to other switches.
-    pub(crate) fn new(config: Deflection, ports: Box<[u32]>, rng: Stream) -> Self {
+    /// Makes an empty table of a switch with these ports, each with where it leads.
+    pub(crate) fn new(config: Deflection, ports: &[(u32, Neighbour)], rng: Stream) -> Self {
+        let leads = |keep: fn(&Neighbour) -> bool| -> Box<[u32]> {
+            let kept = ports.iter().filter(|(_, to)| keep(to));
+            kept.map(|(port, _)| *port).collect()
+        };
         Self {
             config,
             table: ArrayVec::new(),
-            ports,
+            ports: leads(|to| *to != Neighbour::Host),
+            up: leads(|to| *to == Neighbour::Above),
+            above: (ports.iter())
+                .map(|(_, to)| *to == Neighbour::Above)
+                .collect(),
             rng,
             counts: DeflectionCounts::default(),
         }
@@ -184,12 +219,21 @@ impl Deflector {
 
     fn take_token(&mut self, packet: &mut Packet) {
         packet.set_tokens(packet.tokens() - 1);
-        if packet.tokens() == 0
-            && let Some(class) = self.config.escape_class
-        {
-            packet.class = class;
-        }
+        packet.flags.insert(Flags::DEFLECTED);
         self.counts.packets += 1;
+    }
+
+    /// Puts a packet that came by the neighbour of this number, and leaves by `port`, into the next
+    /// escape lane if it turns from down to up.
+    #[inline]
+    pub(crate) fn turn(&self, packet: &mut Packet, from: u16, port: u32) {
+        if let Some([first, last]) = self.config.escape_lanes
+            && (first..last).contains(&packet.class)
+            && self.above.get(usize::from(from)).copied().unwrap_or(false)
+            && self.up.contains(&port)
+        {
+            packet.class += 1;
+        }
     }
 
     /// Returns the counters since the end of the warm-up.
@@ -216,11 +260,17 @@ mod tests {
     fn deflector(table_entries: usize) -> Deflector {
         let config = Deflection {
             table_entries,
-            escape_class: Some(2),
+            escape_lanes: Some([0, 2]),
             ..Deflection::default()
         };
         let rng = Stream::new(1, Purpose::Test, 0);
-        Deflector::new(config, [3, 5, ROUTE].into(), rng)
+        let ports = [
+            (9, Neighbour::Host),
+            (3, Neighbour::Above),
+            (5, Neighbour::Below),
+            (ROUTE, Neighbour::Above),
+        ];
+        Deflector::new(config, &ports, rng)
     }
 
     fn packet(flow: u32, seq: u64, last: bool) -> Packet {
@@ -286,21 +336,43 @@ mod tests {
         assert_eq!(deflector.begin(&mut short, ROUTE, 15_001, only), Some(5));
     }
 
-    /// The last token takes a packet to the escape class. A switch that sees a message again
-    /// decides anew, and either visit's last packet frees its own entry.
+    /// A switch that sees a message again decides anew, and either visit's last packet frees its
+    /// own entry.
     #[test]
-    fn visits_are_apart_and_end_in_the_escape_class() {
+    fn visits_are_apart() {
         let mut deflector = deflector(8);
         let mut first = packet(1, 0, false);
         let mut last = packet(1, 1_460, true);
         let ports: Vec<_> = (0..4).map(|_| send(&mut deflector, &mut first)).collect();
-        assert_eq!((first.tokens(), first.class), (0, 2));
+        assert_eq!(first.tokens(), 0);
         assert_eq!(send(&mut deflector, &mut first), None);
         assert_eq!(deflector.table.len(), 4);
         for port in ports {
-            assert_eq!(last.class, 0);
             assert_eq!(send(&mut deflector, &mut last), port);
         }
-        assert_eq!((deflector.table.len(), last.class), (0, 2));
+        assert_eq!(deflector.table.len(), 0);
+    }
+
+    /// A packet changes its lane where it comes down and goes up, and nowhere else; the last lane
+    /// and classes before the first keep what they have.
+    #[test]
+    fn valleys_lead_to_the_next_lane() {
+        let deflector = deflector(8);
+        let lane = |class: u8, from: u16, port: u32| {
+            let mut packet = packet(1, 0, false);
+            packet.class = class;
+            deflector.turn(&mut packet, from, port);
+            packet.class
+        };
+        // Neighbours 1 and 3 are above, and so are the ports 3 and ROUTE.
+        assert_eq!((lane(0, 1, ROUTE), lane(1, 3, 3)), (1, 2));
+        assert_eq!(
+            (lane(2, 1, ROUTE), lane(3, 1, ROUTE)),
+            (2, 3),
+            "no lane is left"
+        );
+        for (from, port) in [(0, ROUTE), (2, ROUTE), (1, 5), (1, 9), (2, 9)] {
+            assert_eq!(lane(0, from, port), 0, "{from} {port}");
+        }
     }
 }

@@ -90,7 +90,7 @@ impl Ingress {
         Self((class as u16) << Self::PORT_BITS | port)
     }
 
-    const fn port(self) -> u16 {
+    pub(crate) const fn port(self) -> u16 {
         self.0 & ((1 << Self::PORT_BITS) - 1)
     }
 

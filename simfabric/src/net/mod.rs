@@ -26,7 +26,7 @@ use serde::Deserialize;
 
 use crate::rng::{Purpose, Stream};
 use crate::time::Span;
-use deflection::{Deflection, Deflector};
+use deflection::{Deflection, Deflector, Neighbour};
 use mmu::{Ingress, Mmu, SharedBuffer};
 pub use notice::Notice;
 pub use occupancy::ByteDistribution;
@@ -213,7 +213,7 @@ pub enum FabricError {
     },
     /// Deflection has settings out of range.
     #[error(
-        "deflection has a table of 1 to {most} entries, 1 to 15 tokens, and an escape class of 0 to 7", most = deflection::MAX_ENTRIES
+        "deflection has a table of 1 to {most} entries, 1 to 15 tokens, and escape lanes among 0 to 7, the first not behind the last", most = deflection::MAX_ENTRIES
     )]
     Deflection,
     /// Hosts and switches have different classes, so that a pause of one would not be understood.
@@ -480,6 +480,7 @@ impl Fabric {
             }
         }
         let deflecting = config.deflection.map(|_| SharedBuffer::UNLIMITED);
+        let levels = levels_of(topology);
         if let Some(buffer) = config.shared_buffer.or(deflecting) {
             let classes = counts.into_iter().max().unwrap_or(1);
             for (number, switch) in switches.iter_mut().enumerate() {
@@ -493,11 +494,16 @@ impl Fabric {
                 }
                 switch.share(number as u32, &mut ports, mmu);
                 if let Some(deflection) = config.deflection {
-                    let to_switch =
-                        |port: &u32| matches!(ports[*port as usize].far(), FarEnd::Switch(_));
-                    let others = switch.egress.iter().copied().filter(to_switch);
+                    let leads = |port: &u32| match ports[*port as usize].far() {
+                        FarEnd::Switch(far) if levels[far as usize] > levels[number] => {
+                            (*port, Neighbour::Above)
+                        }
+                        FarEnd::Switch(_) => (*port, Neighbour::Below),
+                        FarEnd::Host(_) => (*port, Neighbour::Host),
+                    };
+                    let neighbours: Vec<_> = switch.egress.iter().map(leads).collect();
                     let rng = Stream::new(seed, Purpose::Deflection, number as u64);
-                    let deflector = Deflector::new(deflection, others.collect(), rng);
+                    let deflector = Deflector::new(deflection, &neighbours, rng);
                     switch.deflector = Some(Box::new(deflector));
                 }
             }
@@ -533,4 +539,26 @@ impl Fabric {
         }
         Ok(fabric)
     }
+}
+
+/// Least number of links from each switch to a host, by which links lead up or down.
+fn levels_of(topology: &Topology) -> Vec<u32> {
+    let mut levels = vec![u32::MAX; topology.switches().len()];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for link in topology.links() {
+            let to = match link.to {
+                Node::Host(_) => 0,
+                Node::Switch(switch) => levels[switch.index()],
+            };
+            if let Node::Switch(from) = link.from
+                && to.saturating_add(1) < levels[from.index()]
+            {
+                levels[from.index()] = to + 1;
+                changed = true;
+            }
+        }
+    }
+    levels
 }

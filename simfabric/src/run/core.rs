@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::RngExt as _;
 use ratewright_proto::telemetry::LinkInt;
-use ratewright_topology::{HostId, LinkId, Topology};
+use ratewright_topology::{HostId, LinkId, PathChoice, Topology};
 
 use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
@@ -115,7 +115,10 @@ pub(crate) struct Core {
     pub(crate) packet_hops: u64,
     /// Flows that completed.
     pub(crate) completed: u64,
-    /// Packets that a switch had no route for.
+    /// Networks before each change of their links, with its time, where switches deflect: messages
+    /// on their way are dropped if it gives them another route.
+    pub(crate) former: Vec<(Time, Topology)>,
+    /// Packets that a switch had no route for, or that were on their way as their route changed.
     pub(crate) no_route: crate::flow::PacketCount,
     /// State of prefetching.
     pub(crate) prefetcher: Prefetcher,
@@ -192,6 +195,11 @@ impl Core {
         let index = self.deflect(switch, route, id).unwrap_or(route);
         let now = self.now;
         let (shared, switches) = (&mut self.shared, &mut self.fabric.switches);
+        if let Some(deflector) = &switches[switch as usize].deflector {
+            let packet = &mut shared.packets[id];
+            let from = packet.ingress.port();
+            deflector.turn(packet, from, index);
+        }
         let port = &mut self.fabric.ports[index as usize];
         port.advance(now, shared, switches);
         let mut is_taken = true;
@@ -423,6 +431,10 @@ impl Core {
             self.lose(index, id);
             return None;
         }
+        if !self.former.is_empty() && self.was_rerouted(id) {
+            self.drop_unroutable(id);
+            return None;
+        }
         match far {
             FarEnd::Switch(switch) => {
                 if tap != Tap::None && self.shared.packets[id].kind == PacketKind::Ack {
@@ -447,6 +459,31 @@ impl Core {
             }
             FarEnd::Host(host) => Some((HostId(host), id)),
         }
+    }
+
+    /// Returns true if a data packet was sent before a change of the network by which its route is
+    /// another one, or before any change if it was deflected.
+    #[cold]
+    #[inline(never)]
+    fn was_rerouted(&self, id: PacketId) -> bool {
+        let packet = &self.shared.packets[id];
+        if packet.kind != PacketKind::Data {
+            return false;
+        }
+        let route = |topology: &Topology| {
+            let choice = PathChoice::Hash(packet.path_hash.into());
+            topology.path(packet.src, packet.dst, choice).ok()
+        };
+        let since = (self.former).partition_point(|(at, _)| *at < packet.stamp);
+        let mut of_packet = self.former[since..].iter().map(|(_, topology)| topology);
+        let Some(first) = of_packet.next() else {
+            return false;
+        };
+        let own = route(first);
+        packet.flags.contains(Flags::DEFLECTED)
+            || of_packet
+                .chain([&self.topology])
+                .any(|later| route(later) != own)
     }
 
     /// Loses a packet that has reached the far end of its link.
@@ -647,6 +684,11 @@ impl Core {
 
     /// Applies a change of the network.
     pub(crate) fn change(&mut self, change: Change) {
+        if let Change::Link { .. } | Change::Switch { .. } = change
+            && self.fabric.deflection.is_some()
+        {
+            self.former.push((self.now, self.topology.clone()));
+        }
         let (shared, switches) = (&mut self.shared, &mut self.fabric.switches);
         match change {
             Change::Link { link, up } => {

@@ -714,6 +714,7 @@ impl Core {
             timers: timers::Timers::default(),
             chance: Chance::new(config.seed, u64::from(hosts) + 1, config.fabric.spraying),
             nics: vec![Nic::default(); nodes as usize],
+            former: Vec::new(),
             woken: false,
             poked: Vec::new(),
             framing: config.fabric.framing,

@@ -5,14 +5,14 @@
 //! |---|---|
 //! | acknowledgements, notifications | 0, before all data (§VI-A) |
 //! | data | 1 |
-//! | data whose deflections are used up | 2, the escape lane (§IV-B), which shares what class 0 leaves with class 1 |
+//! | data that went up again after it had come down | 2 and more, the escape lanes (§IV-B), which share what class 0 leaves with class 1 |
 
 use super::dcqcn::DcqcnFamily;
 use super::rdma::{self, RdmaFamily};
 use super::{Built, FabricNeeds, Network, Scheme};
 use crate::net::QueueConfig;
 use crate::net::deflection::{Deflection, MAX_ENTRIES};
-use crate::net::queue::classes::Service;
+use crate::net::queue::classes::{MAX_CLASSES, Service};
 use crate::net::queue::{ClassConfig, ClassMask, Limit, drop_tail, ecn_threshold};
 use crate::packet::Packet;
 use crate::parameters::ParamError;
@@ -58,7 +58,8 @@ crate::parameters! {
         deflection_bytes: u64 = 15_000,
         /// Deflections that a packet may meet (§VI-A: 4).
         deflection_tokens: u8 = 4,
-        /// Packets whose deflections are used up go on in a class of their own (§IV-B).
+        /// Packets that deflection leads up again go on in classes of their own, against deadlocks
+        /// (§IV-B).
         escape: bool = true,
         /// Bytes in a switch's queue from which on it marks (§VI-A: 22.5 kB).
         mark_bytes: u64 = 22_500,
@@ -70,7 +71,7 @@ crate::parameters! {
 }
 
 impl Config {
-    /// The queue of a switch's port: acknowledgements first, data and the escape lane in turns.
+    /// The queue of a switch's port: acknowledgements first, data and the escape lanes in turns.
     fn queue(&self) -> QueueConfig {
         let data = ClassConfig {
             queue: QueueConfig::EcnThreshold(ecn_threshold::Config {
@@ -89,17 +90,15 @@ impl Config {
         if self.rdma.ack_priority {
             classes.push(first);
         }
-        classes.push(data.clone());
-        if self.escape_class().is_some() {
-            classes.push(data);
-        }
+        let [first, last] = self.escape_lanes().unwrap_or_default();
+        classes.extend((first..=last).map(|_| data.clone()));
         QueueConfig::Classes(classes)
     }
 
-    /// The class of packets whose deflections are used up, if it is another one.
-    fn escape_class(&self) -> Option<u8> {
-        let own = u8::from(self.rdma.ack_priority) + 1;
-        (self.deflection && self.escape).then_some(own)
+    /// The class of data, and that of packets after as many valleys as they have tokens.
+    fn escape_lanes(&self) -> Option<[u8; 2]> {
+        let own = u8::from(self.rdma.ack_priority);
+        (self.deflection && self.escape).then_some([own, own + self.deflection_tokens])
     }
 }
 
@@ -137,6 +136,13 @@ impl Scheme for Config {
             let message = format!("it must be 1 to {}", Packet::MAX_TOKENS);
             return Err(ParamError::of("deflection_tokens", message));
         }
+        if self
+            .escape_lanes()
+            .is_some_and(|[_, last]| usize::from(last) >= MAX_CLASSES)
+        {
+            let message = "each token needs an escape lane; there are 8 classes";
+            return Err(ParamError::of("deflection_tokens", message));
+        }
         if self.rdma.short_priority {
             let message = "Dart gives short messages other paths, and not another class";
             return Err(ParamError::of("short_priority", message));
@@ -156,18 +162,19 @@ impl Scheme for Config {
                 threshold_bytes: self.deflection_bytes,
                 tokens: self.deflection_tokens,
                 short_bytes: self.rdma.short_bytes,
-                escape_class: self.escape_class(),
+                escape_lanes: self.escape_lanes(),
             }),
             ..self.rdma.needs(network)
         };
-        if let Some(class) = self.escape_class() {
-            needs.classes = class + 1;
+        if let Some([first, last]) = self.escape_lanes() {
+            needs.classes = last + 1;
             let lossless = needs
                 .shared_buffer
                 .as_mut()
                 .and_then(|b| b.lossless.as_mut());
             if let Some(lossless) = lossless {
-                lossless.classes = lossless.classes.or(ClassMask::of(class.into()));
+                let lanes = (first..=last).map(|class| ClassMask::of(class.into()));
+                lossless.classes = lanes.fold(lossless.classes, ClassMask::or);
             }
         }
         let control = DartConfig {

@@ -57,15 +57,19 @@ pub enum Congestion {
 /// The tenant of a message; 0 for all where tenants are not apart.
 pub type Tenant = u16;
 
-/// An incast of which a sender told.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct IncastId {
-    /// Its tenant.
-    pub tenant: Tenant,
-    /// Number of the application's group of senders.
-    pub group: u8,
-    /// Time at which it began.
-    pub began: Time,
+/// The group of senders of an incast: its tenant, and the application's number of it.
+pub type Group = (Tenant, u8);
+
+/// Most incasts of one group that may be open at a receiver. Further lists are ignored, so that one
+/// that repeats itself takes no memory.
+const MAX_OPEN: usize = 8;
+
+/// An incast of which a sender told, and of which some have not sent yet.
+#[derive(Clone, Debug)]
+struct Incast {
+    group: Group,
+    told: Time,
+    waiting: Vec<HostId>,
 }
 
 /// Bytes on the link of a list with this many senders (Dart §III-D: two bytes each).
@@ -108,8 +112,8 @@ pub(super) struct Dasr {
     places: BTreeMap<(Tenant, HostId), u32>,
     /// Number of active senders of each tenant that has any.
     tenants: BTreeMap<Tenant, u32>,
-    /// Incasts that senders told of, with the time of the list and those that have not sent yet.
-    incasts: BTreeMap<IncastId, (Time, Vec<HostId>)>,
+    /// Open incasts, the oldest first.
+    incasts: Vec<Incast>,
     /// No sender is taken for dead before this time.
     check_at: Time,
     /// Arrival times of the last packets, with all bytes until then.
@@ -129,7 +133,7 @@ impl Dasr {
             senders: Slots::default(),
             places: BTreeMap::new(),
             tenants: BTreeMap::new(),
-            incasts: BTreeMap::new(),
+            incasts: Vec::new(),
             check_at: Time::MAX,
             bytes: 0,
             marked_at: None,
@@ -189,16 +193,11 @@ impl Dasr {
         }
     }
 
-    /// Takes the first packet of a message, of an incast if it is of one. Returns its sender's
-    /// place.
-    pub(super) fn begin(
-        &mut self,
-        now: Time,
-        key: (Tenant, HostId),
-        incast: Option<IncastId>,
-    ) -> u32 {
+    /// Takes the first packet of a message, of a group's incast if it is of one. Returns its
+    /// sender's place.
+    pub(super) fn begin(&mut self, now: Time, key: (Tenant, HostId), group: Option<Group>) -> u32 {
         let place = self.join(now, key);
-        let announced = incast.is_some_and(|incast| self.has_begun(incast, key.1));
+        let announced = group.is_some_and(|group| self.has_begun(group, key.1));
         if let Some(sender) = self.senders.get_mut(place) {
             sender.messages += 1;
             sender.announced -= u32::from(announced && sender.announced > 0);
@@ -206,42 +205,58 @@ impl Dasr {
         place
     }
 
+    /// Finds the oldest incast of a group for which a host has not sent yet.
+    fn waits_for(&self, group: Group, host: HostId) -> Option<usize> {
+        let waits = |incast: &Incast| incast.group == group && incast.waiting.contains(&host);
+        self.incasts.iter().position(waits)
+    }
+
     /// Notes that a sender of an incast has sent. Returns true if another one told of it before.
-    fn has_begun(&mut self, incast: IncastId, host: HostId) -> bool {
-        let Some((_, waiting)) = self.incasts.get_mut(&incast) else {
+    fn has_begun(&mut self, group: Group, host: HostId) -> bool {
+        let Some(at) = self.waits_for(group, host) else {
             return false;
         };
-        let Some(at) = waiting.iter().position(|other| *other == host) else {
-            return false;
-        };
-        waiting.swap_remove(at);
+        let waiting = &mut self.incasts[at].waiting;
+        waiting.retain(|other| *other != host);
         if waiting.is_empty() {
-            self.incasts.remove(&incast);
+            self.incasts.remove(at);
         }
         true
     }
 
-    /// Takes the list of an incast's senders, which came with the message of `from`. The first list
-    /// of an incast counts.
+    /// Takes the list of an incast's senders, which came with the message of `from`. It is that of
+    /// an open incast which waits for `from`; otherwise another incast of the group began.
     pub(super) fn announce(
         &mut self,
         now: Time,
-        incast: IncastId,
+        group: Group,
         from: HostId,
         senders: impl Iterator<Item = HostId>,
     ) {
-        if !self.config.look_ahead || self.incasts.contains_key(&incast) {
+        let open = self.incasts.iter().filter(|incast| incast.group == group);
+        if !self.config.look_ahead
+            || open.count() >= MAX_OPEN
+            || self.waits_for(group, from).is_some()
+        {
             return;
         }
-        let waiting: Vec<HostId> = senders.filter(|host| *host != from).collect();
+        let mut waiting: Vec<HostId> = senders.filter(|host| *host != from).collect();
+        waiting.sort_unstable();
+        waiting.dedup();
         for host in &waiting {
-            let place = self.join(now, (incast.tenant, *host));
+            let place = self.join(now, (group.0, *host));
             if let Some(sender) = self.senders.get_mut(place) {
                 sender.announced += 1;
                 sender.last = now;
             }
         }
-        self.incasts.insert(incast, (now, waiting));
+        if !waiting.is_empty() {
+            self.incasts.push(Incast {
+                group,
+                told: now,
+                waiting,
+            });
+        }
     }
 
     /// Takes a packet of a message. Returns the place of its sender, which has joined again if it
@@ -321,7 +336,7 @@ impl Dasr {
             })
             .collect();
         dead.into_iter().for_each(|place| self.leave(place));
-        self.incasts.retain(|_, (told, _)| now < *told + idle);
+        self.incasts.retain(|incast| now < incast.told + idle);
         let left = (0..self.senders.places()).filter_map(|place| self.senders.get(place));
         let first = left.map(|sender| sender.last + idle).min();
         self.check_at = first.unwrap_or(Time::MAX);
@@ -457,11 +472,7 @@ mod tests {
     #[test]
     fn a_list_counts_the_senders_that_are_still_to_come() {
         let mut dasr = receiver();
-        let incast = IncastId {
-            tenant: 0,
-            group: 3,
-            began: Time::from_us(5),
-        };
+        let incast = (0, 3);
         let group = [1, 2, 3, 4].map(HostId);
         let long = dasr.begin(Time::ZERO, key(9), None);
         let mut places = Vec::new();
@@ -486,15 +497,42 @@ mod tests {
         assert!(dasr.incasts.is_empty());
     }
 
+    /// Two incasts of one group are told apart by who has sent: a host that sends again begins the
+    /// next one, and one that is late is of the first. Lists without end take no memory.
+    #[test]
+    fn a_group_may_begin_again_before_all_have_sent() {
+        let mut dasr = receiver();
+        let group = [1, 2, 3].map(HostId);
+        let send = |dasr: &mut Dasr, host: u32| {
+            dasr.announce(Time::ZERO, (0, 1), HostId(host), group.into_iter());
+            dasr.begin(Time::ZERO, key(host), Some((0, 1)))
+        };
+        let first = [send(&mut dasr, 1), send(&mut dasr, 2)];
+        dasr.end(first[0], key(1));
+        dasr.end(first[1], key(2));
+        assert_eq!(dasr.active(), 1, "the third is to come");
+        let again = send(&mut dasr, 1);
+        assert_eq!(dasr.active(), 3, "the second, too, and the third twice");
+        let late = send(&mut dasr, 3);
+        dasr.end(late, key(3));
+        dasr.end(again, key(1));
+        assert_eq!(dasr.active(), 2);
+        for host in [2, 3] {
+            let place = send(&mut dasr, host);
+            dasr.end(place, key(host));
+        }
+        assert_eq!((dasr.active(), dasr.incasts.len()), (0, 0));
+        for _ in 0..1_000 {
+            send(&mut dasr, 1);
+        }
+        assert_eq!((dasr.active(), dasr.incasts.len()), (3, MAX_OPEN));
+    }
+
     /// Senders that die, or never existed, count for the time-out and no longer (§III-E).
     #[test]
     fn the_silent_are_taken_for_dead() {
         let mut dasr = receiver();
-        let incast = IncastId {
-            tenant: 0,
-            group: 1,
-            began: Time::ZERO,
-        };
+        let incast = (0, 1);
         dasr.announce(Time::ZERO, incast, HostId(1), (1..=20).map(HostId));
         let place = dasr.begin(Time::ZERO, key(1), Some(incast));
         assert_eq!(dasr.share(place), 20);
@@ -523,11 +561,7 @@ mod tests {
             LINE_BPS,
         );
         let honest = dasr.begin(Time::ZERO, (dasr.tenant(1), HostId(1)), None);
-        let incast = IncastId {
-            tenant: 2,
-            group: 1,
-            began: Time::ZERO,
-        };
+        let incast = (2, 1);
         dasr.announce(Time::ZERO, incast, HostId(2), (2..=200).map(HostId));
         let liar = dasr.begin(Time::ZERO, (dasr.tenant(2), HostId(2)), Some(incast));
         assert_eq!((dasr.share(honest), dasr.share(liar)), (2, 2 * 199));

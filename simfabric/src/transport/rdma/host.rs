@@ -6,7 +6,7 @@ use ratewright_topology::HostId;
 
 use super::RdmaConfig;
 use super::control::{Acked, Control, PathFacts};
-use super::dasr::{self, Congestion, Dasr, IncastId};
+use super::dasr::{self, Congestion, Dasr};
 use super::receiver::{Answer, Receiver, Rules};
 use super::sequence::Sequence;
 use crate::ext::{Extension, Trail};
@@ -122,6 +122,8 @@ pub struct RdmaCounts {
     pub marks_withheld: u64,
     /// Packets that it marked as a congested source.
     pub source_marks: u64,
+    /// Packets, sent once, that came behind a later one of their flow.
+    pub overtaken: u64,
 }
 
 /// RDMA with a congestion control at one host.
@@ -330,6 +332,9 @@ impl<C: Control> RdmaHost<C> {
             let Some(receiver) = self.receivers.get_mut(slot) else {
                 return;
             };
+            if !packet.flags.contains(Flags::RETRANSMIT) {
+                self.counts.overtaken += u64::from(receiver.was_overtaken(packet.seq));
+            }
             if receiver.total_bytes <= self.config.short_bytes {
                 self.counts.short_packets += 1;
                 self.counts.short_marked += u64::from(packet.flags.contains(Flags::CE));
@@ -425,18 +430,14 @@ impl<C: Control> RdmaHost<C> {
         let dasr = (self.dasr).get_or_insert_with(|| Box::new(Dasr::new(config, line_bps)));
         let spec = *cx.flow(packet.flow);
         let tenant = dasr.tenant(spec.label);
-        let incast = (spec.group != 0).then_some(IncastId {
-            tenant,
-            group: spec.group,
-            began: spec.start,
-        });
-        if let Some(incast) = incast
+        let group = (spec.group != 0).then_some((tenant, spec.group));
+        if let Some(group) = group
             && let Some(Extension::Bytes(list)) = cx.take_extension(packet)
         {
-            dasr.announce(cx.now(), incast, packet.src, dasr::hosts_of(&list));
+            dasr.announce(cx.now(), group, packet.src, dasr::hosts_of(&list));
             cx.extensions().recycle(list);
         }
-        (tenant, dasr.begin(cx.now(), (tenant, packet.src), incast))
+        (tenant, dasr.begin(cx.now(), (tenant, packet.src), group))
     }
 
     /// Names the senders of an incast in the first packet of a message (Dart §III-D).

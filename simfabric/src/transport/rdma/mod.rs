@@ -125,6 +125,7 @@ impl<C: Control> Transport for Rdma<C> {
             ("short_hops", sum(|host| host.counts().short_hops)),
             ("marks_withheld", sum(|host| host.counts().marks_withheld)),
             ("source_marks", sum(|host| host.counts().source_marks)),
+            ("overtaken", sum(|host| host.counts().overtaken)),
         ]
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Receiver {
     unanswered: u32,
     /// Time of the last notification of congestion.
     notified: Option<Time>,
+    /// Largest sequence number of a packet that was sent once.
+    newest: u64,
     /// Tenant of the message, and place of its sender among those that are counted.
     pub(super) tenant: Tenant,
     pub(super) sender: u32,
@@ -51,6 +53,7 @@ impl Receiver {
             nacked: None,
             unanswered: 0,
             notified: None,
+            newest: 0,
             tenant: 0,
             sender: NO_SLOT,
         }
@@ -101,6 +104,15 @@ impl Receiver {
             return (self.expected - before, Answer::Ack);
         }
         (self.expected - before, Answer::Nothing)
+    }
+
+    /// Takes the sequence number of a packet that was sent once. Returns true if a later one of its
+    /// flow overtook it.
+    #[inline]
+    pub(super) fn was_overtaken(&mut self, seq: u64) -> bool {
+        let overtaken = seq < self.newest;
+        self.newest = self.newest.max(seq);
+        overtaken
     }
 
     /// Takes a mark. Returns true if the sender is to be notified: at most once per interval (DCQCN
