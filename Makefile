@@ -6,7 +6,7 @@ SCENARIO ?= fairness
 LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
 # Papers whose figures the simulated fabric reproduces.
-PAPERS ?= flowtune rpm fncc sird
+PAPERS ?= flowtune rpm fncc sird dart
 RESULTS_ARGS ?= --sensitivity
 # A whole run compiles everything once: what cargo keeps for the next compilation would double the disk that it takes.
 export CARGO_INCREMENTAL ?= 0

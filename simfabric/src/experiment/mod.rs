@@ -16,6 +16,7 @@
 //! | [`monitor`] | progress of the runs, and a request to stop them |
 //! | [`dart`] | Dart: figures 9, 11 to 15, tables I and II |
 //! | [`feeds`] | the allocator's feeds, of no paper: with them against without |
+//! | `records` | recorded verdicts with their causes |
 //! | [`fncc`] | FNCC: figures 1, 3, 10, 12 to 15 |
 //! | [`sird`] | SIRD: figures 3 and 4 |
 //! | [`rpm`] | RPM: table II, fig. 5, lemma 1, asymmetric paths |
@@ -46,6 +47,7 @@ pub mod fig15_fairness_score;
 pub mod dart;
 pub mod feeds;
 pub mod fncc;
+mod records;
 pub mod rpm;
 pub mod scene;
 pub mod schedule;

@@ -122,6 +122,7 @@ struct PoissonTable {
     load: Spanned<f64>,
     senders: Option<Spanned<u32>>,
     groups: Option<Spanned<u8>>,
+    jitter: Option<Spanned<Delay>>,
     bytes: Option<Spanned<u64>>,
     sizes: Option<Spanned<String>>,
     sizes_file: Option<Spanned<String>>,
@@ -328,15 +329,22 @@ pub(super) fn read<'a>(
             let arrivals = Poisson::new(hosts, mean_bps, *t.load.get_ref(), sizes, window, seed)
                 .map_err(&refused)?;
             let groups = t.groups.as_ref().map_or(0, |groups| *groups.get_ref());
-            Workload::Poisson(match (&t.senders, &t.groups) {
-                (Some(senders), _) => arrivals
-                    .of_incasts(*senders.get_ref(), groups)
+            let jitter = t.jitter.as_ref().map_or(Span::ZERO, |j| j.get_ref().0);
+            let of_incasts = [
+                t.groups.as_ref().map(Spanned::span),
+                t.jitter.as_ref().map(Spanned::span),
+            ];
+            Workload::Poisson(match &t.senders {
+                Some(senders) => arrivals
+                    .of_incasts(*senders.get_ref(), groups, jitter)
                     .map_err(&refused)?,
-                (None, Some(groups)) => {
-                    let message = "groups are of an incast's senders; add `senders`";
-                    return Err(source.error(Some(groups.span()), message));
+                None => {
+                    if let Some(place) = of_incasts.into_iter().flatten().next() {
+                        let message = "it is of an incast's senders; add `senders`";
+                        return Err(source.error(Some(place), message));
+                    }
+                    arrivals
                 }
-                (None, None) => arrivals,
             })
         }
         "incast" => {

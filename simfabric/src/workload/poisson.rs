@@ -1,5 +1,7 @@
 //! Poisson arrivals between hosts drawn at random, at an offered load.
 
+use std::collections::BTreeMap;
+
 use rand::RngExt;
 
 use super::sizes::SizeDistribution;
@@ -31,42 +33,58 @@ pub enum PoissonError {
     },
 }
 
-/// Incasts in place of single flows: several hosts send to one at the same moment.
+/// Incasts in place of single flows: several hosts send to one at the same moment, or each within
+/// `jitter` after it.
 #[derive(Clone, Debug)]
 struct Incasts {
     senders: usize,
+    jitter: Span,
     /// Groups of senders that the application knows; empty: senders are drawn anew.
     groups: Vec<Vec<HostId>>,
     /// Number of the first group.
     first_group: u8,
     /// Order of hosts, of which draws without replacement take the first.
     order: Vec<u32>,
-    /// The present incast: begin, receiver, group, and senders that are still to send.
-    start: Time,
-    receiver: HostId,
-    group: u8,
-    waiting: Vec<HostId>,
+    /// Messages of incasts that have begun, by the time at which they are sent and by their number.
+    waiting: BTreeMap<(Time, u64), FlowSpec>,
+    /// Messages so far.
+    count: u64,
+    /// Begin of the next incast, which is after all that is sent before it.
+    next: Time,
 }
 
 impl Incasts {
-    /// Begins an incast.
-    fn begin(&mut self, start: Time, hosts: u32, rng: &mut Stream) {
-        self.start = start;
+    /// Begins an incast at `self.next`.
+    fn begin(&mut self, hosts: u32, sizes: &SizeDistribution, rng: &mut Stream) {
+        let (receiver, number, members);
         if self.groups.is_empty() {
-            self.receiver = HostId(rng.random_range(0..hosts));
-            self.waiting = draw(&mut self.order, self.senders, Some(self.receiver), rng);
+            receiver = HostId(rng.random_range(0..hosts));
+            number = 0;
+            members = draw(&mut self.order, self.senders, Some(receiver), rng);
         } else {
             let group = rng.random_range(0..self.groups.len());
-            self.group = self.first_group + group as u8;
-            let members = &self.groups[group];
+            number = self.first_group + group as u8;
+            members = self.groups[group].clone();
             // One of the hosts that are not in the group.
             let mut others = (0..hosts).map(HostId).filter(|h| !members.contains(h));
             let nth = rng.random_range(0..hosts as usize - members.len());
-            self.receiver = others.nth(nth).unwrap_or(HostId(0));
-            self.waiting.clone_from(members);
+            receiver = others.nth(nth).unwrap_or(HostId(0));
         }
-        // Taken from the end.
-        self.waiting.reverse();
+        for src in members {
+            let bytes = sizes.sample(rng);
+            let late = match self.jitter.0 {
+                0 => Span::ZERO,
+                most => Span(rng.random_range(0..most)),
+            };
+            let start = self.next + late;
+            let flow = FlowSpec::new(src, receiver, bytes, start);
+            let flow = FlowSpec {
+                group: number,
+                ..flow
+            };
+            self.waiting.insert((start, self.count), flow);
+            self.count += 1;
+        }
     }
 }
 
@@ -136,13 +154,19 @@ impl Poisson {
         })
     }
 
-    /// Makes each arrival an incast: `senders` hosts send to one at the same moment, at the same
-    /// load in all. With `groups` above 0 the senders are one of so many groups, drawn once, and
-    /// the receiver is none of them; otherwise receiver and senders are drawn anew.
+    /// Makes each arrival an incast: `senders` hosts send to one, each at its own moment within
+    /// `jitter` after the arrival, at the same load in all. With `groups` above 0 the senders are
+    /// one of so many groups, drawn once, and the receiver is none of them; otherwise receiver and
+    /// senders are drawn anew.
     ///
     /// # Errors
     /// If there are not enough hosts.
-    pub fn of_incasts(mut self, senders: u32, groups: u8) -> Result<Self, PoissonError> {
+    pub fn of_incasts(
+        mut self,
+        senders: u32,
+        groups: u8,
+        jitter: Span,
+    ) -> Result<Self, PoissonError> {
         let hosts = self.hosts;
         if senders == 0 || senders >= hosts {
             return Err(PoissonError::Senders { senders, hosts });
@@ -153,14 +177,18 @@ impl Poisson {
         self.mean_gap_ps *= f64::from(senders);
         self.incasts = Some(Incasts {
             senders: senders as usize,
+            jitter,
             groups,
             first_group: 1,
             order: (0..hosts - 1).collect(),
-            start: Time::ZERO,
-            receiver: HostId(0),
-            group: 0,
-            waiting: Vec::new(),
+            waiting: BTreeMap::new(),
+            count: 0,
+            next: self.from,
         });
+        let first = self.next_arrival();
+        if let Some(incasts) = &mut self.incasts {
+            incasts.next = first;
+        }
         Ok(self)
     }
 
@@ -202,30 +230,42 @@ impl Poisson {
     }
 }
 
+impl Poisson {
+    /// Returns the time of the next arrival.
+    fn next_arrival(&mut self) -> Time {
+        // 1 − u lies in (0, 1], so that the logarithm is finite.
+        let u: f64 = self.rng.random();
+        self.now_ps -= (1.0 - u).ln() * self.mean_gap_ps;
+        Time::from_ps(self.now_ps as u64)
+    }
+
+    /// Returns the next message of incasts. One incast may begin while another's are still sent.
+    fn next_of_incasts(&mut self) -> Option<FlowSpec> {
+        loop {
+            let incasts = self.incasts.as_mut()?;
+            let earliest = incasts.waiting.first_key_value().map(|(key, _)| key.0);
+            if incasts.next >= self.until || earliest.is_some_and(|first| first <= incasts.next) {
+                return incasts.waiting.pop_first().map(|(_, flow)| flow);
+            }
+            incasts.begin(self.hosts, &self.sizes, &mut self.rng);
+            let next = self.next_arrival();
+            if let Some(incasts) = &mut self.incasts {
+                incasts.next = next;
+            }
+        }
+    }
+}
+
 impl Iterator for Poisson {
     type Item = FlowSpec;
 
     fn next(&mut self) -> Option<FlowSpec> {
-        if let Some(incasts) = &mut self.incasts
-            && let Some(src) = incasts.waiting.pop()
-        {
-            let bytes = self.sizes.sample(&mut self.rng);
-            let flow = FlowSpec::new(src, incasts.receiver, bytes, incasts.start);
-            return Some(FlowSpec {
-                group: incasts.group,
-                ..flow
-            });
+        if self.incasts.is_some() {
+            return self.next_of_incasts();
         }
-        // 1 − u lies in (0, 1], so that the logarithm is finite.
-        let u: f64 = self.rng.random();
-        self.now_ps -= (1.0 - u).ln() * self.mean_gap_ps;
-        let start = Time::from_ps(self.now_ps as u64);
+        let start = self.next_arrival();
         if start >= self.until {
             return None;
-        }
-        if let Some(incasts) = &mut self.incasts {
-            incasts.begin(start, self.hosts, &mut self.rng);
-            return self.next();
         }
         let src = self.rng.random_range(0..self.hosts);
         // One of the other hosts − 1; numbers from the source on are shifted past it, so that each
@@ -239,8 +279,6 @@ impl Iterator for Poisson {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn web(load: f64, ms: u64, seed: u64) -> Poisson {
@@ -337,8 +375,8 @@ mod tests {
     #[test]
     fn incasts_offer_the_load_that_is_asked_for() {
         for groups in [0, 9] {
-            let incasts = web(0.3, 4_000, 5).of_incasts(16, groups).unwrap();
-            let flows: Vec<FlowSpec> = incasts.collect();
+            let incasts = web(0.3, 4_000, 5).of_incasts(16, groups, Span::ZERO);
+            let flows: Vec<FlowSpec> = incasts.unwrap().collect();
             let offered = flows.iter().map(|f| f.bytes as f64 * 8.0).sum::<f64>() / 4.0;
             let load = offered / (144.0 * 10e9);
             assert!((load / 0.3 - 1.0).abs() < 0.05, "{load}");
@@ -369,8 +407,32 @@ mod tests {
             assert_eq!(receivers.len(), 144);
         }
         let none = web(0.3, 1, 5);
-        assert!(none.clone().of_incasts(0, 0).is_err());
-        assert!(none.clone().of_incasts(144, 0).is_err());
-        assert!(none.of_incasts(143, 2).is_ok());
+        assert!(none.clone().of_incasts(0, 0, Span::ZERO).is_err());
+        assert!(none.clone().of_incasts(144, 0, Span::ZERO).is_err());
+        assert!(none.of_incasts(143, 2, Span::ZERO).is_ok());
+    }
+
+    /// With jitter the messages of an incast are spread evenly over it, all come in order of time,
+    /// and the load stays.
+    #[test]
+    fn incasts_with_jitter_come_in_order() {
+        let jitter = Span::from_us(100);
+        let incasts = web(0.3, 4_000, 5).of_incasts(16, 9, jitter).unwrap();
+        let flows: Vec<FlowSpec> = incasts.collect();
+        assert!(flows.is_sorted_by_key(|flow| flow.start));
+        let without = web(0.3, 4_000, 5).of_incasts(16, 9, Span::ZERO).unwrap();
+        let bytes = |flows: &[FlowSpec]| flows.iter().map(|f| f.bytes as f64).sum::<f64>();
+        let ratio = bytes(&flows) / bytes(&without.collect::<Vec<_>>());
+        assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
+        let mut last = BTreeMap::<(u8, HostId), FlowSpec>::new();
+        let mut gaps_us = Vec::new();
+        for flow in &flows {
+            let before = last.insert((flow.group, flow.dst), *flow);
+            let gap = before.map(|before| flow.start.since(before.start));
+            gaps_us.extend(gap.filter(|gap| *gap < jitter).map(Span::as_us_f64));
+        }
+        let mean = gaps_us.iter().sum::<f64>() / gaps_us.len() as f64;
+        // 16 points on 100 µs: 17 equal gaps on average.
+        assert!((mean / (100.0 / 17.0) - 1.0).abs() < 0.03, "{mean}");
     }
 }

@@ -5,7 +5,7 @@
 
 use ratewright_topology::{BigSwitch, HostId, Topology, TwoTierClos};
 
-use super::{SYMMETRIC, colour, label, transport};
+use super::{SYMMETRIC, colour, label, reproduction, transport};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::sweep::sweep;
@@ -277,5 +277,5 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     .columns(3)
     .panel_size(420, 280);
     figure.data = serde_json::json!({ "cases": CASES, "samples": samples });
-    Ok(Reproduction { figure, picture })
+    Ok(reproduction(figure, picture))
 }

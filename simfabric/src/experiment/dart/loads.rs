@@ -2,7 +2,7 @@
 //! marks, and what deflection costs, by mix and load.
 
 use super::runs::{Load, LoadSample, Mix, SHORT_BYTES, Scene, sample, schedule};
-use super::{colour, label};
+use super::{colour, label, reproduction};
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::sweep::{Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
@@ -139,7 +139,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     judge(&mut figure, &samples);
     figure.data = serde_json::json!({ "cases": cases, "samples": samples.0 });
     let picture = picture(&samples);
-    Ok(Reproduction { figure, picture })
+    Ok(reproduction(figure, picture))
 }
 
 fn judge(figure: &mut Figure, samples: &Samples) {
@@ -152,7 +152,7 @@ fn judge(figure: &mut Figure, samples: &Samples) {
     ));
     for label in rivals {
         figure.rows.push(Row::judge(
-            format!("fig. 11, typical mix at 40 %: 99 % latency of {label} over Dart's"),
+            format!("fig. 11, headline at 40 %: 99 % latency of {label} over Dart's"),
             Claim::words("4.8 on average").at_least(3.0),
             samples.over_dart(label, 1, latency(1)),
             "ratio",

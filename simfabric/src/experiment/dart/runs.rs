@@ -2,7 +2,8 @@
 //! a fat tree of 1,024 hosts whose racks' uplinks have a quarter of their hosts' capacity (§VI-A).
 //!
 //! Long messages are between random hosts as a Poisson process. Incasts of each size of short ones
-//! are another: a group of hosts sends to one that is not of the group, all at once. Messages that
+//! are another: a group of hosts sends to one that is not of the group, each host at its own moment
+//! within the jitter. Messages that
 //! begin in the counted time after the warm-up count; the load stays while they finish, up to a
 //! bound, and one that is not finished then counts with its age.
 
@@ -19,7 +20,7 @@ use crate::report::stats::quantile;
 use crate::results::RunResults;
 use crate::run::Config;
 use crate::time::{Span, Time};
-use crate::units::Rate;
+use crate::units::{Delay, Rate};
 use crate::workload::{FlowStream, Merge, Poisson, SizeDistribution};
 
 /// Bytes of short messages (§VI-A: 2, 4 and 8 kB, uniformly).
@@ -40,6 +41,8 @@ crate::parameters! {
         long_bytes: u64 = 1_000_000,
         /// Senders of an incast (§VI-A: 16).
         incast_senders: u32 = 16,
+        /// Time within which an incast's senders begin (§V-B: 0 to 100 µs).
+        incast_jitter: Delay = Delay::from_us(100),
     }
 }
 
@@ -148,9 +151,9 @@ pub fn schedule(quick: bool) -> Schedule {
     let ms = Span::from_ms;
     if quick {
         Schedule {
-            warm_up: ms(2),
-            counted: ms(4),
-            most_drain: ms(8),
+            warm_up: ms(1),
+            counted: ms(2),
+            most_drain: ms(5),
             drain: ms(1),
         }
     } else {
@@ -189,8 +192,11 @@ fn messages(
     for (stream, bytes) in (1..).zip(SHORT_BYTES) {
         // As many messages of each size: load in proportion to the size.
         let part = load * mix.short_share() * bytes as f64 / short as f64;
-        let mut incasts =
-            arrivals(bytes, part, stream)?.of_incasts(scene.incast_senders, GROUPS)?;
+        let mut incasts = arrivals(bytes, part, stream)?.of_incasts(
+            scene.incast_senders,
+            GROUPS,
+            scene.incast_jitter.0,
+        )?;
         // Three times 64 groups fit a flow's number.
         groups.extend_from_slice(incasts.number_groups(groups.len() as u8 + 1));
         sources.push(Box::new(incasts));

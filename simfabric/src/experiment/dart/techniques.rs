@@ -1,7 +1,7 @@
 //! Dart fig. 14: tail latency of short messages with each technique alone, normalised to DCQCN's.
 
 use super::runs::{Load, LoadSample, Mix, Scene, sample, schedule};
-use super::{colour, label};
+use super::{colour, label, reproduction};
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::sweep::{Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
@@ -136,5 +136,5 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         vec![panel],
     );
     figure.data = serde_json::json!({ "cases": cases, "samples": samples });
-    Ok(Reproduction { figure, picture })
+    Ok(reproduction(figure, picture))
 }

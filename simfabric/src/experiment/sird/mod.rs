@@ -30,7 +30,6 @@ pub mod fig03_incast;
 pub mod fig04_outcast;
 pub mod headlines;
 pub mod paper;
-mod records;
 pub mod runs;
 pub mod scene;
 pub mod sensitivity;
@@ -38,7 +37,7 @@ pub mod tables;
 
 use ratewright_topology::Topology;
 
-use super::{Experiment, ExperimentError, Reproduction, Settings};
+use super::{Experiment, ExperimentError, Reproduction, Settings, records};
 use crate::net::FabricConfig;
 use crate::parameters::Setting;
 use crate::plan::{PlannedTransport, read_transports};
@@ -207,7 +206,7 @@ fn colour(label: &str) -> RGBColor {
 
 /// A figure with its recorded verdicts, and its picture.
 fn reproduction(mut figure: Figure, picture: Picture) -> Reproduction {
-    records::record(&mut figure);
+    records::record(include_str!("verdicts.toml"), &mut figure);
     Reproduction { figure, picture }
 }
 
