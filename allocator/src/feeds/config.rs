@@ -18,8 +18,11 @@ pub struct FeedsConfig {
     /// Maximum time from a change of the rates to a reading that shows it, beyond the interval of
     /// the readings, in nanoseconds. The gain of the loop follows from it.
     pub max_delay_ns: u64,
-    /// Maximum share of a link's capacity that the feeds together may take.
+    /// Maximum share of a link's capacity that measurements together may take.
     pub max_share: f64,
+    /// Maximum share of a link's capacity that measurements and operators' reports together may
+    /// take.
+    pub external_share: f64,
     /// Change of a link's load, in shares of its capacity, below which the engine is told nothing.
     pub hysteresis: f64,
 }
@@ -35,6 +38,7 @@ impl Default for FeedsConfig {
             max_age_ns: 100_000_000,
             max_delay_ns: 1_000_000,
             max_share: 0.5,
+            external_share: 0.9,
             hysteresis: 0.01,
         }
     }

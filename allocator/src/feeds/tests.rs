@@ -3,6 +3,9 @@ use ratewright_topology::TwoTierClos;
 
 use super::*;
 
+mod histories;
+mod loops;
+
 fn topology() -> Topology {
     TwoTierClos::default().build().expect("a topology")
 }
@@ -12,6 +15,7 @@ fn link(link: u32) -> Telemetry {
         links: vec![LinkInt {
             link,
             bandwidth_bps: 1,
+            managed_bytes: Some(0),
             ..LinkInt::default()
         }],
         ..Telemetry::default()
@@ -77,13 +81,19 @@ fn a_host_tells_of_itself_and_its_links_and_a_collector_of_everything() {
     ] {
         let mut feeds = Feeds::new(FeedsConfig::default(), &topology);
         feeds.take(0, reporter, &telemetry, &topology, |_| true);
-        let expected: Vec<_> = refused.into_iter().map(|reason| (reason, 1)).collect();
-        assert_eq!(
-            feeds.refused().collect::<Vec<_>>(),
-            expected,
-            "{telemetry:?}"
-        );
-        assert_eq!(feeds.taken(), u64::from(refused.is_none()));
+        let expected: BTreeMap<_, _> = refused
+            .into_iter()
+            .map(|reason| (reason.reason(), 1))
+            .collect();
+        let status = feeds.status();
+        let figures = status.feeds.values();
+        let told: BTreeMap<_, _> = figures
+            .clone()
+            .flat_map(|feed| feed.refused.clone())
+            .collect();
+        let taken: u64 = figures.map(|feed| feed.taken).sum();
+        assert_eq!(told, expected, "{telemetry:?}");
+        assert_eq!(taken, u64::from(refused.is_none()));
     }
 }
 
@@ -98,6 +108,10 @@ fn a_reading_that_is_off_takes_nothing() {
     let host = Reporter::Host(HostId(1));
     feeds.take(0, host, &link(OWN_UPLINK), &topology, |_| true);
     feeds.take(0, host, &count(1, 0), &topology, |_| true);
-    assert_eq!(feeds.refused().collect::<Vec<_>>(), [(Refused::Off, 1)]);
-    assert_eq!(feeds.taken(), 1);
+    let status = feeds.status();
+    assert_eq!(status.feeds["int"].refused["off"], 1);
+    assert_eq!(
+        (status.feeds["int"].taken, status.feeds["receivers"].taken),
+        (0, 1)
+    );
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::overview::{HistoryPoint, LinkFlows, Overview};
-use super::status::{HostFlows, ReleaseReport, Snapshot, Status};
+use super::status::{FeedsReport, HostFlows, ReleaseReport, Snapshot, Status};
 
 /// Request with the sender for its reply.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub enum AdminRequest {
     LinkFlows(u32, oneshot::Sender<Option<LinkFlows>>),
     /// Return the topology in force.
     Topology(oneshot::Sender<Box<Topology>>),
+    /// Return the figures of the feeds, and their effects on links.
+    Feeds(oneshot::Sender<FeedsReport>),
     /// Turn the kill switch.
     SetReleased(bool, oneshot::Sender<ReleaseReport>),
     /// Return whether a host may still act on a rate although the kill switch is on.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::duration_histogram::DurationFigures;
 use crate::engine::Exceptions;
+use crate::feeds::{FeedsStatus, LinkEffect};
 
 /// The body of `GET /status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -85,6 +86,31 @@ pub struct HostFlow {
     /// The topology's bound on a flow between the two hosts, in bit/s; null without one.
     #[serde(default)]
     pub max_flow_bps: Option<u64>,
+}
+
+/// The body of `GET /feeds`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct FeedsReport {
+    /// Figures of the feeds.
+    #[serde(flatten)]
+    pub status: FeedsStatus,
+    /// Effects on links, at most [`MAX_FEED_LINKS`] of them.
+    pub effects: Vec<FeedLink>,
+}
+
+/// Maximum number of links in [`FeedsReport`].
+pub const MAX_FEED_LINKS: usize = 1_024;
+
+/// One link in `/feeds`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct FeedLink {
+    /// `from->to`, by the names of its ends.
+    pub name: String,
+    /// Age of the newest measurement, in milliseconds.
+    pub age_ms: u64,
+    /// Effect of the feeds.
+    #[serde(flatten)]
+    pub effect: LinkEffect,
 }
 
 /// Iteration times in `/status`.
@@ -283,6 +309,8 @@ pub struct Snapshot {
     pub certificate_expires_unix_s: Option<i64>,
     /// Durations from taking a start to handing its first rate to its session.
     pub first_rates: DurationFigures,
+    /// Figures of the feeds.
+    pub feeds: FeedsStatus,
 }
 
 /// The engine's figures, in base units.

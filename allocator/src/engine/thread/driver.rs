@@ -97,6 +97,11 @@ impl EngineDriver {
         Arc::clone(&self.snapshot)
     }
 
+    /// Writes the allocated load of every link after the last iteration, in bit/s, by link index.
+    pub fn link_loads(&self, loads_bps: &mut Vec<f64>) {
+        self.engine.link_loads(loads_bps);
+    }
+
     /// True if another iteration changes nothing until the next event.
     #[must_use]
     pub fn is_settled(&self) -> bool {

@@ -67,6 +67,21 @@ fn describe() {
             "Links with traffic that the allocator does not schedule, as it was told.",
         ),
         (
+            "ratewright_allocator_feed_age_seconds",
+            Unit::Seconds,
+            "Mean age of a feed's measurements when they arrived.",
+        ),
+        (
+            "ratewright_allocator_feed_error_ratio",
+            Unit::Count,
+            "Mean difference of what a feed led to expect and what was measured next, over capacity.",
+        ),
+        (
+            "ratewright_allocator_feed_moved_bits_per_second",
+            Unit::Count,
+            "Capacity that a feed takes from scheduled flows at most, over all links.",
+        ),
+        (
             "ratewright_allocator_max_link_load_ratio",
             Unit::Count,
             "Largest allocated load over derated capacity of any link; above 1 is over-allocation.",
@@ -106,6 +121,18 @@ fn describe() {
         (
             "ratewright_allocator_flowlet_ends_total",
             "Flowlet ends taken.",
+        ),
+        (
+            "ratewright_allocator_feed_entries_total",
+            "Measurements that a feed has taken.",
+        ),
+        (
+            "ratewright_allocator_feed_refused_total",
+            "Measurements that a feed has refused, by reason.",
+        ),
+        (
+            "ratewright_allocator_feed_contradictions_total",
+            "Measurements that did not stand against another one, by feed.",
         ),
         (
             "ratewright_allocator_reroutes_total",
@@ -251,7 +278,23 @@ pub fn publish(snapshot: &Snapshot) {
         engine,
         certificate_expires_unix_s,
         first_rates: _, // appended as a histogram
+        feeds,
     } = snapshot;
+    for (&feed, figures) in &feeds.feeds {
+        counter!("ratewright_allocator_feed_entries_total", "feed" => feed).absolute(figures.taken);
+        for (&reason, &count) in &figures.refused {
+            counter!("ratewright_allocator_feed_refused_total", "feed" => feed, "reason" => reason)
+                .absolute(count);
+        }
+        gauge!("ratewright_allocator_feed_age_seconds", "feed" => feed)
+            .set(figures.mean_age_ns / 1e9);
+        gauge!("ratewright_allocator_feed_error_ratio", "feed" => feed).set(figures.mean_error);
+        gauge!("ratewright_allocator_feed_moved_bits_per_second", "feed" => feed)
+            .set(figures.moved_bps);
+    }
+    for (&feed, &count) in &feeds.contradictions {
+        counter!("ratewright_allocator_feed_contradictions_total", "feed" => feed).absolute(count);
+    }
     for &(name, count) in port {
         counter!("ratewright_allocator_dpdk_total", "kind" => name).absolute(count);
     }

@@ -142,6 +142,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/metrics", get(metrics_text))
         .route("/status", get(status))
         .route("/flows", get(flows))
+        .route("/feeds", get(feeds))
         .route("/log-level", get(log_level).put(set_log_level))
         .route("/release", post(release))
         .route("/resume", post(resume))
@@ -217,6 +218,11 @@ async fn flows(
             format!("{host:?} has no session here"),
         ),
     })
+}
+
+async fn feeds(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
+    let report = state.ask(AdminRequest::Feeds).await?;
+    Ok(Json(report).into_response())
 }
 
 async fn log_level(State(state): State<AdminState>) -> String {

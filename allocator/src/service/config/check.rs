@@ -47,6 +47,7 @@ impl Checker<'_> {
             allocation: self.allocation(raw.allocation)?,
             transport: self.transport(raw.transport)?,
             limits,
+            feeds: self.feeds(raw.feeds)?,
             trust: self.trust(raw.trust)?,
             classes: self.classes(raw.class)?,
         })

@@ -108,6 +108,22 @@ max_datagrams_per_s = 200000
 # Bytes of one session's control stream that are read in a second; the sender waits for the rest.
 max_control_bytes_per_s = 4194304
 
+# What hosts measure of traffic that nobody schedules: it takes its part of links, at most max_share of each, and
+# only as long as it is told. Hosts measure for sessions that begin while any of it is on.
+[feeds]
+receivers = false           # senders towards a host, counted there
+credit = false              # what receivers grant their senders
+int = false                 # bytes and queues of links
+# Hosts tell it this often. What is older than fresh_ms fades; at max_age_ms it is forgotten.
+interval_ms = 10
+fresh_ms = 40
+max_age_ms = 100
+# Longest time in which traffic follows its rates: the longer, the slower measured loads are followed.
+max_delay_us = 1000
+max_share = 0.5
+# Share of a link by which a load must move to change rates.
+hysteresis = 0.01
+
 # Who may have a session, of all whose certificates the authority has signed. Takes effect upon reload, for
 # sessions that stand too.
 [trust]

@@ -18,10 +18,13 @@ use std::path::{Path, PathBuf};
 use ratewright_io::admin::AdminAddress;
 use ratewright_io::dscp::Dscp;
 
+use crate::feeds::FeedsConfig;
+
 mod check;
 mod classes;
 pub mod error;
 pub mod example;
+mod feeds;
 mod raw;
 pub mod relay;
 #[cfg(test)]
@@ -58,6 +61,8 @@ pub struct Config {
     pub transport: TransportConfig,
     /// Table `[limits]`.
     pub limits: Limits,
+    /// Table `[feeds]`; `external_share` stands in `[allocation]`.
+    pub feeds: FeedsConfig,
     /// Table `[trust]`.
     pub trust: Trust,
     /// Flow classes, ordered by id.

@@ -28,6 +28,8 @@ pub(super) struct RawConfig {
     pub(super) trust: RawTrust,
     #[serde(default)]
     pub(super) class: Vec<Spanned<RawClass>>,
+    #[serde(default)]
+    pub(super) feeds: RawFeeds,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,6 +59,20 @@ pub(super) struct RawAllocation {
     pub(super) start_grace_ms: Field<u64>,
     pub(super) pin_core: Field<usize>,
     pub(super) start_released: Field<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFeeds {
+    pub(super) receivers: Field<bool>,
+    pub(super) credit: Field<bool>,
+    pub(super) int: Field<bool>,
+    pub(super) interval_ms: Field<u64>,
+    pub(super) fresh_ms: Field<u64>,
+    pub(super) max_age_ms: Field<u64>,
+    pub(super) max_delay_us: Field<u64>,
+    pub(super) max_share: Field<f64>,
+    pub(super) hysteresis: Field<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -134,8 +134,7 @@ impl Hub {
                 } => {
                     self.release_acknowledged(id, released, paced_flows);
                 }
-                // Carried and checked by the protocol; no feed uses it yet.
-                ServerEvent::Telemetry(_) => self.counts.telemetry += 1,
+                ServerEvent::Telemetry(telemetry) => self.on_telemetry(now_ns, id, &telemetry),
                 ServerEvent::Refused(refusal) => {
                     tracing::warn!(reason = refusal.reason, "session refused");
                     self.end_session(now_ns, id, reasons::refusal(refusal.code), true);
@@ -244,7 +243,7 @@ impl Hub {
             threshold: self.settings.threshold,
             released: self.is_released(),
             sealed_udp: self.sealed_offer(id),
-            telemetry_interval_ns: 0,
+            telemetry_interval_ns: self.telemetry_interval_ns(),
             access: AccessCapacity {
                 uplink_bps: self
                     .topology

@@ -6,8 +6,8 @@ use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
+use crate::feeds::EXTERNAL_SESSION;
 
-use super::external::EXTERNAL_SESSION;
 use super::session_flows::{HubFlow, Placement, UnmanagedReason};
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
@@ -68,7 +68,8 @@ impl Hub {
     pub fn on_rate(&mut self, now_ns: u64, update: RateUpdate) {
         // Dummy flows stand for traffic of others, which no session carries.
         if update.key.session() == EXTERNAL_SESSION {
-            self.on_dummy_flow_rate(update.key.flow_id(), update.rate_bps);
+            let external = self.feeds.external_mut();
+            external.on_rate(update.key.flow_id(), update.rate_bps);
             return;
         }
         let flow_id = FlowId(update.key.flow_id());
@@ -235,7 +236,7 @@ impl Hub {
     }
 
     /// Sends a flow's present demand to the engine. Its path stays.
-    fn push_demand(&mut self, id: u32, slot: u32) {
+    pub(super) fn push_demand(&mut self, id: u32, slot: u32) {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
@@ -366,7 +367,9 @@ impl Hub {
             links,
             class: record.class(),
             weight: record.weight().decode(),
-            demand_bps: demand_bps.min(self.max_flow_bps(id, record)),
+            demand_bps: demand_bps
+                .min(self.max_flow_bps(id, record))
+                .min(self.credit_demand_bps(id, record.flow())),
         }
     }
 
@@ -382,6 +385,20 @@ impl Hub {
                 .max_flow_bps(peer.host, HostId(record.dst_host()))
         });
         bound.map_or(f64::INFINITY, |bps| bps as f64)
+    }
+
+    /// Returns the bound that credit puts on a flow's demand, in bit/s; infinite without one.
+    fn credit_demand_bps(&self, id: u32, flow: FlowId) -> f64 {
+        if !self.feeds.bounds_demands() {
+            return f64::INFINITY;
+        }
+        let peer = self
+            .sessions
+            .get(&id)
+            .and_then(|session| session.peer.as_ref());
+        peer.map_or(f64::INFINITY, |peer| {
+            self.feeds.demand_bps(peer.host, flow.0)
+        })
     }
 }
 

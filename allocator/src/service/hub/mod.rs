@@ -11,7 +11,7 @@
 //! | `token_bucket` | rate limits |
 //! | `sweep` | a pass over all flows in slices, after a change |
 //! | `network` | failures, repairs, a new topology |
-//! | `external` | traffic of others, as feeds report it |
+//! | `feeds` | telemetry of sessions, traffic of others as operators tell it |
 //! | `release` | the kill switch |
 //! | `report` | status of sessions, flows and links |
 //! | `link_survey` | loads of links and largest flows, in slices |
@@ -34,6 +34,7 @@ use ratewright_topology::Topology;
 use rustc_hash::FxBuildHasher;
 
 use crate::engine::EngineEvent;
+use crate::feeds::{Feeds, FeedsConfig};
 
 use super::config::{ClassConfig, Limits, MAX_CLASS_ID, RelayIdentity, Trust};
 use super::duration_histogram::DurationHistogram;
@@ -41,7 +42,7 @@ use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
 
 mod admission;
-mod external;
+mod feeds;
 mod flows;
 mod link_survey;
 mod network;
@@ -58,7 +59,6 @@ mod tests;
 mod token_bucket;
 
 pub use admission::check_welcome;
-use external::ExternalLoads;
 pub use link_survey::LinkSurvey;
 pub use network::capacities_bps;
 use pre_hello::PreHelloConnections;
@@ -100,6 +100,8 @@ pub struct HubSettings {
     pub threshold: f64,
     /// Maximum share of a link's capacity that reports of external traffic may take.
     pub external_share: f64,
+    /// Settings of the feeds.
+    pub feeds: FeedsConfig,
     /// Bounds on the state that peers can create.
     pub limits: Limits,
     /// Hosts that may have a session.
@@ -158,7 +160,7 @@ pub struct Hub {
     counts: ServiceCounts,
     /// Durations from taking a start to handing its first rate to its session.
     first_rates: DurationHistogram,
-    external: ExternalLoads,
+    feeds: Feeds,
     /// UDP port of each UDP worker; `None` once it is lost. Empty where QUIC carries everything.
     sealed_ports: Vec<Option<u16>>,
     sealed_cipher: Cipher,
@@ -175,10 +177,8 @@ impl Hub {
             server_config: server_config(&settings),
             registry: Registry::new(settings.liveness_ns),
             pre_hello: PreHelloConnections::default(),
-            settings,
             snapshot: None,
             nominal_bps: network::nominal_bps(&topology),
-            topology,
             sessions: IndexMap::default(),
             last_session: 0,
             tallies: Tallies::default(),
@@ -192,10 +192,12 @@ impl Hub {
             departed: VecDeque::new(),
             counts: ServiceCounts::default(),
             first_rates: DurationHistogram::default(),
-            external: ExternalLoads::default(),
+            feeds: Feeds::new(feeds::feeds_config(&settings), &topology),
             sealed_ports: Vec::new(),
             sealed_cipher: Cipher::default(),
             sealed_address: None,
+            settings,
+            topology,
         }
     }
 
@@ -238,6 +240,7 @@ impl Hub {
             session.datagrams.set_rate(limits.max_datagrams_per_s);
             session.control.set_rate(limits.max_control_bytes_per_s);
         }
+        self.feeds.reconfigure(feeds::feeds_config(&settings));
         self.settings = settings;
         self.refuse_distrusted(now_ns);
     }
@@ -300,7 +303,7 @@ impl Hub {
     /// or datagram of an ended session finds no session.
     fn free_session_id(&mut self) -> u32 {
         loop {
-            // Zero is the session of dummy flows (`EXTERNAL_SESSION`), so it is skipped.
+            // Zero is the session of dummy flows (`feeds::EXTERNAL_SESSION`), so it is skipped.
             self.last_session = self.last_session.wrapping_add(1).max(1);
             if !self.sessions.contains_key(&self.last_session) {
                 return self.last_session;

@@ -36,8 +36,7 @@ impl Hub {
 
     /// Returns the capacity of a link for flows, in bit/s: without what external traffic takes.
     pub(super) fn capacity_of(&self, link: LinkId) -> f64 {
-        self.external
-            .capacity_bps(&self.topology, link, self.settings.external_share)
+        self.feeds.external().capacity_bps(&self.topology, link)
     }
 
     /// Applies a notification of a failure, a repair or another capacity. Returns the number of
@@ -204,7 +203,7 @@ impl Hub {
             .iter()
             .any(|host| !keeps(&host.name, host.id));
         // Needs both topologies: link numbers differ, names of their ends do not.
-        self.external.move_to(&self.topology, &topology);
+        self.feeds.replace_topology(&self.topology, &topology);
         self.nominal_bps = nominal_bps(&topology);
         self.topology = topology;
         if renumbered {

@@ -121,7 +121,7 @@ impl Hub {
         StatusTotals {
             sessions: self.registry.len() as u64,
             links_down: links.filter(|l| !self.topology.is_usable(l.id)).count() as u64,
-            external: self.external.len() as u64,
+            external: self.feeds.external().len() as u64,
         }
     }
 

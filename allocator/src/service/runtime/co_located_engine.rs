@@ -35,6 +35,8 @@ pub(super) struct CoLocatedEngine {
     events: VecDeque<EngineEvent>,
     /// First rates that the engine reported before an iteration.
     first_rates: Vec<RateUpdate>,
+    /// Loads of the links for the feeds, in bit/s.
+    loads_bps: Vec<f64>,
     /// The engine applied events and has not iterated since.
     must_iterate: bool,
     /// Rates for the sessions.
@@ -59,6 +61,7 @@ impl CoLocatedEngine {
             death_watch: EngineDeathWatch::new(Arc::clone(signal)),
             events: VecDeque::new(),
             first_rates: Vec::new(),
+            loads_bps: Vec::new(),
             must_iterate: false,
             rates: VecDeque::new(),
             rates_open: false,
@@ -99,6 +102,12 @@ impl CoLocatedEngine {
         // A first rate goes out at once; timers and later rates belong to the longer tasks.
         if !background {
             return !self.rates.is_empty();
+        }
+        if core.hub.wants_link_loads(now_ns)
+            && let Some(engine) = &self.engine
+        {
+            engine.driver.link_loads(&mut self.loads_bps);
+            core.hub.observe_link_loads(now_ns, &self.loads_bps);
         }
         core.on_timers(timers_ns);
         for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {

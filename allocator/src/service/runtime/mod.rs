@@ -132,6 +132,7 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
         liveness_ns: config.allocation.liveness_ms * 1_000_000,
         threshold: config.allocation.threshold,
         external_share: config.allocation.external_share,
+        feeds: config.feeds.clone(),
         limits: config.limits,
         trust: config.trust.clone(),
         classes: config.classes.clone(),
@@ -315,6 +316,7 @@ impl AllocatorService {
                 drop(reply.send(Box::new(core.hub.topology().clone())));
             }
             AdminRequest::Flows(host, reply) => drop(reply.send(core.hub.flows_of(&host))),
+            AdminRequest::Feeds(reply) => drop(reply.send(core.hub.feeds_report(now_ns))),
             AdminRequest::SetReleased(released, reply) => {
                 let report = core.hub.set_released(now_ns, released);
                 tracing::warn!(released, hosts = report.hosts, "kill switch turned");

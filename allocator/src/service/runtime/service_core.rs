@@ -52,7 +52,7 @@ pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
 /// microseconds for a flow that takes another path.
 const SLOTS_PER_SLICE: usize = 512;
 
-/// Timer entry of the engine's ring and of expiring external loads. Sessions start at 1.
+/// Timer entry of the engine's ring and of the feeds. Sessions start at 1.
 const OWN_TIMER: u32 = 0;
 
 /// Notification of a network change whose sweep is not over.
@@ -281,8 +281,8 @@ impl ServiceCore {
             self.ring_timer_ns = Some(now_ns + RING_RETRY_NS);
             self.add_timer(now_ns, now_ns + RING_RETRY_NS, OWN_TIMER);
         }
-        let expiry_ns = self.hub.next_external_expiry();
-        // One entry per new time: an outdated entry finds nothing to expire.
+        let expiry_ns = self.hub.next_feeds_ns();
+        // One entry per new time: an outdated entry finds nothing to do.
         if expiry_ns != self.expiry_timer_ns {
             self.expiry_timer_ns = expiry_ns;
             if let Some(expiry_ns) = expiry_ns {
@@ -440,7 +440,7 @@ impl ServiceCore {
             if id == OWN_TIMER {
                 // The flush after this call offers the events again.
                 self.ring_timer_ns = None;
-                self.hub.expire_external_loads(now_ns);
+                self.hub.apply_feeds(now_ns);
                 continue;
             }
             let Some(transport) = self.transports.get_mut(&id) else {

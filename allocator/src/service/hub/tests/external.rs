@@ -132,7 +132,7 @@ fn a_word_that_is_not_renewed_is_forgotten() {
     world.pass(20_000_000);
     world.assert_gbps("h1", flow, 10.0 * DERATED);
     assert_eq!(world.external(), []);
-    assert_eq!(world.hub.next_external_expiry(), None);
+    assert_eq!(world.hub.next_feeds_ns(), None);
 }
 
 #[test]
@@ -265,10 +265,10 @@ fn the_next_expiry_is_the_earliest_of_all_that_hold() {
             .expect("it is there");
         expected.insert(host.clone(), for_ms.map(|ms| now_ns + ms * 1_000_000));
         world.now_ns += 5_000_000;
-        world.hub.expire_external_loads(world.now_ns);
+        world.hub.apply_feeds(world.now_ns);
         expected.retain(|_, until: &mut Option<u64>| until.is_none_or(|at| at > world.now_ns));
         let next = expected.values().flatten().min().copied();
-        assert_eq!(world.hub.next_external_expiry(), next);
+        assert_eq!(world.hub.next_feeds_ns(), next);
         assert_eq!(world.external().len(), expected.len());
     }
 }

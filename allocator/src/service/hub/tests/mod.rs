@@ -2,6 +2,7 @@
 
 mod demands;
 mod external;
+mod feeds;
 mod flow_caps;
 mod flows;
 mod network;
@@ -20,6 +21,7 @@ use ratewright_topology::{Topology, TwoTierClos};
 use super::{Hub, HubSettings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::{EngineConfig, EngineEvent, RateEngine};
+use crate::feeds::FeedsConfig;
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::config::{ClassConfig, Fingerprint, Limits, Trust};
 use crate::service::tls::PeerCertificate;
@@ -43,6 +45,7 @@ fn settings() -> HubSettings {
         liveness_ns: 1_000_000_000,
         threshold: 0.01,
         external_share: 0.9,
+        feeds: FeedsConfig::default(),
         limits: Limits::default(),
         trust: Trust::default(),
         classes: vec![ClassConfig::default()],
@@ -331,8 +334,8 @@ impl HubWorld {
         while self.now_ns < end_ns {
             self.now_ns += 1_000_000;
             let now_ns = self.now_ns;
-            if (self.hub.next_external_expiry()).is_some_and(|at_ns| at_ns <= now_ns) {
-                self.hub.expire_external_loads(now_ns);
+            if (self.hub.next_feeds_ns()).is_some_and(|at_ns| at_ns <= now_ns) {
+                self.hub.apply_feeds(now_ns);
             }
             for host in self.hosts.values_mut() {
                 if host

@@ -71,6 +71,7 @@ impl ServiceCore {
             },
             certificate_expires_unix_s: self.certificate_expires_unix_s,
             first_rates: self.hub.first_rates(),
+            feeds: self.hub.feeds_status(),
         }
     }
 

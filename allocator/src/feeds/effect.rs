@@ -1,0 +1,223 @@
+//! Sum of all readings of one link.
+
+use arrayvec::ArrayVec;
+use ratewright_topology::{LinkId, Node, Topology};
+
+use super::{Feed, Feeds, LinkEffect, Reading};
+
+/// Difference of two readings of one quantity, as a share of the link's capacity, from which they
+/// contradict each other.
+const TOLERANCE: f64 = 0.1;
+
+/// Effect on a link, and the feeds whose readings did not stand.
+pub(super) struct Evaluation {
+    pub(super) effect: LinkEffect,
+    pub(super) contradictions: ArrayVec<Feed, 3>,
+}
+
+/// External load of a link as measured, faded by its age.
+#[derive(Debug, Clone, Copy, Default)]
+struct MeasuredLink {
+    external_bps: f64,
+    /// Drain of the queue and capacity that the link lacks.
+    withheld_bps: f64,
+    at_ns: u64,
+}
+
+impl MeasuredLink {
+    fn sum_bps(&self) -> f64 {
+        self.external_bps + self.withheld_bps
+    }
+}
+
+/// Traffic that gives way, as a feed counts it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    flows: f64,
+    demand_bps: f64,
+    at_ns: u64,
+}
+
+impl LinkEffect {
+    pub(super) fn is_none(&self) -> bool {
+        self.load_bps == 0.0 && self.flows == 0.0
+    }
+}
+
+impl Feeds {
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "capacities are far below 2^53 bit/s"
+    )]
+    pub(super) fn effect_of(&self, now_ns: u64, topology: &Topology, link: LinkId) -> Evaluation {
+        let capacity_bps = topology.effective_capacity_bps(link) as f64;
+        let tolerance_bps = TOLERANCE * capacity_bps;
+        let max_bps = self.config.max_share * capacity_bps;
+        let mut contradictions = ArrayVec::new();
+        let (measured, agrees) = self.measured(now_ns, link, capacity_bps, tolerance_bps);
+        if !agrees {
+            contradictions.push(Feed::Int);
+        }
+        let counted = self.counted(now_ns, topology, link);
+        let credited = self.credited(now_ns, topology, link);
+        let mut effect = LinkEffect {
+            newest_ns: self.newest_ns[link.index()],
+            oldest_ns: u64::MAX,
+            ..LinkEffect::default()
+        };
+        let mut demand_bps = f64::INFINITY;
+        // Counts see every sender, credit only those of schemes with credit.
+        match (counted, credited) {
+            (Some(counted), credited) => {
+                effect.flows = counted.flows;
+                effect.weighed_by = (counted.flows > 0.0).then_some(Feed::Receivers);
+                effect.oldest_ns = effect.oldest_ns.min(counted.at_ns);
+                if let Some(credited) = credited {
+                    effect.oldest_ns = effect.oldest_ns.min(credited.at_ns);
+                    if credited.flows > counted.flows + 0.5 {
+                        contradictions.push(Feed::Credit);
+                    }
+                    if credited.flows + 0.5 > counted.flows {
+                        demand_bps = credited.demand_bps;
+                    }
+                }
+            }
+            (None, Some(credited)) => {
+                effect.flows = credited.flows;
+                effect.weighed_by = (credited.flows > 0.0).then_some(Feed::Credit);
+                effect.oldest_ns = effect.oldest_ns.min(credited.at_ns);
+                demand_bps = credited.demand_bps;
+            }
+            (None, None) => {}
+        }
+        if let Some(measured) = measured {
+            effect.oldest_ns = effect.oldest_ns.min(measured.at_ns);
+            effect.external_bps = measured.external_bps;
+            effect.load_bps = measured.withheld_bps;
+            let dummy_bps = self.links[link.index()].dummy_bps;
+            if effect.flows > 0.0 {
+                if dummy_bps > 0.0 {
+                    if demand_bps.is_finite() && demand_bps > dummy_bps + tolerance_bps {
+                        contradictions.push(Feed::Credit);
+                    }
+                    demand_bps = demand_bps.min(dummy_bps);
+                }
+            } else if counted.is_none_or(|counted| !counted.demand_bps.is_infinite()) {
+                effect.load_bps += measured.external_bps;
+            } else if measured.external_bps > tolerance_bps && !contradictions.is_full() {
+                // The receiver can tell managed traffic apart, and sees no other.
+                contradictions.push(Feed::Int);
+            }
+        }
+        if effect.flows > 0.0 {
+            effect.load_bps = effect.load_bps.min(max_bps);
+            effect.demand_bps = demand_bps.min(max_bps - effect.load_bps);
+        } else {
+            effect.load_bps = effect.load_bps.min(max_bps);
+        }
+        // Less than the hysteresis is noise.
+        if effect.load_bps < self.config.hysteresis * capacity_bps {
+            effect.load_bps = 0.0;
+        }
+        if effect.demand_bps <= 0.0 {
+            (effect.flows, effect.demand_bps, effect.weighed_by) = (0.0, 0.0, None);
+        }
+        Evaluation {
+            effect,
+            contradictions,
+        }
+    }
+
+    /// Returns the measured load of a link: of a host's and a collector's readings the lesser.
+    /// False if they contradict each other.
+    fn measured(
+        &self,
+        now_ns: u64,
+        link: LinkId,
+        capacity_bps: f64,
+        tolerance_bps: f64,
+    ) -> (Option<MeasuredLink>, bool) {
+        if !self.config.int {
+            return (None, true);
+        }
+        let faded = |reading: &Reading| {
+            let weight = self.weight(now_ns, reading.at_ns);
+            (reading.is_measured() && weight > 0.0).then(|| MeasuredLink {
+                external_bps: weight * reading.external_bps,
+                withheld_bps: weight * (reading.drain_bps + reading.lost_bps(capacity_bps)),
+                at_ns: reading.at_ns,
+            })
+        };
+        let readings = &self.links[link.index()];
+        let host = faded(&readings.host);
+        let collector = readings.collector.as_deref().and_then(faded);
+        match (host, collector) {
+            (Some(host), Some(collector)) => {
+                let apart_bps = (host.external_bps - collector.external_bps).abs();
+                let lesser = if host.sum_bps() < collector.sum_bps() {
+                    host
+                } else {
+                    collector
+                };
+                (Some(lesser), apart_bps <= tolerance_bps)
+            }
+            (host, collector) => (host.or(collector), true),
+        }
+    }
+
+    /// Returns the unknown senders of a host's downlink. A demand of infinity says that the count
+    /// leaves nothing out.
+    fn counted(&self, now_ns: u64, topology: &Topology, link: LinkId) -> Option<Counted> {
+        let Node::Host(receiver) = topology.links()[link.index()].to else {
+            return None;
+        };
+        let senders = &self.senders[receiver.index()];
+        let weight = self.weight(now_ns, senders.at_ns);
+        (self.config.receivers && senders.is_known && weight > 0.0).then_some(Counted {
+            flows: weight * senders.flows,
+            demand_bps: if senders.is_complete {
+                f64::INFINITY
+            } else {
+                0.0
+            },
+            at_ns: senders.at_ns,
+        })
+    }
+
+    /// Returns the pairs with credit that cross a host's link.
+    fn credited(&self, now_ns: u64, topology: &Topology, link: LinkId) -> Option<Counted> {
+        if !self.config.credit {
+            return None;
+        }
+        let link = &topology.links()[link.index()];
+        let mut sum = Counted {
+            at_ns: u64::MAX,
+            ..Counted::default()
+        };
+        let mut add = |pair: &super::credit::Pair, demand_bps: Option<f64>| {
+            let weight = self.weight(now_ns, pair.at_ns);
+            if weight > 0.0 {
+                sum.flows += weight;
+                // Before two readings, nothing bounds it.
+                sum.demand_bps += weight * demand_bps.unwrap_or(f64::INFINITY);
+                sum.at_ns = sum.at_ns.min(pair.at_ns);
+            }
+        };
+        match (link.from, link.to) {
+            (_, Node::Host(receiver)) => {
+                for pair in self.credits.to(receiver.0) {
+                    add(pair, pair.downlink_demand_bps());
+                }
+            }
+            (Node::Host(sender), _) => {
+                for pair in self.credits.from(sender.0) {
+                    // A congested sender takes what its uplink gives.
+                    let demand_bps = pair.downlink_demand_bps();
+                    add(pair, demand_bps.filter(|_| !pair.is_congested));
+                }
+            }
+            _ => return None,
+        }
+        (sum.flows > 0.0).then_some(sum)
+    }
+}

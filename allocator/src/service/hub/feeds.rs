@@ -1,0 +1,229 @@
+//! Feeds at the hub: telemetry of sessions, and external traffic (flowtune §6) that operators tell.
+//!
+//! [`Feeds`](crate::feeds::Feeds) decides; the hub knows which host a session has proven to be,
+//! which hosts have sessions, and which engine takes the events.
+
+use std::collections::VecDeque;
+
+use ratewright_proto::FlowId;
+use ratewright_proto::telemetry::Telemetry;
+use ratewright_topology::{HostId, LinkId};
+
+use crate::engine::EngineEvent;
+use crate::feeds::{FeedChange, FeedsConfig, FeedsStatus, LinkEffect, Reporter, ToldLoad};
+use crate::service::admin_request::{ExternalLoad, ExternalLoadReport, TopologyChangeError};
+use crate::service::status::{ExternalStatus, FeedLink, FeedsReport, MAX_FEED_LINKS};
+
+use super::report::link_name;
+use super::session_flows::Placement;
+use super::{Hub, HubSettings};
+
+/// Maximum weight of a link's dummy flow, in flows.
+const MAX_FLOWS: f64 = 1e6;
+
+/// Maximum lifetime of a report, in milliseconds: a day.
+const MAX_DURATION_MS: u64 = 86_400_000;
+
+/// Returns the feeds' part of the settings.
+pub(super) fn feeds_config(settings: &HubSettings) -> FeedsConfig {
+    FeedsConfig {
+        external_share: settings.external_share,
+        ..settings.feeds.clone()
+    }
+}
+
+impl Hub {
+    /// Takes a telemetry message of a session. Only an accepted host is a reporter.
+    pub(super) fn on_telemetry(&mut self, now_ns: u64, id: u32, telemetry: &Telemetry) {
+        self.counts.telemetry += 1;
+        let Some(peer) = self
+            .sessions
+            .get(&id)
+            .and_then(|session| session.peer.as_ref())
+        else {
+            return;
+        };
+        let registry = &self.registry;
+        self.feeds.take(
+            now_ns,
+            Reporter::Host(peer.host),
+            telemetry,
+            &self.topology,
+            |host: HostId| registry.session_of(host.0).is_some(),
+        );
+    }
+
+    /// Returns the interval at which hosts send telemetry, in nanoseconds; 0 if every reading is
+    /// off.
+    pub(super) fn telemetry_interval_ns(&self) -> u64 {
+        let feeds = &self.settings.feeds;
+        if feeds.receivers || feeds.credit || feeds.int {
+            feeds.interval_ns
+        } else {
+            0
+        }
+    }
+
+    /// Takes a report about a link's external traffic, which replaces the former one.
+    ///
+    /// # Errors
+    /// The report names a link that does not exist or has an invalid value. Nothing has changed.
+    pub fn set_external_load(
+        &mut self,
+        now_ns: u64,
+        report: &ExternalLoad,
+    ) -> Result<ExternalLoadReport, TopologyChangeError> {
+        if report.load_bps > ratewright_topology::units::MAX_CAPACITY_BPS {
+            return Err(TopologyChangeError::Load(report.load_bps));
+        }
+        if !(0.0..=MAX_FLOWS).contains(&report.flows) {
+            return Err(TopologyChangeError::Flows(report.flows.to_string()));
+        }
+        if let Some(ms) = report
+            .for_ms
+            .filter(|ms| !(1..=MAX_DURATION_MS).contains(ms))
+        {
+            return Err(TopologyChangeError::Duration(ms));
+        }
+        let link = self.link_named(&report.from, &report.to)?;
+        let told = ToldLoad {
+            load_bps: report.load_bps,
+            flows: report.flows,
+            until_ns: report.for_ms.map(|ms| now_ns + ms * 1_000_000),
+        };
+        let events = &mut self.engine_events;
+        self.feeds
+            .external_mut()
+            .tell(&self.topology, link, told, &mut |event| {
+                events.push_back(event);
+            });
+        Ok(ExternalLoadReport {
+            link: link_name(&self.topology, link),
+            capacity_bps: self.capacity_of(link),
+        })
+    }
+
+    /// Applies what the feeds ask for, and forgets reports that have expired.
+    pub fn apply_feeds(&mut self, now_ns: u64) {
+        // An engine that stalls must not make the queue grow without bound.
+        if self.engine_events.len() >= super::MAX_ENGINE_BACKLOG {
+            return;
+        }
+        let events = &mut self.engine_events;
+        let mut demands = Vec::new();
+        self.feeds
+            .apply(now_ns, &self.topology, &mut |change| match change {
+                FeedChange::Engine(event) => events.push_back(event),
+                FeedChange::Demand { sender, flow } => demands.push((sender, FlowId(flow))),
+            });
+        for (sender, flow_id) in demands {
+            let Some(id) = self.registry.session_of(sender.0) else {
+                continue;
+            };
+            let slot = flow_id.slot();
+            let is_there = self
+                .sessions
+                .get(&id)
+                .and_then(|session| session.flows.get(slot))
+                .is_some_and(|flow| {
+                    flow.id() == flow_id
+                        && flow.placement == Placement::Allocated
+                        && flow.engine_number == self.engine_number
+                });
+            if is_there {
+                self.push_demand(id, slot);
+            }
+        }
+    }
+
+    /// Returns the time of the next [`apply_feeds`](Self::apply_feeds).
+    pub fn next_feeds_ns(&self) -> Option<u64> {
+        self.feeds.next_due_ns()
+    }
+
+    /// True if the feeds are to be told what the engine allocates on every link.
+    pub fn wants_link_loads(&self, now_ns: u64) -> bool {
+        self.feeds.wants_loads(now_ns)
+    }
+
+    /// Takes the load that the engine allocated to every link, in bit/s, by link index.
+    pub fn observe_link_loads(&mut self, now_ns: u64, loads_bps: &[f64]) {
+        self.feeds.observe(now_ns, loads_bps);
+    }
+
+    /// Appends the status of at most `max` links from link `from` on. Returns the link to continue
+    /// from, if there are more.
+    pub fn external_status(
+        &self,
+        now_ns: u64,
+        from: u32,
+        max: usize,
+        into: &mut Vec<ExternalStatus>,
+    ) -> Option<u32> {
+        let mut rest = self.feeds.external().links_from(LinkId(from));
+        for (link, traffic) in rest.by_ref().take(max) {
+            into.push(ExternalStatus {
+                name: link_name(&self.topology, link),
+                load_bps: traffic.load_bps(),
+                flows: traffic.flows(),
+                granted_bps: traffic.granted_bps,
+                expires_in_ms: traffic
+                    .told
+                    .until_ns
+                    .map(|until_ns| until_ns.saturating_sub(now_ns) / 1_000_000),
+            });
+        }
+        rest.next().map(|(link, _)| link.0)
+    }
+
+    /// Returns the figures of the feeds.
+    pub fn feeds_status(&self) -> FeedsStatus {
+        self.feeds.status()
+    }
+
+    /// Returns the body of `/feeds`.
+    pub fn feeds_report(&self, now_ns: u64) -> FeedsReport {
+        let links = self.feeds.effects_from(LinkId(0)).take(MAX_FEED_LINKS);
+        FeedsReport {
+            status: self.feeds.status(),
+            effects: links
+                .map(|(link, effect)| FeedLink {
+                    name: link_name(&self.topology, link),
+                    age_ms: now_ns.saturating_sub(effect.newest_ns) / 1_000_000,
+                    effect: *effect,
+                })
+                .collect(),
+        }
+    }
+
+    /// Returns the effect of the feeds on a link, if they have one.
+    pub fn feeds_effect(&self, link: LinkId) -> Option<&LinkEffect> {
+        self.feeds.effect(link)
+    }
+
+    /// Returns the bound that credit puts on the demand of a host's flow, in bit/s; infinite
+    /// without one.
+    pub fn feeds_demand_bps(&self, sender: HostId, flow: FlowId) -> f64 {
+        self.feeds.demand_bps(sender, flow.0)
+    }
+
+    /// Updates the dummy flows of links whose capacities have changed.
+    pub(super) fn refresh_dummy_flows(&mut self, links: impl IntoIterator<Item = LinkId>) {
+        let events = &mut self.engine_events;
+        self.feeds
+            .external_mut()
+            .refresh(&self.topology, links, &mut push(events));
+    }
+
+    /// Hands all dummy flows to an engine that has none.
+    pub(super) fn restart_dummy_flows(&mut self) {
+        let events = &mut self.engine_events;
+        self.feeds
+            .external_mut()
+            .restart(&self.topology, &mut push(events));
+    }
+}
+
+fn push(events: &mut VecDeque<EngineEvent>) -> impl FnMut(EngineEvent) + '_ {
+    |event| events.push_back(event)
+}

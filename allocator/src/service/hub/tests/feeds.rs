@@ -1,0 +1,112 @@
+//! Telemetry of sessions: what a host tells of itself takes its part of links, and fades.
+
+use ratewright_proto::FlowId;
+use ratewright_proto::telemetry::{ReceiverCount, Telemetry};
+
+use super::{HubWorld, settings};
+use crate::feeds::FeedsConfig;
+use crate::service::hub::HubSettings;
+
+impl HubWorld {
+    /// Host `host` tells of this number of unknown senders towards `receiver`.
+    fn tell_senders(&mut self, host: &str, receiver: &str, active_senders: u32) {
+        let receiver = self.hub.topology().host_by_name(receiver).expect("known").0;
+        let telemetry = Telemetry {
+            receivers: vec![ReceiverCount {
+                receiver,
+                active_senders,
+                excludes_managed: true,
+                ..ReceiverCount::default()
+            }],
+            ..Telemetry::default()
+        };
+        let session = &mut self.host(host).session;
+        session.send_telemetry(telemetry).expect("a session");
+    }
+
+    /// Repeats a count at the default interval for 100 ms.
+    fn repeat_senders(&mut self, host: &str, receiver: &str, active_senders: u32) {
+        for _ in 0..10 {
+            self.tell_senders(host, receiver, active_senders);
+            self.pass(10_000_000);
+        }
+    }
+
+    fn gbps(&self, host: &str, flow: FlowId) -> f64 {
+        self.rate(host, flow).expect("rated") as f64 / 1e9
+    }
+}
+
+#[test]
+fn unknown_senders_hold_their_share_of_a_receivers_downlink_while_they_are_told() {
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h16"]);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    assert!(world.gbps("h1", flow) > 9.8);
+    // One sender of two: half of the link.
+    world.repeat_senders("h16", "h16", 1);
+    let beside_one = world.gbps("h1", flow);
+    assert!((4.8..5.1).contains(&beside_one), "{beside_one}");
+    // Of any number, the configured half at most.
+    world.repeat_senders("h16", "h16", 1_000);
+    let beside_many = world.gbps("h1", flow);
+    assert!((4.8..5.1).contains(&beside_many), "{beside_many}");
+    let report = world.hub.feeds_report(world.now_ns);
+    assert_eq!(report.effects.len(), 1);
+    assert_eq!(report.effects[0].name, "leaf4->h16");
+    assert_eq!(report.status.feeds["receivers"].taken, 20);
+    // Silence: the share comes back within the maximum age and two intervals.
+    world.pass(120_000_000);
+    world.settle();
+    assert!(world.gbps("h1", flow) > 9.8);
+    assert!(world.hub.feeds_report(world.now_ns).effects.is_empty());
+    assert_eq!(world.hub.next_feeds_ns(), None);
+}
+
+#[test]
+fn what_a_host_tells_of_another_ones_links_is_refused_and_counted() {
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2", "h16"]);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    world.repeat_senders("h2", "h16", 50);
+    assert!(world.gbps("h1", flow) > 9.8);
+    let feeds = world.hub.feeds_status().feeds;
+    assert_eq!(feeds["receivers"].refused["not_of_reporter"], 10);
+    assert_eq!(feeds["receivers"].taken, 0);
+}
+
+#[test]
+fn with_all_readings_off_nobody_is_asked_and_nothing_changes() {
+    let off = FeedsConfig {
+        receivers: false,
+        credit: false,
+        int: false,
+        ..FeedsConfig::default()
+    };
+    let settings = HubSettings {
+        feeds: off,
+        ..settings()
+    };
+    let mut world = HubWorld::with_hosts(settings, &["h1", "h16"]);
+    assert_eq!(world.hub.telemetry_interval_ns(), 0);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    world.repeat_senders("h16", "h16", 3);
+    assert!(world.gbps("h1", flow) > 9.8);
+    let feeds = world.hub.feeds_status().feeds;
+    assert_eq!(feeds["receivers"].refused["off"], 10);
+}
+
+#[test]
+fn a_reload_that_switches_readings_off_ends_their_effects() {
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h16"]);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    world.repeat_senders("h16", "h16", 1);
+    assert!(world.gbps("h1", flow) < 5.1);
+    let mut off = settings();
+    off.feeds.receivers = false;
+    world.hub.reconfigure(world.now_ns, off);
+    world.settle();
+    assert!(world.gbps("h1", flow) > 9.8);
+}
