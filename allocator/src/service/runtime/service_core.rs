@@ -281,7 +281,15 @@ impl ServiceCore {
             self.ring_timer_ns = Some(now_ns + RING_RETRY_NS);
             self.add_timer(now_ns, now_ns + RING_RETRY_NS, OWN_TIMER);
         }
-        let expiry_ns = self.hub.next_feeds_ns();
+        let expiry_ns = match (self.hub.next_feeds_ns(), self.expiry_timer_ns) {
+            // A full queue of engine events puts the feeds off until they are offered again.
+            (Some(due_ns), armed_ns) if due_ns <= now_ns => Some(
+                armed_ns
+                    .filter(|at_ns| *at_ns > now_ns)
+                    .unwrap_or(now_ns + RING_RETRY_NS),
+            ),
+            (due_ns, _) => due_ns,
+        };
         // One entry per new time: an outdated entry finds nothing to do.
         if expiry_ns != self.expiry_timer_ns {
             self.expiry_timer_ns = expiry_ns;
