@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`topology_cmd`], [`certs`], [`status`], [`release`] | the subcommands |
+//! | [`topology_import`] | topology files out of EC2's and Slurm's own words |
 //! | [`admin`] | a client of the admin interfaces |
 //! | [`broken_pipe`], [`output`] | pipes and terminals without a reader |
 //! | [`clock`], [`process`], [`tool`] | time, child processes, `ip` and `tc` |
@@ -18,3 +19,4 @@ pub mod release;
 pub mod status;
 pub mod tool;
 pub mod topology_cmd;
+pub mod topology_import;

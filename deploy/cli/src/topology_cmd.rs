@@ -12,6 +12,8 @@ use ratewright_topology::{
     Addressing, BigSwitch, EcmpConfig, FatTree, Parameters, ThreeTierClos, Topology, TwoTierClos,
 };
 
+use crate::topology_import::{FromEc2, FromSlurm, ImportedNetwork};
+
 /// Build, check or show a topology file.
 #[derive(Debug, Args)]
 pub struct TopologyCommand {
@@ -24,6 +26,20 @@ enum TopologyAction {
     /// Write the file of a regular network, to be used as it is or edited
     #[command(subcommand)]
     Build(Build),
+    /// Write the file of EC2 instances out of the AWS CLI's JSON
+    FromEc2 {
+        #[command(flatten)]
+        inputs: FromEc2,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Write the file of Slurm's nodes out of its topology.conf
+    FromSlurm {
+        #[command(flatten)]
+        inputs: FromSlurm,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Read a file and say whether it is valid; exit status 1 and the line at fault if not
     Check {
         /// Topology file
@@ -176,12 +192,43 @@ struct Common {
     /// Prefix of the hosts' IPv6 addresses, or "none"
     #[arg(long, default_value = "fd00::/48", value_name = "PREFIX")]
     ipv6_base: String,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+struct Output {
     /// Write here; without it, to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace the file if it exists
     #[arg(short, long)]
     force: bool,
+}
+
+impl Output {
+    /// Writes a topology file, and its summary to standard error.
+    fn write(self, text: &str, net: &Topology) -> Result<()> {
+        let Some(path) = self.output.filter(|p| !is_stdout(p)) else {
+            return print(text);
+        };
+        let mut options = File::options();
+        options
+            .write(true)
+            .truncate(self.force)
+            .create(self.force)
+            // Without --force the file must not exist: checked and created in one step.
+            .create_new(!self.force);
+        let mut file = options.open(&path).with_context(|| match self.force {
+            true => format!("cannot write {}", path.display()),
+            false => format!("cannot create {} (--force replaces a file)", path.display()),
+        })?;
+        file.write_all(text.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        // On standard error: standard output may be a pipe that expects a topology.
+        eprint!("{}", summary(net));
+        Ok(())
+    }
 }
 
 impl TopologyCommand {
@@ -192,6 +239,10 @@ impl TopologyCommand {
     pub fn run(self) -> Result<()> {
         match self.action {
             TopologyAction::Build(build) => build.run(),
+            TopologyAction::FromEc2 { inputs, output } => write_imported(&inputs.import()?, output),
+            TopologyAction::FromSlurm { inputs, output } => {
+                write_imported(&inputs.import()?, output)
+            }
             TopologyAction::Check { file } => {
                 let net = Topology::load(&file)?;
                 let (hosts, racks) = (net.hosts().len(), net.racks().len());
@@ -220,32 +271,18 @@ impl TopologyCommand {
     }
 }
 
+fn write_imported(network: &ImportedNetwork, output: Output) -> Result<()> {
+    let (text, net) = network.to_file()?;
+    output.write(&text, &net)
+}
+
 impl Build {
     fn run(self) -> Result<()> {
         let (parameters, common) = self.into_parameters()?;
         let net = parameters
             .build()
             .context("these parameters describe no network")?;
-        let text = net.to_toml_string();
-        let Some(path) = common.output.filter(|p| !is_stdout(p)) else {
-            return print(&text);
-        };
-        let mut options = File::options();
-        options
-            .write(true)
-            .truncate(common.force)
-            .create(common.force)
-            // Without --force the file must not exist: checked and created in one step.
-            .create_new(!common.force);
-        let mut file = options.open(&path).with_context(|| match common.force {
-            true => format!("cannot write {}", path.display()),
-            false => format!("cannot create {} (--force replaces a file)", path.display()),
-        })?;
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        // On standard error: standard output may be a pipe that expects a topology.
-        eprint!("{}", summary(&net));
-        Ok(())
+        common.output.write(&net.to_toml_string(), &net)
     }
 
     fn into_parameters(self) -> Result<(Parameters, Common)> {
