@@ -15,7 +15,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Their lib tests need neither root nor network namespaces.
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
-.PHONY: lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
+.PHONY: ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety for the others)
 lab: build
@@ -42,6 +42,15 @@ test-dpdk: require-root
 	$(CARGO) build --locked -p ratewright-bench --bins
 	$(TARGET)/debug/ratewright-bench swarm --transport dpdk --sessions 8 --flows 64 --seconds 1 --churn 500 --json | \
 	  tee -a /dev/stderr | grep -q '"lost_views":0'
+
+## ec2-check: lint deploy/aws, hold it against rules, schemas and EC2's model (no cloud, seconds)
+ec2-check:
+	@scripts/setup.sh ec2
+	$(TARGET)/ec2-venv/bin/python deploy/aws/check.py $(TARGET)/ec2-venv/schema-cloud-config-v1.json
+
+## ec2-mock: ec2-check, then the stack of deploy/aws against moto's server, and its instances in network namespaces
+ec2-mock: require-root ec2-check build
+	$(TARGET)/ec2-venv/bin/python deploy/aws/mock.py $(TARGET)/debug
 
 # Said once here, and not by every test that builds network namespaces.
 require-root:

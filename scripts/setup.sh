@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a build, the lab and the tests need on Debian or Ubuntu; does nothing where it is there.
-# usage: scripts/setup.sh [run|check|test|dpdk|mutants]
+# usage: scripts/setup.sh [run|check|test|dpdk|mutants|ec2]
 #   run: build and lab; check: also what `make check` needs; test: also the test tools; dpdk: also what
 #   the feature `dpdk` is built with; mutants: also the test tools and cargo-mutants
 set -euo pipefail
@@ -46,6 +46,12 @@ if [ "$what" = dpdk ]; then
   need iputils-ping command -v ping
 fi
 
+if [ "$what" = ec2 ]; then
+  need python3-venv python3 -c 'import ensurepip'
+  need curl         command -v curl
+  need openssl      command -v openssl
+fi
+
 if [ ${#missing[@]} -gt 0 ]; then
   command -v apt-get >/dev/null || die "please install these with your package manager: ${missing[*]}"
   sudo=
@@ -70,4 +76,20 @@ if [ "$what" != run ]; then
       cargo install --quiet --locked "$tool" --target-dir "${TMPDIR:-/tmp}/ratewright-tools-$(id -u)"
     fi
   done
+fi
+
+if [ "$what" = ec2 ]; then
+  # Python tools of deploy/aws, and cloud-init's schema out of its package, which is not installed.
+  venv=${CARGO_TARGET_DIR:-target}/ec2-venv
+  if ! cmp -s deploy/aws/requirements.txt "$venv/requirements.txt"; then
+    say "making $venv (once)"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q -r deploy/aws/requirements.txt
+    folder=$(mktemp -d)
+    chmod 755 "$folder"
+    (cd "$folder" && apt-get download -qq cloud-init && dpkg -x cloud-init_*.deb .)
+    cp "$folder/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json" "$venv/"
+    rm -rf "$folder"
+    cp deploy/aws/requirements.txt "$venv/requirements.txt"
+  fi
 fi

@@ -12,7 +12,7 @@ use ratewright_topology::{
     Addressing, BigSwitch, EcmpConfig, FatTree, Parameters, ThreeTierClos, Topology, TwoTierClos,
 };
 
-use crate::topology_import::{FromEc2, FromSlurm, ImportedNetwork};
+use crate::topology_import::{Ec2Inputs, ImportedNetwork, SlurmInputs};
 
 /// Build, check or show a topology file.
 #[derive(Debug, Args)]
@@ -29,14 +29,14 @@ enum TopologyAction {
     /// Write the file of EC2 instances out of the AWS CLI's JSON
     FromEc2 {
         #[command(flatten)]
-        inputs: FromEc2,
+        inputs: Ec2Inputs,
         #[command(flatten)]
         output: Output,
     },
     /// Write the file of Slurm's nodes out of its topology.conf
     FromSlurm {
         #[command(flatten)]
-        inputs: FromSlurm,
+        inputs: SlurmInputs,
         #[command(flatten)]
         output: Output,
     },

@@ -17,9 +17,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-pub use ec2::FromEc2;
+pub use ec2::Ec2Inputs;
 pub use network::ImportedNetwork;
-pub use slurm::FromSlurm;
+pub use slurm::SlurmInputs;
 
 /// The most bytes of one input file: four times what the largest network takes.
 const MAX_INPUT_BYTES: u64 = 1 << 30;

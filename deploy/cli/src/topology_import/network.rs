@@ -25,7 +25,7 @@ pub struct ImportedHost {
 /// Hosts that share the lowest switch that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedRack {
-    /// What the rack is, for a comment.
+    /// Description for a comment.
     pub label: String,
     /// Its hosts.
     pub hosts: Vec<ImportedHost>,
@@ -45,7 +45,7 @@ pub struct ImportedGroup {
 /// A network as another system knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportedNetwork {
-    /// What to say at the top of the file, a line each.
+    /// Comments at the top of the file, a line each.
     pub notes: Vec<String>,
     /// Racks in the order in which they are numbered.
     pub racks: Vec<ImportedRack>,

@@ -14,7 +14,7 @@ use super::{printable, read};
 
 /// Inputs of `from-slurm`.
 #[derive(Debug, Args)]
-pub struct FromSlurm {
+pub struct SlurmInputs {
     /// Slurm's topology.conf (topology/tree or topology/block)
     #[arg(long, value_name = "FILE")]
     topology: PathBuf,
@@ -29,7 +29,7 @@ pub struct FromSlurm {
     max_flow: Option<u64>,
 }
 
-impl FromSlurm {
+impl SlurmInputs {
     /// Reads the inputs and puts the network together.
     ///
     /// # Errors

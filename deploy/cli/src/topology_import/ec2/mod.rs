@@ -22,7 +22,7 @@ const MAX_CARD_GBPS: f64 = 100_000.0;
 
 /// Inputs of `from-ec2`, each an output of the AWS CLI.
 #[derive(Debug, Args)]
-pub struct FromEc2 {
+pub struct Ec2Inputs {
     /// Output of `aws ec2 describe-instance-topology`; may be given several times
     #[arg(long, value_name = "FILE")]
     topology: Vec<PathBuf>,
@@ -58,9 +58,9 @@ pub struct FromEc2 {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CapacityKind {
-    /// What the instance may always use
+    /// Bandwidth that the instance may always use
     Baseline,
-    /// What it may use for a while
+    /// Bandwidth that it may use for a while
     Peak,
 }
 
@@ -94,7 +94,7 @@ impl RackPlace {
     }
 }
 
-/// What is gathered on the way.
+/// Hosts and counts gathered on the way.
 #[derive(Default)]
 struct Gathered {
     racks: BTreeMap<RackPlace, Vec<ImportedHost>>,
@@ -106,7 +106,7 @@ struct Gathered {
     several_cards: usize,
 }
 
-impl FromEc2 {
+impl Ec2Inputs {
     /// Reads the inputs and puts the network together.
     ///
     /// # Errors
