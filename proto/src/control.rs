@@ -130,7 +130,7 @@ pub struct Welcome {
     pub classes: Vec<ClassInfo>,
     /// Address and cipher of sealed datagrams, if the server takes them.
     pub sealed_udp: Option<SealedUdp>,
-    /// Interval at which the client sends [`Telemetry`](crate::telemetry::Telemetry); 0 if the
+    /// Interval at which the client sends [`Telemetry`]; 0 if the
     /// server takes none.
     pub telemetry_interval_ns: u64,
     /// Capacities of the host's own links.

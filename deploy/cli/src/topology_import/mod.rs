@@ -2,9 +2,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`network`] | hosts by rack, and the file that is written of them |
-//! | [`ec2`] | the AWS CLI's JSON |
-//! | [`slurm`], [`hostlist`] | Slurm's `topology.conf` and its lists of hosts |
+//! | `network` | hosts by rack, and the file that is written of them |
+//! | `ec2` | the AWS CLI's JSON |
+//! | `slurm`, `hostlist` | Slurm's `topology.conf` and its lists of hosts |
 
 mod ec2;
 mod hostlist;
