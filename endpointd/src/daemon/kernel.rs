@@ -164,6 +164,7 @@ impl Daemon {
             FlowAction::Renew { expires_ns } => ("renew its leases", backend.renew(expires_ns)),
             FlowAction::Clear(conn) => ("give a connection back", backend.clear(conn)),
             FlowAction::ClearAll => ("give all connections back", backend.clear_all()),
+            FlowAction::Observe(on) => ("observe or pace", backend.observe(on)),
         };
         self.kernel.note(now_ns, what, result)
     }

@@ -184,6 +184,7 @@ impl AllocatorNode {
                         classes: Vec::new(),
                         threshold: self.threshold,
                         released: false,
+                        observe: false,
                         sealed_udp: None,
                         telemetry_interval_ns: 0,
                     };

@@ -44,6 +44,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
         ack_delay_ns: settings.ack_delay_ns,
         first_seq: u32::MAX,
         released: true,
+        observe: false,
         threshold: settings.threshold,
         topology: TopologySnapshot {
             version: u32::MAX,
@@ -239,6 +240,7 @@ impl Hub {
             classes: class_infos(&self.settings.classes),
             threshold: self.settings.threshold,
             released: self.is_released(),
+            observe: false,
             sealed_udp: self.sealed_offer(id),
             telemetry_interval_ns: 0,
         };
