@@ -172,7 +172,7 @@ pub enum PacingMode {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PacingConfig {
-    /// Whether rates are applied.
+    /// Application of rates.
     pub mode: PacingMode,
     /// The mechanism, or `auto` for the best that this kernel offers.
     pub backend: BackendChoice,

@@ -108,7 +108,7 @@ fn publish_counters(status: &Status) {
     let flows: &FlowCounters = &status.counters;
     let backend = &status.backend_stats;
     let link = &status.link;
-    let table: [(&'static str, &'static str, u64); 37] = [
+    let table: [(&'static str, &'static str, u64); 39] = [
         (
             "flowlets_started_total",
             "Flowlets that began",
@@ -263,6 +263,16 @@ fn publish_counters(status: &Status) {
             "log_lines_dropped_total",
             "Log lines that were dropped since nobody took them fast enough",
             ratewright_io::log::lost_lines(),
+        ),
+        (
+            "log_lines_held_back_total",
+            "Log lines that were held back since their kind repeated itself",
+            ratewright_io::log::held_back_lines(),
+        ),
+        (
+            "rates_observed_total",
+            "Rates that were compared with what plain TCP achieves, and not applied",
+            flows.rates_observed,
         ),
         (
             "backend_errors_total",

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use fallback::{Bulk, FOREVER_NS, FallbackDriver, Open, alone, config, cubic_pair};
-use netns::{BulkReceiver, NamespacePair, RIGHT_V4, wait_for};
+use netns::{BulkReceiver, NamespacePair, RIGHT_V4, sleep, wait_for};
 use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::backend::struct_ops::StructOps;
 use ratewright_endpointd::backend::tc_htb::TcHtb;
@@ -133,7 +133,7 @@ fn an_application_that_sends_little_has_no_backlog(open: Open) {
         let block = vec![7u8; 20_000];
         for _ in 0..160 {
             stream.write_all(&block).expect("the connection lives");
-            std::thread::sleep(Duration::from_millis(5));
+            sleep(Duration::from_millis(5));
         }
     });
     let conn = driver.started();

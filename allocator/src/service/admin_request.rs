@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::status::{HostFlows, ReleaseReport, Snapshot, Status};
+use super::hub::UnknownHost;
+use super::status::{Explanation, HostFlows, Links, ReleaseReport, Snapshot, Status, TopFlows};
 
 /// Request with the sender for its reply.
 #[derive(Debug)]
@@ -16,6 +17,25 @@ pub enum AdminRequest {
     Status(oneshot::Sender<Box<Status>>),
     /// Return the flows of a host by its name; `None` if it has no session.
     Flows(String, oneshot::Sender<Option<HostFlows>>),
+    /// Return the fastest flows, at most this many.
+    TopFlows(usize, oneshot::Sender<TopFlows>),
+    /// Return the fullest links, at most this many.
+    Links(usize, oneshot::Sender<Links>),
+    /// Explain the rates of the flows from one host to another; an error names the first of the two
+    /// that the topology does not have.
+    Explain(
+        String,
+        String,
+        oneshot::Sender<Result<Box<Explanation>, UnknownHost>>,
+    ),
+    /// Release a host, or let it follow the rollout again.
+    SetHostReleased(
+        String,
+        bool,
+        oneshot::Sender<Result<ReleaseReport, UnknownHost>>,
+    ),
+    /// Return the progress of a host's release.
+    HostReleaseReport(String, oneshot::Sender<ReleaseReport>),
     /// Turn the kill switch.
     SetReleased(bool, oneshot::Sender<ReleaseReport>),
     /// Return whether a host may still act on a rate although the kill switch is on.

@@ -12,6 +12,7 @@
 //! | [`relay`] | a relay between the allocator and some of its hosts, a process of its own |
 //! | [`instrumented_engine`] | an engine with a histogram of its iteration times |
 //! | [`admin_request`], [`status`], [`health`] | requests of the admin server, and their replies |
+//! | [`audit`] | changes by operators, with who made them |
 //! | [`admin`] | HTTP for operators and monitoring |
 //! | [`run`], [`systemd`] | start, reload and stop of the whole |
 //!
@@ -24,6 +25,7 @@
 pub mod admin;
 pub mod admin_request;
 pub mod admission;
+pub mod audit;
 pub mod clock;
 pub mod config;
 mod entrance;

@@ -14,6 +14,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::admin::logging::{LogControl, LogFilterError};
 use super::admin::{self, AdminError, AdminServer, AdminState, metrics};
+use super::audit::{AuditLog, Who};
 use super::config::{Config, ConfigError};
 use super::health::Health;
 use super::hub::check_welcome;
@@ -187,10 +188,13 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
         // the process.
         health.set_engine_running();
         health.set_listening();
+        let audit = AuditLog::default();
+        audit.reopen(config.audit.as_deref());
         let admin = AdminState {
             commands: request_sender,
             health: Arc::clone(&health),
             log: log.clone(),
+            audit: audit.clone(),
             prometheus,
         };
         let admin = admin::serve(&config.admin, admin::router(admin))?;
@@ -208,6 +212,7 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
             service,
             health,
             log,
+            audit,
             _admin: admin,
         };
         daemon.serve().await
@@ -223,6 +228,7 @@ struct RunningService {
     service: AllocatorService,
     health: Arc<Health>,
     log: LogControl,
+    audit: AuditLog,
     _admin: AdminServer,
 }
 
@@ -308,11 +314,20 @@ impl RunningService {
 
     fn reject(&self, error: &ServiceRunError) {
         self.service.count_reload("rejected");
+        // A rotated file is left alone even if the configuration has a fault.
+        self.audit.reopen(self.config.audit.as_deref());
+        self.record_reload(with_causes(error));
         tracing::error!(
             "reload rejected, the old configuration stays in force: {}",
             with_causes(error)
         );
         systemd::ready();
+    }
+
+    fn record_reload(&self, result: String) {
+        let file = self.path.display().to_string();
+        let (who, action) = (Who::Signal, "reload".to_owned());
+        self.audit.record(who, action, file.as_bytes(), result);
     }
 
     fn check_reload(
@@ -358,6 +373,8 @@ impl RunningService {
         self.config = loaded.config;
         self.topology = loaded.topology;
         self.service.count_reload("ok");
+        self.audit.reopen(self.config.audit.as_deref());
+        self.record_reload("ok".to_owned());
         tracing::info!("reloaded: {summary}");
         systemd::ready();
     }

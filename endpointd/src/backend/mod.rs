@@ -12,6 +12,7 @@
 
 pub(crate) mod cgroup;
 mod htb_netlink;
+pub mod left_behind;
 mod mounts;
 mod open;
 mod pins;

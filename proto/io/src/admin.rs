@@ -5,11 +5,14 @@
 //! |---|---|
 //! | `address` | the address of an admin interface |
 //! | `listen` | binding and serving |
+//! | `peer` | who asks |
 //! | `guard` | the refusal of requests that web pages can cause |
 
 mod address;
 mod guard;
 mod listen;
+mod peer;
 
 pub use address::{AdminAddress, AdminAddressError};
 pub use listen::{Listener, SocketFile};
+pub use peer::Peer;

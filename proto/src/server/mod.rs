@@ -690,6 +690,11 @@ impl ServerSession {
             .map(|(record, rate)| (record, rate.decode()))
     }
 
+    /// The newest rate of an active flow as the wire encodes it, in bit/s; 0 before the first.
+    pub fn rate_of(&self, flow: FlowId) -> Option<u64> {
+        self.slots.rate_of(flow).map(RateCode::decode)
+    }
+
     /// Number of the client's active flows.
     pub fn flow_count(&self) -> u32 {
         self.slots.active()

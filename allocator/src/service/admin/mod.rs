@@ -4,10 +4,12 @@
 //! | module | contents |
 //! |---|---|
 //! | `routes` | the endpoints |
+//! | `audited` | the record of changing requests |
 //! | `server` | the thread that serves them; [`ratewright_io::admin`] listens |
 //! | [`logging`] | the log filter, which can change at run time |
 //! | [`metrics`] | a snapshot as Prometheus text |
 
+mod audited;
 pub mod logging;
 pub mod metrics;
 mod routes;

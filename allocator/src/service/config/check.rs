@@ -48,6 +48,11 @@ impl Checker<'_> {
             transport: self.transport(raw.transport)?,
             limits,
             trust: self.trust(raw.trust)?,
+            rollout: self.rollout(raw.rollout)?,
+            audit: raw
+                .audit
+                .map(|path| self.path("audit", &path))
+                .transpose()?,
             classes: self.classes(raw.class)?,
         })
     }

@@ -7,6 +7,7 @@
 //! | `check`, `classes` | conversion of the raw shape to a [`Config`], with every value checked |
 //! | `transport` | the table `[transport]` |
 //! | [`relay`] | the configuration of a relay |
+//! | [`rollout`] | hosts that pace |
 //! | [`trust`] | hosts and relays that may have a session |
 //! | [`example`] | a commented file with every key and its default |
 //!
@@ -24,6 +25,7 @@ pub mod error;
 pub mod example;
 mod raw;
 pub mod relay;
+pub mod rollout;
 #[cfg(test)]
 pub(in crate::service) mod tests;
 mod transport;
@@ -33,6 +35,7 @@ pub use classes::{class_meaning, class_table};
 pub use error::ConfigError;
 pub use example::example_config;
 pub use relay::{RelayConfig, example_relay_config};
+pub use rollout::{PacingOrder, Rollout};
 pub use transport::DpdkTransport;
 pub use trust::{Distrust, Fingerprint, HostPattern, RelayIdentity, Trust};
 
@@ -60,6 +63,10 @@ pub struct Config {
     pub limits: Limits,
     /// Table `[trust]`.
     pub trust: Trust,
+    /// Table `[rollout]`.
+    pub rollout: Rollout,
+    /// File of the audit log, if there is one.
+    pub audit: Option<PathBuf>,
     /// Flow classes, ordered by id.
     pub classes: Vec<ClassConfig>,
 }

@@ -59,6 +59,13 @@ struct LinkShare {
 }
 
 impl ExternalLoads {
+    /// Returns the reported traffic of a link and the rate that the allocation leaves to it, in
+    /// bit/s.
+    pub(super) fn reported(&self, link: LinkId) -> Option<(u64, f64)> {
+        let load = self.links.get(&link)?;
+        Some((load.load_bps, load.granted_bps))
+    }
+
     #[allow(
         clippy::cast_precision_loss,
         reason = "capacities are far below 2^53 bit/s"

@@ -13,13 +13,15 @@
 //! | `network` | failures, repairs, a new topology |
 //! | `external` | traffic of others, as feeds report it |
 //! | `release` | the kill switch |
+//! | `orders` | conduct of single hosts: the rollout, releases |
+//! | `survey` | flows and links for operators, in slices |
 //! | `report` | status of sessions, flows and links |
 //! | `reasons` | labels of reasons in metrics |
 //!
 //! Work per datagram is proportional to its records; work per rate is constant. Sessions with
 //! something to send stand in a list ([`Hub::drain_ready`]), so no call scans the others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -34,7 +36,9 @@ use rustc_hash::FxBuildHasher;
 
 use crate::engine::EngineEvent;
 
-use super::config::{ClassConfig, Limits, MAX_CLASS_ID, RelayIdentity, Trust};
+use super::config::{
+    ClassConfig, Limits, MAX_CLASS_ID, PacingOrder, RelayIdentity, Rollout, Trust,
+};
 use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
 
@@ -42,12 +46,14 @@ mod admission;
 mod external;
 mod flows;
 mod network;
+mod orders;
 mod pre_hello;
 mod reasons;
 mod release;
 mod report;
 mod session;
 mod session_flows;
+mod survey;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -56,11 +62,13 @@ mod token_bucket;
 pub use admission::check_welcome;
 use external::ExternalLoads;
 pub use network::capacities_bps;
+pub use orders::UnknownHost;
 use pre_hello::PreHelloConnections;
 pub use report::TransportFacts;
 use session::{Release, Session, Tallies};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
+pub use survey::SurveyPlace;
 use sweep::Sweep;
 use token_bucket::TokenBucket;
 
@@ -99,6 +107,8 @@ pub struct HubSettings {
     pub limits: Limits,
     /// Hosts that may have a session.
     pub trust: Trust,
+    /// Hosts that pace.
+    pub rollout: Rollout,
     /// Flow classes.
     pub classes: Vec<ClassConfig>,
 }
@@ -145,6 +155,8 @@ pub struct Hub {
     /// Ready sessions with a flow that waits for its first rate.
     ready_first: Vec<u32>,
     released_ns: Option<u64>,
+    /// Hosts that an operator has released.
+    released_hosts: BTreeSet<String>,
     /// Sessions that received the kill switch, with the time, oldest first. Every session that has
     /// not acknowledged is among them.
     unanswered: VecDeque<(u64, u32)>,
@@ -181,6 +193,7 @@ impl Hub {
             ready: Vec::new(),
             ready_first: Vec::new(),
             released_ns: released.then_some(0),
+            released_hosts: BTreeSet::new(),
             unanswered: VecDeque::new(),
             departed: VecDeque::new(),
             counts: ServiceCounts::default(),
@@ -232,6 +245,7 @@ impl Hub {
         }
         self.settings = settings;
         self.refuse_distrusted(now_ns);
+        self.apply_orders(now_ns);
     }
 
     /// Opens a session for a new transport connection. It takes no flows before its Hello is
@@ -277,6 +291,7 @@ impl Hub {
             deferred_ns: None,
             demands: TokenBucket::new(limits.max_demand_changes_per_s, now_ns),
             release: Release::No,
+            order: PacingOrder::Pace,
             starts: TokenBucket::new(limits.max_starts_per_s, now_ns),
             datagrams: TokenBucket::new(limits.max_datagrams_per_s, now_ns),
             control: TokenBucket::new(limits.max_control_bytes_per_s, now_ns),

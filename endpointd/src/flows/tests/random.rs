@@ -129,7 +129,7 @@ impl FlowTableModel {
                     "watched, but not paced"
                 ),
                 FlowAction::Renew { .. } => {
-                    assert!(table.pacing_state() == PacingState::Pace && !self.paced.is_empty())
+                    assert!(table.pacing_state() == PacingState::Pace && !self.paced.is_empty());
                 }
                 FlowAction::Clear(conn) => {
                     if self.paced.get(&conn.slot.0) == Some(&conn.use_count) {

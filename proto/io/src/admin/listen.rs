@@ -18,6 +18,7 @@ use nix::sys::stat::{Mode, fchmod};
 
 use super::AdminAddress;
 use super::guard::{AccessRules, refuse};
+use super::peer::Peer;
 
 /// The mode of a Unix socket.
 const MODE: u32 = 0o660;
@@ -142,7 +143,9 @@ impl Listener {
     /// and changes if the address is for reading.
     pub async fn serve(self, router: Router) {
         let rules = Arc::new(AccessRules::of(&self.address));
-        let router = router.layer(from_fn_with_state(rules, refuse));
+        let router = router
+            .layer(from_fn_with_state(rules, refuse))
+            .into_make_service_with_connect_info::<Peer>();
         let served = async {
             match self.socket {
                 Socket::Tcp(listener) => {

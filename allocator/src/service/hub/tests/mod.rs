@@ -4,6 +4,7 @@ mod demands;
 mod external;
 mod flows;
 mod network;
+mod orders;
 mod release;
 mod sessions;
 mod sweep;
@@ -43,6 +44,7 @@ fn settings() -> HubSettings {
         threshold: 0.01,
         external_share: 0.9,
         limits: Limits::default(),
+        rollout: crate::service::config::Rollout::default(),
         trust: Trust::default(),
         classes: vec![ClassConfig::default()],
     }
