@@ -5,7 +5,7 @@
 //! a daemon that runs.
 
 use crate::backend::left_behind::{LeftOver, find};
-use crate::backend::{BackendConfig, open};
+use crate::backend::{BackendConfig, BackendKind, open};
 use crate::instance_lock::InstanceLock;
 
 /// Reason for which left-overs stay.
@@ -24,10 +24,16 @@ pub enum CleanupError {
     Stay(Vec<String>),
 }
 
-/// Returns what a killed daemon left in this network namespace.
+/// Returns what a killed daemon left in this network namespace. Pins are those of `instance`, or,
+/// without one, of every instance that no daemon holds.
 #[must_use]
-pub fn left_overs() -> Vec<LeftOver> {
-    find()
+pub fn left_overs(instance: Option<&str>) -> Vec<LeftOver> {
+    let mut found = find();
+    found.retain(|left| {
+        left.backend != BackendKind::SockOps
+            || instance.is_none_or(|instance| instance == left.instance)
+    });
+    found
 }
 
 /// Returns true if a daemon runs in this network namespace.
@@ -40,16 +46,16 @@ pub fn daemon_runs() -> Result<bool, CleanupError> {
         .map_err(CleanupError::Lock)
 }
 
-/// Removes what a killed daemon left. Returns what was there.
+/// Removes what [`left_overs`] returns. Returns what was there.
 ///
 /// # Errors
 /// When a daemon runs, or something stays.
-pub fn clean_up() -> Result<Vec<LeftOver>, CleanupError> {
+pub fn clean_up(instance: Option<&str>) -> Result<Vec<LeftOver>, CleanupError> {
     // Held until the end: no daemon starts meanwhile.
     let _lock = InstanceLock::take()
         .map_err(CleanupError::Lock)?
         .ok_or(CleanupError::Running)?;
-    let found = find();
+    let found = left_overs(instance);
     let mut stay = Vec::new();
     for left in &found {
         let config = BackendConfig {
@@ -68,7 +74,7 @@ pub fn clean_up() -> Result<Vec<LeftOver>, CleanupError> {
             stay.push(format!("{}: {error}", left.what));
         }
     }
-    stay.extend(find().into_iter().map(|left| left.what));
+    stay.extend(left_overs(instance).into_iter().map(|left| left.what));
     if stay.is_empty() {
         Ok(found)
     } else {

@@ -245,7 +245,7 @@ fn mechanisms() -> Vec<Finding> {
 }
 
 fn leftovers() -> Finding {
-    let found = cleanup::left_overs();
+    let found = cleanup::left_overs(None);
     match cleanup::daemon_runs() {
         Ok(true) => ok("daemon", "runs in this network namespace"),
         Ok(false) if found.is_empty() => ok("left-overs", "none; no daemon runs here"),

@@ -73,6 +73,9 @@ enum DaemonAction {
     /// Show what a killed daemon left in this network namespace: BPF programs, congestion control,
     /// queue disciplines. With --yes, remove it.
     Cleanup {
+        /// The configuration file, which names the daemon's kernel objects.
+        #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
+        config: PathBuf,
         /// Remove it. Refused while a daemon runs.
         #[arg(long)]
         yes: bool,
@@ -134,9 +137,14 @@ fn examine(config: &Path) -> ExitCode {
 }
 
 /// Shows or removes what a killed daemon left.
-fn clean_up(yes: bool) -> anyhow::Result<ExitCode> {
+fn clean_up(config: &Path, yes: bool) -> anyhow::Result<ExitCode> {
+    // A host whose configuration is gone may still have left-overs.
+    let instance = Config::load(config)
+        .ok()
+        .map(|config| config.backend_config().instance);
+    let instance = instance.as_deref();
     if yes {
-        let removed = cleanup::clean_up()?;
+        let removed = cleanup::clean_up(instance)?;
         for left in &removed {
             println!("removed: {}", left.what);
         }
@@ -146,7 +154,7 @@ fn clean_up(yes: bool) -> anyhow::Result<ExitCode> {
     if cleanup::daemon_runs()? {
         return Err(cleanup::CleanupError::Running.into());
     }
-    let found = cleanup::left_overs();
+    let found = cleanup::left_overs(instance);
     for left in &found {
         println!("would remove: {}", left.what);
     }
@@ -157,7 +165,7 @@ fn clean_up(yes: bool) -> anyhow::Result<ExitCode> {
 fn act(action: DaemonAction) -> anyhow::Result<ExitCode> {
     match action {
         DaemonAction::Doctor { config } => Ok(examine(&config)),
-        DaemonAction::Cleanup { yes } => clean_up(yes),
+        DaemonAction::Cleanup { config, yes } => clean_up(&config, yes),
         DaemonAction::Run { config, backend } => run(config, backend),
         DaemonAction::CheckConfig { config: path } => {
             let checked = load(&path).and_then(|config| {

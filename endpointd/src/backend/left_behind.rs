@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
 use super::BackendKind;
 use super::htb_netlink::HtbNetlink;
 use super::mounts::in_first_mount_namespace;
@@ -61,7 +64,7 @@ fn pins() -> Vec<LeftOver> {
         for (folder, below) in PIN_PLACES {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let place = entry.path().join(below);
-                if place.is_dir() {
+                if place.is_dir() && !is_held(&place) {
                     places.push((entry.file_name().to_string_lossy().into_owned(), place));
                 }
             }
@@ -78,6 +81,16 @@ fn pins() -> Vec<LeftOver> {
             what: format!("BPF programs and maps are pinned in {}", place.display()),
         })
         .collect()
+}
+
+/// Returns true if a daemon holds the folder: it is that daemon's, in whatever namespace it runs.
+fn is_held(place: &Path) -> bool {
+    fs::File::open(place).is_ok_and(|folder| {
+        matches!(
+            Flock::lock(folder, FlockArg::LockExclusiveNonblock),
+            Err((_, Errno::EWOULDBLOCK))
+        )
+    })
 }
 
 fn devices() -> Vec<LeftOver> {
