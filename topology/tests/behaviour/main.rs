@@ -7,6 +7,7 @@ mod nets;
 mod partition;
 mod paths;
 mod pictures;
+mod places;
 mod reference_page;
 mod round_trip;
 mod spreading;
