@@ -16,11 +16,13 @@ use crate::wire;
 
 mod convert;
 mod frame;
+mod members;
 mod shared;
 
 pub use frame::{
     FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES, append_frame, encode_frame, frame_of,
 };
+pub use members::{MAX_CLAIMED_PREFIXES, Member, Members};
 pub use shared::EncodedTopology;
 
 /// Longest host name, software name, class name or refusal reason.
@@ -53,6 +55,10 @@ pub enum ControlMessage {
     },
     /// Client → server: measurements.
     Telemetry(Telemetry),
+    /// Server → client: hosts that joined or left.
+    Members(Members),
+    /// Client → server: a request for all members.
+    MembersRequest,
 }
 
 impl ControlMessage {
@@ -99,6 +105,12 @@ pub struct Hello {
     pub sealed_udp: bool,
     /// The hosts that the client knows from an earlier session.
     pub known_hosts: Option<HostsDigest>,
+    /// The client takes [`Members`].
+    pub members: bool,
+    /// Prefixes of the host, beside those that the topology file gives it.
+    pub prefixes: Vec<IpNet>,
+    /// Rack in which the host stands, if it knows.
+    pub rack: Option<String>,
 }
 
 /// Answer to an accepted client.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 use crate::control::{HostInfo, HostsDigest};
 
 /// A client's settings.
@@ -34,6 +36,10 @@ pub struct ClientConfig {
     pub first_seq: u32,
     /// The transport can send sealed datagrams over UDP.
     pub sealed_udp: bool,
+    /// Prefixes that the host claims, beside those that the topology file gives it; at most 64.
+    pub prefixes: Vec<IpNet>,
+    /// Rack in which the host stands, if it knows.
+    pub rack: Option<String>,
 }
 
 impl Default for ClientConfig {
@@ -52,6 +58,8 @@ impl Default for ClientConfig {
             max_control_bytes: 1 << 20,
             first_seq: 1,
             sealed_udp: false,
+            prefixes: Vec::new(),
+            rack: None,
         }
     }
 }

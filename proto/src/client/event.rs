@@ -1,5 +1,6 @@
 //! Events of a client's session.
 
+use super::MemberChange;
 use crate::control::{Refusal, TopologySnapshot, Welcome};
 use crate::records::FlowId;
 
@@ -19,6 +20,8 @@ pub enum ClientEvent {
     Established(Box<Welcome>),
     /// The topology has changed.
     Topology(TopologySnapshot),
+    /// Hosts have joined, have left or have other prefixes.
+    Members(MemberChange),
     /// A flow's rate, to be applied until `expires_ns` on the caller's clock,
     /// or until the next [`LeaseRenewed`](Self::LeaseRenewed). A rate of 0
     /// means that the flow has no allocation: plain TCP.

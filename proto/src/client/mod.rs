@@ -20,6 +20,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use zerocopy::IntoBytes as _;
 
 use crate::VERSION;
@@ -35,13 +36,16 @@ use crate::telemetry::Telemetry;
 
 pub use self::config::{ClientConfig, KnownHosts};
 pub use self::event::{ClientEvent, LossReason};
+pub use self::members::{MemberChange, MemberView};
 
 use self::lease::Lease;
+use self::members::Applied;
 use self::slots::{ClientSlots, SlotRecord};
 
 mod config;
 mod event;
 mod lease;
+mod members;
 mod slots;
 
 pub use self::slots::FlowState;
@@ -112,6 +116,7 @@ pub struct ClientSession {
     /// Established, Refused and SessionLost, in order.
     events: VecDeque<ClientEvent>,
     topology: Option<TopologySnapshot>,
+    members: MemberView,
     /// Hosts that a server sent last, in this session or an earlier one.
     known: Option<KnownHosts>,
     released: bool,
@@ -142,6 +147,7 @@ impl ClientSession {
             attempt: 0,
             events: VecDeque::new(),
             topology: None,
+            members: MemberView::default(),
             known: None,
             released: false,
             release_key: 0,
@@ -217,6 +223,9 @@ impl ClientSession {
             first_seq: self.config.first_seq,
             sealed_udp: self.config.sealed_udp,
             known_hosts: self.known.as_ref().map(|known| known.digest),
+            members: true,
+            prefixes: self.config.prefixes.clone(),
+            rack: self.config.rack.clone(),
         });
         // A Hello too large for a frame is not sent, and the handshake times out.
         if let Ok(frame) = hello.to_frame() {
@@ -308,6 +317,18 @@ impl ClientSession {
                 self.topology = Some(topology);
                 Ok(())
             }
+            (ClientPhase::Established(established), ControlMessage::Members(members)) => {
+                established.liveness.heard(now_ns);
+                match self.members.apply(members) {
+                    Applied::Changed(change) => self.events.push_back(ClientEvent::Members(change)),
+                    Applied::Unchanged => {}
+                    Applied::Gap => {
+                        self.control.push(&ControlMessage::MembersRequest)?;
+                        self.counters.control_sent += 1;
+                    }
+                }
+                Ok(())
+            }
             (
                 ClientPhase::Established(established),
                 ControlMessage::ReleaseState { released, next_seq },
@@ -358,6 +379,7 @@ impl ClientSession {
             last_eliciting_ns: None,
             probe: false,
         }));
+        self.members.begin_session(welcome.epoch);
         let released = welcome.released;
         self.events
             .push_back(ClientEvent::Established(Box::new(welcome)));
@@ -712,6 +734,16 @@ impl ClientSession {
     /// The active flows.
     pub fn flows(&self) -> impl Iterator<Item = FlowState> + '_ {
         self.slots.iter()
+    }
+
+    /// Hosts that have joined at run time, as far as this end knows.
+    pub fn members(&self) -> &MemberView {
+        &self.members
+    }
+
+    /// Sets the prefixes that the next Hello claims.
+    pub fn set_prefixes(&mut self, prefixes: Vec<IpNet>) {
+        self.config.prefixes = prefixes;
     }
 
     /// Number of active flows.

@@ -18,14 +18,14 @@ use crate::wire::{self, control_message::Body};
 /// overflow.
 const MAX_DURATION_NS: u64 = 3_600_000_000_000;
 
-fn invalid(field: &'static str, problem: impl Into<String>) -> SessionError {
+pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> SessionError {
     SessionError::Invalid {
         field,
         problem: problem.into(),
     }
 }
 
-fn text(field: &'static str, value: String) -> Result<String, SessionError> {
+pub(super) fn text(field: &'static str, value: String) -> Result<String, SessionError> {
     if value.len() > MAX_TEXT_BYTES {
         return Err(invalid(
             field,
@@ -70,6 +70,8 @@ impl TryFrom<Body> for ControlMessage {
                 paced_flows: ack.paced_flows,
             },
             Body::Telemetry(telemetry) => Self::Telemetry(telemetry.try_into()?),
+            Body::Members(members) => Self::Members(members.try_into()?),
+            Body::MembersRequest(wire::MembersRequest {}) => Self::MembersRequest,
         })
     }
 }
@@ -92,6 +94,8 @@ impl From<&ControlMessage> for Body {
                 paced_flows,
             }),
             ControlMessage::Telemetry(telemetry) => Self::Telemetry(telemetry.into()),
+            ControlMessage::Members(members) => Self::Members(members.into()),
+            ControlMessage::MembersRequest => Self::MembersRequest(wire::MembersRequest {}),
         }
     }
 }
@@ -120,6 +124,9 @@ impl TryFrom<wire::Hello> for Hello {
             sealed_udp: hello.sealed_udp,
             // An unreadable digest counts as none: the client receives all hosts.
             known_hosts: digest(&hello.known_hosts),
+            members: hello.members,
+            prefixes: super::members::prefixes("Hello.prefixes", &hello.prefixes)?,
+            rack: Some(text("Hello.rack", hello.rack)?).filter(|rack| !rack.is_empty()),
         })
     }
 }
@@ -137,6 +144,9 @@ impl From<&Hello> for wire::Hello {
             first_seq: hello.first_seq,
             sealed_udp: hello.sealed_udp,
             known_hosts: digest_bytes(hello.known_hosts),
+            members: hello.members,
+            prefixes: hello.prefixes.iter().map(prefix_to_wire).collect(),
+            rack: hello.rack.clone().unwrap_or_default(),
         }
     }
 }
@@ -313,7 +323,7 @@ impl From<&TopologySnapshot> for wire::Topology {
     }
 }
 
-fn prefix_from_wire(prefix: &wire::Prefix) -> Result<IpNet, SessionError> {
+pub(super) fn prefix_from_wire(prefix: &wire::Prefix) -> Result<IpNet, SessionError> {
     let address = if let Ok(octets) = <[u8; 4]>::try_from(prefix.address.as_slice()) {
         IpAddr::V4(Ipv4Addr::from(octets))
     } else if let Ok(octets) = <[u8; 16]>::try_from(prefix.address.as_slice()) {
@@ -336,7 +346,7 @@ fn prefix_from_wire(prefix: &wire::Prefix) -> Result<IpNet, SessionError> {
         })
 }
 
-fn prefix_to_wire(prefix: &IpNet) -> wire::Prefix {
+pub(super) fn prefix_to_wire(prefix: &IpNet) -> wire::Prefix {
     wire::Prefix {
         address: match prefix.addr() {
             IpAddr::V4(address) => address.octets().to_vec(),

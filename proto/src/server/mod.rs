@@ -155,6 +155,8 @@ pub enum ServerEvent {
     },
     /// Measurements.
     Telemetry(Telemetry),
+    /// The client asks for all members.
+    MembersRequest,
     /// The session refused the client by itself (another protocol version).
     Refused(Refusal),
     /// The session gave the client up and is closed.
@@ -325,6 +327,9 @@ impl ServerSession {
             }),
             (ServerPhase::Established(_), ControlMessage::Telemetry(telemetry)) => {
                 self.bounded_event(ServerEvent::Telemetry(telemetry));
+            }
+            (ServerPhase::Established(_), ControlMessage::MembersRequest) => {
+                self.bounded_event(ServerEvent::MembersRequest);
             }
             (ServerPhase::Established(_), _) => {
                 return Err(SessionError::Unexpected(

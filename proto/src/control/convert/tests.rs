@@ -55,6 +55,9 @@ fn welcome() -> Welcome {
 
 fn hello() -> Hello {
     Hello {
+        members: true,
+        prefixes: vec!["10.1.0.0/28".parse().unwrap(), "fd00::/64".parse().unwrap()],
+        rack: Some("rack3".to_owned()),
         version: u32::from(VERSION),
         host_name: "h1".to_owned(),
         incarnation: 5,
