@@ -128,8 +128,6 @@ pub(crate) struct Deflector {
     table: ArrayVec<Entry, MAX_ENTRIES>,
     /// Ports that lead to switches.
     ports: Box<[u32]>,
-    /// Those of them that lead up, away from hosts.
-    up: Box<[u32]>,
     /// Neighbours that are above, by the number of the switch's port to them.
     above: Box<[bool]>,
     rng: Stream,
@@ -139,15 +137,11 @@ pub(crate) struct Deflector {
 impl Deflector {
     /// Makes an empty table of a switch with these ports, each with where it leads.
     pub(crate) fn new(config: Deflection, ports: &[(u32, Neighbour)], rng: Stream) -> Self {
-        let leads = |keep: fn(&Neighbour) -> bool| -> Box<[u32]> {
-            let kept = ports.iter().filter(|(_, to)| keep(to));
-            kept.map(|(port, _)| *port).collect()
-        };
+        let to_switches = ports.iter().filter(|(_, to)| *to != Neighbour::Host);
         Self {
             config,
             table: ArrayVec::new(),
-            ports: leads(|to| *to != Neighbour::Host),
-            up: leads(|to| *to == Neighbour::Above),
+            ports: to_switches.map(|(port, _)| *port).collect(),
             above: (ports.iter())
                 .map(|(_, to)| *to == Neighbour::Above)
                 .collect(),
@@ -223,14 +217,15 @@ impl Deflector {
         self.counts.packets += 1;
     }
 
-    /// Puts a packet that came by the neighbour of this number, and leaves by `port`, into the next
-    /// escape lane if it turns from down to up.
+    /// Puts a packet that came from one neighbour and leaves for another, by their numbers, into
+    /// the next escape lane if it turns from down to up.
     #[inline]
-    pub(crate) fn turn(&self, packet: &mut Packet, from: u16, port: u32) {
+    pub(crate) fn turn(&self, packet: &mut Packet, from: u16, to: u16) {
+        let is_above = |neighbour: u16| self.above.get(usize::from(neighbour)) == Some(&true);
         if let Some([first, last]) = self.config.escape_lanes
             && (first..last).contains(&packet.class)
-            && self.above.get(usize::from(from)).copied().unwrap_or(false)
-            && self.up.contains(&port)
+            && is_above(from)
+            && is_above(to)
         {
             packet.class += 1;
         }
@@ -358,21 +353,17 @@ mod tests {
     #[test]
     fn valleys_lead_to_the_next_lane() {
         let deflector = deflector(8);
-        let lane = |class: u8, from: u16, port: u32| {
+        let lane = |class: u8, from: u16, to: u16| {
             let mut packet = packet(1, 0, false);
             packet.class = class;
-            deflector.turn(&mut packet, from, port);
+            deflector.turn(&mut packet, from, to);
             packet.class
         };
-        // Neighbours 1 and 3 are above, and so are the ports 3 and ROUTE.
-        assert_eq!((lane(0, 1, ROUTE), lane(1, 3, 3)), (1, 2));
-        assert_eq!(
-            (lane(2, 1, ROUTE), lane(3, 1, ROUTE)),
-            (2, 3),
-            "no lane is left"
-        );
-        for (from, port) in [(0, ROUTE), (2, ROUTE), (1, 5), (1, 9), (2, 9)] {
-            assert_eq!(lane(0, from, port), 0, "{from} {port}");
+        // Neighbours 1 and 3 are above; 0 is a host, and 2 below.
+        assert_eq!((lane(0, 1, 3), lane(1, 3, 1)), (1, 2));
+        assert_eq!((lane(2, 1, 3), lane(3, 1, 3)), (2, 3), "no lane is left");
+        for (from, to) in [(0, 3), (2, 3), (1, 2), (1, 0), (2, 0)] {
+            assert_eq!(lane(0, from, to), 0, "{from} {to}");
         }
     }
 }

@@ -480,7 +480,7 @@ impl Fabric {
             }
         }
         let deflecting = config.deflection.map(|_| SharedBuffer::UNLIMITED);
-        let levels = levels_of(topology);
+        let levels = config.deflection.map(|_| levels_of(topology));
         if let Some(buffer) = config.shared_buffer.or(deflecting) {
             let classes = counts.into_iter().max().unwrap_or(1);
             for (number, switch) in switches.iter_mut().enumerate() {
@@ -493,7 +493,7 @@ impl Fabric {
                     mmu.keep_occupancy();
                 }
                 switch.share(number as u32, &mut ports, mmu);
-                if let Some(deflection) = config.deflection {
+                if let (Some(deflection), Some(levels)) = (config.deflection, &levels) {
                     let leads = |port: &u32| match ports[*port as usize].far() {
                         FarEnd::Switch(far) if levels[far as usize] > levels[number] => {
                             (*port, Neighbour::Above)

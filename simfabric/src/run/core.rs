@@ -195,12 +195,14 @@ impl Core {
         let index = self.deflect(switch, route, id).unwrap_or(route);
         let now = self.now;
         let (shared, switches) = (&mut self.shared, &mut self.fabric.switches);
-        if let Some(deflector) = &switches[switch as usize].deflector {
+        let port = &mut self.fabric.ports[index as usize];
+        if let (Some(deflector), Some((_, to))) =
+            (&switches[switch as usize].deflector, port.near_switch())
+        {
             let packet = &mut shared.packets[id];
             let from = packet.ingress.port();
-            deflector.turn(packet, from, index);
+            deflector.turn(packet, from, to);
         }
-        let port = &mut self.fabric.ports[index as usize];
         port.advance(now, shared, switches);
         let mut is_taken = true;
         if !port.takes_no_buffer(now)
