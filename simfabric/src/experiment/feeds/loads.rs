@@ -105,7 +105,7 @@ fn judge(figure: &mut Figure, samples: &Samples) {
             ];
             for (what, claim, value) in rows {
                 let row = Row::judge(of(what), claim, value, "ratio");
-                figure.rows.push(super::verdicts::recorded(row));
+                figure.rows.push(row);
             }
             for (with, name) in [(false, "without"), (true, "with")] {
                 values(figure, samples.of(s, l, with), &of(name));

@@ -23,7 +23,6 @@ pub mod each;
 pub mod loads;
 pub mod runs;
 pub mod stages;
-mod verdicts;
 
 use ratewright_topology::{EcmpConfig, Topology, TwoTierClos};
 
