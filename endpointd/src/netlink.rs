@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 
 /// Bytes of a message's header.
@@ -88,6 +88,19 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some((kind, sequence, payload))
     })
+}
+
+/// Receives a datagram, and iterates over its answers to one request: type, payload. An answer to
+/// an earlier, aborted request may still be in the socket.
+pub(crate) fn answers<'a>(
+    socket: &OwnedFd,
+    buffer: &'a mut [u8],
+    request: u32,
+    flags: MsgFlags,
+) -> io::Result<impl Iterator<Item = (u16, &'a [u8])> + use<'a>> {
+    let length = recv(socket.as_raw_fd(), buffer, flags)?;
+    let answers = messages(&buffer[..length]).filter(move |(_, sequence, _)| *sequence == request);
+    Ok(answers.map(|(kind, _, payload)| (kind, payload)))
 }
 
 /// Decodes an `NLMSG_ERROR` payload; `None` for an acknowledgement.

@@ -221,12 +221,9 @@ impl HtbNetlink {
         self.batch.clear();
         sent?;
         loop {
-            let received = recv(self.socket.as_raw_fd(), &mut self.reply, MsgFlags::empty())?;
-            for (kind, sequence, payload) in messages(&self.reply[..received]) {
-                // An error of an earlier, aborted batch may still be in the socket.
-                if sequence != self.sequence {
-                    continue;
-                }
+            let waiting = MsgFlags::empty();
+            let answers = netlink::answers(&self.socket, &mut self.reply, self.sequence, waiting)?;
+            for (kind, payload) in answers {
                 match i32::from(kind) {
                     libc::NLMSG_DONE => return Ok(()),
                     libc::NLMSG_ERROR => {

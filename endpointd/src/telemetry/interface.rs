@@ -5,12 +5,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
-use nix::sys::socket::{MsgFlags, SockProtocol, recv, send};
+use nix::sys::socket::{MsgFlags, SockProtocol, send};
 
 use crate::flows::Destinations;
-use crate::netlink::{
-    self, find_attribute, get_u32, get_u64, message_error, messages, put_u16, put_u32,
-};
+use crate::netlink::{self, find_attribute, get_u32, get_u64, message_error, put_u16, put_u32};
 
 /// `IFLA_STATS_LINK_64`: attribute of the answer, and a bit of the request counted from 1.
 const IFLA_STATS_LINK_64: u16 = 1;
@@ -112,15 +110,9 @@ impl InterfaceReader {
         send(self.socket.as_raw_fd(), &out, MsgFlags::empty())?;
         loop {
             // The kernel answers within the system call: there is nothing to wait for.
-            let length = recv(
-                self.socket.as_raw_fd(),
-                &mut self.buffer,
-                MsgFlags::MSG_DONTWAIT,
-            )?;
-            for (kind, sequence, payload) in messages(&self.buffer[..length]) {
-                if sequence != self.sequence {
-                    continue;
-                }
+            let at_once = MsgFlags::MSG_DONTWAIT;
+            let answers = netlink::answers(&self.socket, &mut self.buffer, self.sequence, at_once)?;
+            for (kind, payload) in answers {
                 if i32::from(kind) == libc::NLMSG_ERROR {
                     return message_error(payload).map_or(Ok(()), Err);
                 }

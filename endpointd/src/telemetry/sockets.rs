@@ -7,10 +7,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::sys::socket::{MsgFlags, SockProtocol, recv, send};
+use nix::sys::socket::{MsgFlags, SockProtocol, send};
 
 use crate::netlink::{
-    self, NLMSG_HEADER, find_attribute, get_u32, get_u64, message_error, messages, put_u16, put_u32,
+    self, NLMSG_HEADER, find_attribute, get_u32, get_u64, message_error, put_u16, put_u32,
 };
 
 /// Message type of a request by address family (`linux/sock_diag.h`).
@@ -103,15 +103,9 @@ impl SocketDump {
                 self.under_way = true;
             }
             // The kernel answers within the system call: there is nothing to wait for.
-            let length = recv(
-                self.socket.as_raw_fd(),
-                &mut self.buffer,
-                MsgFlags::MSG_DONTWAIT,
-            )?;
-            for (kind, sequence, payload) in messages(&self.buffer[..length]) {
-                if sequence != self.sequence {
-                    continue;
-                }
+            let at_once = MsgFlags::MSG_DONTWAIT;
+            let answers = netlink::answers(&self.socket, &mut self.buffer, self.sequence, at_once)?;
+            for (kind, payload) in answers {
                 match i32::from(kind) {
                     libc::NLMSG_DONE => self.under_way = false,
                     libc::NLMSG_ERROR => return Err(message_error(payload).unwrap_or_else(lost)),
