@@ -11,6 +11,8 @@
 //! | [`ecmp`] | the 5-tuple hash that picks one of several equal paths |
 //! | [`path`] | the links of a flow, by hash or by explicit route |
 //! | [`partition`] | blocks of whole racks for the parallel allocator |
+//! | `places` | spare places: hosts that join and leave, and their prefixes |
+//! | [`PrefixIndex`] | prefixes in order, for overlaps |
 //! | [`render`] | a text summary, an SVG picture, a DOT graph |
 //! | [`units`] | capacities and delays as people write them |
 
@@ -26,6 +28,8 @@ pub mod model;
 mod parameters;
 pub mod partition;
 pub mod path;
+mod places;
+mod prefix_index;
 pub mod render;
 mod shape;
 mod topology;
@@ -37,8 +41,10 @@ pub use error::{BuildError, FileError, TopologyError};
 pub use flow_caps::HostGroup;
 pub use ids::{HostId, LinkId, RackId, SwitchId};
 pub use ipnet::IpNet;
-pub use model::{Direction, Host, Link, Node, Rack, Switch, TopologyKind};
+pub use model::{Direction, Host, Link, Node, Rack, Switch, Tenure, TopologyKind};
 pub use parameters::{BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
 pub use partition::{Block, LinkBlock, Partition, PartitionError};
 pub use path::{Path, PathChoice, PathError};
+pub use places::{PlaceError, is_host_name};
+pub use prefix_index::PrefixIndex;
 pub use topology::Topology;

@@ -27,7 +27,7 @@ impl PrefixTable {
         table
     }
 
-    fn insert(&mut self, prefix: IpNet, host: HostId) {
+    pub(crate) fn insert(&mut self, prefix: IpNet, host: HostId) {
         let family = match prefix {
             IpNet::V4(_) => &mut self.v4,
             IpNet::V6(_) => &mut self.v6,
@@ -39,6 +39,26 @@ impl PrefixTable {
             family.insert(at, (length, IndexMap::new()));
         }
         family[at].1.insert(prefix, host);
+    }
+
+    /// Removes a prefix of `host`; another host's equal prefix stays.
+    pub(crate) fn remove(&mut self, prefix: IpNet, host: HostId) {
+        let family = match prefix {
+            IpNet::V4(_) => &mut self.v4,
+            IpNet::V6(_) => &mut self.v6,
+        };
+        let length = prefix.prefix_len();
+        let Some(at) = family.iter().position(|(l, _)| *l == length) else {
+            return;
+        };
+        let hosts = &mut family[at].1;
+        if hosts.get(&prefix) == Some(&host) {
+            hosts.swap_remove(&prefix);
+        }
+        // Lookups probe every length, so an unused one must not stay.
+        if hosts.is_empty() {
+            family.remove(at);
+        }
     }
 
     pub(crate) fn get(&self, address: IpAddr) -> Option<HostId> {

@@ -76,6 +76,19 @@ pub struct Host {
     pub rack: RackId,
     /// The IPv4 and IPv6 prefixes that are reached through this host.
     pub prefixes: Vec<IpNet>,
+    /// Holder of the place.
+    pub tenure: Tenure,
+}
+
+/// Holder of a place in a rack.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Tenure {
+    /// A host of the topology file.
+    File,
+    /// Nobody: a host may join here at run time.
+    Spare,
+    /// A host that has joined at run time.
+    Member,
 }
 
 /// Hosts that share one leaf switch.

@@ -19,6 +19,8 @@ pub struct BigSwitch {
     pub hosts_per_rack: u32,
     /// Hosts of each rack where they differ; empty: all have `hosts_per_rack`.
     pub rack_sizes: Vec<u32>,
+    /// Spare places in each rack, for hosts that join at run time.
+    pub spare_hosts: u32,
     /// Capacity of a host's link per direction, in bit/s.
     pub host_capacity_bps: u64,
     /// Delay of a host's link per direction, in nanoseconds.
@@ -35,6 +37,7 @@ impl Default for BigSwitch {
             racks: 1,
             hosts_per_rack: 9,
             rack_sizes: Vec::new(),
+            spare_hosts: 0,
             host_capacity_bps: 10 * GBIT,
             host_delay_ns: 2_000,
             addressing: Addressing::default(),
@@ -52,6 +55,8 @@ pub struct TwoTierClos {
     pub hosts_per_rack: u32,
     /// Hosts of each rack where they differ; empty: all have `hosts_per_rack`.
     pub rack_sizes: Vec<u32>,
+    /// Spare places in each rack, for hosts that join at run time.
+    pub spare_hosts: u32,
     /// Number of spine switches.
     pub spines: u32,
     /// Capacity of a host's link per direction, in bit/s.
@@ -74,6 +79,7 @@ impl Default for TwoTierClos {
             racks: 4,
             hosts_per_rack: 4,
             rack_sizes: Vec::new(),
+            spare_hosts: 0,
             spines: 2,
             host_capacity_bps: 10 * GBIT,
             fabric_capacity_bps: 40 * GBIT,
@@ -125,6 +131,8 @@ pub struct ThreeTierClos {
     pub hosts_per_rack: u32,
     /// Hosts of each rack, pod by pod, where they differ; empty: all have `hosts_per_rack`.
     pub rack_sizes: Vec<u32>,
+    /// Spare places in each rack, for hosts that join at run time.
+    pub spare_hosts: u32,
     /// Aggregation switches in each pod.
     pub aggs_per_pod: u32,
     /// Core switches; a multiple of `aggs_per_pod`.
@@ -154,6 +162,7 @@ impl Default for ThreeTierClos {
             racks_per_pod: 2,
             hosts_per_rack: 4,
             rack_sizes: Vec::new(),
+            spare_hosts: 0,
             aggs_per_pod: 2,
             cores: 4,
             host_capacity_bps: 10 * GBIT,
@@ -190,6 +199,18 @@ impl Parameters {
             Self::TwoTierClos(_) => TopologyKind::TwoTierClos,
             Self::FatTree(_) => TopologyKind::FatTree,
             Self::ThreeTierClos(_) => TopologyKind::ThreeTierClos,
+        }
+    }
+
+    /// Spare places in each rack.
+    #[must_use]
+    pub const fn spare_hosts(&self) -> u32 {
+        match self {
+            Self::BigSwitch(b) => b.spare_hosts,
+            Self::TwoTierClos(b) => b.spare_hosts,
+            // Every port of a fat tree's leaf has its host.
+            Self::FatTree(_) => 0,
+            Self::ThreeTierClos(b) => b.spare_hosts,
         }
     }
 

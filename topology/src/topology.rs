@@ -8,7 +8,7 @@ use crate::ecmp::EcmpConfig;
 use crate::flow_caps::{FlowCaps, HostGroup};
 use crate::ids::{HostId, LinkId, RackId, SwitchId};
 use crate::lookup::PrefixTable;
-use crate::model::{Host, Link, Node, Rack, Switch, TopologyKind};
+use crate::model::{Host, Link, Node, Rack, Switch, Tenure, TopologyKind};
 use crate::parameters::Parameters;
 use crate::shape::Shape;
 use crate::units::MAX_CAPACITY_BPS;
@@ -16,20 +16,22 @@ use crate::units::MAX_CAPACITY_BPS;
 /// Network of hosts, switches and directed links, with its version.
 ///
 /// Ids are indices: `links()[id.index()].id == id`, and likewise for hosts, racks and switches. The
-/// set of hosts and links never changes. Their state does, and each change raises
-/// [`epoch`](Self::epoch).
+/// set of places for hosts and of links never changes. Their state does, and so do the holders of
+/// spare places; each change raises [`epoch`](Self::epoch).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
     pub(crate) parameters: Parameters,
     pub(crate) shape: Shape,
     pub(crate) epoch: u32,
+    /// A host's prefix may stand inside another host's.
+    pub(crate) nested_prefixes: bool,
     pub(crate) hosts: Vec<Host>,
     pub(crate) racks: Vec<Rack>,
     pub(crate) switches: Vec<Switch>,
     pub(crate) links: Vec<Link>,
     pub(crate) flow_caps: FlowCaps,
-    names: IndexMap<String, Node>,
-    prefixes: PrefixTable,
+    pub(crate) names: IndexMap<String, Node>,
+    pub(crate) prefixes: PrefixTable,
     /// By link: the link and the switches at its ends are up.
     usable: Vec<bool>,
     unusable: usize,
@@ -50,6 +52,7 @@ impl Topology {
             parameters,
             shape,
             epoch: 1,
+            nested_prefixes: false,
             hosts,
             racks,
             switches,
@@ -121,7 +124,7 @@ impl Topology {
         &self.parameters
     }
 
-    /// All hosts; the index is the id.
+    /// All places for hosts, spare ones included; the index is the id.
     #[must_use]
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
@@ -151,11 +154,11 @@ impl Topology {
         self.shape.pods
     }
 
-    /// The host of this name.
+    /// The host of this name; a spare place is none.
     #[must_use]
     pub fn host_by_name(&self, name: &str) -> Option<HostId> {
         match self.node_by_name(name) {
-            Some(Node::Host(id)) => Some(id),
+            Some(Node::Host(id)) => (self.hosts[id.index()].tenure != Tenure::Spare).then_some(id),
             _ => None,
         }
     }

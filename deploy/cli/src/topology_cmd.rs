@@ -156,6 +156,9 @@ struct Hosts {
         value_name = "N,N,…"
     )]
     rack_sizes: Vec<u32>,
+    /// Spare places in each rack, for hosts that join at run time
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    spare_hosts: u32,
 }
 
 #[derive(Debug, Args)]
@@ -296,6 +299,7 @@ impl Build {
                     racks: racks.racks,
                     hosts_per_rack: racks.hosts.hosts_per_rack,
                     rack_sizes: racks.hosts.rack_sizes,
+                    spare_hosts: racks.hosts.spare_hosts,
                     host_capacity_bps: host.host_capacity,
                     host_delay_ns: host.host_delay,
                     addressing: common.addressing()?,
@@ -314,6 +318,7 @@ impl Build {
                     racks: racks.racks,
                     hosts_per_rack: racks.hosts.hosts_per_rack,
                     rack_sizes: racks.hosts.rack_sizes,
+                    spare_hosts: racks.hosts.spare_hosts,
                     spines,
                     host_capacity_bps: host.host_capacity,
                     fabric_capacity_bps: fabric.fabric_capacity,
@@ -357,6 +362,7 @@ impl Build {
                     racks_per_pod,
                     hosts_per_rack: hosts.hosts_per_rack,
                     rack_sizes: hosts.rack_sizes,
+                    spare_hosts: hosts.spare_hosts,
                     aggs_per_pod,
                     cores,
                     host_capacity_bps: host.host_capacity,

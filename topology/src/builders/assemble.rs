@@ -4,8 +4,9 @@ use super::{MAX_HOSTS, MAX_LINKS};
 use crate::addressing::Addressing;
 use crate::error::BuildError;
 use crate::ids::{HostId, LinkId, RackId, SwitchId};
-use crate::model::{Direction, Host, Link, Node, Rack, Switch};
+use crate::model::{Direction, Host, Link, Node, Rack, Switch, Tenure};
 use crate::parameters::Parameters;
+use crate::places;
 use crate::shape::Shape;
 use crate::topology::Topology;
 use crate::units::{MAX_CAPACITY_BPS, MAX_DELAY_NS, format_capacity_bps, format_delay_ns};
@@ -75,6 +76,8 @@ pub(super) struct FabricPlan<'a> {
     pub(super) racks_key: &'static str,
     pub(super) hosts_per_rack: u32,
     pub(super) rack_sizes: &'a [u32],
+    /// Spare places behind the hosts of each rack.
+    pub(super) spare_hosts: u32,
     pub(super) aggs: u32,
     pub(super) aggs_key: &'static str,
     pub(super) cores_per_agg: u32,
@@ -106,18 +109,25 @@ impl FabricPlan<'_> {
             return Err(BuildError::Zero { key: self.aggs_key });
         }
         // In u64, since the bound is checked on the product.
+        let spare = u64::from(self.spare_hosts);
         let (hosts, hosts_key) = if self.rack_sizes.is_empty() {
-            (racks * u64::from(self.hosts_per_rack), "hosts_per_rack")
+            (
+                racks * (u64::from(self.hosts_per_rack) + spare),
+                "hosts_per_rack",
+            )
         } else if self.rack_sizes.len() as u64 != racks {
             return Err(BuildError::RackSizes {
                 listed: self.rack_sizes.len(),
                 racks,
             });
-        } else if self.rack_sizes.contains(&0) {
+        } else if self.rack_sizes.contains(&0) && spare == 0 {
             return Err(BuildError::Zero { key: "rack_sizes" });
         } else {
             (
-                self.rack_sizes.iter().copied().map(u64::from).sum(),
+                self.rack_sizes
+                    .iter()
+                    .map(|&size| u64::from(size) + spare)
+                    .sum(),
                 "rack_sizes",
             )
         };
@@ -126,7 +136,11 @@ impl FabricPlan<'_> {
         }
         if hosts > max_hosts {
             return Err(BuildError::TooMany {
-                key: hosts_key,
+                key: if spare > max_hosts / racks {
+                    "spare_hosts"
+                } else {
+                    hosts_key
+                },
                 what: "hosts",
                 count: hosts,
                 max: max_hosts,
@@ -141,11 +155,15 @@ impl FabricPlan<'_> {
                 max: max_hosts,
             });
         }
-        let rack_sizes = if self.rack_sizes.is_empty() {
+        let mut rack_sizes = if self.rack_sizes.is_empty() {
             vec![self.hosts_per_rack; racks as usize]
         } else {
             self.rack_sizes.to_vec()
         };
+        // A spare place has its links from the start, so the engine never grows.
+        rack_sizes
+            .iter_mut()
+            .for_each(|size| *size += self.spare_hosts);
         let shape = Shape {
             big_switch: self.big_switch,
             pods: self.pods,
@@ -181,10 +199,14 @@ pub(super) fn assemble(
 ) -> Result<Topology, BuildError> {
     let shape = plan.shape()?;
     let largest = shape.rack_sizes.iter().copied().max().unwrap_or(0);
+    // Spare places have no generated addresses, so they leave those of the hosts as they are.
+    let largest = largest - plan.spare_hosts;
     // One slice size for all racks, by the largest, so that addresses follow from the numbers.
     let slice_bits = plan.addressing.check(shape.rack_sizes.len(), largest)?;
     let mut hosts = Vec::with_capacity(shape.hosts as usize);
     let mut racks = Vec::with_capacity(shape.rack_sizes.len());
+    // Names count the hosts alone, so spare places change none of them.
+    let mut numbered = 0_u32;
     for (rack, size) in (0..).zip(shape.rack_sizes.iter().copied()) {
         let first = hosts.len() as u32;
         racks.push(Rack {
@@ -194,15 +216,28 @@ pub(super) fn assemble(
             pod: rack / shape.racks_per_pod,
             hosts: first..first + size,
         });
+        let named = size - plan.spare_hosts;
         for index in 0..size {
             let id = HostId(first + index);
-            let prefixes = plan.addressing.prefixes(slice_bits, rack, index);
-            hosts.push(Host {
-                id,
-                name: format!("h{}", id.0 + 1),
-                rack: RackId(rack),
-                prefixes,
-            });
+            let host = if index < named {
+                numbered += 1;
+                Host {
+                    id,
+                    name: format!("h{numbered}"),
+                    rack: RackId(rack),
+                    prefixes: plan.addressing.prefixes(slice_bits, rack, index),
+                    tenure: Tenure::File,
+                }
+            } else {
+                Host {
+                    id,
+                    name: places::spare_name(rack, index - named),
+                    rack: RackId(rack),
+                    prefixes: Vec::new(),
+                    tenure: Tenure::Spare,
+                }
+            };
+            hosts.push(host);
         }
     }
     let switches = switches(&shape);

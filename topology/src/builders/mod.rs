@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Hosts are named `h1`, `h2`, … through all racks; racks `rack1`, …; switches `leaf1`, …,
-//! `spine1`, …, or `agg1-1` (pod 1), …, `core1`, …
+//! `spine1`, …, or `agg1-1` (pod 1), …, `core1`, … Spare places stand behind the hosts of their
+//! rack, as `rack1/spare1`, …, which no host can be called.
 
 mod assemble;
 
@@ -39,6 +40,7 @@ impl BigSwitch {
                 racks_key: "racks",
                 hosts_per_rack: self.hosts_per_rack,
                 rack_sizes: &self.rack_sizes,
+                spare_hosts: self.spare_hosts,
                 aggs: 0,
                 aggs_key: "",
                 cores_per_agg: 0,
@@ -71,6 +73,7 @@ impl TwoTierClos {
                 racks_key: "racks",
                 hosts_per_rack: self.hosts_per_rack,
                 rack_sizes: &self.rack_sizes,
+                spare_hosts: self.spare_hosts,
                 aggs: self.spines,
                 aggs_key: "spines",
                 cores_per_agg: 0,
@@ -120,6 +123,7 @@ impl FatTree {
                 racks_key: "k",
                 hosts_per_rack: half,
                 rack_sizes: &[],
+                spare_hosts: 0,
                 aggs: half,
                 aggs_key: "k",
                 cores_per_agg: half,
@@ -162,6 +166,7 @@ impl ThreeTierClos {
                 racks_key: "racks_per_pod",
                 hosts_per_rack: self.hosts_per_rack,
                 rack_sizes: &self.rack_sizes,
+                spare_hosts: self.spare_hosts,
                 aggs: self.aggs_per_pod,
                 aggs_key: "aggs_per_pod",
                 cores_per_agg: self.cores / self.aggs_per_pod,

@@ -10,14 +10,12 @@ use super::Source;
 use super::values::Prefix;
 use crate::error::FileError;
 use crate::ids::HostId;
-use crate::model::Node;
+use crate::model::{Node, Tenure};
+use crate::places::{MAX_NAME, is_host_name};
 use crate::topology::Topology;
 
 /// The most prefixes of one host.
 const MAX_PREFIXES: usize = 256;
-
-/// The longest name: a label of the domain name system, which a certificate carries.
-const MAX_NAME: usize = 63;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,7 +44,13 @@ pub(super) fn apply(
         let host = &mut topology.hosts[target.index()];
         // Only the names change here; the index of names follows with `refresh`.
         host.name.clone_from(entry.name.get_ref());
+        let was_spare = std::mem::replace(&mut host.tenure, Tenure::File) == Tenure::Spare;
         let Some(prefixes) = &entry.prefixes else {
+            if was_spare {
+                let message =
+                    "a host on a spare place has no generated addresses; list its `prefixes`";
+                return Err(source.error(Some(entry.name.span()), Some("prefixes"), message));
+            }
             continue;
         };
         let error =
@@ -74,7 +78,8 @@ fn host_targets(
     source: &Source<'_>,
     entries: &[Spanned<HostEntry>],
 ) -> Result<Vec<HostId>, FileError> {
-    let last = topology.hosts().len();
+    let is_named = |host: HostId| topology.hosts()[host.index()].tenure == Tenure::File;
+    let last = topology.hosts().iter().filter(|h| is_named(h.id)).count();
     // First pass: entries that name their host. The others may only take hosts that are left over.
     let mut claimed: IndexMap<HostId, Range<usize>> = IndexMap::new();
     let mut targets: Vec<Option<HostId>> = Vec::with_capacity(entries.len());
@@ -82,10 +87,15 @@ fn host_targets(
         let HostEntry { name, replaces, .. } = entry.get_ref();
         // `replaces` wins over the name: with it, the name may be another host's generated one.
         let target = match replaces {
-            Some(replaces) => Some(topology.host_by_name(replaces.get_ref()).ok_or_else(|| {
+            Some(replaces) => Some(place_by_name(topology, replaces.get_ref()).ok_or_else(|| {
                 let message = format!(
-                    "`replaces` is {:?}, which no host is generated as; use one of h1 to h{last}",
-                    replaces.get_ref()
+                    "`replaces` is {:?}, which no host is generated as; use one of h1 to h{last}{}",
+                    replaces.get_ref(),
+                    if last < topology.hosts().len() {
+                        ", or a spare place such as rack1/spare1"
+                    } else {
+                        ""
+                    }
                 );
                 source.error(Some(replaces.span()), Some("replaces"), message)
             })?),
@@ -95,8 +105,8 @@ fn host_targets(
             && let Some(earlier) = claimed.insert(host, entry.span())
         {
             let message = format!(
-                "this entry is for host h{}, as is the one at line {}; leave one of them out",
-                host.0 + 1,
+                "this entry is for host {}, as is the one at line {}; leave one of them out",
+                topology.hosts()[host.index()].name,
                 source.line(earlier.start)
             );
             return Err(source.error(Some(name.span()), Some("host"), message));
@@ -113,14 +123,14 @@ fn host_targets(
             let host = match target {
                 Some(host) => host,
                 None => {
-                    let range = rack.map_or(0..last as u32, |r| topology.racks()[r as usize].hosts.clone());
+                    let range = rack.map_or(0..topology.hosts().len() as u32, |r| topology.racks()[r as usize].hosts.clone());
                     let next = next_free.entry(rack).or_insert(range.start);
-                    let free = (*next..range.end).map(HostId).find(|h| !claimed.contains_key(h)).ok_or_else(|| {
+                    let free = (*next..range.end).map(HostId).find(|h| is_named(*h) && !claimed.contains_key(h)).ok_or_else(|| {
                         let place = rack.map_or("the topology".into(), |r| topology.racks()[r as usize].name.clone());
                         let message = format!(
                             "host {:?} is one too many: {place} has {} hosts; leave it out, or raise the number in [parameters]",
                             entry.get_ref().name.get_ref(),
-                            range.len()
+                            range.clone().filter(|h| is_named(HostId(*h))).count()
                         );
                         source.error(Some(entry.get_ref().name.span()), Some("host"), message)
                     })?;
@@ -133,9 +143,9 @@ fn host_targets(
             match (&entry.get_ref().rack, rack) {
                 (Some(written), Some(rack)) if rack != actual => {
                     let message = format!(
-                        "`rack` is {:?}, but h{}, which this entry is for, stands in {:?}",
+                        "`rack` is {:?}, but {}, which this entry is for, stands in {:?}",
                         written.get_ref(),
-                        host.0 + 1,
+                        topology.hosts()[host.index()].name,
                         topology.racks()[actual as usize].name
                     );
                     Err(source.error(Some(written.span()), Some("rack"), message))
@@ -144,6 +154,14 @@ fn host_targets(
             }
         })
         .collect()
+}
+
+/// The host that is generated under this name, or the spare place of this name.
+fn place_by_name(topology: &Topology, name: &str) -> Option<HostId> {
+    match topology.node_by_name(name) {
+        Some(Node::Host(host)) => Some(host),
+        _ => None,
+    }
 }
 
 fn rack(
@@ -185,8 +203,7 @@ fn check_names(
         let name = &entry.get_ref().name;
         let text = name.get_ref().as_str();
         let error = |message: String| source.error(Some(name.span()), Some("name"), message);
-        let fit = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        if text.is_empty() || text.len() > MAX_NAME || !text.bytes().all(fit) {
+        if !is_host_name(text) {
             return Err(error(format!(
                 "{text:?} is no host name; use 1 to {MAX_NAME} letters, digits, '-', '_' and '.'"
             )));

@@ -7,6 +7,7 @@
 //! [parameters]
 //! racks = 2
 //! hosts_per_rack = 2            # or rack_sizes = [2, 2]
+//! spare_hosts = 4               # optional: places in each rack for hosts that join at run time
 //! spines = 2
 //! host_capacity = "10Gbit/s"
 //! fabric_capacity = "40Gbit/s"
@@ -228,6 +229,7 @@ fn read_kind<P: DeserializeOwned + parameters::ParameterTable>(
         .build()
         .map_err(|e| source.error(place(e.key()), Some(e.key()), e.to_string()))?;
     let spans = hosts::apply(&mut topology, source, &file.host)?;
+    topology.nested_prefixes = file.nested_prefixes;
     prefixes::check(topology.hosts(), source, &spans, file.nested_prefixes)?;
     links::apply(&mut topology, source, &file.link)?;
     groups::apply(&mut topology, source, file.max_flow_bps, &file.group)?;

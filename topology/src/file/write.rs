@@ -22,7 +22,7 @@ impl Topology {
     fn write(&self, out: &mut String) -> fmt::Result {
         writeln!(out, "kind = \"{}\"", self.kind())?;
         // The reader refuses nested prefixes without this key.
-        if overlap(self.hosts(), false).is_some() {
+        if self.nested_prefixes || overlap(self.hosts(), false).is_some() {
             writeln!(out, "nested_prefixes = true")?;
         }
         if let Some(bound_bps) = self.default_max_flow_bps() {
@@ -168,12 +168,17 @@ impl Topology {
 }
 
 fn parameters(out: &mut String, parameters: &Parameters) -> fmt::Result {
+    let spare = parameters.spare_hosts();
     let sizes = |out: &mut String, per_rack: u32, sizes: &[u32]| {
         if sizes.is_empty() {
-            writeln!(out, "hosts_per_rack = {per_rack}")
+            writeln!(out, "hosts_per_rack = {per_rack}")?;
         } else {
-            writeln!(out, "rack_sizes = {sizes:?}")
+            writeln!(out, "rack_sizes = {sizes:?}")?;
         }
+        if spare > 0 {
+            writeln!(out, "spare_hosts = {spare}")?;
+        }
+        Ok(())
     };
     let links = |out: &mut String, name: &str, capacity_bps: u64, delay_ns: u64| {
         writeln!(

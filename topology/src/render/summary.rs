@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::{counted, level_name, levels, usual};
-use crate::model::{Direction, TopologyKind};
+use crate::model::{Direction, Tenure, TopologyKind};
 use crate::topology::Topology;
 use crate::units::{format_capacity_bps, format_delay_ns};
 
@@ -62,6 +62,15 @@ fn hosts(net: &Topology) -> String {
         net.hosts().len(),
         counted(net.racks().len(), "rack")
     );
+    let of = |tenure| net.hosts().iter().filter(|h| h.tenure == tenure).count();
+    let (spare, members) = (of(Tenure::Spare), of(Tenure::Member));
+    if spare + members > 0 {
+        text += &format!(
+            "; {} spare of {}",
+            spare,
+            counted(spare + members, "spare place")
+        );
+    }
     if matches!(
         net.kind(),
         TopologyKind::FatTree | TopologyKind::ThreeTierClos

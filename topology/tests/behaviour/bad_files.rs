@@ -67,7 +67,7 @@ fn mistakes_in_the_frame() {
         ),
         (
             with("spines = 2", "spine = 2"),
-            "t.toml:5: unknown field `spine`, expected one of `racks`, `hosts_per_rack`, `rack_sizes`, `spines`, `host_capacity`, `fabric_capacity`, `host_delay`, `fabric_delay`, `ipv4_base`, `ipv6_base`",
+            "t.toml:5: unknown field `spine`, expected one of `racks`, `hosts_per_rack`, `rack_sizes`, `spare_hosts`, `spines`, `host_capacity`, `fabric_capacity`, `host_delay`, `fabric_delay`, `ipv4_base`, `ipv6_base`",
         ),
         (
             with("racks = 2", "racks = 2\nracks = 3"),

@@ -8,6 +8,7 @@ mod nets;
 mod partition;
 mod paths;
 mod pictures;
+mod places;
 mod reference_page;
 mod round_trip;
 mod spreading;

@@ -43,6 +43,7 @@ pub(crate) fn parameters() -> impl Strategy<Value = Parameters> {
                     rack_sizes,
                     host_capacity_bps: cap,
                     host_delay_ns: 1_234,
+                    spare_hosts: 0,
                     addressing,
                     ecmp,
                 })

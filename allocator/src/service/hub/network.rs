@@ -2,7 +2,7 @@
 //! the topology.
 
 use ratewright_proto::control::{EncodedTopology, HostInfo, RefusalCode, TopologySnapshot};
-use ratewright_topology::{HostId, Link, LinkId, Node, Topology};
+use ratewright_topology::{HostId, Link, LinkId, Node, Tenure, Topology};
 
 use crate::service::admin_request::{
     LinkChange, SwitchChange, TopologyChange, TopologyChangeError, TopologyReport,
@@ -196,7 +196,8 @@ impl Hub {
     pub fn replace_topology(&mut self, now_ns: u64, mut topology: Topology) {
         // Epochs keep growing over a reload, so a host never takes a new version for an old one.
         topology.succeed(&self.topology);
-        let keeps = |name: &str, id: HostId| topology.host_by_name(name) == Some(id);
+        // Spare places count too: their names say that no host has taken their numbers.
+        let keeps = |name: &str, id: HostId| topology.node_by_name(name) == Some(Node::Host(id));
         let renumbered = self
             .topology
             .hosts()
@@ -280,6 +281,8 @@ pub(super) fn snapshot_of(topology: &Topology) -> TopologySnapshot {
         hosts: topology
             .hosts()
             .iter()
+            // Nobody is at a spare place, so hosts need not hear of it.
+            .filter(|host| host.tenure == Tenure::File)
             .map(|host| HostInfo {
                 id: host.id.0,
                 name: host.name.clone(),
