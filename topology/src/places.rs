@@ -47,6 +47,13 @@ impl Topology {
         self.nested_prefixes
     }
 
+    /// Number of hosts: places that are not spare. Linear in the number of places.
+    #[must_use]
+    pub fn host_count(&self) -> usize {
+        let of_hosts = |host: &&crate::Host| host.tenure != Tenure::Spare;
+        self.hosts.iter().filter(of_hosts).count()
+    }
+
     /// Gives a spare place to a host, and raises the epoch. The caller has checked that no other
     /// host has the prefixes.
     ///

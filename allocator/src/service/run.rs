@@ -143,7 +143,7 @@ impl LoadedConfig {
             self.config.listen,
             self.config.admin,
             self.topology.kind(),
-            self.topology.hosts().len(),
+            self.topology.host_count(),
             self.topology.links().len(),
             self.config.classes.len(),
             if self.config.classes.len() == 1 {

@@ -205,7 +205,7 @@ impl Hub {
         let Some(host) = self.topology.host_by_name(name) else {
             let reason = format!(
                 "the topology has no host {name:?} among its {}",
-                self.topology.hosts().len()
+                self.topology.host_count()
             );
             return self.refuse(now_ns, id, RefusalCode::UnknownHost, reason, false);
         };

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ratewright_topology::{Direction, HostId, LinkId, Node};
+use ratewright_topology::{Direction, HostId, LinkId, Node, Rack, Tenure};
 
 use super::Hub;
 use super::report::link_name;
@@ -154,7 +154,7 @@ impl Hub {
     pub fn fill_overview(&self, survey: &LinkSurvey, overview: &mut Overview) {
         overview.top_flows = self.largest_flows(survey);
         overview.hosts_missing = (self.topology.hosts().iter().zip(&survey.present))
-            .filter(|&(_, &present)| !present)
+            .filter(|&(host, &present)| !present && host.tenure != Tenure::Spare)
             .take(MAX_NAMES)
             .map(|(host, _)| host.name.clone())
             .collect();
@@ -191,6 +191,13 @@ impl Hub {
             let of_rack = survey.present.get(hosts.start as usize..hosts.end as usize);
             of_rack.map_or(0, |of_rack| of_rack.iter().filter(|&&here| here).count())
         };
+        let hosts = |rack: &Rack| {
+            let places = rack
+                .host_ids()
+                .map(|id| self.topology.hosts()[id.index()].tenure);
+            let hosts = places.filter(|&tenure| tenure != Tenure::Spare).count();
+            u32::try_from(hosts).unwrap_or(u32::MAX)
+        };
         let mut views: Vec<RackView> = self
             .topology
             .racks()
@@ -199,7 +206,7 @@ impl Hub {
             .map(|rack| RackView {
                 id: rack.id.0,
                 name: rack.name.clone(),
-                hosts: rack.hosts.end - rack.hosts.start,
+                hosts: hosts(rack),
                 sessions: u32::try_from(present(rack.hosts.clone())).unwrap_or(u32::MAX),
                 ..RackView::default()
             })

@@ -196,12 +196,13 @@ impl Hub {
     pub fn replace_topology(&mut self, now_ns: u64, mut topology: Topology) {
         // Epochs keep growing over a reload, so a host never takes a new version for an old one.
         topology.succeed(&self.topology);
-        // Spare places count too: their names say that no host has taken their numbers.
-        let keeps = |name: &str, id: HostId| topology.node_by_name(name) == Some(Node::Host(id));
+        let keeps = |name: &str, id: HostId| topology.host_by_name(name) == Some(id);
         let renumbered = self
             .topology
             .hosts()
             .iter()
+            // A spare place had no flows: a host may stand there now.
+            .filter(|host| host.tenure != Tenure::Spare)
             .any(|host| !keeps(&host.name, host.id));
         // Needs both topologies: link numbers differ, names of their ends do not.
         self.feeds.replace_topology(&self.topology, &topology);

@@ -152,7 +152,7 @@ impl Hub {
                 .collect(),
             links_down: Vec::new(),
             external: Vec::new(),
-            hosts: self.topology.hosts().len() as u64,
+            hosts: self.topology.host_count() as u64,
             lease_ms: self.settings.lease_ns / 1_000_000,
             sealed_ports_lost: 0,
             pinned_core: None,

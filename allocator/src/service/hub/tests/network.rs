@@ -152,6 +152,40 @@ fn another_topology_of_the_same_hosts_keeps_sessions_and_flows() {
 }
 
 #[test]
+fn a_host_that_a_later_file_puts_on_a_spare_place_ends_no_session() {
+    let mut world = HubWorld::new(settings());
+    let spare = TwoTierClos {
+        spare_hosts: 2,
+        ..TwoTierClos::default()
+    };
+    let spare = spare.build().expect("good");
+    world.replace_topology(spare.clone());
+    world.connect("h1", "h1", 1, &["h1"]);
+    world.connect("h16", "h16", 1, &["h16"]);
+    // The name of a spare place is no host's, whatever a certificate says.
+    world.connect("spare", "rack1/spare1", 1, &["rack1/spare1"]);
+    world.settle();
+    let refused = world.hosts["spare"].refused.clone().expect("it was told");
+    assert_eq!(refused.code, RefusalCode::UnknownHost);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    assert!(world.rate("h1", flow).is_some());
+    let text = spare.to_toml_string()
+        + "\n[[host]]\nname = \"db9\"\nreplaces = \"rack1/spare1\"\nprefixes = [\"192.168.1.1\"]\n";
+    let grown = ratewright_topology::Topology::from_toml_str(&text, "grown").expect("good");
+    world.replace_topology(grown);
+    world.settle();
+    for name in ["h1", "h16"] {
+        assert!(world.hosts[name].established, "{name} keeps its session");
+        assert_eq!(world.hosts[name].refused, None, "{name}");
+    }
+    assert!(world.rate("h1", flow).is_some());
+    let to_new = world.start("h1", 1, "db9");
+    world.settle();
+    assert!(world.rate("h1", to_new).expect("rated") > 1_000_000_000);
+}
+
+#[test]
 fn hosts_that_are_renumbered_connect_anew() {
     let mut world = HubWorld::with_hosts(settings(), &["h1", "h16"]);
     world.start("h1", 0, "h16");
