@@ -3,12 +3,16 @@
 
 mod service_support;
 
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 use serde_json::{Value, json};
-use service_support::host::TestHost;
+use service_support::host::{TestHost, now_ns};
 use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, pause, wait_for};
 
@@ -383,6 +387,101 @@ fn a_web_page_cannot_turn_the_kill_switch() {
         allocator.request_with("GET", "/status", "origin: https://page.example\r\n", "");
     assert_eq!(code, 200);
     assert_eq!(post(&allocator, "/release", &json!(null)).0, 200);
+}
+
+/// Sends gnmic's events about a link that is full until it is told to stop.
+struct FullLink {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FullLink {
+    fn begin(collector: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+            let began_ns = now_ns();
+            while !stopped.load(Ordering::Relaxed) {
+                // What 10 Gbit/s carry, and a queue that stands.
+                let at_ns = now_ns() - began_ns;
+                let octets = at_ns * 10 / 8;
+                let event = format!(
+                    r#"[{{"name":"queues","timestamp":{at_ns},"tags":{{"source":"leaf4:57400",
+                    "interface_interface-id":"Ethernet1/4","queue_name":"0"}},
+                    "values":{{"/qos/interfaces/interface/output/queues/queue/state/avg-queue-len":2000000}}}},
+                    {{"name":"ports","timestamp":{at_ns},
+                    "tags":{{"source":"leaf4:57400","interface_name":"Ethernet1/4"}},
+                    "values":{{"/interfaces/interface/state/counters/out-octets":"{octets}"}}}}]"#
+                );
+                let _ = socket.send_to(event.as_bytes(), collector);
+                pause(Duration::from_millis(10));
+            }
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for FullLink {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(ended.is_some_and(|ended| ended.is_ok()));
+    }
+}
+
+#[test]
+fn a_collector_of_switches_tells_of_configured_links_from_configured_addresses() {
+    let site = TestSite::new();
+    // The system's choice, which nobody else takes while it is bound.
+    let free = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let collector = free.local_addr().expect("an address");
+    let config = |source: &str| {
+        let feeds = format!(
+            "[feeds]\nint = true\n[feeds.collector]\nlisten = \"{collector}\"\n\
+             sources = [\"{source}\"]\n[[feeds.collector.interface]]\ntarget = \"leaf4\"\n\
+             name = \"Ethernet1/4\"\nfrom = \"leaf4\"\nto = \"h16\"\n"
+        );
+        site.config("127.0.0.1:0", &feeds)
+    };
+    site.write("allocator.toml", &config("127.0.0.1"));
+    drop(free);
+    let allocator = site.start();
+    let one = host(&site, &allocator, "h1");
+    let flow = one.start(0, "h16");
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    {
+        let _full = FullLink::begin(collector);
+        // Half of a link is what all measurements may take.
+        one.wait_rate(flow, 4_800_000_000..=5_000_000_000);
+    }
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let dropped = |reason: &str| {
+        let name = format!("ratewright_allocator_collector_dropped_total{{reason=\"{reason}\"}}");
+        allocator.metric(&name)
+    };
+    wait_for("what is no event is dropped", PATIENCE, || {
+        let _ = socket.send_to(b"no event", collector);
+        dropped("malformed") > 0.0
+    });
+    site.write("allocator.toml", &config("192.0.2.1"));
+    allocator.signal("HUP");
+    wait_for("a reload takes other addresses", PATIENCE, || {
+        let _ = socket.send_to(b"[]", collector);
+        allocator.log().contains("reloaded: ") && dropped("source") > 0.0
+    });
+    drop(allocator);
+    let unknown = config("127.0.0.1").replace("h16", "h99");
+    site.write("allocator.toml", &unknown);
+    let (good, _, complaint) = site.run(&["check-config", "--config", "allocator.toml"]);
+    assert!(
+        !good && complaint.contains("no link leads from \"leaf4\" to \"h99\""),
+        "{complaint}"
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrayvec::ArrayVec;
 use ratewright_topology::{LinkId, Topology};
 
-use crate::engine::{EngineEvent, FlowKey, FlowSpec};
+use crate::engine::{EngineEvent, FlowKey, FlowSpec, RateUpdate};
 
 /// Session number of dummy flows, which no host has.
 pub const EXTERNAL_SESSION: u32 = 0;
@@ -321,10 +321,14 @@ impl ExternalTraffic {
         self.refresh(topology, links, events);
     }
 
-    /// Takes the engine's rate for the dummy flow of a link.
-    pub fn on_rate(&mut self, link: u32, rate_bps: f64) {
-        if let Some(traffic) = self.links.get_mut(&LinkId(link)) {
-            traffic.granted_bps = rate_bps;
+    /// Takes the engine's rate, if it is that of a dummy flow. Returns false if it is a session's.
+    pub fn on_rate(&mut self, update: &RateUpdate) -> bool {
+        if update.key.session() != EXTERNAL_SESSION {
+            return false;
         }
+        if let Some(traffic) = self.links.get_mut(&LinkId(update.key.flow_id())) {
+            traffic.granted_bps = update.rate_bps;
+        }
+        true
     }
 }

@@ -12,6 +12,7 @@
 //! | `receivers` | receiver counts: unknown senders of a receiver |
 //! | `credit` | credit: demand of pairs and flows, congested senders |
 //! | `int` | in-band telemetry: external load, standing queues, limits below the bandwidth |
+//! | [`gnmic`] | readings of switches out of events of a collector |
 //! | [`gain`] | gain of the loop through a reading, and its bounds |
 //! | `effect` | what all readings of one link come to |
 //! | `status` | figures for operators |
@@ -53,6 +54,7 @@ mod credit;
 mod effect;
 mod external;
 pub mod gain;
+pub mod gnmic;
 mod int;
 mod receivers;
 mod status;
@@ -139,8 +141,9 @@ pub struct Feeds {
     links: Vec<LinkReadings>,
     handed_out: Vec<HandedOut>,
     observed_ns: u64,
-    /// A reporter cannot tell managed traffic apart: what is handed out has to be known.
-    needs_loads: bool,
+    /// End of the time in which what is handed out has to be known: a reporter that cannot tell
+    /// managed traffic apart has been heard.
+    needs_loads_until_ns: u64,
     senders: Vec<UnknownSenders>,
     credits: Credits,
     bounds: FxHashMap<(u32, u32), FlowBound>,
@@ -167,7 +170,7 @@ impl Feeds {
             links: Vec::new(),
             handed_out: Vec::new(),
             observed_ns: 0,
-            needs_loads: false,
+            needs_loads_until_ns: 0,
             senders: Vec::new(),
             credits: Credits::default(),
             bounds: FxHashMap::default(),
@@ -321,7 +324,8 @@ impl Feeds {
             self.links[link.index()].dummy_bps = 0.0;
             self.is_urgent = true;
         }
-        if changed {
+        let counts = self.senders[receiver.index()].flows > 0.0;
+        if changed || (counts && self.is_faded(now_ns, link)) {
             self.mark(link);
         }
         Ok(())
@@ -447,9 +451,10 @@ impl Feeds {
             return Ok(());
         }
         if entry.managed_bytes.is_none() {
-            self.needs_loads = true;
+            self.needs_loads_until_ns = now_ns.saturating_add(self.config.max_age_ns);
             // Managed traffic would count as external.
-            if self.observed_ns == 0 {
+            let observed_ns = self.observed_ns;
+            if observed_ns == 0 || observed_ns.saturating_add(self.config.max_age_ns) <= now_ns {
                 return Err(Refused::Unobserved);
             }
         }
@@ -505,10 +510,17 @@ impl Feeds {
             self.figures[feed as usize].erred(error);
         }
         self.touch(id, at_ns);
-        if moved {
+        if moved || (sum_bps >= hysteresis_bps && self.is_faded(now_ns, id)) {
             self.mark(id);
         }
         Ok(())
+    }
+
+    /// Returns true if a link's effect has ended or fades: a new measurement then counts, although
+    /// it says what the one before said.
+    fn is_faded(&self, now_ns: u64, link: LinkId) -> bool {
+        let effect = self.effects.get(&link);
+        effect.is_none_or(|effect| effect.oldest_ns.saturating_add(self.config.fresh_ns) < now_ns)
     }
 
     fn touch(&mut self, link: LinkId, at_ns: u64) {
@@ -546,11 +558,18 @@ impl Feeds {
         }
     }
 
-    /// True if telemetry of links has come and an interval has passed since
-    /// [`observe`](Self::observe).
+    /// True if [`next_loads_ns`](Self::next_loads_ns) has come.
     #[must_use]
     pub fn wants_loads(&self, now_ns: u64) -> bool {
-        self.needs_loads && now_ns >= self.observed_ns.saturating_add(self.config.interval_ns)
+        self.next_loads_ns().is_some_and(|at_ns| at_ns <= now_ns)
+    }
+
+    /// Returns the time of the next [`observe`](Self::observe), an interval after the last one;
+    /// `None` unless a reporter that needs it was heard within the maximum age.
+    #[must_use]
+    pub fn next_loads_ns(&self) -> Option<u64> {
+        let at_ns = self.observed_ns.saturating_add(self.config.interval_ns);
+        (at_ns < self.needs_loads_until_ns).then_some(at_ns)
     }
 
     /// Returns the part of its effect that a measurement has: 1 while it is fresh, 0 from the

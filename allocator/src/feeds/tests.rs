@@ -5,6 +5,7 @@ use super::*;
 
 mod histories;
 mod loops;
+mod rates;
 
 fn topology() -> Topology {
     TwoTierClos::default().build().expect("a topology")
@@ -114,4 +115,46 @@ fn a_reading_that_is_off_takes_nothing() {
         (status.feeds["int"].taken, status.feeds["receivers"].taken),
         (0, 1)
     );
+}
+
+#[test]
+fn a_reporter_that_was_silent_too_long_has_its_effect_again_by_the_same_words() {
+    const MS: u64 = 1_000_000;
+    let topology = topology();
+    let config = FeedsConfig::default();
+    let host = HostId(1);
+    let (uplink, downlink) = (topology.host_uplink(host), topology.host_downlink(host));
+    let capacity_bps = topology.effective_capacity_bps(uplink);
+    let mut feeds = Feeds::new(config.clone(), &topology);
+    let mut now_ns = MS;
+    let mut tell = |feeds: &mut Feeds, intervals: u64| {
+        for _ in 0..intervals {
+            now_ns += config.interval_ns;
+            let mut told = count(host.0, 0);
+            told.receivers[0].active_senders = 3;
+            let mut int = link(OWN_UPLINK);
+            int.links[0].bandwidth_bps = capacity_bps;
+            int.links[0].timestamp_ns = now_ns;
+            // A fifth of the link.
+            let bits = u128::from(capacity_bps / 5) * u128::from(now_ns) / 1_000_000_000;
+            int.links[0].tx_bytes = (bits / 8) as u64;
+            for message in [told, int] {
+                feeds.take(now_ns, Reporter::Host(host), &message, &topology, |_| true);
+            }
+            feeds.apply(now_ns, &topology, &mut |_| {});
+        }
+        now_ns += 2 * config.max_age_ns;
+        let effects = [uplink, downlink].map(|link| feeds.effect(link).copied());
+        feeds.apply(now_ns, &topology, &mut |_| {});
+        effects
+    };
+    let effect_of = |effects: [Option<LinkEffect>; 2]| {
+        let [uplink, downlink] = effects.map(Option::unwrap_or_default);
+        (uplink.load_bps / capacity_bps as f64, downlink.flows)
+    };
+    let (load, flows) = effect_of(tell(&mut feeds, 100));
+    assert!((load - 0.2).abs() < 0.01 && flows == 3.0, "{load} {flows}");
+    assert_eq!(feeds.status().links, 0, "all is forgotten");
+    let (load, flows) = effect_of(tell(&mut feeds, 100));
+    assert!((load - 0.2).abs() < 0.01 && flows == 3.0, "{load} {flows}");
 }

@@ -74,6 +74,18 @@ pub enum ServiceRunError {
         /// Cause.
         source: PartitionError,
     },
+    /// The collector's configuration names a link that does not exist.
+    #[error("{}: feeds.collector.interface: no link leads from {from:?} to {to:?} in {}", path.display(), topology.display())]
+    NoLink {
+        /// The configuration file.
+        path: PathBuf,
+        /// Configured node at the sending end.
+        from: String,
+        /// Configured node at the receiving end.
+        to: String,
+        /// The topology file.
+        topology: PathBuf,
+    },
     /// A reload changes keys that need a restart.
     #[error("{path}: {keys} cannot change without a restart")]
     NeedsRestart {
@@ -127,6 +139,16 @@ impl LoadedConfig {
                 source,
             };
             topology.partition(blocks).map_err(unfit)?;
+        }
+        if let Some(collector) = &config.collector
+            && let Some(interface) = collector.without_link(&topology)
+        {
+            return Err(ServiceRunError::NoLink {
+                path: path.to_owned(),
+                from: interface.from.clone(),
+                to: interface.to.clone(),
+                topology: config.topology,
+            });
         }
         let tls = tls::load(&config.tls, &[ratewright_proto::ALPN, relay::ALPN])?;
         Ok(Self {

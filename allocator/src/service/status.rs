@@ -215,6 +215,12 @@ pub struct ServiceCounts {
     pub connections_rejected: Reasons,
     /// Telemetry messages taken.
     pub telemetry: u64,
+    /// Datagrams of the collector of switches that were taken.
+    pub collector_datagrams: u64,
+    /// Events in them of interfaces that it may not tell of.
+    pub collector_unknown: u64,
+    /// Datagrams at the collector's address that were not taken, by reason.
+    pub collector_dropped: Reasons,
     /// Configurations loaded at run time, by result.
     pub reloads: Reasons,
     /// Bundles to and from relays.

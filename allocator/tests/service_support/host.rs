@@ -56,7 +56,7 @@ pub(crate) struct TestHost {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the test's one clock")]
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let start = *START.get_or_init(Instant::now);
     1_000_000_000 + start.elapsed().as_nanos() as u64

@@ -20,19 +20,17 @@ struct EngineLinks {
 
 impl EngineLinks {
     fn apply(&mut self, now_ns: u64, feeds: &mut Feeds, topology: &Topology) {
-        let mut bounds = Vec::new();
-        feeds.apply(now_ns, topology, &mut |change| match change {
-            FeedChange::Engine(EngineEvent::Capacity { link, capacity_bps }) => {
+        let bounds = apply_to(feeds, now_ns, topology, &mut |event| match event {
+            EngineEvent::Capacity { link, capacity_bps } => {
                 self.capacities_bps.insert(link, capacity_bps);
             }
-            FeedChange::Engine(EngineEvent::Start(spec)) => {
+            EngineEvent::Start(spec) => {
                 self.dummies_bps.insert(spec.key.flow_id(), spec.demand_bps);
             }
-            FeedChange::Engine(EngineEvent::End(key)) => {
+            EngineEvent::End(key) => {
                 self.dummies_bps.remove(&key.flow_id());
             }
-            FeedChange::Engine(other) => panic!("no feed asks for {other:?}"),
-            FeedChange::Demand { sender, flow } => bounds.push((sender, flow)),
+            other => panic!("no feed asks for {other:?}"),
         });
         for (sender, flow) in bounds {
             let demand_bps = feeds.demand_bps(sender, flow);
@@ -49,8 +47,23 @@ impl EngineLinks {
     }
 }
 
+/// Applies the feeds; hands over the engine's events, and returns the flows with other demands.
+pub(super) fn apply_to(
+    feeds: &mut Feeds,
+    now_ns: u64,
+    topology: &Topology,
+    events: &mut dyn FnMut(EngineEvent),
+) -> Vec<(HostId, u32)> {
+    let mut bounds = Vec::new();
+    feeds.apply(now_ns, topology, &mut |change| match change {
+        FeedChange::Engine(event) => events(event),
+        FeedChange::Demand { sender, flow } => bounds.push((sender, flow)),
+    });
+    bounds
+}
+
 /// Of one step: who tells what, and the time until the next one.
-type Step = (Option<u32>, Telemetry, u64);
+pub(super) type Step = (Option<u32>, Telemetry, u64);
 
 /// A counter: it stands, grows as a link's does, or says anything.
 fn counter() -> impl Strategy<Value = u64> {
@@ -131,7 +144,9 @@ fn entry() -> impl Strategy<Value = Telemetry> {
     prop_oneof![counts, credits, links]
 }
 
-fn steps(reporters: impl Strategy<Value = Option<u32>>) -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps(
+    reporters: impl Strategy<Value = Option<u32>>,
+) -> impl Strategy<Value = Vec<Step>> {
     let pause = prop_oneof![Just(0), 0..20 * MS, Just(10 * MS), 0..300 * MS];
     proptest::collection::vec((reporters, entry(), pause), 1..120)
 }

@@ -57,6 +57,11 @@ impl Link {
             let sent_bytes = (CAPACITY_BPS / 8.0 * 50e-6).min(self.queue_bytes);
             self.queue_bytes = (self.queue_bytes - sent_bytes).min(BUFFER_BYTES);
             self.tx_bytes += sent_bytes;
+            if self.feeds.wants_loads(now_ns) {
+                let newest_bps = self.newest_bps();
+                let links = self.topology.links().len();
+                self.feeds.observe(now_ns, &vec![newest_bps; links]);
+            }
             if now_ns.is_multiple_of(10 * MS)
                 && let Some(lie) = lie
             {

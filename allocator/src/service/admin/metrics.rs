@@ -223,6 +223,18 @@ fn describe() {
             "Telemetry messages taken.",
         ),
         (
+            "ratewright_allocator_collector_datagrams_total",
+            "Datagrams of the collector of switches that were taken.",
+        ),
+        (
+            "ratewright_allocator_collector_unknown_total",
+            "Events of interfaces that the collector may not tell of.",
+        ),
+        (
+            "ratewright_allocator_collector_dropped_total",
+            "Datagrams at the collector's address that were not taken, by reason.",
+        ),
+        (
             "ratewright_allocator_relay_bundles_total",
             "Bundles of relays' hosts' datagrams, by direction.",
         ),
@@ -359,6 +371,12 @@ pub fn publish(snapshot: &Snapshot) {
     counter!("ratewright_allocator_sessions_opened_total").absolute(counts.sessions_opened);
     counter!("ratewright_allocator_control_waits_total").absolute(counts.control_waits);
     counter!("ratewright_allocator_telemetry_messages_total").absolute(counts.telemetry);
+    counter!("ratewright_allocator_collector_datagrams_total").absolute(counts.collector_datagrams);
+    counter!("ratewright_allocator_collector_unknown_total").absolute(counts.collector_unknown);
+    by_reason(
+        "ratewright_allocator_collector_dropped_total",
+        &counts.collector_dropped,
+    );
     by_reason(
         "ratewright_allocator_flows_left_alone_total",
         &counts.flows_unmanaged,

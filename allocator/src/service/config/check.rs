@@ -38,6 +38,8 @@ impl Checker<'_> {
             r#"the topology file, such as topology = "topology.toml""#,
         )?;
         let limits = self.limits(raw.limits)?;
+        let mut feeds = raw.feeds;
+        let collector = feeds.collector.take();
         Ok(Config {
             listen: self.socket_address("listen", &listen)?,
             admin: self.admin(&admin)?,
@@ -47,7 +49,8 @@ impl Checker<'_> {
             allocation: self.allocation(raw.allocation)?,
             transport: self.transport(raw.transport)?,
             limits,
-            feeds: self.feeds(raw.feeds)?,
+            feeds: self.feeds(feeds)?,
+            collector: collector.map(|raw| self.collector(raw)).transpose()?,
             trust: self.trust(raw.trust)?,
             classes: self.classes(raw.class)?,
         })

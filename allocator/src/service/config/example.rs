@@ -124,6 +124,16 @@ max_share = 0.5
 # Share of a link by which a load must move to change rates.
 hysteresis = 0.01
 
+# A collector that reads interfaces of switches, and sends what it reads in gnmic's format `event` over UDP.
+# [feeds.collector]
+# listen = "10.0.0.1:7610"  # keep it out of reach of hosts: a datagram proves nothing but its address (restart to change)
+# sources = ["10.0.0.9"]    # addresses that may send
+# [[feeds.collector.interface]]
+# target = "leaf1"          # the switch at gnmic, and its interface
+# name = "Ethernet1/1"
+# from = "leaf1"            # the link that it sends into, by the names of the topology
+# to = "h1"
+
 # Who may have a session, of all whose certificates the authority has signed. Takes effect upon reload, for
 # sessions that stand too.
 [trust]

@@ -6,6 +6,7 @@
 //! | `raw` | the file's shape for serde |
 //! | `check`, `classes` | conversion of the raw shape to a [`Config`], with every value checked |
 //! | `transport` | the table `[transport]` |
+//! | `feeds`, [`collector`] | the tables `[feeds]` and `[feeds.collector]` |
 //! | [`relay`] | the configuration of a relay |
 //! | [`trust`] | hosts and relays that may have a session |
 //! | [`example`] | a commented file with every key and its default |
@@ -22,6 +23,7 @@ use crate::feeds::FeedsConfig;
 
 mod check;
 mod classes;
+pub mod collector;
 pub mod error;
 pub mod example;
 mod feeds;
@@ -33,6 +35,7 @@ mod transport;
 pub mod trust;
 
 pub use classes::{class_meaning, class_table};
+pub use collector::CollectorConfig;
 pub use error::ConfigError;
 pub use example::example_config;
 pub use relay::{RelayConfig, example_relay_config};
@@ -63,6 +66,8 @@ pub struct Config {
     pub limits: Limits,
     /// Table `[feeds]`; `external_share` stands in `[allocation]`.
     pub feeds: FeedsConfig,
+    /// Table `[feeds.collector]`, if there is one.
+    pub collector: Option<CollectorConfig>,
     /// Table `[trust]`.
     pub trust: Trust,
     /// Flow classes, ordered by id.
@@ -286,6 +291,10 @@ impl Config {
         }
         if self.transport != other.transport {
             keys.push("transport");
+        }
+        let listen = |config: &Self| config.collector.as_ref().map(|known| known.listen);
+        if listen(self) != listen(other) {
+            keys.push("feeds.collector.listen");
         }
         if self.allocation.lease_ms != other.allocation.lease_ms {
             keys.push("allocation.lease_ms");

@@ -73,6 +73,25 @@ pub(super) struct RawFeeds {
     pub(super) max_delay_us: Field<u64>,
     pub(super) max_share: Field<f64>,
     pub(super) hysteresis: Field<f64>,
+    pub(super) collector: Option<RawCollector>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCollector {
+    pub(super) listen: Field<String>,
+    pub(super) sources: Field<Vec<String>>,
+    #[serde(default)]
+    pub(super) interface: Vec<Spanned<RawInterface>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawInterface {
+    pub(super) target: Field<String>,
+    pub(super) name: Field<String>,
+    pub(super) from: Field<String>,
+    pub(super) to: Field<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -53,6 +53,21 @@ impl Hub {
         );
     }
 
+    /// Takes a message of the configured collector. `unknown` events of other interfaces were left
+    /// out.
+    pub fn on_collector(&mut self, now_ns: u64, telemetry: &Telemetry, unknown: u64) {
+        self.counts.collector_datagrams += 1;
+        self.counts.collector_unknown += unknown;
+        let registry = &self.registry;
+        self.feeds.take(
+            now_ns,
+            Reporter::Collector,
+            telemetry,
+            &self.topology,
+            |host: HostId| registry.session_of(host.0).is_some(),
+        );
+    }
+
     /// Returns the interval at which hosts send telemetry, in nanoseconds; 0 if every reading is
     /// off.
     pub(super) fn telemetry_interval_ns(&self) -> u64 {
@@ -144,6 +159,11 @@ impl Hub {
     /// True if the feeds are to be told what the engine allocates on every link.
     pub fn wants_link_loads(&self, now_ns: u64) -> bool {
         self.feeds.wants_loads(now_ns)
+    }
+
+    /// Time from which the feeds are to be told that again, if they are.
+    pub fn next_link_loads_ns(&self) -> Option<u64> {
+        self.feeds.next_loads_ns()
     }
 
     /// Takes the load that the engine allocated to every link, in bit/s, by link index.

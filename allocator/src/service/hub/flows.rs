@@ -6,7 +6,6 @@ use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
-use crate::feeds::EXTERNAL_SESSION;
 
 use super::session_flows::{HubFlow, Placement, UnmanagedReason};
 use super::{Hub, MAX_ENGINE_BACKLOG};
@@ -67,9 +66,7 @@ impl Hub {
     )]
     pub fn on_rate(&mut self, now_ns: u64, update: RateUpdate) {
         // Dummy flows stand for traffic of others, which no session carries.
-        if update.key.session() == EXTERNAL_SESSION {
-            let external = self.feeds.external_mut();
-            external.on_rate(update.key.flow_id(), update.rate_bps);
+        if self.feeds.external_mut().on_rate(&update) {
             return;
         }
         let flow_id = FlowId(update.key.flow_id());

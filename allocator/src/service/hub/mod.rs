@@ -67,7 +67,7 @@ use session::{Release, Session, Tallies};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
 use sweep::Sweep;
-use token_bucket::TokenBucket;
+pub(in crate::service) use token_bucket::TokenBucket;
 
 /// Maximum backlog of engine events. Beyond it the hub drops datagrams, and the protocol repeats
 /// their state.

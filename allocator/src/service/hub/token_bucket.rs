@@ -7,14 +7,14 @@
 /// its state comes again. A control stream without credit is not read, and the transport's flow
 /// control makes the peer wait. A flood is slowed down and loses nothing.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TokenBucket {
+pub(in crate::service) struct TokenBucket {
     per_s: u32,
     tokens: f64,
     filled_ns: u64,
 }
 
 impl TokenBucket {
-    pub(super) fn new(per_s: u32, now_ns: u64) -> Self {
+    pub(in crate::service) fn new(per_s: u32, now_ns: u64) -> Self {
         Self {
             per_s,
             tokens: f64::from(per_s),
@@ -22,7 +22,7 @@ impl TokenBucket {
         }
     }
 
-    pub(super) fn set_rate(&mut self, per_s: u32) {
+    pub(in crate::service) fn set_rate(&mut self, per_s: u32) {
         self.per_s = per_s;
         // A lower rate takes effect at once; debt stays.
         self.tokens = self.tokens.min(f64::from(per_s));
@@ -33,7 +33,7 @@ impl TokenBucket {
         clippy::cast_precision_loss,
         reason = "a duration of some seconds in nanoseconds"
     )]
-    pub(super) fn has_credit(&mut self, now_ns: u64) -> bool {
+    pub(in crate::service) fn has_credit(&mut self, now_ns: u64) -> bool {
         let elapsed_ns = now_ns.saturating_sub(self.filled_ns);
         // Timers are served as of when the port was last empty, so `now_ns` may lie before the last
         // refill.
@@ -45,7 +45,7 @@ impl TokenBucket {
     }
 
     /// Charges `cost` tokens.
-    pub(super) fn spend(&mut self, cost: u32) {
+    pub(in crate::service) fn spend(&mut self, cost: u32) {
         self.tokens -= f64::from(cost);
     }
 
@@ -55,7 +55,7 @@ impl TokenBucket {
         clippy::cast_sign_loss,
         reason = "not negative, and the cast saturates"
     )]
-    pub(super) fn wait_ns(&mut self, now_ns: u64) -> Option<u64> {
+    pub(in crate::service) fn wait_ns(&mut self, now_ns: u64) -> Option<u64> {
         if self.has_credit(now_ns) {
             return None;
         }

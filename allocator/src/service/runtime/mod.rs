@@ -5,6 +5,7 @@
 //! | [`transport`], [`window`] | the QUIC endpoint, its settings and its congestion window |
 //! | `connection` | one task per connection: datagrams in, control stream |
 //! | `service_core` | hub, engine, transports and timers behind one lock; all sending |
+//! | `collector` | readings of switches from a collector |
 //! | `relayed` | connections of relays, each with many hosts |
 //! | `udp_worker` | UDP workers: a port for sealed datagrams and its thread |
 //! | `idle` | wake-ups of such a thread, and its waits |
@@ -44,6 +45,7 @@ use ratewright_proto::sealed::SealedConfig;
 use ratewright_topology::Topology;
 
 mod co_located_engine;
+mod collector;
 pub(super) mod connection;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
@@ -90,6 +92,14 @@ pub enum ServiceError {
     #[cfg(feature = "dpdk")]
     #[error(transparent)]
     Interface(#[from] dpdk::InterfaceError),
+    /// The collector's UDP address cannot be bound.
+    #[error("feeds.collector.listen = \"{address}\": cannot bind")]
+    BindCollector {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Cause.
+        source: std::io::Error,
+    },
     /// The engine refused its settings.
     #[error("the engine cannot start")]
     Engine(#[from] EngineError),
@@ -118,6 +128,8 @@ pub struct AllocatorService {
     max_sessions: usize,
     epoch: u64,
     signal: Arc<engine_host::EngineSignal>,
+    /// The collector of switches, if one is configured.
+    collector: Option<collector::SharedCollector>,
     /// UDP workers; they end when this is dropped.
     udp_workers: udp_worker::UdpWorkerThreads,
 }
@@ -197,6 +209,24 @@ impl AllocatorService {
         }
         let signal = shared.lock().engine.signal();
         let mut tasks = JoinSet::new();
+        let collector = match &config.collector {
+            Some(settings) => {
+                let hub = &shared.lock().hub;
+                Some(
+                    collector::start(settings, hub.topology()).map_err(|source| {
+                        ServiceError::BindCollector {
+                            address: settings.listen,
+                            source,
+                        }
+                    })?,
+                )
+            }
+            None => None,
+        };
+        let collector = collector.map(|(collector, socket)| {
+            tasks.spawn(collector::serve(shared.clone(), collector.clone(), socket));
+            collector
+        });
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
         tasks.spawn(hand_out_rates(shared.clone(), Arc::clone(&signal), grace));
         // A UDP worker that drives the engine also serves the timers and sweeps, between two polls
@@ -221,6 +251,7 @@ impl AllocatorService {
             max_sessions,
             epoch,
             signal,
+            collector,
             udp_workers,
         })
     }
@@ -389,6 +420,9 @@ impl AllocatorService {
             {
                 core.replace_engine(new, engine);
                 core.hub.restart_flows(&capacities_bps);
+            }
+            if let (Some(collector), Some(settings)) = (&self.collector, &new.collector) {
+                collector.reconfigure(settings, core.hub.topology());
             }
         });
         self.max_sessions = new.limits.max_sessions as usize;

@@ -281,7 +281,13 @@ impl ServiceCore {
             self.ring_timer_ns = Some(now_ns + RING_RETRY_NS);
             self.add_timer(now_ns, now_ns + RING_RETRY_NS, OWN_TIMER);
         }
-        let expiry_ns = match (self.hub.next_feeds_ns(), self.expiry_timer_ns) {
+        // Only the worker that drives the engine knows the loads, and it may sleep.
+        let loads_ns = match self.engine.engine_thread() {
+            EngineThread::UdpWorker => self.hub.next_link_loads_ns(),
+            EngineThread::Own => None,
+        };
+        let due_ns = self.hub.next_feeds_ns().into_iter().chain(loads_ns).min();
+        let expiry_ns = match (due_ns, self.expiry_timer_ns) {
             // A full queue of engine events puts the feeds off until they are offered again.
             (Some(due_ns), armed_ns) if due_ns <= now_ns => Some(
                 armed_ns

@@ -1,0 +1,114 @@
+//! Readings of switches: a collector's datagrams, read outside of the core's lock.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ratewright_topology::Topology;
+use tokio::net::UdpSocket;
+
+use super::service_core::SharedCore;
+use crate::feeds::gnmic::EventReader;
+use crate::service::clock;
+use crate::service::config::CollectorConfig;
+use crate::service::hub::TokenBucket;
+
+/// Maximum size of a datagram, in bytes.
+const MAX_DATAGRAM_BYTES: usize = 65_535;
+
+/// Bytes of datagrams that are read in a second, on average. A reading takes some 10 ns a byte.
+const MAX_BYTES_PER_S: u32 = 8 << 20;
+
+/// Cost of a datagram in addition to its bytes, so that many small ones are bounded too.
+const DATAGRAM_COST_BYTES: u32 = 256;
+
+/// Addresses that may send, the reader of what they send, and its budget.
+#[derive(Debug)]
+struct Collector {
+    sources: Vec<IpAddr>,
+    reader: EventReader,
+    budget: TokenBucket,
+}
+
+/// The collector, shared by its task and reloads.
+#[derive(Debug, Clone)]
+pub(super) struct SharedCollector(Arc<Mutex<Collector>>);
+
+impl SharedCollector {
+    /// Puts other settings or another topology in force.
+    pub(super) fn reconfigure(&self, settings: &CollectorConfig, topology: &Topology) {
+        let mut collector = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        collector.sources.clone_from(&settings.sources);
+        collector.reader = EventReader::new(&settings.interfaces, topology);
+    }
+}
+
+/// Binds the collector's address.
+pub(super) fn start(
+    settings: &CollectorConfig,
+    topology: &Topology,
+) -> std::io::Result<(SharedCollector, UdpSocket)> {
+    let socket = std::net::UdpSocket::bind(settings.listen)?;
+    socket.set_nonblocking(true)?;
+    let collector = Collector {
+        sources: settings.sources.clone(),
+        reader: EventReader::new(&settings.interfaces, topology),
+        budget: TokenBucket::new(MAX_BYTES_PER_S, clock::now_ns()),
+    };
+    let shared = SharedCollector(Arc::new(Mutex::new(collector)));
+    Ok((shared, UdpSocket::from_std(socket)?))
+}
+
+/// Takes datagrams until the service ends.
+pub(super) async fn serve(shared: SharedCore, collector: SharedCollector, socket: UdpSocket) {
+    let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
+    loop {
+        match socket.recv_from(&mut buffer).await {
+            Ok((bytes, from)) => take(&shared, &collector, from, &buffer[..bytes]),
+            Err(error) => {
+                tracing::warn!(%error, "the collector's socket");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+        // Datagrams that stand in the socket must not keep hosts waiting.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn take(shared: &SharedCore, collector: &SharedCollector, from: SocketAddr, datagram: &[u8]) {
+    let read = {
+        let mut collector = collector.0.lock().unwrap_or_else(PoisonError::into_inner);
+        collector.read(clock::now_ns(), from, datagram)
+    };
+    match read {
+        Ok(read) => shared.run(|core, now_ns| {
+            core.hub.on_collector(now_ns, &read.telemetry, read.unknown);
+        }),
+        Err(reason) => shared
+            .lock()
+            .hub
+            .counts_mut()
+            .collector_dropped
+            .count(reason),
+    }
+}
+
+impl Collector {
+    fn read(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddr,
+        datagram: &[u8],
+    ) -> Result<crate::feeds::gnmic::EventsRead, &'static str> {
+        // A dual-stack socket names IPv4 senders by mapped addresses.
+        let source = from.ip().to_canonical();
+        if !self.sources.contains(&source) {
+            return Err("source");
+        }
+        if !self.budget.has_credit(now_ns) {
+            return Err("budget");
+        }
+        let bytes = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
+        self.budget.spend(bytes.saturating_add(DATAGRAM_COST_BYTES));
+        self.reader.read(now_ns, datagram).map_err(|_| "malformed")
+    }
+}
