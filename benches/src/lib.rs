@@ -10,6 +10,7 @@
 //! | [`engine_options`] | its command line |
 //! | [`scaling`] | the same for Flowtune's table of sizes, by blocks and workers, with peers |
 //! | [`changes`] | how long the parallel engine pauses over a change of the network |
+//! | [`feeds`] | what reports of all hosts cost the allocator |
 //! | [`peers`] | other ways to share a network |
 //! | [`experiment`] | numeric experiments with optimisers and normalisers |
 //! | [`swarm`] | thousands of sessions with one allocator, measured |
@@ -23,6 +24,7 @@ pub mod engine;
 pub mod engine_options;
 mod engine_traffic;
 pub mod experiment;
+pub mod feeds;
 mod iterations;
 pub mod normalizer;
 pub mod over_allocation;

@@ -10,6 +10,7 @@ use ratewright_bench::engine;
 use ratewright_bench::engine_options::EngineOptions;
 use ratewright_bench::experiment::normalizer::NormalizerFigures;
 use ratewright_bench::experiment::over_allocation::OverAllocation;
+use ratewright_bench::feeds::{self, FeedsOptions};
 use ratewright_bench::scaling::{self, ScalingOptions};
 use ratewright_bench::swarm::{self, SwarmOptions};
 use ratewright_bench::sweep::{self, SweepOptions};
@@ -39,6 +40,8 @@ enum BenchCommand {
     Engine(EngineOptions),
     /// Time the engine's pauses over failures, other capacities and another topology
     Changes(ChangesOptions),
+    /// Time the feeds while every host reports in every interval
+    Feeds(FeedsOptions),
     /// Time iterations for Flowtune's table of sizes, by blocks and workers, next to other solvers
     Scaling(ScalingOptions),
     /// Play thousands of hosts with one allocator and measure it
@@ -66,6 +69,7 @@ fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Convergence(options) => convergence::run(&options),
         BenchCommand::Engine(options) => engine::run(&options),
         BenchCommand::Changes(options) => changes::run(&options),
+        BenchCommand::Feeds(options) => feeds::run(&options),
         BenchCommand::Scaling(options) => scaling::run(&options),
         BenchCommand::Swarm(options) => swarm::run(&options),
     }
