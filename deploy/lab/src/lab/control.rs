@@ -36,6 +36,29 @@ pub struct Control {
     hosts: usize,
 }
 
+/// Configuration of a scenario beyond the lab's own keys.
+#[derive(Debug, Clone, Copy)]
+pub struct ControlKeys<'a> {
+    /// End of the allocator's configuration.
+    pub allocator: &'a str,
+    /// End of each daemon's configuration.
+    pub daemons: &'a str,
+    /// Back end of the daemons.
+    pub backend: Backend,
+}
+
+impl ControlKeys<'_> {
+    /// Returns the lab's choice: its back end, and nothing more.
+    #[must_use]
+    pub fn of(lab: &Lab) -> Self {
+        Self {
+            allocator: "",
+            daemons: "",
+            backend: lab.options.backend,
+        }
+    }
+}
+
 impl Control {
     /// Writes certificates and configurations, starts everything and waits until every daemon has
     /// its session. `policy` is appended to each daemon's configuration.
@@ -43,19 +66,18 @@ impl Control {
     /// # Errors
     /// When something cannot be written or started, or is not ready in time.
     pub fn start(lab: &Lab, testbed: &Testbed, policy: &str) -> Result<Control> {
-        Control::start_with(lab, testbed, policy, lab.options.backend)
+        let keys = ControlKeys {
+            daemons: policy,
+            ..ControlKeys::of(lab)
+        };
+        Control::start_with(lab, testbed, &keys)
     }
 
-    /// As [`Control::start`], with a back end of the scenario's choice.
+    /// As [`Control::start`], with keys of the scenario's choice.
     ///
     /// # Errors
     /// As [`Control::start`].
-    pub fn start_with(
-        lab: &Lab,
-        testbed: &Testbed,
-        policy: &str,
-        backend: Backend,
-    ) -> Result<Control> {
+    pub fn start_with(lab: &Lab, testbed: &Testbed, keys: &ControlKeys<'_>) -> Result<Control> {
         let plan = &testbed.network.plan;
         let dir = testbed.dir.clone();
         // An authority for each testbed: nothing of it is of use elsewhere.
@@ -72,12 +94,12 @@ impl Control {
         write(
             &control.dir,
             "allocator.toml",
-            &control.allocator_config(lab, plan),
+            &(control.allocator_config(lab, plan) + keys.allocator),
         )?;
         for host in 0..plan.hosts {
             let name = &plan.nodes[host].name;
             certs::issue(&control.dir, name)?;
-            let config = control.daemon_config(testbed, host, policy, backend);
+            let config = control.daemon_config(testbed, host, keys);
             write(&control.dir, &format!("{name}.toml"), &config)?;
         }
         control.start_allocator(lab, testbed)?;
@@ -290,13 +312,8 @@ impl Control {
         )
     }
 
-    fn daemon_config(
-        &self,
-        testbed: &Testbed,
-        host: usize,
-        policy: &str,
-        backend: Backend,
-    ) -> String {
+    fn daemon_config(&self, testbed: &Testbed, host: usize, keys: &ControlKeys<'_>) -> String {
+        let backend = keys.backend;
         let plan = &testbed.network.plan;
         let name = &plan.nodes[host].name;
         let mut out = format!(
@@ -316,7 +333,7 @@ impl Control {
             let _ = writeln!(out, "device = \"{}\"", plan.links[host].lower.device);
         }
         out.push('\n');
-        out + policy
+        out + keys.daemons
     }
 }
 

@@ -17,7 +17,7 @@ use super::figures::{Figures, SafetyRow, TimeQuantiles};
 use super::outcome::{RunOutcome, ScenarioPhase};
 use super::phases::with_offload;
 use crate::lab::context::Lab;
-use crate::lab::control::Control;
+use crate::lab::control::{Control, ControlKeys};
 use crate::lab::preflight::working_backends;
 use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec};
 use crate::measure::backoff::BackoffWatch;
@@ -142,7 +142,11 @@ fn run_backend(lab: &Lab, backend: Backend, rows: &mut Vec<SafetyRow>) -> Result
         true => None,
         false => {
             let testbed = build(&format!("with-{}", backend.name()))?;
-            let control = Control::start_with(lab, &testbed, "", backend)?;
+            let keys = ControlKeys {
+                backend,
+                ..ControlKeys::of(lab)
+            };
+            let control = Control::start_with(lab, &testbed, &keys)?;
             Some((testbed, control))
         }
     };
