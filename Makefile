@@ -5,8 +5,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCENARIO ?= fairness
 LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
-# Papers whose figures the simulated fabric reproduces.
-PAPERS ?= flowtune rpm fncc sird dart
+# Papers whose figures the simulated fabric reproduces, and the feeds' closed loop.
+PAPERS ?= flowtune rpm fncc sird dart feeds
 RESULTS_ARGS ?= --sensitivity
 # A whole run compiles everything once: what cargo keeps for the next compilation would double the disk that it takes.
 export CARGO_INCREMENTAL ?= 0

@@ -14,7 +14,7 @@ use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::telemetry::Telemetry;
 use ratewright_proto::{Counters, RateCode, SessionError, VERSION};
-use ratewright_topology::{HostId, PathChoice, Topology};
+use ratewright_topology::{HostId, LinkId, PathChoice, Topology};
 
 use super::agent::Agent;
 use super::{ControlConfig, ControlError, ControlTraffic, EngineChoice, MAX_DATAGRAM_BYTES};
@@ -269,6 +269,10 @@ impl AllocatorNode {
         let Some(feeds) = &mut self.feeds else {
             return;
         };
+        if feeds.wants_loads(now_ns) {
+            // No iteration has come since: the loads are the same.
+            feeds.observe(now_ns, &self.loads_bps);
+        }
         let mut changes = Vec::new();
         feeds.apply(now_ns, &self.topology, &mut |change| changes.push(change));
         for change in changes {
@@ -300,10 +304,14 @@ impl AllocatorNode {
         }
     }
 
-    /// Returns the load of every link that the last iteration handed out, in bit/s.
+    /// Returns what the last iteration handed out to flows of sessions on a link, in bit/s.
     #[must_use]
-    pub fn loads_bps(&self) -> &[f64] {
-        &self.loads_bps
+    pub fn handed_out_bps(&self, link: u32) -> f64 {
+        let load_bps = self.loads_bps.get(link as usize).copied().unwrap_or(0.0);
+        let feeds = self.feeds.as_ref();
+        let traffic = feeds.and_then(|feeds| feeds.external().get(LinkId(link)));
+        // A dummy flow stands for traffic of others.
+        (load_bps - traffic.map_or(0.0, |traffic| traffic.granted_bps)).max(0.0)
     }
 
     /// Runs the timers of the session of `host`.
@@ -411,7 +419,13 @@ impl AllocatorNode {
     pub fn announce(&mut self, now_ns: u64) {
         let hosts = self.sessions.len() as u32;
         let (sessions, ready, counts) = (&mut self.sessions, &mut self.ready, &mut self.counts);
+        let mut feeds = self.feeds.as_mut();
         self.engine.drain_updates(&mut |update| {
+            if let Some(feeds) = &mut feeds
+                && feeds.external_mut().on_rate(&update)
+            {
+                return;
+            }
             // Session numbers are `attempt × hosts + host`.
             let host = update.key.session() % hosts;
             let host_session = &mut sessions[host as usize];

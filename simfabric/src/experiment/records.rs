@@ -54,6 +54,7 @@ mod tests {
         for text in [
             include_str!("sird/verdicts.toml"),
             include_str!("dart/verdicts.toml"),
+            include_str!("feeds/verdicts.toml"),
         ] {
             let read: Result<Records, _> = toml::from_str(text);
             let mut rows = Vec::new();

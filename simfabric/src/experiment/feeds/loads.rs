@@ -11,7 +11,14 @@ use crate::report::figure::{Claim, Figure, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
 
 /// Loads in per cent of the hosts' links.
-pub const LOADS: [u32; 3] = [40, 60, 80];
+const LOADS: [u32; 3] = [40, 60, 80];
+
+/// Loads of a form: the short one has the ends.
+fn loads(quick: bool) -> &'static [u32] {
+    const ENDS: [u32; 2] = [LOADS[0], LOADS[2]];
+    if quick { &ENDS } else { &LOADS }
+}
+
 /// Times by which standing queues are to be shorter.
 const SHORTER: f64 = 3.0;
 /// Accepted harm to the other scheme.
@@ -20,11 +27,14 @@ const HARM: f64 = 0.02;
 const NOT_LESS: f64 = 0.01;
 
 /// Samples without feeds and with all, by scheme and load.
-struct Samples(Vec<Replicas<FeedSample>>);
+struct Samples {
+    loads: &'static [u32],
+    runs: Vec<Replicas<FeedSample>>,
+}
 
 impl Samples {
     fn of(&self, scheme: usize, load: usize, with: bool) -> &Replicas<FeedSample> {
-        &self.0[(scheme * LOADS.len() + load) * 2 + usize::from(with)]
+        &self.runs[(scheme * self.loads.len() + load) * 2 + usize::from(with)]
     }
 
     /// Estimates a value with feeds over that without, seed by seed.
@@ -47,10 +57,11 @@ impl Samples {
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let topology = network()?;
+    let loads = loads(settings.quick);
     let mut cases: Vec<Case> = Vec::new();
     for scheme in SCHEMES {
-        for load in LOADS {
-            cases.extend([Feeds::None, Feeds::All].map(|feeds| (scheme, feeds, load)));
+        for load in loads {
+            cases.extend([Feeds::None, Feeds::All].map(|feeds| (scheme, feeds, *load)));
         }
     }
     let times = schedule(settings.quick);
@@ -58,27 +69,30 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let samples = sweep(settings, &cases, |case, seed| {
         sample(settings, &topology, *case, seed)
     })?;
-    let samples = Samples(samples);
+    let samples = Samples {
+        loads,
+        runs: samples,
+    };
     let mut figure = settings.figure("feeds-loads", "All feeds against none, by scheme and load");
     figure.scenario = super::scenario(settings.quick);
     judge(&mut figure, &samples);
-    figure.data = serde_json::json!({ "cases": cases, "samples": samples.0 });
+    figure.data = serde_json::json!({ "cases": cases, "samples": samples.runs });
     let picture = picture(&samples);
-    Ok(Reproduction { figure, picture })
+    Ok(super::reproduction(figure, picture))
 }
 
 fn judge(figure: &mut Figure, samples: &Samples) {
     for (s, scheme) in SCHEMES.iter().enumerate() {
-        for (l, load) in LOADS.iter().enumerate() {
+        for (l, load) in samples.loads.iter().enumerate() {
             let of = |what: &str| format!("{scheme}, {load} %: {what}");
             let shorter = samples
                 .of(s, l, true)
                 .paired(samples.of(s, l, false), |with, without| {
-                    Some(without.queue_bytes / with.queue_bytes)
+                    Some(without.shared_queue_bytes / with.shared_queue_bytes)
                 });
             let rows = [
                 (
-                    "queues without feeds over those with",
+                    "queues of shared links, without feeds over with",
                     Claim::words("3 times shorter").at_least(SHORTER),
                     shorter,
                 ),
@@ -117,8 +131,14 @@ fn judge(figure: &mut Figure, samples: &Samples) {
 /// Adds the values of a case, for comparison.
 fn values(figure: &mut Figure, runs: &Replicas<FeedSample>, case: &str) {
     type Value = fn(&FeedSample) -> Option<f64>;
-    let values: [(&str, &str, Value); 5] = [
-        ("mean queue", "kB", |s| Some(s.queue_bytes / 1e3)),
+    let values: [(&str, &str, Value); 7] = [
+        ("queue of a shared link", "kB", |s| {
+            Some(s.shared_queue_bytes / 1e3)
+        }),
+        ("time in which a link is shared", "%", |s| {
+            Some(100.0 * s.shared_time)
+        }),
+        ("queue of any port", "kB", |s| Some(s.queue_bytes / 1e3)),
         ("99 % slowdown of Ratewright", "", |s| s.slowdown[0][0]),
         ("99 % slowdown of the other", "", |s| s.slowdown[1][0]),
         ("goodput of Ratewright", "Gbit/s", |s| {
@@ -150,16 +170,18 @@ fn values(figure: &mut Figure, runs: &Replicas<FeedSample>, case: &str) {
 fn picture(samples: &Samples) -> Picture {
     type Value = fn(&FeedSample) -> Option<f64>;
     let measures: [(&str, Value); 4] = [
-        ("Mean queue (kB)", |s| Some(s.queue_bytes / 1e3)),
+        ("queue of a shared link (kB)", |s| {
+            Some(s.shared_queue_bytes / 1e3)
+        }),
         ("99 % slowdown of Ratewright", |s| s.slowdown[0][0]),
         ("99 % slowdown of the other", |s| s.slowdown[1][0]),
-        ("Goodput of both (Gbit/s)", |s| Some(s.total_gbps())),
+        ("goodput of both (Gbit/s)", |s| Some(s.total_gbps())),
     ];
     let mut panels = Vec::new();
     for (s, scheme) in SCHEMES.iter().enumerate() {
         for (title, value) in measures {
             let curves = [(false, "no feed"), (true, "all feeds")].map(|(with, name)| {
-                let points = LOADS.iter().enumerate().filter_map(|(l, load)| {
+                let points = samples.loads.iter().enumerate().filter_map(|(l, load)| {
                     Some((f64::from(*load), samples.of(s, l, with).estimate(value)?))
                 });
                 Curve::estimates(name, points).colour(style::colour(usize::from(with)))
@@ -167,7 +189,7 @@ fn picture(samples: &Samples) -> Picture {
             let x = Axis::linear("load (%)").over(30.0, 90.0);
             let y = Axis::linear(title).starting_at(0.0);
             panels.push(Panel::curves(
-                format!("{scheme}: {}", title.to_lowercase()),
+                format!("{scheme}: {title}"),
                 x,
                 y,
                 curves.into(),

@@ -8,15 +8,16 @@
 //! | [`stages`] | one picture per feed: a shared link while external traffic comes and goes |
 //! | [`runs`] | runs behind the first two |
 //!
-//! `feeds.toml` has the transports. The rest is fixed here, before any run:
+//! `feeds.toml` has the transports, `verdicts.toml` the rows of the short form that do not agree.
+//! The rest is fixed here, before any run:
 //!
 //! | parameter | value | reason |
 //! |---|---|---|
 //! | network | 9 racks of 16 hosts under 4 spines, 10 and 40 Gbit/s | Flowtune's (NSDI 2017 §5.3) |
 //! | traffic | web search, Poisson, half of the load under each scheme | long flows hold links, short ones find the queues |
-//! | loads | 40, 60 and 80 % of the hosts' links | the range that feeds are for |
+//! | loads | 40, 60 and 80 % of the hosts' links, the ends in the short form | the range that feeds are for |
 //! | reading | every 100 µs | 5 round trips |
-//! | standing queue | mean of what waits, over time and all ports of switches | all carry both schemes' packets at these loads |
+//! | standing queue | mean of what waits for a receiver's link, over the samples at which flows of both schemes are on their way to the receiver | a link with one scheme's flows is not shared; DCTCP alone keeps a queue of its own |
 //! | times | flows of 8 ms after 8 ms count, 20 after 10 in the long form | a web search flow takes 1.4 ms alone on average |
 
 pub mod each;
@@ -26,10 +27,12 @@ pub mod stages;
 
 use ratewright_topology::{EcmpConfig, Topology, TwoTierClos};
 
-use super::{Experiment, ExperimentError, Settings};
+use super::{Experiment, ExperimentError, Reproduction, Settings, records};
 use crate::net::FabricConfig;
 use crate::parameters::Setting;
 use crate::plan::{PlannedTransport, read_transports};
+use crate::report::figure::Figure;
+use crate::report::plot::Picture;
 use crate::time::Span;
 
 /// The experiments.
@@ -132,6 +135,12 @@ impl Feeds {
             value: format!("{{ {feeds} }}"),
         })
     }
+}
+
+/// A figure with its recorded verdicts, and its picture.
+fn reproduction(mut figure: Figure, picture: Picture) -> Reproduction {
+    records::record(include_str!("verdicts.toml"), &mut figure);
+    Reproduction { figure, picture }
 }
 
 /// Describes the runs of [`runs`] in words.

@@ -22,6 +22,9 @@ use crate::workload::{FlowStream, Merge, Poisson, SizeDistribution};
 /// A run's scheme, feeds, and load in per cent.
 pub type Case = (&'static str, Feeds, u32);
 
+/// Interval at which the queues of receivers' links are sampled: two round trips.
+const SAMPLED_EVERY: Span = Span::from_us(50);
+
 /// Kinds of readings whose errors are measured, with the unit of the error and its size.
 pub const READINGS: [(&str, &str, &str, f64); 4] = [
     ("receivers", "senders of a receiver", "senders", 1.0),
@@ -44,10 +47,13 @@ pub struct ReadingSample {
 /// Measured values of one run. Pairs are of Ratewright and of the other scheme.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeedSample {
-    /// Mean of what waits in a port of a switch, in bytes.
+    /// Mean of what waits for a receiver's link while flows of both schemes are on their way to the
+    /// receiver, in bytes.
+    pub shared_queue_bytes: f64,
+    /// Share of the counted time in which a receiver's link is so shared.
+    pub shared_time: f64,
+    /// Mean of what waits in a port of a switch, in bytes, shared or not.
     pub queue_bytes: f64,
-    /// The largest mean of a port.
-    pub worst_queue_bytes: f64,
     /// 99 % and mean of slowdown.
     pub slowdown: [[Option<f64>; 2]; 2],
     /// Goodput of a host, in Gbit/s.
@@ -140,8 +146,14 @@ pub fn sample(
     }
     let hosts = topology.hosts().len() as u32;
     let bound = Time::ZERO + schedule.most();
+    let downlinks = topology
+        .hosts()
+        .iter()
+        .map(|host| topology.host_downlink(host.id));
     let config = Config {
         seed,
+        sample_every: Some(SAMPLED_EVERY),
+        watched: downlinks.collect(),
         ..Config::default()
     };
     let framing = transport.fabric.framing;
@@ -172,10 +184,11 @@ pub fn sample(
         let least = completion_time(topology, framing, HOST_DELAY, ends, flow.spec.bytes)?;
         slowdowns[label].push(took.as_secs_f64() / least.as_secs_f64());
     }
-    let queues = shared_queues(topology, &after);
+    let (shared_queue_bytes, shared_time) = shared_queues(&schedule, &results);
     let sample = FeedSample {
-        queue_bytes: mean(&queues).unwrap_or(0.0),
-        worst_queue_bytes: queues.iter().copied().fold(0.0, f64::max),
+        shared_queue_bytes,
+        shared_time,
+        queue_bytes: mean(&switch_queues(topology, &after)).unwrap_or(0.0),
         flows: [0, 1].map(|label| slowdowns[label].len()),
         slowdown: slowdowns.map(|mut all| [quantile(&mut all, 0.99), mean(&all)]),
         goodput_gbps: [of(0), of(1)],
@@ -190,8 +203,41 @@ pub fn sample(
     Ok(sample)
 }
 
+/// Mean bytes that wait for receivers' links at the samples at which flows of both schemes are on
+/// their way to the receiver, and the share of these samples in all.
+fn shared_queues(schedule: &Schedule, results: &RunResults) -> (f64, f64) {
+    let Some(series) = &results.series else {
+        return (0.0, 0.0);
+    };
+    let counted = schedule.begin()..schedule.last();
+    let rows: Vec<usize> = (0..series.times.len())
+        .filter(|row| counted.contains(&series.times[*row]))
+        .collect();
+    let receivers = series.watched.len();
+    // Flows on their way, by sample, receiver and scheme.
+    let mut under_way = vec![[false; 2]; rows.len() * receivers];
+    for flow in &results.flows {
+        let end = flow.finished.unwrap_or(Time::MAX);
+        let label = usize::from(flow.spec.label);
+        for (at, row) in rows.iter().enumerate() {
+            if (flow.spec.start..end).contains(&series.times[*row]) {
+                under_way[at * receivers + flow.spec.dst.index()][label] = true;
+            }
+        }
+    }
+    let mut queues = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let bytes = series.queue_bytes[*row].iter().enumerate();
+        let shared =
+            bytes.filter(|(receiver, _)| under_way[at * receivers + receiver] == [true; 2]);
+        queues.extend(shared.map(|(_, bytes)| *bytes as f64));
+    }
+    let share = queues.len() as f64 / under_way.len().max(1) as f64;
+    (mean(&queues).unwrap_or(0.0), share)
+}
+
 /// Mean bytes that wait in each port of a switch.
-fn shared_queues(topology: &Topology, results: &RunResults) -> Vec<f64> {
+fn switch_queues(topology: &Topology, results: &RunResults) -> Vec<f64> {
     let links = topology.links();
     let of_switches = results.ports.iter().filter(|port| {
         let link = links.get(port.link.index());

@@ -254,7 +254,7 @@ fn run(stage: &Stage, settings: &Settings) -> Result<Reproduction, ExperimentErr
     }
     figure.data = serde_json::json!({ "cases": cases, "courses": courses });
     let picture = picture(stage, &cases, &courses);
-    Ok(Reproduction { figure, picture })
+    Ok(super::reproduction(figure, picture))
 }
 
 /// Course of the first seed.

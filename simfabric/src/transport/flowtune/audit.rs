@@ -97,14 +97,14 @@ impl Audit {
         )
     }
 
-    /// Takes a message at the moment at which the allocator takes it. `loads_bps` are those that it
-    /// handed out last, by link; hosts measured at `sent_at`.
+    /// Takes a message at the moment at which the allocator takes it. `handed_out_bps` is what
+    /// it handed out last to its flows, by link; hosts measured at `sent_at`.
     pub(super) fn take(
         &mut self,
         core: &mut Core,
         telemetry: &Telemetry,
         sent_at: Time,
-        loads_bps: &[f64],
+        handed_out_bps: impl Fn(u32) -> f64,
     ) {
         let age_ns = core.now.since(sent_at).as_ns();
         for count in &telemetry.receivers {
@@ -114,8 +114,7 @@ impl Audit {
             self.take_credit(core, credit, age_ns);
         }
         for link in &telemetry.links {
-            let load = loads_bps.get(link.link as usize);
-            self.take_link(core, link, load.copied().unwrap_or(0.0));
+            self.take_link(core, link, handed_out_bps(link.link));
         }
     }
 

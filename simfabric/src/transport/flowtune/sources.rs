@@ -141,8 +141,10 @@ pub(super) fn apply(cx: &mut FlowtuneContext<'_>) {
 pub(super) fn audit(cx: &mut FlowtuneContext<'_>, sent_at: Time) {
     let shared = &mut *cx.shared;
     while let Some(telemetry) = shared.allocator.poll_taken() {
-        let loads_bps = shared.allocator.loads_bps();
-        shared.audit.take(cx.core, &telemetry, sent_at, loads_bps);
+        let allocator = &shared.allocator;
+        let handed_out_bps = |link| allocator.handed_out_bps(link);
+        let audit = &mut shared.audit;
+        audit.take(cx.core, &telemetry, sent_at, handed_out_bps);
     }
 }
 
