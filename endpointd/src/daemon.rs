@@ -6,6 +6,7 @@
 //! for its keep-alives and for nothing else.
 
 mod kernel;
+mod members;
 mod report;
 mod second_line;
 mod session;
@@ -34,6 +35,7 @@ use crate::session_io::tls::{check_host_name, client_config};
 use crate::session_io::{AllocatorConnection, ConnectionEvent, ConnectionFailure};
 use crate::telemetry::Sampler;
 use kernel::KernelSide;
+use members::KnownMembers;
 use second_line::DaemonSecondLine;
 
 /// Command of the process to the running daemon.
@@ -89,6 +91,8 @@ pub enum DaemonError {
 #[derive(Debug, Default)]
 struct SessionHealth {
     welcome: Option<Welcome>,
+    /// Hosts that have joined the allocator's network at run time.
+    members: KnownMembers,
     topology_version: u32,
     /// Time of the last valid message from the allocator, and the liveness time-out.
     last_heard_ns: u64,

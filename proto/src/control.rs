@@ -53,6 +53,8 @@ pub enum ControlMessage {
     },
     /// Client → server: measurements.
     Telemetry(Telemetry),
+    /// Server → client: hosts have joined or left at run time.
+    Members(Members),
 }
 
 impl ControlMessage {
@@ -99,6 +101,8 @@ pub struct Hello {
     pub sealed_udp: bool,
     /// The hosts that the client knows from an earlier session.
     pub known_hosts: Option<HostsDigest>,
+    /// The client takes [`Members`].
+    pub members: bool,
 }
 
 /// Answer to an accepted client.
@@ -192,6 +196,17 @@ pub struct HostsDigest(pub [u8; HOSTS_DIGEST_BYTES]);
 
 /// Bytes of a [`HostsDigest`].
 pub const HOSTS_DIGEST_BYTES: usize = 32;
+
+/// Change of the hosts that joined at run time, which no [`TopologySnapshot`] has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Members {
+    /// All that the client was told of before are forgotten first.
+    pub replaces: bool,
+    /// Hosts that have joined, or whose prefixes have changed.
+    pub joined: Vec<HostInfo>,
+    /// Ids of hosts that have left.
+    pub left: Vec<u32>,
+}
 
 /// A host.
 #[derive(Debug, Clone, PartialEq, Eq)]

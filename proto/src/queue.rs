@@ -28,7 +28,12 @@ impl ControlQueue {
     /// Encodes and queues `message`, unless the queue would exceed its bound:
     /// [`SessionError::Backlog`].
     pub(crate) fn push(&mut self, message: &ControlMessage) -> Result<(), SessionError> {
-        let frame = message.to_frame()?;
+        self.push_frame(message.to_frame()?.into())
+    }
+
+    /// Queues an encoded frame, unless the queue would exceed its bound:
+    /// [`SessionError::Backlog`].
+    pub(crate) fn push_frame(&mut self, frame: Bytes) -> Result<(), SessionError> {
         // A peer that does not read its stream must not take this end's memory.
         if self.bytes + frame.len() > self.max_bytes {
             return Err(SessionError::Backlog {

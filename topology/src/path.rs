@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::ids::{HostId, LinkId};
+use crate::model::Tenure;
 use crate::topology::Topology;
 
 /// The directed links of a flow, source to destination: at most 3 up and 3 down.
@@ -166,6 +167,8 @@ impl Topology {
         let rack_of = |host: HostId| {
             self.hosts()
                 .get(host.index())
+                // Nobody is at a spare place.
+                .filter(|h| h.tenure != Tenure::Spare)
                 .map(|h| h.rack)
                 .ok_or(PathError::UnknownHost(host))
         };

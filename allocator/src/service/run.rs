@@ -62,6 +62,14 @@ pub enum ServiceRunError {
         /// Fault of the message.
         source: SessionError,
     },
+    /// A rack of `[membership]` does not exist, or none can be told.
+    #[error("{}: membership.racks: {problem}", path.display())]
+    Racks {
+        /// The configuration file.
+        path: PathBuf,
+        /// Fault.
+        problem: String,
+    },
     /// The topology cannot be cut into this number of blocks.
     #[error("{}: allocation.blocks = {blocks}: {} cannot be cut so", path.display(), topology.display())]
     Blocks {
@@ -149,6 +157,10 @@ impl LoadedConfig {
                 to: interface.to.clone(),
                 topology: config.topology,
             });
+        }
+        if let Some(problem) = config.membership.problem(&topology) {
+            let path = path.to_owned();
+            return Err(ServiceRunError::Racks { path, problem });
         }
         let tls = tls::load(&config.tls, &[ratewright_proto::ALPN, relay::ALPN])?;
         Ok(Self {

@@ -207,6 +207,10 @@ pub struct ServiceCounts {
     pub flows_unmanaged: Reasons,
     /// Sessions accepted.
     pub sessions_opened: u64,
+    /// Hosts that joined at run time.
+    pub members_joined: u64,
+    /// Hosts of these that left.
+    pub members_left: u64,
     /// Sessions refused, by refusal code.
     pub sessions_refused: Reasons,
     /// Sessions that ended, by reason.
@@ -294,6 +298,8 @@ pub struct StatusTotals {
     pub links_down: u64,
     /// Links with reports about external traffic.
     pub external: u64,
+    /// Hosts that joined at run time and have not left.
+    pub members: u64,
 }
 
 /// State of the service at one moment for the admin server, without the lists of `/status`.

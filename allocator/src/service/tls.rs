@@ -1,10 +1,12 @@
 //! Certificates: the allocator's own, the authority of the hosts', and the names in a peer's.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use ratewright_io::tls::{
-    TlsError, chain_expires_unix_s, check_name, dns_names, read_certificates, server_from_files,
+    TlsError, chain_expires_unix_s, check_name, dns_names, ip_addresses, read_certificates,
+    server_from_files,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
@@ -73,6 +75,8 @@ pub(super) fn check_own_name(files: &TlsFiles) -> Result<(), TlsError> {
 pub struct PeerCertificate {
     /// Its DNS names.
     pub names: Vec<String>,
+    /// Its IP addresses.
+    pub addresses: Vec<IpAddr>,
     /// SHA-256 digest of the certificate.
     pub fingerprint: Fingerprint,
 }
@@ -85,6 +89,7 @@ impl PeerCertificate {
         fingerprint.0.copy_from_slice(digest.as_ref());
         Self {
             names: dns_names(certificate),
+            addresses: ip_addresses(certificate),
             fingerprint,
         }
     }

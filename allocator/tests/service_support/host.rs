@@ -398,6 +398,7 @@ fn poll(
                 view.welcome = Some(*welcome);
             }
             ClientEvent::Topology(topology) => view.topology_version = topology.version,
+            ClientEvent::Members(_) => {}
             ClientEvent::Rate { flow, rate_bps, .. } => drop(view.rates.insert(flow, rate_bps)),
             ClientEvent::Released(released) => {
                 view.released = released;

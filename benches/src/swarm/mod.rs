@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`options`] | the command line, and what is offered |
+//! | [`guests`] | hosts that join spare places and leave, beside others |
 //! | [`stampede`] | all hosts connect at once, and nothing else |
 //! | [`target`] | the allocator: a child with throw-away certificates, or one that runs |
 //! | [`cores`] | a core of its own for a UDP worker that spins |
@@ -21,6 +22,7 @@
 
 pub mod bypass;
 pub mod cores;
+pub mod guests;
 pub mod net;
 pub mod network_faults;
 pub mod options;
@@ -95,6 +97,9 @@ pub fn run(options: &SwarmOptions) -> Result<()> {
     let mut target = Target::prepare(options, &plan)?;
     if options.stampede {
         return stampede::run(options, &plan, &mut target, &interrupted);
+    }
+    if options.guests > 0 {
+        return guests::run(options, &plan, &mut target, &interrupted);
     }
     let results = measure(
         options,

@@ -113,6 +113,8 @@ pub enum Manner {
     InTurn,
     /// All at once, with the daemon's own time-outs and pauses; attempts are counted there.
     Stampede(Arc<Attempts>),
+    /// As `InTurn`, but the last hosts connect once at each call.
+    OnCall(Arc<[Notify]>),
 }
 
 /// Counts of a stampede's attempts, by their result.
@@ -221,6 +223,7 @@ async fn serve_all(
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
     let desk = Arc::new(Semaphore::new(1));
+    let all = configs.len();
     for (host, crypto) in configs.into_iter().enumerate() {
         let (client, inbox) = (client.clone(), Arc::clone(&inbox));
         if let Manner::Stampede(attempts) = &manner {
@@ -239,8 +242,17 @@ async fn serve_all(
         let mut config = ClientConfig::new(crypto);
         config.transport_config(Arc::new(transport_config()));
         let handshakes = Arc::clone(&handshakes);
+        let calls = match &manner {
+            Manner::OnCall(calls) => (host + calls.len())
+                .checked_sub(all)
+                .map(|at| (Arc::clone(calls), at)),
+            Manner::InTurn | Manner::Stampede(_) => None,
+        };
         tokio::spawn(async move {
             loop {
+                if let Some((calls, at)) = &calls {
+                    calls[*at].notified().await;
+                }
                 // The semaphore is never closed.
                 let Ok(turn) = handshakes.acquire().await else {
                     return;

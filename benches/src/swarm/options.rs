@@ -114,6 +114,18 @@ pub struct SwarmOptions {
     /// With --stampede: no host knows the topology from an earlier session
     #[arg(long, requires = "stampede")]
     pub cold: bool,
+    /// So many hosts beside the --sessions join on spare places of the topology and leave again, in
+    /// turns; tells what the others noticed of it
+    #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["stampede", "allocator", "memory_log"], value_parser = clap::value_parser!(u32).range(0..=8_192))]
+    pub guests: u32,
+    /// With --guests: guests that join in a second, and that leave in a second
+    #[arg(
+        long,
+        default_value_t = 50.0,
+        requires = "guests",
+        value_name = "PER_S"
+    )]
+    pub guest_rate: f64,
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,
@@ -220,6 +232,7 @@ impl SwarmOptions {
         within("seconds", self.seconds, 0.1, 86_400.0)?;
         within("warm-up", self.warm_up, 0.0, 3_600.0)?;
         within("load", self.load, 0.01, 1.0)?;
+        within("guest-rate", self.guest_rate, 0.1, 1_000.0)?;
         within("loss", self.loss, 0.0, 0.9)?;
         within("reorder", self.reorder, 0.0, 1.0)?;
         let churn_per_s = self.churn.unwrap_or(DEFAULT_CHURN_PER_S);

@@ -76,6 +76,8 @@ struct HostSession {
     scheduled_ns: Option<u64>,
     /// Time at which the newest datagram was opened.
     heard_ns: u64,
+    /// Time until which its rates hold.
+    lease_ns: u64,
 }
 
 /// All hosts of a swarm.
@@ -111,6 +113,10 @@ pub struct SwarmSessions {
     pub updates: u64,
     /// Sessions that ended and came back.
     pub sessions_lost: u64,
+    /// Leases of hosts with flows that ran out before the next datagram.
+    pub leases_lapsed: u64,
+    /// Changes of the members that the first host was told of.
+    pub members_heard: u64,
     /// Reason of the last session's end.
     pub last_loss: String,
     /// Longest time between two turns of the sessions' loop, in nanoseconds.
@@ -183,6 +189,7 @@ impl SwarmSessions {
             dirty: false,
             scheduled_ns: None,
             heard_ns: 0,
+            lease_ns: 0,
         };
         let histogram = || {
             // From 1 ns to a minute, in nanoseconds.
@@ -213,6 +220,8 @@ impl SwarmSessions {
             late: histogram()?,
             updates: 0,
             sessions_lost: 0,
+            leases_lapsed: 0,
+            members_heard: 0,
             last_loss: String::new(),
             longest_turn_ns: 0,
             turned_ns: None,
@@ -246,6 +255,17 @@ impl SwarmSessions {
         for host in &mut self.sessions {
             host.session.set_known_hosts(known.clone());
         }
+    }
+
+    /// Returns true if a host has a session.
+    #[must_use]
+    pub fn is_established(&self, at: usize) -> bool {
+        self.sessions[at].established
+    }
+
+    /// Closes a host's connection, as a host that goes away.
+    pub fn leave(&mut self, at: usize) {
+        close_connection(&self.sessions[at]);
     }
 
     /// The hosts' numbers in the topology, in the order of their names.
@@ -419,6 +439,7 @@ impl SwarmSessions {
             self.last_loss = reason;
         }
         host.established = false;
+        host.lease_ns = 0;
         host.connection = None;
         host.frames = None;
         if let Some(number) = host.number.take() {
@@ -558,7 +579,20 @@ impl SwarmSessions {
                     self.last_loss = format!("{reason:?}");
                     close_connection(&self.sessions[at]);
                 }
-                ClientEvent::Topology(_) | ClientEvent::LeaseRenewed { .. } => {}
+                ClientEvent::LeaseRenewed { expires_ns } => {
+                    let host = &mut self.sessions[at];
+                    let has_flows = host.session.flows().next().is_some();
+                    if has_flows && host.lease_ns > 0 && host.heard_ns > host.lease_ns {
+                        self.leases_lapsed += 1;
+                    }
+                    host.lease_ns = expires_ns;
+                }
+                ClientEvent::Members(change) => {
+                    if at == 0 {
+                        self.members_heard += (change.joined.len() + change.left.len()) as u64;
+                    }
+                }
+                ClientEvent::Topology(_) => {}
             }
         }
     }

@@ -17,13 +17,13 @@ use ratewright_topology::TwoTierClos;
 use tempfile::TempDir;
 
 use super::options::{EngineName, SwarmOptions, SwarmPlan, TransportKind};
-use super::{bypass, cores};
+use super::{bypass, cores, guests};
 
 const READY_PATIENCE: Duration = Duration::from_secs(15);
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Hosts of a rack, as in flowtune's simulations.
-const HOSTS_PER_RACK: u32 = 16;
+pub const HOSTS_PER_RACK: u32 = 16;
 /// Spines that a rack is connected to.
 const SPINES: u32 = 4;
 
@@ -105,11 +105,14 @@ impl Target {
         certs::init(path)?;
         certs::issue(path, certs::ALLOCATOR_NAME)?;
         let authority = CertificateAuthority::load(path)?;
-        let identities = names(options.sessions)
-            .iter()
-            .map(|name| authority.sign(&[name]))
-            .collect::<Result<_>>()?;
-        let topology = topology(options.sessions, plan.host_bps)?;
+        let hosts = names(options.sessions);
+        let hosts = hosts.iter().map(|name| authority.sign(&[name]));
+        let guests = (0..options.guests).map(|guest| {
+            let address = guests::address(options.sessions, guest).to_string();
+            authority.sign(&[&guests::name(guest), &address])
+        });
+        let identities = hosts.chain(guests).collect::<Result<_>>()?;
+        let topology = topology(options, plan.host_bps)?;
         write(path, "topology.toml", &topology)?;
         let ip = match options.transport {
             TransportKind::Dpdk => {
@@ -244,8 +247,9 @@ fn allocator_program(options: &SwarmOptions) -> Result<PathBuf> {
 }
 
 /// Racks of 16 hosts under spines that carry whatever the hosts can send.
-fn topology(sessions: u32, host_bps: u64) -> Result<String> {
-    let racks = sessions.div_ceil(HOSTS_PER_RACK);
+fn topology(options: &SwarmOptions, host_bps: u64) -> Result<String> {
+    let sessions = options.sessions;
+    let racks = guests::racks(sessions);
     // The last rack takes the rest.
     let last = sessions - (racks - 1) * HOSTS_PER_RACK;
     let mut rack_sizes = vec![HOSTS_PER_RACK; racks as usize - 1];
@@ -255,6 +259,7 @@ fn topology(sessions: u32, host_bps: u64) -> Result<String> {
         hosts_per_rack: HOSTS_PER_RACK,
         rack_sizes,
         spines: SPINES,
+        spare_hosts: guests::places_per_rack(options),
         host_capacity_bps: host_bps,
         // Full bisection: the uplinks of a rack carry what its hosts can send.
         fabric_capacity_bps: host_bps * u64::from(HOSTS_PER_RACK / SPINES),
@@ -289,7 +294,7 @@ fn config(
          [limits]\nmax_sessions = {}\n[allocation]\n",
         options.shards,
         options.busy_poll,
-        options.sessions,
+        options.sessions + options.guests,
         name = certs::ALLOCATOR_NAME,
     );
     if let Some(engine) = options.engine {
@@ -310,6 +315,9 @@ fn config(
     }
     for setting in &options.settings {
         let _ = writeln!(text, "{setting}");
+    }
+    if options.guests > 0 {
+        text.push_str(&guests::membership(options.sessions));
     }
     text
 }

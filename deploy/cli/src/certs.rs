@@ -2,6 +2,8 @@
 //! deployment brings certificates of its own authority, with the same names in them.
 
 use std::fs;
+use std::iter;
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +40,10 @@ pub enum CertsCommand {
         /// "ratewright-allocator" too; may be repeated
         #[arg(long = "relay", value_name = "NAME")]
         relays: Vec<String>,
+        /// An address of the host, which takes a spare place of the topology by it; may be repeated, beside a
+        /// single --name
+        #[arg(long = "address", value_name = "IP", conflicts_with = "relays")]
+        addresses: Vec<IpAddr>,
     },
 }
 
@@ -49,13 +55,26 @@ impl CertsCommand {
     pub fn run(&self) -> Result<()> {
         match self {
             CertsCommand::Init { dir } => init(dir)?,
-            CertsCommand::Issue { dir, names, relays } => {
+            CertsCommand::Issue {
+                dir,
+                names,
+                relays,
+                addresses,
+            } => {
+                if !addresses.is_empty() && names.len() != 1 {
+                    bail!("--address is of one host: give one --name beside it");
+                }
                 // All are checked before any is issued: a mistake leaves no half of the files.
                 for name in names.iter().chain(relays) {
                     check_dns_name(name)?;
                 }
                 for name in names {
-                    issue(dir, name)?;
+                    let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+                    let addresses = addresses.iter().map(String::as_str);
+                    let alternatives: Vec<&str> =
+                        iter::once(name.as_str()).chain(addresses).collect();
+                    let pair = CertificateAuthority::load(dir)?.sign(&alternatives)?;
+                    write_pair(dir, name, &pair.certificate, &pair.key)?;
                 }
                 for name in relays {
                     // Hosts verify the allocator's name, the allocator the relay's own.
@@ -129,7 +148,7 @@ impl CertificateAuthority {
         Ok(Self(issuer))
     }
 
-    /// A certificate with these names, for both ends of a session.
+    /// A certificate with these names and addresses, for both ends of a session.
     ///
     /// # Errors
     /// When a name cannot be in a certificate.
@@ -269,6 +288,7 @@ mod tests {
             dir: dir.path().to_owned(),
             names: vec!["h1".to_owned()],
             relays: vec!["a b".to_owned()],
+            addresses: Vec::new(),
         };
         let error = format!("{:#}", command.run().unwrap_err());
         assert!(error.starts_with("\"a b\" is not a DNS name"), "{error}");

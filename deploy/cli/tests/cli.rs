@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::process::Output;
 
-use ratewright_io::tls::dns_names;
+use ratewright_io::tls::{dns_names, ip_addresses};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -134,6 +134,26 @@ fn certificates_are_issued_from_the_command_line() {
     let relay = std::fs::read_to_string(directory.path().join("relay-1.pem")).unwrap();
     let relay = CertificateDer::from_pem_slice(relay.as_bytes()).unwrap();
     assert_eq!(dns_names(&relay), ["relay-1", "ratewright-allocator"]);
+    // A host that joins proves its addresses.
+    let issue = ["certs", "issue", "--dir", dir, "--name", "h9"];
+    let addresses = ["--address", "10.1.3.7", "--address", "fd00::7"];
+    assert!(
+        ratewright(&[&issue[..], &addresses[..]].concat())
+            .status
+            .success()
+    );
+    let host = std::fs::read_to_string(directory.path().join("h9.pem")).unwrap();
+    let host = CertificateDer::from_pem_slice(host.as_bytes()).unwrap();
+    assert_eq!(dns_names(&host), ["h9"]);
+    let found: Vec<String> = ip_addresses(&host)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(found, ["10.1.3.7", "fd00::7"]);
+    assert_refused(
+        &[&issue[..], &["--name", "h10", "--address", "10.1.3.8"]].concat(),
+        &["one host"],
+    );
     // An authority is never overwritten: hosts would trust nothing any more.
     assert_refused(&["certs", "init", "--dir", dir], &["ca.pem"]);
 }

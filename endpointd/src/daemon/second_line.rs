@@ -80,7 +80,9 @@ impl Daemon {
     /// Takes the names of hosts from the session's topology.
     pub(super) fn second_line_directory(&mut self) {
         if let (Some(second_line), Some(welcome)) = (&mut self.second_line, &self.health.welcome) {
-            let directory = Directory::new(welcome.host_id, &welcome.topology.hosts);
+            let hosts = welcome.topology.hosts.iter();
+            let hosts = hosts.chain(self.health.members.iter());
+            let directory = Directory::new(welcome.host_id, hosts);
             second_line.peers.set_directory(directory);
         }
     }

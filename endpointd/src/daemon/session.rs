@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ratewright_proto::client::ClientEvent;
 use ratewright_proto::control::{Refusal, RefusalCode, TopologySnapshot, Welcome};
 
+use super::members::KnownMembers;
 use super::{Daemon, DaemonError};
 use crate::clock;
 use crate::flows::{Destinations, NetworkView};
@@ -113,10 +114,12 @@ impl Daemon {
                 if let Some(welcome) = &mut self.health.welcome {
                     // The Welcome holds the classes, which a topology update does not repeat.
                     welcome.topology = topology;
-                    let network = Arc::new(network(welcome));
-                    self.sampler.set_network(&network);
-                    self.second_line_directory();
-                    self.flows.set_network(network);
+                    self.renew_network();
+                }
+            }
+            ClientEvent::Members(change) => {
+                if self.health.members.apply(change) {
+                    self.renew_network();
                 }
             }
             ClientEvent::Released(released) => {
@@ -150,6 +153,16 @@ impl Daemon {
         None
     }
 
+    /// Takes the hosts of the present session's topology and members.
+    fn renew_network(&mut self) {
+        if let Some(welcome) = &self.health.welcome {
+            let network = Arc::new(network(welcome, &self.health.members));
+            self.sampler.set_network(&network);
+            self.second_line_directory();
+            self.flows.set_network(network);
+        }
+    }
+
     fn on_established(&mut self, now_ns: u64, welcome: Welcome) {
         self.connection.confirm();
         self.connection.carry(now_ns, &welcome);
@@ -163,7 +176,8 @@ impl Daemon {
             flows = self.flows.flow_count(),
             "a session is established"
         );
-        let network = network(&welcome);
+        self.health.members.begin_session(welcome.epoch);
+        let network = network(&welcome, &self.health.members);
         for name in self.flows.policy().class_names() {
             if network.class_id(name).is_none() {
                 tracing::warn!(
@@ -238,12 +252,10 @@ impl Daemon {
 }
 
 /// Extracts the flow table's part of a Welcome.
-fn network(welcome: &Welcome) -> NetworkView {
+fn network(welcome: &Welcome, members: &KnownMembers) -> NetworkView {
     let topology: &TopologySnapshot = &welcome.topology;
-    let prefixes = topology
-        .hosts
-        .iter()
-        .flat_map(|host| host.prefixes.iter().map(move |prefix| (host.id, prefix)));
+    let hosts = topology.hosts.iter().chain(members.iter());
+    let prefixes = hosts.flat_map(|host| host.prefixes.iter().map(move |prefix| (host.id, prefix)));
     NetworkView {
         own_host: welcome.host_id,
         destinations: Destinations::new(prefixes),

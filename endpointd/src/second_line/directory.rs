@@ -15,8 +15,8 @@ pub struct Directory {
 impl Directory {
     /// Makes the directory of a topology for the host `own_host`.
     #[must_use]
-    pub fn new(own_host: u32, hosts: &[HostInfo]) -> Self {
-        let named = || hosts.iter().map(|host| (host.name.clone(), host.id));
+    pub fn new<'a>(own_host: u32, hosts: impl Iterator<Item = &'a HostInfo> + Clone) -> Self {
+        let named = || hosts.clone().map(|host| (host.name.clone(), host.id));
         Self {
             own_host,
             numbers: named().collect(),
@@ -53,7 +53,8 @@ mod tests {
                 name: (*name).to_owned(),
                 prefixes: Vec::new(),
             });
-        let directory = Directory::new(1, &hosts.collect::<Vec<_>>());
+        let hosts: Vec<HostInfo> = hosts.collect();
+        let directory = Directory::new(1, hosts.iter());
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             directory.host_of(&names)

@@ -1,6 +1,7 @@
 //! Certificates in PEM files, and both sides of TLS, for the allocator, its relays, the hosts and
 //! the load tool.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -183,6 +184,28 @@ pub fn server_from_files(
 /// Returns the DNS names among a certificate's subject alternative names.
 #[must_use]
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    alternative_names(certificate, |name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    })
+}
+
+/// Returns the IP addresses among a certificate's subject alternative names.
+#[must_use]
+pub fn ip_addresses(certificate: &CertificateDer<'_>) -> Vec<IpAddr> {
+    alternative_names(certificate, |name| match name {
+        GeneralName::IPAddress(bytes) => <[u8; 4]>::try_from(*bytes)
+            .map(IpAddr::from)
+            .or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from))
+            .ok(),
+        _ => None,
+    })
+}
+
+fn alternative_names<T>(
+    certificate: &CertificateDer<'_>,
+    kind: impl Fn(&GeneralName<'_>) -> Option<T>,
+) -> Vec<T> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
         return Vec::new();
     };
@@ -190,12 +213,7 @@ pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
         return Vec::new();
     };
     let names = names.value.general_names.iter();
-    names
-        .filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            _ => None,
-        })
-        .collect()
+    names.filter_map(kind).collect()
 }
 
 /// Checks that the first certificate of `chain`, from the file `path`, carries `name`.

@@ -1,6 +1,6 @@
 //! Events of a client's session.
 
-use crate::control::{Refusal, TopologySnapshot, Welcome};
+use crate::control::{Members, Refusal, TopologySnapshot, Welcome};
 use crate::records::FlowId;
 
 /// Reason for the end of a session that the server did not end.
@@ -19,6 +19,8 @@ pub enum ClientEvent {
     Established(Box<Welcome>),
     /// The topology has changed.
     Topology(TopologySnapshot),
+    /// Hosts have joined or left at run time.
+    Members(Members),
     /// A flow's rate, to be applied until `expires_ns` on the caller's clock,
     /// or until the next [`LeaseRenewed`](Self::LeaseRenewed). A rate of 0
     /// means that the flow has no allocation: plain TCP.

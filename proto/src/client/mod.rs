@@ -217,6 +217,7 @@ impl ClientSession {
             first_seq: self.config.first_seq,
             sealed_udp: self.config.sealed_udp,
             known_hosts: self.known.as_ref().map(|known| known.digest),
+            members: true,
         });
         // A Hello too large for a frame is not sent, and the handshake times out.
         if let Ok(frame) = hello.to_frame() {
@@ -301,6 +302,11 @@ impl ClientSession {
                 self.close();
                 self.phase = ClientPhase::Refused;
                 self.events.push_back(ClientEvent::Refused(refusal));
+                Ok(())
+            }
+            (ClientPhase::Established(established), ControlMessage::Members(members)) => {
+                established.liveness.heard(now_ns);
+                self.events.push_back(ClientEvent::Members(members));
                 Ok(())
             }
             (ClientPhase::Established(established), ControlMessage::Topology(topology)) => {

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::{
     AccessCapacity, ClassInfo, ControlMessage, Hello, HostInfo, HostsDigest, MAX_TEXT_BYTES,
-    Refusal, RefusalCode, SealedUdp, TopologySnapshot, Welcome,
+    Members, Refusal, RefusalCode, SealedUdp, TopologySnapshot, Welcome,
 };
 use crate::VERSION;
 use crate::error::SessionError;
@@ -70,6 +70,7 @@ impl TryFrom<Body> for ControlMessage {
                 paced_flows: ack.paced_flows,
             },
             Body::Telemetry(telemetry) => Self::Telemetry(telemetry.try_into()?),
+            Body::Members(members) => Self::Members(members.try_into()?),
         })
     }
 }
@@ -92,6 +93,7 @@ impl From<&ControlMessage> for Body {
                 paced_flows,
             }),
             ControlMessage::Telemetry(telemetry) => Self::Telemetry(telemetry.into()),
+            ControlMessage::Members(members) => Self::Members(members.into()),
         }
     }
 }
@@ -120,6 +122,7 @@ impl TryFrom<wire::Hello> for Hello {
             sealed_udp: hello.sealed_udp,
             // An unreadable digest counts as none: the client receives all hosts.
             known_hosts: digest(&hello.known_hosts),
+            members: hello.members,
         })
     }
 }
@@ -137,6 +140,7 @@ impl From<&Hello> for wire::Hello {
             first_seq: hello.first_seq,
             sealed_udp: hello.sealed_udp,
             known_hosts: digest_bytes(hello.known_hosts),
+            members: hello.members,
         }
     }
 }
@@ -274,21 +278,8 @@ impl TryFrom<wire::Topology> for TopologySnapshot {
         if topology.hosts_known && !topology.hosts.is_empty() {
             return Err(invalid("Topology.hosts_known", "there are hosts beside it"));
         }
-        let hosts = topology
-            .hosts
-            .into_iter()
-            .map(|host| {
-                Ok(HostInfo {
-                    id: host.id,
-                    name: text("TopologyHost.name", host.name)?,
-                    prefixes: host
-                        .prefixes
-                        .iter()
-                        .map(prefix_from_wire)
-                        .collect::<Result<_, _>>()?,
-                })
-            })
-            .collect::<Result<_, SessionError>>()?;
+        let hosts = topology.hosts.into_iter().map(host_from_wire);
+        let hosts = hosts.collect::<Result<_, SessionError>>()?;
         Ok(Self {
             version: topology.version,
             ecmp_seed: topology.ecmp_seed,
@@ -306,18 +297,50 @@ impl From<&TopologySnapshot> for wire::Topology {
             version: topology.version,
             ecmp_seed: topology.ecmp_seed,
             ecmp_symmetric: topology.ecmp_symmetric,
-            hosts: topology
-                .hosts
-                .iter()
-                .map(|host| wire::TopologyHost {
-                    id: host.id,
-                    name: host.name.clone(),
-                    prefixes: host.prefixes.iter().map(prefix_to_wire).collect(),
-                })
-                .collect(),
+            hosts: topology.hosts.iter().map(host_to_wire).collect(),
             hosts_digest: digest_bytes(topology.digest),
             hosts_known: topology.known,
         }
+    }
+}
+
+impl TryFrom<wire::Members> for Members {
+    type Error = SessionError;
+
+    fn try_from(members: wire::Members) -> Result<Self, SessionError> {
+        let joined = members.joined.into_iter().map(host_from_wire);
+        Ok(Self {
+            replaces: members.replaces,
+            joined: joined.collect::<Result<_, SessionError>>()?,
+            left: members.left,
+        })
+    }
+}
+
+impl From<&Members> for wire::Members {
+    fn from(members: &Members) -> Self {
+        Self {
+            replaces: members.replaces,
+            joined: members.joined.iter().map(host_to_wire).collect(),
+            left: members.left.clone(),
+        }
+    }
+}
+
+fn host_from_wire(host: wire::TopologyHost) -> Result<HostInfo, SessionError> {
+    let prefixes = host.prefixes.iter().map(prefix_from_wire);
+    Ok(HostInfo {
+        id: host.id,
+        name: text("TopologyHost.name", host.name)?,
+        prefixes: prefixes.collect::<Result<_, _>>()?,
+    })
+}
+
+fn host_to_wire(host: &HostInfo) -> wire::TopologyHost {
+    wire::TopologyHost {
+        id: host.id,
+        name: host.name.clone(),
+        prefixes: host.prefixes.iter().map(prefix_to_wire).collect(),
     }
 }
 

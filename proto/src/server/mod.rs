@@ -279,6 +279,19 @@ impl ServerSession {
         Ok(())
     }
 
+    /// Queues an encoded [`Members`](crate::control::Members), which sessions share.
+    ///
+    /// # Errors
+    /// No session stands, or the queue is full: the client then has to hear of all members anew.
+    pub fn send_members(&mut self, frame: Bytes) -> Result<(), SessionError> {
+        if !matches!(self.phase, ServerPhase::Established(_)) {
+            return Err(SessionError::NotEstablished("send_members"));
+        }
+        self.control.push_frame(frame)?;
+        self.counters.control_sent += 1;
+        Ok(())
+    }
+
     /// Ends the session, before or after it was accepted. The client learns the reason and whether
     /// to try again.
     pub fn refuse(&mut self, refusal: Refusal) {

@@ -535,6 +535,7 @@ impl SessionWorld {
                 self.oracle.coverage.sessions += 1;
             }
             ClientEvent::Topology(topology) => self.client.topology_version = topology.version,
+            ClientEvent::Members(_) => {}
             ClientEvent::Released(on) => {
                 self.client.released = on;
                 if on {

@@ -209,6 +209,7 @@ impl Agent {
                 }
                 ClientEvent::Established(_)
                 | ClientEvent::Topology(_)
+                | ClientEvent::Members(_)
                 | ClientEvent::LeaseRenewed { .. } => {}
             }
         }

@@ -27,6 +27,11 @@ fn describe() {
             "Hosts with a session.",
         ),
         (
+            "ratewright_allocator_members",
+            Unit::Count,
+            "Hosts that joined at run time and have not left.",
+        ),
+        (
             "ratewright_allocator_hosts",
             Unit::Count,
             "Hosts of the topology.",
@@ -199,6 +204,14 @@ fn describe() {
             "Control messages that broke the protocol, by reason.",
         ),
         (
+            "ratewright_allocator_members_joined_total",
+            "Hosts that joined at run time.",
+        ),
+        (
+            "ratewright_allocator_members_left_total",
+            "Hosts that had joined at run time and left.",
+        ),
+        (
             "ratewright_allocator_sessions_opened_total",
             "Sessions accepted.",
         ),
@@ -315,6 +328,7 @@ pub fn publish(snapshot: &Snapshot) {
     });
     set("ratewright_allocator_sessions", totals.sessions);
     set("ratewright_allocator_hosts", status.hosts);
+    set("ratewright_allocator_members", totals.members);
     set("ratewright_allocator_flows", status.flows);
     if let Some(expires_unix_s) = *certificate_expires_unix_s {
         gauge!("ratewright_allocator_certificate_expiry_timestamp_seconds")
@@ -368,6 +382,8 @@ pub fn publish(snapshot: &Snapshot) {
     counter!("ratewright_allocator_engine_events_refused_total").absolute(engine.events_refused);
     counter!("ratewright_allocator_datagrams_received_total").absolute(counts.datagrams_received);
     counter!("ratewright_allocator_datagrams_sent_total").absolute(counts.datagrams_sent);
+    counter!("ratewright_allocator_members_joined_total").absolute(counts.members_joined);
+    counter!("ratewright_allocator_members_left_total").absolute(counts.members_left);
     counter!("ratewright_allocator_sessions_opened_total").absolute(counts.sessions_opened);
     counter!("ratewright_allocator_control_waits_total").absolute(counts.control_waits);
     counter!("ratewright_allocator_telemetry_messages_total").absolute(counts.telemetry);

@@ -51,6 +51,7 @@ impl Checker<'_> {
             limits,
             feeds: self.feeds(feeds)?,
             collector: collector.map(|raw| self.collector(raw)).transpose()?,
+            membership: self.membership(raw.membership)?,
             trust: self.trust(raw.trust)?,
             classes: self.classes(raw.class)?,
         })

@@ -134,6 +134,16 @@ hysteresis = 0.01
 # from = "leaf1"            # the link that it sends into, by the names of the topology
 # to = "h1"
 
+# Hosts that the topology does not name take its spare places (spare_hosts) as long as they have sessions. The
+# certificate proves the name (DNS) and the addresses (IP); openssl and `ratewright certs issue` write both.
+[membership]
+join = false
+# Time without a session after which a member's place is free again.
+grace_s = 60
+# Where addresses are, by the names of the topology's racks; a topology of one rack needs none of it.
+[membership.racks]
+# "10.1.3.0/24" = "rack3"
+
 # Who may have a session, of all whose certificates the authority has signed. Takes effect upon reload, for
 # sessions that stand too.
 [trust]

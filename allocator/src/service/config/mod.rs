@@ -6,6 +6,7 @@
 //! | `raw` | the file's shape for serde |
 //! | `check`, `classes` | conversion of the raw shape to a [`Config`], with every value checked |
 //! | `transport` | the table `[transport]` |
+//! | `membership` | the table `[membership]` |
 //! | `feeds`, [`collector`] | the tables `[feeds]` and `[feeds.collector]` |
 //! | [`relay`] | the configuration of a relay |
 //! | [`trust`] | hosts and relays that may have a session |
@@ -27,6 +28,7 @@ pub mod collector;
 pub mod error;
 pub mod example;
 mod feeds;
+mod membership;
 mod raw;
 pub mod relay;
 #[cfg(test)]
@@ -38,6 +40,7 @@ pub use classes::{class_meaning, class_table};
 pub use collector::CollectorConfig;
 pub use error::ConfigError;
 pub use example::example_config;
+pub use membership::MembershipConfig;
 pub use relay::{RelayConfig, example_relay_config};
 pub use transport::DpdkTransport;
 pub use trust::{Distrust, Fingerprint, HostPattern, RelayIdentity, Trust};
@@ -68,6 +71,8 @@ pub struct Config {
     pub feeds: FeedsConfig,
     /// Table `[feeds.collector]`, if there is one.
     pub collector: Option<CollectorConfig>,
+    /// Table `[membership]`.
+    pub membership: MembershipConfig,
     /// Table `[trust]`.
     pub trust: Trust,
     /// Flow classes, ordered by id.

@@ -30,6 +30,8 @@ pub(super) struct RawConfig {
     pub(super) class: Vec<Spanned<RawClass>>,
     #[serde(default)]
     pub(super) feeds: RawFeeds,
+    #[serde(default)]
+    pub(super) membership: RawMembership,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -92,6 +94,14 @@ pub(super) struct RawInterface {
     pub(super) name: Field<String>,
     pub(super) from: Field<String>,
     pub(super) to: Field<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawMembership {
+    pub(super) join: Field<bool>,
+    pub(super) grace_s: Field<u64>,
+    pub(super) racks: Option<BTreeMap<String, Spanned<String>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -202,12 +202,16 @@ impl Hub {
             let reason = distrust.to_string();
             return self.refuse(now_ns, id, RefusalCode::NotAllowed, reason, false);
         }
-        let Some(host) = self.topology.host_by_name(name) else {
-            let reason = format!(
-                "the topology has no host {name:?} among its {}",
-                self.topology.host_count()
-            );
-            return self.refuse(now_ns, id, RefusalCode::UnknownHost, reason, false);
+        let of_file = self.topology.host_by_name(name);
+        let host = match of_file.filter(|host| !self.is_member(*host)) {
+            Some(host) => host,
+            None => {
+                let addresses = session.certificate.addresses.clone();
+                match self.join(now_ns, name, &addresses) {
+                    Ok(host) => host,
+                    Err(refusal) => return self.refuse_with(now_ns, id, refusal),
+                }
+            }
         };
         // The present session's state machine has the newest time at which it heard from the host.
         if let Some(holder) = self.registry.session_of(host.0)
@@ -281,6 +285,9 @@ impl Hub {
         let fingerprint = session.certificate.fingerprint;
         self.pre_hello.remove(&fingerprint, id);
         self.counts.sessions_opened += 1;
+        let addresses = std::mem::take(&mut session.certificate.addresses);
+        self.member_present(now_ns, host, &addresses);
+        self.tell_members(id);
     }
 
     fn refuse(&mut self, now_ns: u64, id: u32, code: RefusalCode, reason: String, retry: bool) {
@@ -376,6 +383,9 @@ impl Hub {
             );
             self.counts.sessions_closed.count(reason);
             self.registry.remove(peer.host.0, id);
+            if self.registry.session_of(peer.host.0).is_none() {
+                self.member_absent(now_ns, peer.host);
+            }
             // Its last rates hold until their leases end, which the kill switch has to wait for.
             self.record_departure(now_ns, peer.hello.host_name);
         } else if !refused {

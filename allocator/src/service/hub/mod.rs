@@ -15,6 +15,7 @@
 //! | `release` | the kill switch |
 //! | `report` | status of sessions, flows and links |
 //! | `link_survey` | loads of links and largest flows, in slices |
+//! | `members` | hosts that join at run time, and what sessions are told of them |
 //! | `reasons` | labels of reasons in metrics |
 //!
 //! Work per datagram is proportional to its records; work per rate is constant. Sessions with
@@ -36,7 +37,7 @@ use rustc_hash::FxBuildHasher;
 use crate::engine::EngineEvent;
 use crate::feeds::{Feeds, FeedsConfig};
 
-use super::config::{ClassConfig, Limits, MAX_CLASS_ID, RelayIdentity, Trust};
+use super::config::{ClassConfig, Limits, MAX_CLASS_ID, MembershipConfig, RelayIdentity, Trust};
 use super::duration_histogram::DurationHistogram;
 use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
@@ -45,6 +46,7 @@ mod admission;
 mod feeds;
 mod flows;
 mod link_survey;
+mod members;
 mod network;
 mod pre_hello;
 mod reasons;
@@ -60,6 +62,7 @@ mod token_bucket;
 
 pub use admission::check_welcome;
 pub use link_survey::LinkSurvey;
+use members::Membership;
 pub use network::capacities_bps;
 use pre_hello::PreHelloConnections;
 pub use report::TransportFacts;
@@ -106,6 +109,8 @@ pub struct HubSettings {
     pub limits: Limits,
     /// Hosts that may have a session.
     pub trust: Trust,
+    /// Hosts that may join at run time.
+    pub membership: MembershipConfig,
     /// Flow classes.
     pub classes: Vec<ClassConfig>,
 }
@@ -138,6 +143,7 @@ pub struct Hub {
     /// Boxed: a lookup touches one session's memory only, and growth moves pointers.
     sessions: IndexMap<u32, Box<Session>, FxBuildHasher>,
     registry: Registry,
+    members: Membership,
     pre_hello: PreHelloConnections,
     last_session: u32,
     /// Flows by placement, over all sessions.
@@ -176,6 +182,7 @@ impl Hub {
             starts: TokenBucket::new(settings.limits.max_total_starts_per_s, 0),
             server_config: server_config(&settings),
             registry: Registry::new(settings.liveness_ns),
+            members: Membership::default(),
             pre_hello: PreHelloConnections::default(),
             snapshot: None,
             nominal_bps: network::nominal_bps(&topology),
@@ -288,6 +295,7 @@ impl Hub {
             deferred_ns: None,
             demands: TokenBucket::new(limits.max_demand_changes_per_s, now_ns),
             release: Release::No,
+            members_version: None,
             starts: TokenBucket::new(limits.max_starts_per_s, now_ns),
             datagrams: TokenBucket::new(limits.max_datagrams_per_s, now_ns),
             control: TokenBucket::new(limits.max_control_bytes_per_s, now_ns),

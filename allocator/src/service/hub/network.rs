@@ -196,6 +196,7 @@ impl Hub {
     pub fn replace_topology(&mut self, now_ns: u64, mut topology: Topology) {
         // Epochs keep growing over a reload, so a host never takes a new version for an old one.
         topology.succeed(&self.topology);
+        self.carry_members(&mut topology);
         let keeps = |name: &str, id: HostId| topology.host_by_name(name) == Some(id);
         let renumbered = self
             .topology
@@ -213,6 +214,7 @@ impl Hub {
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
         self.broadcast_topology();
+        self.recount_members();
     }
 
     /// Returns the encoded topology for Welcomes, built at the first use.

@@ -122,6 +122,7 @@ impl Hub {
             sessions: self.registry.len() as u64,
             links_down: links.filter(|l| !self.topology.is_usable(l.id)).count() as u64,
             external: self.feeds.external().len() as u64,
+            members: self.member_count(),
         }
     }
 

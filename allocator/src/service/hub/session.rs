@@ -31,6 +31,8 @@ pub(super) struct Session {
     /// Budget of demand changes.
     pub(super) demands: TokenBucket,
     pub(super) release: Release,
+    /// Number of the newest frame of members that it was sent; `None` before the first.
+    pub(super) members_version: Option<u64>,
     pub(super) starts: TokenBucket,
     pub(super) datagrams: TokenBucket,
     /// Budget of the control stream, in bytes.

@@ -147,6 +147,7 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
         feeds: config.feeds.clone(),
         limits: config.limits,
         trust: config.trust.clone(),
+        membership: config.membership.clone(),
         classes: config.classes.clone(),
     }
 }

@@ -286,9 +286,14 @@ impl ServiceCore {
             EngineThread::UdpWorker => self.hub.next_link_loads_ns(),
             EngineThread::Own => None,
         };
-        let due_ns = self.hub.next_feeds_ns().into_iter().chain(loads_ns).min();
-        let expiry_ns = match (due_ns, self.expiry_timer_ns) {
-            // A full queue of engine events puts the feeds off until they are offered again.
+        let due = [
+            self.hub.next_feeds_ns(),
+            loads_ns,
+            self.hub.next_members_ns(),
+        ];
+        let expiry_ns = match (due.into_iter().flatten().min(), self.expiry_timer_ns) {
+            // A full queue of engine events puts the feeds off until they are offered again, and
+            // sessions hear of members in slices.
             (Some(due_ns), armed_ns) if due_ns <= now_ns => Some(
                 armed_ns
                     .filter(|at_ns| *at_ns > now_ns)
@@ -455,6 +460,7 @@ impl ServiceCore {
                 // The flush after this call offers the events again.
                 self.ring_timer_ns = None;
                 self.hub.apply_feeds(now_ns);
+                self.hub.advance_members(now_ns);
                 continue;
             }
             let Some(transport) = self.transports.get_mut(&id) else {

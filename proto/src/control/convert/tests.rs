@@ -70,6 +70,7 @@ fn hello() -> Hello {
         first_seq: 1,
         sealed_udp: true,
         known_hosts: Some(HostsDigest([9; HOSTS_DIGEST_BYTES])),
+        members: true,
     }
 }
 
@@ -104,6 +105,11 @@ fn every_message_survives_a_round_trip() {
         refusal(RefusalCode::NotAllowed),
         refusal(RefusalCode::Unknown(99)),
         ControlMessage::Topology(topology()),
+        ControlMessage::Members(Members {
+            replaces: true,
+            joined: topology().hosts.to_vec(),
+            left: vec![0, u32::MAX],
+        }),
         ControlMessage::ReleaseState {
             released: true,
             next_seq: u64::MAX,

@@ -5,6 +5,7 @@ mod external;
 mod feeds;
 mod flow_caps;
 mod flows;
+mod members;
 mod network;
 mod release;
 mod sessions;
@@ -23,7 +24,7 @@ use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::{EngineConfig, EngineEvent, RateEngine};
 use crate::feeds::FeedsConfig;
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
-use crate::service::config::{ClassConfig, Fingerprint, Limits, Trust};
+use crate::service::config::{ClassConfig, Fingerprint, Limits, MembershipConfig, Trust};
 use crate::service::tls::PeerCertificate;
 
 const LEASE_NS: u64 = 300_000_000;
@@ -48,6 +49,7 @@ fn settings() -> HubSettings {
         feeds: FeedsConfig::default(),
         limits: Limits::default(),
         trust: Trust::default(),
+        membership: MembershipConfig::default(),
         classes: vec![ClassConfig::default()],
     }
 }
@@ -60,6 +62,7 @@ fn certificate_of(names: &[&str]) -> PeerCertificate {
     }
     PeerCertificate {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
+        addresses: Vec::new(),
         fingerprint,
     }
 }
@@ -75,6 +78,8 @@ struct WorldHost {
     established: bool,
     released: bool,
     topology_version: u32,
+    /// Hosts that it was told have joined.
+    members: BTreeMap<u32, String>,
     /// Acknowledges the kill switch.
     answers_release: bool,
     /// Its datagrams and frames reach the hub, and the hub's reach it.
@@ -133,13 +138,23 @@ impl HubWorld {
 
     /// Connects `host` under a `key` of the test's, with certificate names of the test's choice.
     fn connect(&mut self, key: &str, host: &str, incarnation: u64, certificate: &[&str]) {
+        self.connect_as(key, host, incarnation, certificate_of(certificate));
+    }
+
+    /// Connects `host` under a `key` of the test's with a certificate.
+    fn connect_as(
+        &mut self,
+        key: &str,
+        host: &str,
+        incarnation: u64,
+        certificate: PeerCertificate,
+    ) {
         let mut session = ClientSession::new(ClientConfig {
             host_name: host.to_owned(),
             incarnation,
             ..ClientConfig::default()
         });
         session.connected(self.now_ns);
-        let certificate = certificate_of(certificate);
         let id = self
             .hub
             .open(self.now_ns, certificate)
@@ -153,6 +168,7 @@ impl HubWorld {
             established: false,
             released: false,
             topology_version: 0,
+            members: BTreeMap::new(),
             answers_release: true,
             connected: true,
         };
@@ -337,6 +353,9 @@ impl HubWorld {
             if (self.hub.next_feeds_ns()).is_some_and(|at_ns| at_ns <= now_ns) {
                 self.hub.apply_feeds(now_ns);
             }
+            if (self.hub.next_members_ns()).is_some_and(|at_ns| at_ns <= now_ns) {
+                self.hub.advance_members(now_ns);
+            }
             for host in self.hosts.values_mut() {
                 if host
                     .session
@@ -397,6 +416,14 @@ impl WorldHost {
                     self.topology_version = welcome.topology.version;
                 }
                 ClientEvent::Topology(topology) => self.topology_version = topology.version,
+                ClientEvent::Members(change) => {
+                    if change.replaces {
+                        self.members.clear();
+                    }
+                    self.members.retain(|id, _| !change.left.contains(id));
+                    let joined = change.joined.into_iter();
+                    self.members.extend(joined.map(|host| (host.id, host.name)));
+                }
                 ClientEvent::Rate { flow, rate_bps, .. } => drop(self.rates.insert(flow, rate_bps)),
                 ClientEvent::Released(released) => {
                     self.released = released;

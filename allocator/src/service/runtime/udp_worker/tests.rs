@@ -130,6 +130,7 @@ impl WorkerWorld {
             ..ClientConfig::default()
         });
         let certificate = PeerCertificate {
+            addresses: Vec::new(),
             names: vec![name.to_owned()],
             fingerprint: Fingerprint([0; 32]),
         };

@@ -1,0 +1,413 @@
+//! Members: hosts that the topology file does not name. They join at run time by their
+//! certificates, on spare places, and leave when they have had no session for a while.
+//!
+//! ```text
+//!  spare ─Hello─► member ─session ends─► absent ─grace─► resting ─rest─► spare
+//!                   ▲                      │
+//!                   └──────── Hello ───────┘
+//! ```
+//!
+//! A place rests until no host can speak of its former holder any more: hosts hear of departures
+//! within [`SPREAD_NS`], and what they sent before arrives within the liveness time.
+//!
+//! Changes are collected and told to sessions in slices, as frames that all sessions share. A
+//! session that has missed more than [`MAX_LOG`] of them is told of all members.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use ipnet::IpNet;
+use ratewright_proto::control::{ControlMessage, HostInfo, Members, Refusal, RefusalCode};
+use ratewright_topology::{Host, HostId, PlaceError, RackId, Tenure, Topology};
+
+use super::Hub;
+use crate::service::config::MembershipConfig;
+
+/// Time for which changes are collected before hosts are told of them.
+const SPREAD_NS: u64 = 200_000_000;
+/// Sessions that one call tells of changes.
+const TOLD_AT_ONCE: usize = 256;
+/// Members that one call lets go.
+const LEAVE_AT_ONCE: usize = 64;
+/// Frames of changes that are kept for sessions that lag.
+const MAX_LOG: usize = 64;
+/// Hosts of one frame: with their longest names and all addresses it stays below a frame's bound.
+const HOSTS_PER_FRAME: usize = 500;
+/// Most addresses of a member.
+const MAX_ADDRESSES: usize = 16;
+
+/// Members, and what sessions have been told of them.
+#[derive(Debug, Default)]
+pub(super) struct Membership {
+    /// Members without a session, with the time from which they have had none.
+    absent: BTreeMap<HostId, u64>,
+    /// Times at which absent members leave, earliest first. An entry holds if `absent` agrees.
+    leaving: VecDeque<(u64, HostId)>,
+    /// Places that nobody may take before their time.
+    resting: BTreeMap<HostId, u64>,
+    /// Places whose holders have changed since the last frame.
+    changed: BTreeSet<HostId>,
+    /// Time at which these are told.
+    publish_ns: Option<u64>,
+    /// Number of the newest frame.
+    version: u64,
+    /// The newest frames, the last of them is `version`.
+    log: VecDeque<Bytes>,
+    /// Frames with all members as of `version`, once a session has asked for them.
+    whole: Option<Vec<Bytes>>,
+    /// Sessions that may not have the newest frame.
+    untold: VecDeque<u32>,
+    /// Members at present.
+    count: u64,
+}
+
+/// Returns the rack of an address, by the longest configured prefix. Without any, a network of one
+/// rack has no doubt.
+fn rack_of(config: &MembershipConfig, topology: &Topology, address: IpAddr) -> Option<RackId> {
+    if config.racks.is_empty() {
+        return (topology.racks().len() == 1).then(|| topology.racks()[0].id);
+    }
+    let prefixes = config.racks.iter();
+    let matching = prefixes.filter(|(prefix, _)| prefix.contains(&address));
+    let (_, rack) = matching.max_by_key(|(prefix, _)| prefix.prefix_len())?;
+    topology.rack_by_name(rack)
+}
+
+fn refusal(code: RefusalCode, reason: String, retry: bool) -> Refusal {
+    Refusal {
+        code,
+        reason,
+        retry,
+    }
+}
+
+fn not_allowed(reason: String) -> Refusal {
+    refusal(RefusalCode::NotAllowed, reason, false)
+}
+
+fn prefixes_of(addresses: &[IpAddr]) -> Vec<IpNet> {
+    let mut prefixes: Vec<IpNet> = addresses.iter().copied().map(IpNet::from).collect();
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    prefixes
+}
+
+/// Encodes changes as frames; a message without hosts is one too.
+fn frames(replaces: bool, joined: &[HostInfo], left: Vec<u32>) -> Vec<Bytes> {
+    let mut messages = vec![Members {
+        replaces,
+        joined: Vec::new(),
+        left,
+    }];
+    for hosts in joined.chunks(HOSTS_PER_FRAME) {
+        match messages.last_mut().filter(|first| first.joined.is_empty()) {
+            Some(first) => first.joined = hosts.to_vec(),
+            None => messages.push(Members {
+                joined: hosts.to_vec(),
+                ..Members::default()
+            }),
+        }
+    }
+    let frames = messages.into_iter().map(ControlMessage::Members);
+    frames
+        .filter_map(|message| match message.to_frame() {
+            Ok(frame) => Some(frame.into()),
+            Err(error) => {
+                tracing::error!(%error, "hosts cannot be told of members");
+                None
+            }
+        })
+        .collect()
+}
+
+fn info(host: &Host) -> HostInfo {
+    HostInfo {
+        id: host.id.0,
+        name: host.name.clone(),
+        prefixes: host.prefixes.clone(),
+    }
+}
+
+impl Hub {
+    /// Finds the place of a host that the topology file does not name, or gives it one.
+    ///
+    /// # Errors
+    /// The refusal that says why it has none.
+    pub(super) fn join(
+        &mut self,
+        now_ns: u64,
+        name: &str,
+        addresses: &[IpAddr],
+    ) -> Result<HostId, Refusal> {
+        if !self.settings.membership.join {
+            let hosts = self.topology.host_count();
+            let reason = format!("the topology has no host {name:?} among its {hosts}");
+            return Err(refusal(RefusalCode::UnknownHost, reason, false));
+        }
+        if addresses.is_empty() || addresses.len() > MAX_ADDRESSES {
+            return Err(not_allowed(format!(
+                "a host that joins needs 1 to {MAX_ADDRESSES} IP addresses as subject alternative names of \
+                 its certificate, which has {}",
+                addresses.len()
+            )));
+        }
+        let before = self.topology.host_by_name(name);
+        for address in addresses {
+            if let Some(owner) = self.topology.host_by_addr(*address)
+                && Some(owner) != before
+            {
+                let owner = &self.topology.hosts()[owner.index()].name;
+                return Err(not_allowed(format!("{address} belongs to {owner:?}")));
+            }
+        }
+        let rack = self.rack_of_all(addresses)?;
+        if let Some(place) = before {
+            if self.topology.hosts()[place.index()].rack == rack {
+                return Ok(place);
+            }
+            if self.registry.session_of(place.0).is_some() {
+                let reason = format!("{name:?} has a session with addresses of another rack");
+                return Err(refusal(RefusalCode::DuplicateHost, reason, true));
+            }
+            // It stands elsewhere now, so its links are others.
+            self.leave(now_ns, place);
+        }
+        let place = self.spare_place(now_ns, rack)?;
+        self.topology
+            .take_place(place, name, prefixes_of(addresses))
+            .map_err(|error: PlaceError| not_allowed(error.to_string()))?;
+        self.members.resting.remove(&place);
+        self.members.count += 1;
+        self.counts.members_joined += 1;
+        self.member_changed(now_ns, place);
+        // Until its session is accepted, which may still fail.
+        self.member_absent(now_ns, place);
+        Ok(place)
+    }
+
+    /// Returns true if a name is a member's, which its certificate has to place anew.
+    pub(super) fn is_member(&self, host: HostId) -> bool {
+        let host = self.topology.hosts().get(host.index());
+        host.is_some_and(|host| host.tenure == Tenure::Member)
+    }
+
+    fn rack_of_all(&self, addresses: &[IpAddr]) -> Result<RackId, Refusal> {
+        let config = &self.settings.membership;
+        let mut racks = BTreeSet::new();
+        for address in addresses {
+            let Some(rack) = rack_of(config, &self.topology, *address) else {
+                return Err(not_allowed(format!(
+                    "no rack is configured for {address}: see membership.racks in the allocator's configuration"
+                )));
+            };
+            racks.insert(rack);
+        }
+        match racks.pop_first() {
+            Some(rack) if racks.is_empty() => Ok(rack),
+            _ => Err(not_allowed(
+                "the certificate's addresses are of several racks".to_owned(),
+            )),
+        }
+    }
+
+    fn spare_place(&mut self, now_ns: u64, rack: RackId) -> Result<HostId, Refusal> {
+        let rack = &self.topology.racks()[rack.index()];
+        let spare = |place: &HostId| {
+            let rests = self.members.resting.get(place);
+            self.topology.hosts()[place.index()].tenure == Tenure::Spare
+                && rests.is_none_or(|until_ns| *until_ns <= now_ns)
+        };
+        rack.host_ids().find(spare).ok_or_else(|| {
+            let reason = format!("rack {:?} has no spare place left", rack.name);
+            refusal(RefusalCode::TableFull, reason, true)
+        })
+    }
+
+    /// Notes that a member's session is over.
+    pub(super) fn member_absent(&mut self, now_ns: u64, host: HostId) {
+        if self.is_member(host) {
+            let leaves_ns = now_ns.saturating_add(self.settings.membership.grace_ns);
+            self.members.absent.insert(host, now_ns);
+            self.members.leaving.push_back((leaves_ns, host));
+        }
+    }
+
+    /// Notes that a member has a session, under a certificate of these addresses.
+    pub(super) fn member_present(&mut self, now_ns: u64, host: HostId, addresses: &[IpAddr]) {
+        if self.is_member(host) {
+            self.members.absent.remove(&host);
+            let prefixes = prefixes_of(addresses);
+            if self.topology.hosts()[host.index()].prefixes != prefixes {
+                self.topology.set_prefixes(host, prefixes);
+                self.member_changed(now_ns, host);
+            }
+        }
+    }
+
+    fn leave(&mut self, now_ns: u64, host: HostId) {
+        self.members.absent.remove(&host);
+        if self.topology.free_place(host).is_ok() {
+            let rest_ns = SPREAD_NS.saturating_add(self.settings.liveness_ns.saturating_mul(3));
+            self.members.resting.insert(host, now_ns + rest_ns);
+            self.members.count -= 1;
+            self.counts.members_left += 1;
+            self.member_changed(now_ns, host);
+        }
+    }
+
+    fn member_changed(&mut self, now_ns: u64, place: HostId) {
+        self.members.changed.insert(place);
+        self.members.publish_ns.get_or_insert(now_ns + SPREAD_NS);
+    }
+
+    /// Returns the time of the next [`advance_members`](Self::advance_members).
+    pub fn next_members_ns(&self) -> Option<u64> {
+        if !self.members.untold.is_empty() {
+            return Some(0);
+        }
+        let leaves_ns = self.members.leaving.front().map(|(at_ns, _)| *at_ns);
+        [leaves_ns, self.members.publish_ns]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Lets absent members go, and tells sessions of changes: a bounded part of both.
+    pub fn advance_members(&mut self, now_ns: u64) {
+        for _ in 0..LEAVE_AT_ONCE {
+            let Some((_, host)) =
+                (self.members.leaving).pop_front_if(|(at_ns, _)| *at_ns <= now_ns)
+            else {
+                break;
+            };
+            let grace_ns = self.settings.membership.grace_ns;
+            let since_ns = self.members.absent.get(&host);
+            // One that came back and went again has a later entry.
+            if since_ns.is_some_and(|since_ns| since_ns.saturating_add(grace_ns) <= now_ns) {
+                self.leave(now_ns, host);
+            }
+        }
+        if self.members.publish_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            self.publish(now_ns);
+        }
+        let count = self.members.untold.len().min(TOLD_AT_ONCE);
+        let ids: Vec<u32> = self.members.untold.drain(..count).collect();
+        for id in ids {
+            self.tell_members(id);
+        }
+    }
+
+    /// Makes the frames of what has changed.
+    fn publish(&mut self, now_ns: u64) {
+        self.members.publish_ns = None;
+        self.members
+            .resting
+            .retain(|_, until_ns| *until_ns > now_ns);
+        let (mut joined, mut left) = (Vec::new(), Vec::new());
+        for place in std::mem::take(&mut self.members.changed) {
+            match self.topology.hosts().get(place.index()) {
+                Some(host) if host.tenure == Tenure::Member => joined.push(info(host)),
+                Some(_) => left.push(place.0),
+                None => {}
+            }
+        }
+        let members = &mut self.members;
+        for frame in frames(false, &joined, left) {
+            members.version += 1;
+            members.log.push_back(frame);
+        }
+        while members.log.len() > MAX_LOG {
+            members.log.pop_front();
+        }
+        members.whole = None;
+        self.tell_all_members();
+    }
+
+    fn tell_all_members(&mut self) {
+        self.members.untold.clear();
+        self.members.untold.extend(self.sessions.keys().copied());
+    }
+
+    /// Sends a session what it has not heard of the members.
+    pub(super) fn tell_members(&mut self, id: u32) {
+        let version = self.members.version;
+        let takes = self.sessions.get(&id).and_then(|session| {
+            let peer = session.peer.as_ref()?;
+            peer.hello.members.then_some(session.members_version)
+        });
+        let Some(told) = takes.filter(|told| *told != Some(version)) else {
+            return;
+        };
+        let log = self.members.log.len() as u64;
+        let missed = told
+            .map(|told| version - told)
+            .filter(|missed| *missed <= log);
+        let frames: Vec<Bytes> = match missed {
+            Some(missed) => {
+                let from = (log - missed) as usize;
+                self.members.log.range(from..).cloned().collect()
+            }
+            None => self.all_members().to_vec(),
+        };
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        for frame in frames {
+            // A client that does not read hears of all members when it does again.
+            if session.proto.send_members(frame).is_err() {
+                session.members_version = None;
+                return self.mark_ready(id);
+            }
+        }
+        session.members_version = Some(version);
+        self.mark_ready(id);
+    }
+
+    fn all_members(&mut self) -> &[Bytes] {
+        let hosts = self.topology.hosts();
+        self.members.whole.get_or_insert_with(|| {
+            let members = hosts.iter().filter(|host| host.tenure == Tenure::Member);
+            let joined: Vec<HostInfo> = members.map(info).collect();
+            frames(true, &joined, Vec::new())
+        })
+    }
+
+    /// Gives the members of the topology in force their places in its successor, where those are
+    /// spare and their addresses are nobody's.
+    pub(super) fn carry_members(&mut self, successor: &mut Topology) {
+        let members = self.topology.hosts().iter();
+        for host in members.filter(|host| host.tenure == Tenure::Member) {
+            let owner = |prefix: &IpNet| successor.host_by_addr(prefix.addr());
+            if host.prefixes.iter().any(|prefix| owner(prefix).is_some()) {
+                continue;
+            }
+            // One without a place is renumbered, which ends its session.
+            let _ = successor.take_place(host.id, &host.name, host.prefixes.clone());
+        }
+    }
+
+    /// Counts the members anew after a change of the topology, and tells all sessions of them.
+    pub(super) fn recount_members(&mut self) {
+        let hosts = self.topology.hosts();
+        let is_member = |id: &HostId| {
+            let host = hosts.get(id.index());
+            host.is_some_and(|host| host.tenure == Tenure::Member)
+        };
+        let members = &mut self.members;
+        members.count = hosts.iter().filter(|host| is_member(&host.id)).count() as u64;
+        members.absent.retain(|id, _| is_member(id));
+        members.changed.clear();
+        members.publish_ns = None;
+        // Without a log every session is told of all members.
+        members.log.clear();
+        members.version += 1;
+        members.whole = None;
+        self.tell_all_members();
+    }
+
+    /// Returns the number of members, absent ones included.
+    pub fn member_count(&self) -> u64 {
+        self.members.count
+    }
+}
