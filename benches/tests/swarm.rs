@@ -51,6 +51,36 @@ fn check(result: &Value) {
     assert_eq!(result["lost_views"], 0, "{result}");
 }
 
+/// Hosts that join and leave cost the others neither a session nor a lease, and these hear of each.
+#[test]
+fn guests_come_and_go_beside_others() {
+    let result = json_of(&[
+        "--sessions",
+        "32",
+        "--flows",
+        "64",
+        "--churn",
+        "100",
+        "--guests",
+        "40",
+        "--guest-rate",
+        "10",
+        "--seconds",
+        "9",
+    ]);
+    let count = |name: &str| result[name].as_u64().unwrap();
+    assert!(count("joins") >= 85, "{result}");
+    // Half a round after the beginning the first one leaves, ten a second from then on.
+    assert!(count("left") >= 65, "{result}");
+    assert_eq!(count("joined"), count("left"), "{result}");
+    assert!(count("changes_heard") >= 100, "{result}");
+    assert_eq!(
+        (count("sessions_lost"), count("leases_lapsed")),
+        (0, 0),
+        "{result}"
+    );
+}
+
 /// Runs eight hosts with 64 flows under churn for a second, and returns the figures.
 fn json_of_churn(transport: &str) -> Value {
     json_of(&[

@@ -18,7 +18,8 @@ use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_endpointd::clock;
 use ratewright_endpointd::daemon::{DaemonCommand, Exit};
 use ratewright_endpointd::status::SessionState;
-use ratewright_proto::{FlowPath, RateCode, WeightCode};
+use ratewright_proto::control::{HostInfo, Members};
+use ratewright_proto::{FlowPath, RateCode, StartRecord, WeightCode};
 use ratewright_topology::ecmp::flow_hash;
 
 fn wire(rate_bps: u64) -> Option<u64> {
@@ -334,6 +335,51 @@ fn class_of(socket: &std::net::UdpSocket) -> u8 {
             _ => None,
         })
         .expect("the type of service")
+}
+
+/// A host that joins at run time is a destination from then on, and none once it has left; the
+/// other flows go on throughout.
+#[test]
+fn members_are_destinations_while_they_are_there() {
+    on_one_thread(async {
+        let folder = certificates();
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
+        let (backend, kernel) = recorder();
+        let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
+        kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
+        kernel.event(conn(1), FlowEventKind::Start(facts("10.0.9.1", 80)));
+        until("one flow is paced", || kernel.rate_of(0).is_some()).await;
+        assert_eq!(kernel.rate_of(1), None, "nobody is there yet");
+        let guest = HostInfo {
+            id: 40,
+            name: "guest".to_owned(),
+            prefixes: vec!["10.0.9.1/32".parse().unwrap()],
+        };
+        let joined = Members {
+            joined: vec![guest],
+            ..Members::default()
+        };
+        allocator.script.borrow_mut().members.push(joined);
+        until("the flow to the guest is paced", || {
+            kernel.rate_of(1).is_some()
+        })
+        .await;
+        let destinations: Vec<u32> = (allocator.script.borrow().flows.iter())
+            .map(StartRecord::dst_host)
+            .collect();
+        assert_eq!(destinations, [2, 40]);
+        let left = Members {
+            left: vec![40],
+            ..Members::default()
+        };
+        allocator.script.borrow_mut().members.push(left);
+        until("the flow to the guest is plain TCP", || {
+            kernel.rate_of(1).is_none()
+        })
+        .await;
+        assert!(kernel.rate_of(0).is_some());
+        daemon.stop().await.unwrap();
+    });
 }
 
 #[test]

@@ -10,8 +10,8 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, ServerConfig as QuicConfig};
 use ratewright_endpointd::clock;
 use ratewright_proto::control::{
-    AccessCapacity, ClassInfo, FrameDecoder, HostInfo, Refusal, RefusalCode, SealedUdp,
-    TopologySnapshot,
+    AccessCapacity, ClassInfo, ControlMessage, FrameDecoder, HostInfo, Members, Refusal,
+    RefusalCode, SealedUdp, TopologySnapshot,
 };
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::telemetry::Telemetry;
@@ -36,6 +36,8 @@ pub struct AllocatorScript {
     /// Offer of sealed datagrams in a Welcome.
     pub sealed_udp: Option<SealedUdp>,
     pub topology: TopologySnapshot,
+    /// Told to sessions, each once, in order.
+    pub members: Vec<Members>,
     /// Interval at which a Welcome asks for telemetry.
     pub telemetry_interval_ns: u64,
     /// Capacities of the host's own links, as a Welcome tells them.
@@ -175,7 +177,7 @@ async fn serve(
     };
     let mut decoder = FrameDecoder::new();
     let mut datagram = Vec::new();
-    let mut sent_version = 0;
+    let (mut sent_version, mut told) = (0, 0);
     loop {
         let now_ns = clock::now_ns();
         while let Some(event) = session.poll_event() {
@@ -189,6 +191,11 @@ async fn serve(
                 session.set_topology((&topology).into()).unwrap();
             }
             sent_version = topology.version;
+            for change in script.borrow().members.iter().skip(told) {
+                let frame = ControlMessage::Members(change.clone()).to_frame().unwrap();
+                session.send_members(frame.into()).unwrap();
+                told += 1;
+            }
         }
         while let Some(frame) = session.poll_control() {
             if send.write_all(&frame).await.is_err() {
