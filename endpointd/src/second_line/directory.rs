@@ -16,11 +16,11 @@ impl Directory {
     /// Makes the directory of a topology for the host `own_host`.
     #[must_use]
     pub fn new<'a>(own_host: u32, hosts: impl Iterator<Item = &'a HostInfo> + Clone) -> Self {
-        let named = || hosts.clone().map(|host| (host.name.clone(), host.id));
+        let names = hosts.clone().map(|host| (host.id, host.name.clone()));
         Self {
             own_host,
-            numbers: named().collect(),
-            names: named().map(|(name, id)| (id, name)).collect(),
+            names: names.collect(),
+            numbers: hosts.map(|host| (host.name.clone(), host.id)).collect(),
         }
     }
 
