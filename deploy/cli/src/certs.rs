@@ -40,8 +40,8 @@ pub enum CertsCommand {
         /// "ratewright-allocator" too; may be repeated
         #[arg(long = "relay", value_name = "NAME")]
         relays: Vec<String>,
-        /// An address of the host, which takes a spare place of the topology by it; may be repeated, beside a
-        /// single --name
+        /// An address of the host, by which it takes a spare place of the topology; may be
+        /// repeated, beside a single --name
         #[arg(long = "address", value_name = "IP", conflicts_with = "relays")]
         addresses: Vec<IpAddr>,
     },
