@@ -79,6 +79,10 @@ struct LeasedRate {
     expires_ns: u64,
 }
 
+/// Rate in whose place another one holds, if there was one.
+#[derive(Debug, Clone, Copy)]
+struct Displaced(Option<LeasedRate>);
+
 #[derive(Debug)]
 struct Flowlet {
     id: FlowId,
@@ -88,6 +92,8 @@ struct Flowlet {
     report_status: ReportStatus,
     /// Rate and expiry that the back end holds.
     rate: Option<LeasedRate>,
+    /// Rate of the allocator that a receiver's share stands in for.
+    displaced: Option<Displaced>,
     /// Measured use, while it has a rate.
     meter: Option<Meter>,
     /// Reported demand, where measured use is less than the rate allows.
@@ -282,6 +288,7 @@ impl FlowTable {
             began_ns: Some(at_ns),
             report_status: ReportStatus::Unresolved,
             rate: None,
+            displaced: None,
             meter: None,
             measured_bps: None,
         });

@@ -175,9 +175,9 @@ impl Daemon {
             tracing::warn!("the allocator is lost; receivers' shares pace flows");
             line.engage();
         } else if !lost && line.is_engaged() {
-            // Heard again within the session: its rates come anew.
             tracing::info!(established, "the second line rests");
             line.disengage(now_ns);
+            self.flows.end_shares();
         }
         line.on_timeout(now_ns);
         if line.take_flows_changed() {
@@ -209,7 +209,7 @@ impl Daemon {
             for (&(id, _), rate) in second_line.flows.iter().zip(rates) {
                 if let Some(rate) = rate {
                     self.flows
-                        .on_rate(now_ns, id, rate.rate_bps, rate.expires_ns);
+                        .on_share(now_ns, id, rate.rate_bps, rate.expires_ns);
                     paced = true;
                 }
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ratewright_proto::FlowId;
 
-use super::{FlowAction, FlowTable, LeasedRate, NetworkView};
+use super::{Displaced, FlowAction, FlowTable, LeasedRate, NetworkView};
 
 impl FlowTable {
     /// Begins a new session. Rates of the session before are never extended: their sockets continue
@@ -20,6 +20,56 @@ impl FlowTable {
 
     /// Applies the allocator's rate for a flowlet, unless it is stale, expired or withheld.
     pub fn on_rate(&mut self, now_ns: u64, flow: FlowId, rate_bps: u64, expires_ns: u64) {
+        self.apply_rate(now_ns, flow, rate_bps, expires_ns, false);
+    }
+
+    /// Applies a receiver's share likewise, while the allocator is lost. It stands in for the
+    /// allocator's rate until [`end_shares`](Self::end_shares).
+    pub fn on_share(&mut self, now_ns: u64, flow: FlowId, rate_bps: u64, expires_ns: u64) {
+        self.apply_rate(now_ns, flow, rate_bps, expires_ns, true);
+    }
+
+    /// Ends all shares: the allocator's rates are in force again, as far as their leases reach. It
+    /// repeats no rate that it has not changed.
+    pub fn end_shares(&mut self) {
+        let connections = self.entries.iter_mut();
+        for connection in connections.filter_map(|entry| entry.connection.as_mut()) {
+            let conn = connection.conn;
+            let Some(flowlet) = connection.flowlet.as_mut() else {
+                continue;
+            };
+            let Some(Displaced(before)) = flowlet.displaced.take() else {
+                continue;
+            };
+            let had_rate = flowlet.rate.is_some();
+            flowlet.rate = before;
+            match before {
+                Some(LeasedRate { bps, expires_ns }) => {
+                    self.rated += u32::from(!had_rate);
+                    self.actions.push_back(FlowAction::SetRate {
+                        conn,
+                        rate_bps: bps,
+                        expires_ns: expires_ns.max(self.renewed_to_ns),
+                        waited_ns: None,
+                    });
+                }
+                None if had_rate => {
+                    self.rated -= 1;
+                    self.actions.push_back(FlowAction::Clear(conn));
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn apply_rate(
+        &mut self,
+        now_ns: u64,
+        flow: FlowId,
+        rate_bps: u64,
+        expires_ns: u64,
+        is_share: bool,
+    ) {
         if expires_ns <= now_ns {
             self.counters.rates_expired += 1;
             return;
@@ -41,6 +91,11 @@ impl FlowTable {
             self.counters.rates_stale += 1;
             return;
         };
+        if !is_share {
+            flowlet.displaced = None;
+        } else if flowlet.displaced.is_none() {
+            flowlet.displaced = Some(Displaced(flowlet.rate));
+        }
         // A new rate of a flowlet that already has one leaves `rated` as it is.
         let was_rated = flowlet.rate.is_some();
         let waited_ns = flowlet
@@ -97,6 +152,7 @@ impl FlowTable {
             {
                 // One `ClearAll` follows, instead of a `Clear` for each.
                 flowlet.rate = None;
+                flowlet.displaced = None;
                 flowlet.meter = None;
             }
         }

@@ -303,6 +303,47 @@ fn leases_are_renewed_only_where_there_is_a_rate() {
     );
 }
 
+/// Shares stand in for the allocator's rates while it is lost. Heard again in the same session, it
+/// repeats no rate: those of before hold, and flows that had none are plain TCP.
+#[test]
+fn rates_displaced_by_shares_hold_again_once_the_allocator_is_heard() {
+    let mut table = established("");
+    let [rated, unrated] = [1, 2].map(|slot| start(&mut table, conn(slot, 1), "10.0.3.77"));
+    table.on_rate(0, rated.flow(), 1_000_000, LEASE_NS);
+    let lost_ns = 2 * LEASE_NS;
+    for record in [&rated, &unrated] {
+        for bps in [400_000, 500_000] {
+            table.on_share(lost_ns, record.flow(), bps, lost_ns + LEASE_NS);
+        }
+    }
+    assert_eq!((table.rated_count(), table.paced_count(lost_ns)), (2, 2));
+    actions(&mut table);
+    table.on_renewed(lost_ns + 2 * LEASE_NS);
+    table.end_shares();
+    assert_eq!(
+        actions(&mut table),
+        [
+            FlowAction::Renew {
+                expires_ns: lost_ns + 2 * LEASE_NS
+            },
+            FlowAction::SetRate {
+                conn: conn(1, 1),
+                rate_bps: 1_000_000,
+                expires_ns: lost_ns + 2 * LEASE_NS,
+                waited_ns: None,
+            },
+            FlowAction::Clear(conn(2, 1)),
+        ]
+    );
+    assert_eq!((table.rated_count(), table.paced_count(lost_ns)), (1, 1));
+    // A newer rate of the allocator is not displaced any more.
+    table.on_share(lost_ns, rated.flow(), 400_000, lost_ns + LEASE_NS);
+    table.on_rate(lost_ns, rated.flow(), 2_000_000, lost_ns + LEASE_NS);
+    actions(&mut table);
+    table.end_shares();
+    assert_eq!(actions(&mut table), []);
+}
+
 #[test]
 fn no_rate_is_applied_while_the_kill_switch_is_on() {
     let mut table = established("");
