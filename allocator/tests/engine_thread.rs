@@ -329,3 +329,26 @@ fn a_full_event_ring_says_so() {
         "dropping the handle stops the thread"
     );
 }
+
+#[test]
+fn a_resting_engine_tells_its_links_loads_when_it_is_asked() {
+    let mut engine = spawn(reference(2), EngineThreadConfig::default(), || {});
+    start(&mut engine, flow(1, &[0]));
+    let rates = collect(&mut engine, |rates| {
+        rates.values().any(|rate_bps| *rate_bps > 0.98 * GBIT)
+    });
+    assert_eq!(rates.len(), 1);
+    assert_eq!(engine.take_link_loads(), None, "nobody has asked");
+    let began = now();
+    let mut loads_bps = None;
+    while loads_bps.is_none() && began.elapsed() < Duration::from_secs(5) {
+        engine.ask_for_link_loads();
+        pause(Duration::from_millis(1));
+        loads_bps = engine.take_link_loads();
+    }
+    let loads_bps = loads_bps.expect("an answer");
+    assert!(
+        loads_bps[0] > 0.98 * GBIT && loads_bps[1] == 0.0,
+        "{loads_bps:?}"
+    );
+}

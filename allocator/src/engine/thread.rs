@@ -6,8 +6,8 @@
 //! consumer: while the update ring is full, it keeps the newest rate of each flow and offers it
 //! again later.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -76,6 +76,10 @@ struct ThreadFlags {
     /// The thread is about to park, or parked: the next event has to wake it.
     idle: AtomicBool,
     stop: AtomicBool,
+    /// The links' loads are asked for.
+    loads_wanted: AtomicBool,
+    /// Loads that were asked for and not taken yet, in bit/s, by link index.
+    loads_bps: Mutex<Option<Vec<f64>>>,
 }
 
 /// Handle of the engine thread: its one producer of events and one consumer of updates.
@@ -106,6 +110,8 @@ pub fn spawn(
     let shared = Arc::new(ThreadFlags {
         idle: AtomicBool::new(false),
         stop: AtomicBool::new(false),
+        loads_wanted: AtomicBool::new(false),
+        loads_bps: Mutex::new(None),
     });
     let worker = worker::Worker::new(driver, cfg, event_rx, update_tx, Arc::clone(&shared), wake);
     let thread = thread::Builder::new()
@@ -130,13 +136,31 @@ impl EngineHandle {
         self.events
             .push(event)
             .map_err(|PushError::Full(event)| event)?;
-        // Pairs with the fence in the worker: either it sees this event before it parks, or this
+        self.wake_if_idle();
+        Ok(())
+    }
+
+    /// Asks for the allocated load of every link, and wakes the engine if it rests.
+    /// [`take_link_loads`](Self::take_link_loads) has it soon.
+    pub fn ask_for_link_loads(&self) {
+        self.shared.loads_wanted.store(true, Ordering::Relaxed);
+        self.wake_if_idle();
+    }
+
+    /// Takes the loads that were asked for, in bit/s, by link index; `None` if they have not come.
+    #[must_use]
+    pub fn take_link_loads(&self) -> Option<Vec<f64>> {
+        let loads_bps = self.shared.loads_bps.lock();
+        loads_bps.unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn wake_if_idle(&self) {
+        // Pairs with the fence in the worker: either it sees what is new before it parks, or this
         // sees that it is idle and wakes it.
         fence(Ordering::SeqCst);
         if self.shared.idle.load(Ordering::Relaxed) {
             self.unpark();
         }
-        Ok(())
     }
 
     /// The next rate update, if one waits.

@@ -1,7 +1,7 @@
 //! Loop of the engine thread.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         let mut next_tick = clock::now();
         while !self.stopping() {
             let now = clock::now();
+            self.tell_loads();
             if self.events.is_empty() {
                 if self.driver.is_settled() {
                     self.rest(now);
@@ -78,6 +79,16 @@ impl<W: Fn() + Send + 'static> Worker<W> {
 
     fn stopping(&self) -> bool {
         self.shared.stop.load(Ordering::SeqCst)
+    }
+
+    /// Hands over the links' loads, if they are asked for. O(links).
+    fn tell_loads(&self) {
+        if self.shared.loads_wanted.swap(false, Ordering::Relaxed) {
+            let mut loads_bps = Vec::new();
+            self.driver.link_loads(&mut loads_bps);
+            let told = self.shared.loads_bps.lock();
+            *told.unwrap_or_else(PoisonError::into_inner) = Some(loads_bps);
+        }
     }
 
     /// Applies queued events, iterates once, sends the updates.
@@ -122,7 +133,8 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         // The flag goes up before the ring is checked; `EngineHandle::push` fences likewise. Either
         // this sees the event, or the producer sees the flag and unparks.
         fence(Ordering::SeqCst);
-        if self.events.is_empty() && !self.stopping() {
+        let is_asked = self.shared.loads_wanted.load(Ordering::Relaxed);
+        if self.events.is_empty() && !is_asked && !self.stopping() {
             thread::park_timeout(pause);
         }
         self.shared.idle.store(false, Ordering::Relaxed);

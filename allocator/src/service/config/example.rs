@@ -109,7 +109,8 @@ max_datagrams_per_s = 200000
 max_control_bytes_per_s = 4194304
 
 # What hosts measure of traffic that nobody schedules: it takes its part of links, at most max_share of each, and
-# only as long as it is told. Hosts measure for sessions that begin while any of it is on.
+# only as long as it is told. Hosts measure while any of it is on: a reload that switches the first one on, or has
+# another interval, lets them connect again.
 [feeds]
 receivers = false           # senders towards a host, counted there
 credit = false              # what receivers grant their senders

@@ -32,6 +32,16 @@ pub(super) fn feeds_config(settings: &HubSettings) -> FeedsConfig {
     }
 }
 
+/// Returns the interval at which hosts send telemetry, in nanoseconds; 0 if every reading is off.
+pub(super) fn telemetry_interval_ns(settings: &HubSettings) -> u64 {
+    let feeds = &settings.feeds;
+    if feeds.receivers || feeds.credit || feeds.int {
+        feeds.interval_ns
+    } else {
+        0
+    }
+}
+
 impl Hub {
     /// Takes a telemetry message of a session. Only an accepted host is a reporter.
     pub(super) fn on_telemetry(&mut self, now_ns: u64, id: u32, telemetry: &Telemetry) {
@@ -71,12 +81,7 @@ impl Hub {
     /// Returns the interval at which hosts send telemetry, in nanoseconds; 0 if every reading is
     /// off.
     pub(super) fn telemetry_interval_ns(&self) -> u64 {
-        let feeds = &self.settings.feeds;
-        if feeds.receivers || feeds.credit || feeds.int {
-            feeds.interval_ns
-        } else {
-            0
-        }
+        telemetry_interval_ns(&self.settings)
     }
 
     /// Takes a report about a link's external traffic, which replaces the former one.

@@ -236,6 +236,12 @@ impl Hub {
             let reason = "the classes have changed; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
+        // A daemon hears of it with its session. One that measures for nothing may go on.
+        let interval_ns = feeds::telemetry_interval_ns(&settings);
+        if interval_ns > 0 && interval_ns != self.telemetry_interval_ns() {
+            let reason = "the interval of measurements has changed; connect again";
+            self.refuse_all(now_ns, RefusalCode::Draining, reason);
+        }
         self.class_known = classes_by_id(&settings.classes, |_| true);
         self.demands_ignored = classes_by_id(&settings.classes, |class| !class.measured_demand);
         self.starts.set_rate(settings.limits.max_total_starts_per_s);

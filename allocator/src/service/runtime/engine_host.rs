@@ -22,6 +22,9 @@ use crate::service::config::{Config, EngineKind, class_table};
 use crate::service::duration_histogram::DurationHistogram;
 use crate::service::instrumented_engine::InstrumentedEngine;
 
+/// Age from which loads that an engine told are dropped, in nanoseconds.
+const LOADS_MAX_AGE_NS: u64 = 5_000_000;
+
 /// Makes an engine for a configuration, a topology and its links' capacities.
 pub type EngineFactory = Arc<
     dyn Fn(&Config, &Topology, &[f64]) -> Result<Box<dyn RateEngine>, EngineError> + Send + Sync,
@@ -223,6 +226,7 @@ pub(super) struct EngineHost {
     histogram: Arc<DurationHistogram>,
     factory: EngineFactory,
     pinned_core: Option<usize>,
+    loads_asked_ns: u64,
     /// Events applied and refused by the engines before this one.
     events_before: AtomicU64,
     refused_before: AtomicU64,
@@ -248,6 +252,7 @@ impl EngineHost {
             histogram: Arc::default(),
             factory,
             pinned_core: None,
+            loads_asked_ns: 0,
             events_before: AtomicU64::new(0),
             refused_before: AtomicU64::new(0),
         };
@@ -359,6 +364,22 @@ impl EngineHost {
             RunningEngine::OwnThread(handle) => handle.pop_update(),
             RunningEngine::Stopped | RunningEngine::UdpWorker(..) => None,
         }
+    }
+
+    /// Takes the allocated loads of an engine on its own thread, in bit/s, by link index. Without
+    /// an answer of late, asks for them.
+    pub(super) fn take_link_loads(&mut self, now_ns: u64) -> Option<Vec<f64>> {
+        let RunningEngine::OwnThread(handle) = &self.running else {
+            return None;
+        };
+        // An older answer is of a time in which nobody needed it.
+        let is_new = now_ns.saturating_sub(self.loads_asked_ns) <= LOADS_MAX_AGE_NS;
+        let loads_bps = handle.take_link_loads().filter(|_| is_new);
+        if loads_bps.is_none() {
+            self.loads_asked_ns = now_ns;
+            handle.ask_for_link_loads();
+        }
+        loads_bps
     }
 
     pub(super) fn stats(&self) -> Arc<EngineStats> {

@@ -281,14 +281,10 @@ impl ServiceCore {
             self.ring_timer_ns = Some(now_ns + RING_RETRY_NS);
             self.add_timer(now_ns, now_ns + RING_RETRY_NS, OWN_TIMER);
         }
-        // Only the worker that drives the engine knows the loads, and it may sleep.
-        let loads_ns = match self.engine.engine_thread() {
-            EngineThread::UdpWorker => self.hub.next_link_loads_ns(),
-            EngineThread::Own => None,
-        };
+        // Only the thread that drives the engine knows the loads, and it may sleep.
         let due = [
             self.hub.next_feeds_ns(),
-            loads_ns,
+            self.hub.next_link_loads_ns(),
             self.hub.next_members_ns(),
         ];
         let expiry_ns = match (due.into_iter().flatten().min(), self.expiry_timer_ns) {
@@ -459,6 +455,11 @@ impl ServiceCore {
             if id == OWN_TIMER {
                 // The flush after this call offers the events again.
                 self.ring_timer_ns = None;
+                if self.hub.wants_link_loads(now_ns)
+                    && let Some(loads_bps) = self.engine.take_link_loads(now_ns)
+                {
+                    self.hub.observe_link_loads(now_ns, &loads_bps);
+                }
                 self.hub.apply_feeds(now_ns);
                 self.hub.advance_members(now_ns);
                 continue;

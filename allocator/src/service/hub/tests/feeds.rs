@@ -110,3 +110,37 @@ fn a_reload_that_switches_readings_off_ends_their_effects() {
     world.settle();
     assert!(world.gbps("h1", flow) > 9.8);
 }
+
+#[test]
+fn a_reload_has_hosts_connect_again_if_they_are_to_measure_otherwise() {
+    let off = |settings: HubSettings| HubSettings {
+        feeds: FeedsConfig {
+            receivers: false,
+            credit: false,
+            int: false,
+            ..settings.feeds
+        },
+        ..settings
+    };
+    let other = |mut settings: HubSettings| {
+        settings.feeds.interval_ns *= 2;
+        settings
+    };
+    let fewer = |mut settings: HubSettings| {
+        settings.feeds.credit = false;
+        settings
+    };
+    for (before, after, again) in [
+        (off(settings()), settings(), true),
+        (settings(), other(settings()), true),
+        (settings(), fewer(settings()), false),
+        (settings(), off(settings()), false),
+    ] {
+        let mut world = HubWorld::with_hosts(before, &["h1"]);
+        world.hub.reconfigure(world.now_ns, after);
+        world.settle();
+        let refused = world.host("h1").refused.as_ref();
+        assert_eq!(refused.is_some_and(|refusal| refusal.retry), again);
+        assert_eq!(refused.is_some(), again);
+    }
+}
