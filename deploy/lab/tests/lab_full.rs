@@ -123,3 +123,22 @@ fn every_transfer_of_a_coflow_completes() {
         assert_eq!(number(&value, &[phase, "connections_lost"]), 0.0);
     }
 }
+
+/// Bounds that hold on busy cores, too. Times, and the part of a host outside, are for `make lab
+/// SCENARIO=feeds`: beside other work its TCP gets any part of the link, with feeds or without.
+#[test]
+fn without_an_allocator_shares_are_fairer_than_cubic_and_lose_less() {
+    require_control_plane();
+    let value = results(&["feeds", "--duration-scale", "0.4"]);
+    let of = |phase: &str, figure: &str| number(&value, &[phase, "feeds", figure]);
+    for phase in ["with", "without"] {
+        assert_eq!(number(&value, &[phase, "connections_lost"]), 0.0);
+    }
+    let fairness = ["with", "without"].map(|phase| of(phase, "jain_min"));
+    assert!(
+        fairness[0] > 0.95 && fairness[0] > fairness[1],
+        "eight senders without an allocator are fairer than Cubic: {fairness:?}"
+    );
+    let lost = ["with", "without"].map(|phase| of(phase, "packets_lost_alone"));
+    assert!(lost[0] < lost[1], "shares keep queues short: {lost:?}");
+}
