@@ -1,35 +1,59 @@
 #!/usr/bin/env bash
 # Boots one of Debian's cloud kernels in QEMU with a minimal Debian, runs a script there as root, and
-# passes on what it prints and its exit status. Uses KVM where /dev/kvm is, else emulation.
-# usage: scripts/guest.sh SERIES FOLDER     (SERIES: 6.1 or 6.12)
+# passes on what it prints and its exit status. Uses KVM where a kernel boots with it, else emulation.
+# usage: scripts/guest.sh SERIES FOLDER     (SERIES: 6.1, 6.12, 7.1, or newest of Debian's)
 #   FOLDER is /mnt/share in the guest, read-only; the guest runs FOLDER/run.
 #   GUEST_SECONDS=N   ends the guest after so long (default 600)
 #   GUEST_NET=ARGS    more arguments for QEMU, such as a network interface
+#   GUEST_MEMORY=MB   the guest's memory (default 2048)
+#   GUEST_CLOCK=instructions   emulation whose clock counts instructions, one a nanosecond: what the
+#                     guest measures does not depend on how busy the machine is
 set -euo pipefail
 [ $# = 2 ] || { echo "usage: $0 SERIES FOLDER" >&2; exit 2; }
 series=$1 share=$(realpath "$2")
 cd "$(dirname "$0")/.."
 cache=$PWD/target/guest
-mkdir -p "$cache"
+mkdir -p "$cache/apt/lists/partial" "$cache/apt/cache/archives/partial"
 say() { printf 'guest: %s\n' "$*" >&2; }
 
 # Two guests may start at once; only one fetches and builds.
 exec 9> "$cache/lock"
 flock 9
 
+# Debian's archives, in a state of apt's of our own: the machine's sources stay as they are.
+key=/usr/share/keyrings/debian-archive-keyring.gpg
+for suite in "debian bookworm" "debian-security bookworm-security" "debian trixie-backports"; do
+  echo "deb [signed-by=$key] http://deb.debian.org/$suite main"
+done > "$cache/apt/sources.list"
+apt=(-o "Dir::Etc::sourcelist=$cache/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
+  -o "Dir::State::lists=$cache/apt/lists" -o "Dir::Cache=$cache/apt/cache")
+
 # The newest kernel of the series that Debian has; unpacked, not installed.
 kernel=$cache/linux-$series
 if [ ! -d "$kernel/boot" ]; then
-  case $series in
-    6.1) meta=linux-image-cloud-amd64 ;;
-    *) meta=linux-image-$series-cloud-amd64 ;;
-  esac
-  package=$(apt-cache depends "$meta" | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -1)
-  [ -n "$package" ] || { say "Debian has no kernel of $series here: apt-get update?"; exit 1; }
+  apt-get "${apt[@]}" update -qq
+  case $series in newest) wanted='[0-9]+\.[0-9]+' ;; *) wanted=${series//./\\.} ;; esac
+  package=$(apt-cache "${apt[@]}" pkgnames linux-image- |
+    grep -E "^linux-image-$wanted\.[0-9][^~]*-cloud-amd64$" | sort -V | tail -1)
+  [ -n "$package" ] || { say "Debian has no cloud kernel of series $series"; exit 1; }
   say "fetching $package"
-  rm -rf "$kernel"
+  rm -rf "$kernel" "$kernel.new"
   mkdir -p "$kernel.new"
-  (cd "$kernel.new" && apt-get download -qq "$package" && dpkg-deb -x ./*.deb . && rm ./*.deb)
+  # Debian's newer kernels come in parts: the image proper and the modules.
+  parts=$(apt-cache "${apt[@]}" depends --important "$package" |
+    sed -n 's/.*Depends: \(linux-\(base\|binary\|modules\)-[0-9].*\)/\1/p')
+  # shellcheck disable=SC2086
+  (cd "$kernel.new" && apt-get "${apt[@]}" -o APT::Sandbox::User=root download -qq "$package" $parts)
+  for part in "$kernel.new"/*.deb; do dpkg-deb -x "$part" "$kernel.new"; done
+  rm "$kernel.new"/*.deb
+  if [ ! -d "$kernel.new/lib/modules" ]; then
+    mkdir -p "$kernel.new"/{lib,boot}
+    mv "$kernel.new/usr/lib/modules" "$kernel.new/lib/"
+    for image in "$kernel.new"/lib/modules/*/vmlinuz; do
+      release=${image%/vmlinuz}
+      mv "$image" "$kernel.new/boot/vmlinuz-${release##*/}"
+    done
+  fi
   mv "$kernel.new" "$kernel"
 fi
 release=$(cd "$kernel/lib/modules" && echo *)
@@ -94,9 +118,24 @@ INIT
   mv "$initramfs.new" "$initramfs"
   rm -rf "$tree"
 fi
+# Some machines have a /dev/kvm with which no kernel gets past its first lines.
+if [ ! -e "$cache/accel" ]; then
+  if timeout 20 qemu-system-x86_64 -accel kvm -cpu max -m 512 -display none -no-reboot -nodefaults \
+    -kernel "$kernel/boot/vmlinuz-$release" -append panic=-1 < /dev/null > /dev/null 2>&1; then
+    echo kvm > "$cache/accel"
+  else
+    echo tcg > "$cache/accel"
+  fi
+fi
+accel="-accel $(cat "$cache/accel")"
+case ${GUEST_CLOCK:-} in
+  '') ;;
+  instructions) accel="-accel tcg,thread=single -icount shift=0,sleep=off" ;;
+  *) say "GUEST_CLOCK is instructions or unset"; exit 2 ;;
+esac
 modules=$cache/modules-$series.ext4
 if [ ! -e "$modules" ]; then
-  mke2fs -q -t ext4 -d "$kernel/lib/modules" "$modules.new" 400M
+  mke2fs -q -t ext4 -d "$kernel/lib/modules" "$modules.new" 400M > /dev/null
   mv "$modules.new" "$modules"
 fi
 flock -u 9
@@ -104,14 +143,14 @@ flock -u 9
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 size=$(( $(du -sm "$share" | cut -f1) * 5 / 4 + 64 ))
-mke2fs -q -t ext4 -d "$share" "$work/share.ext4" "${size}M"
+mke2fs -q -t ext4 -d "$share" "$work/share.ext4" "${size}M" > "$work/mke2fs"
 disk() { echo "-drive file=$1,format=raw,if=virtio,snapshot=on"; }
 : > "$work/out"
 # shellcheck disable=SC2046,SC2086
 timeout "${GUEST_SECONDS:-600}" qemu-system-x86_64 \
-  -accel kvm -accel tcg -cpu max -smp 2 -m 2048 -nographic -no-reboot -nodefaults \
+  $accel -cpu max -smp 2 -m "${GUEST_MEMORY:-2048}" -nographic -no-reboot -nodefaults \
   -kernel "$kernel/boot/vmlinuz-$release" -initrd "$initramfs" \
-  -append "console=ttyS0 quiet panic=-1" \
+  -append "console=ttyS0 panic=-1 systemd.getty_auto=no" \
   $(disk "$root") $(disk "$work/share.ext4") $(disk "$modules") \
   -device virtio-rng-pci ${GUEST_NET:-} \
   -serial "file:$work/console" -serial "file:$work/out" < /dev/null > "$work/qemu" 2>&1 || true
