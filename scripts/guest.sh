@@ -130,7 +130,7 @@ fi
 accel="-accel $(cat "$cache/accel")"
 case ${GUEST_CLOCK:-} in
   '') ;;
-  instructions) accel="-accel tcg,thread=single -icount shift=0,sleep=off" ;;
+  instructions) accel="-accel tcg,thread=single -icount shift=0" ;;
   *) say "GUEST_CLOCK is instructions or unset"; exit 2 ;;
 esac
 modules=$cache/modules-$series.ext4
