@@ -15,7 +15,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Their lib tests need neither root nor network namespaces.
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
-.PHONY: ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
+.PHONY: kernels packages packages-test ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety for the others)
 lab: build
@@ -51,6 +51,22 @@ ec2-check:
 ## ec2-mock: ec2-check, then the stack of deploy/aws against moto's server, and its instances in network namespaces
 ec2-mock: require-root ec2-check build
 	$(TARGET)/ec2-venv/bin/python deploy/aws/mock.py $(TARGET)/debug
+
+## kernels: the back ends' tests and the lab on Debian's kernels in QEMU, and two guests together; writes
+## docs/operating/kernels.md (KERNELS=6.1 for one of them)
+kernels: require-root
+	@scripts/setup.sh guests
+	scripts/kernels.py $(KERNELS)
+
+## packages: .deb and .rpm of the release profile, built twice, with lintian and rpmlint
+packages:
+	@scripts/setup.sh packages
+	scripts/packages.sh
+
+## packages-test: packages, then their installation, upgrade, removal and purge in a fresh Debian guest
+packages-test: require-root
+	@scripts/setup.sh packages
+	scripts/packages-test.sh
 
 # Said once here, and not by every test that builds network namespaces.
 require-root:

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what a build, the lab and the tests need on Debian or Ubuntu; does nothing where it is there.
-# usage: scripts/setup.sh [run|check|test|dpdk|mutants|ec2]
+# usage: scripts/setup.sh [run|check|test|dpdk|mutants|ec2|guests|packages]
 #   run: build and lab; check: also what `make check` needs; test: also the test tools; dpdk: also what
-#   the feature `dpdk` is built with; mutants: also the test tools and cargo-mutants
+#   the feature `dpdk` is built with; mutants: also the test tools and cargo-mutants; guests: also what boots
+#   other kernels; packages: also what builds and checks packages
 set -euo pipefail
 what=${1:-run}
 
@@ -44,6 +45,24 @@ if [ "$what" = dpdk ]; then
   need libdpdk-dev  pkg-config --exists libdpdk
   need libclang-dev sh -c 'ldconfig -p | grep -q "libclang-.*\.so "'
   need iputils-ping command -v ping
+fi
+
+if [ "$what" = guests ] || [ "$what" = packages ]; then
+  need qemu-system-x86 command -v qemu-system-x86_64
+  need mmdebstrap   command -v mmdebstrap
+  need busybox-static test -x /bin/busybox
+  need kmod         command -v depmod
+  need cpio         command -v cpio
+  need e2fsprogs    command -v mke2fs
+  need binutils     command -v strip
+  need debian-archive-keyring test -e /usr/share/keyrings/debian-archive-keyring.gpg
+fi
+if [ "$what" = packages ]; then
+  need dpkg-dev     command -v dpkg-buildpackage
+  need debhelper    command -v dh
+  need lintian      command -v lintian
+  need rpm          command -v rpmbuild
+  need rpmlint      command -v rpmlint
 fi
 
 if [ "$what" = ec2 ]; then

@@ -50,6 +50,15 @@ pub(super) fn check_kernel() -> Result<(), BackendError> {
             "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): {error:#}"
         ))
     })?;
+    // Such a link is what unregisters the congestion control of a daemon that is killed.
+    if btf
+        .type_by_name::<Struct<'_>>("bpf_struct_ops_link")
+        .is_none()
+    {
+        return Err(unavailable(
+            "the kernel has no links of struct_ops (Linux 6.4 or newer)",
+        ));
+    }
     let Some(cubic) = btf.type_by_name::<Struct<'_>>("bictcp") else {
         return Err(unavailable(
             "cubic is not built into the kernel (CONFIG_TCP_CONG_CUBIC=y)",
