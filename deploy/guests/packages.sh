@@ -134,7 +134,7 @@ paced "installed"
 asked status | head -c 300; echo
 
 step "upgrade under a running transfer"
-python3 flow.py 25 > long &
+python3 flow.py 15 > long &
 flow=$!
 sleep 4
 pid=$(systemctl show -P MainPID ratewright-endpointd)
