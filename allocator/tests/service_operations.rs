@@ -587,3 +587,142 @@ fn a_reload_with_more_racks_loses_no_session_and_no_rate() {
         0.0
     );
 }
+
+#[test]
+fn a_rollout_widens_by_reloads_and_no_session_ends() {
+    let site = TestSite::new();
+    let rollout = |percent: u32| {
+        let good = site.config("127.0.0.1:0", "");
+        format!("{good}\n[rollout]\npercent = {percent}\nsalt = \"it\"\n")
+    };
+    let allocator = site.start();
+    let names = ["h1", "h2", "h3", "h4", "h5", "h6"];
+    let hosts: Vec<TestHost> = names
+        .iter()
+        .map(|name| host(&site, &allocator, name))
+        .collect();
+    let flows: Vec<FlowId> = hosts.iter().map(|host| host.start(0, "h16")).collect();
+    let pacing = || -> Vec<bool> {
+        let status = allocator.status();
+        let sessions = status["sessions"].as_array().expect("sessions").clone();
+        sessions
+            .iter()
+            .map(|session| session["pacing"] == "pace")
+            .collect()
+    };
+    let mut before: Vec<bool> = Vec::new();
+    for percent in [0, 10, 50, 100] {
+        site.write("allocator.toml", &rollout(percent));
+        let reloads = "ratewright_allocator_reloads_total{result=\"ok\"}";
+        let done = allocator.metric(reloads);
+        allocator.signal("HUP");
+        wait_for("the reload", PATIENCE, || allocator.metric(reloads) > done);
+        let now = pacing();
+        assert_eq!(now.len(), names.len(), "every session stands");
+        assert!(
+            before.iter().zip(&now).all(|(before, now)| now >= before),
+            "{percent}: {before:?} {now:?}"
+        );
+        // Whether it may apply them or only look at them, each has a rate.
+        for (host, flow) in hosts.iter().zip(&flows) {
+            wait_for("a rate", PATIENCE, || host.rate(*flow).is_some());
+        }
+        for (host, paces) in hosts.iter().zip(&now) {
+            wait_for("its conduct", PATIENCE, || host.view().released != *paces);
+        }
+        before = now;
+    }
+    assert_eq!(before, vec![true; names.len()]);
+    assert_eq!(
+        allocator.metric("ratewright_allocator_sessions_opened_total"),
+        names.len() as f64
+    );
+}
+
+#[test]
+fn an_explanation_names_the_link_that_binds_and_changes_have_an_author() {
+    let site = TestSite::new();
+    let allocator = site.start();
+    let (one, two) = (host(&site, &allocator, "h1"), host(&site, &allocator, "h2"));
+    let (first, second) = (one.start(0, "h16"), two.start(0, "h16"));
+    // Both share the link down to h16.
+    one.wait_rate(first, 4_800_000_000..=5_000_000_000);
+    two.wait_rate(second, 4_800_000_000..=5_000_000_000);
+    let get = |path: &str| -> Value {
+        let (code, text) = allocator.request("GET", path, "");
+        assert_eq!(code, 200, "{path}: {text}");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    // The engine publishes loads and prices once a second at most.
+    wait_for("the price of the link", PATIENCE, || {
+        let links = get("/explain?from=h1&to=h16")["flows"][0]["links"].clone();
+        let links = links.as_array().expect("links").clone();
+        links.last().is_some_and(|link| {
+            link["price"].as_f64() > Some(0.0) && link["utilization"].as_f64() > Some(0.95)
+        })
+    });
+    let explanation = get("/explain?from=h1&to=h16");
+    let flow = &explanation["flows"][0];
+    let limit = flow["limit"].as_str().expect("text");
+    assert!(
+        limit.starts_with("link ") && limit.ends_with("->h16"),
+        "{limit}"
+    );
+    assert_eq!(flow["demand_bps"], Value::Null);
+    assert_eq!(explanation["from"]["pacing"], "pace");
+    assert_eq!(explanation["to"]["connected"], false);
+    assert_eq!(
+        allocator.request("GET", "/explain?from=h1&to=h999", "").0,
+        404
+    );
+
+    let top = get("/flows?top=1");
+    assert_eq!(
+        (&top["flows_total"], top["flows"].as_array().map(Vec::len)),
+        (&json!(2), Some(1))
+    );
+    let links = get("/links?top=5");
+    let fullest = links["links"][0]["name"].as_str().expect("a name");
+    assert!(fullest.ends_with("->h16"), "{fullest}");
+
+    let (code, report) = post(&allocator, "/release?host=h1", &json!(null));
+    assert_eq!(
+        (code, &report["acknowledged"], &report["waiting"]),
+        (200, &json!(1), &json!([]))
+    );
+    assert_eq!(one.rate(first), None);
+    assert!(two.rate(second).is_some());
+    assert_eq!(post(&allocator, "/release?host=h999", &json!(null)).0, 404);
+    assert_eq!(
+        get("/explain?from=h1&to=h16")["from"]["why"],
+        "an operator has released it"
+    );
+    assert_eq!(post(&allocator, "/resume?host=h1", &json!(null)).0, 200);
+    one.wait_rate(first, 4_800_000_000..=5_000_000_000);
+
+    let page = get("/audit?last=10");
+    let actions: Vec<_> = page["entries"]
+        .as_array()
+        .expect("entries")
+        .iter()
+        .map(|entry| {
+            (
+                entry["action"].as_str().unwrap_or(""),
+                entry["result"].as_str().unwrap_or(""),
+            )
+        })
+        .collect();
+    assert_eq!(
+        actions,
+        [
+            ("POST /release?host=h1", "200"),
+            ("POST /release?host=h999", "404"),
+            ("POST /resume?host=h1", "200"),
+        ]
+    );
+    let who = &page["entries"][0]["who"];
+    assert!(
+        who["uid"] == json!(nix::unistd::getuid().as_raw()) || who["by"] == "address",
+        "{who}"
+    );
+}

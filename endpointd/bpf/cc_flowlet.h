@@ -134,8 +134,9 @@ static __noinline void end_flowlet(struct tcp_sock *tp)
 	 * A flow in small writes, and a fast one that its application cannot keep busy, rests for a moment
 	 * thousands of times a second: user space sees that in the flow's use.
 	 */
-	if ((flow->flags & FLOW_LEASED) && (load(&slot->watched) == owner_word(use_count, 1) ||
-					    now - slot->idle_ns < IDLE_EVERY_NS)) {
+	if (((flow->flags & FLOW_LEASED) || load(&shared.observing)) &&
+	    (load(&slot->watched) == owner_word(use_count, 1) ||
+	     now - slot->idle_ns < IDLE_EVERY_NS)) {
 		slot->rests_ns = now;
 		return;
 	}

@@ -223,6 +223,18 @@ static __always_inline bool is_limited(struct tcp_sock *tp)
 	       in_flight(tp) < tp->snd_cwnd && may_set_cwnd(tp);
 }
 
+/*
+ * Whether the application has more to send than plain TCP lets out: a full segment waits, and the receiver
+ * has room for it.
+ */
+static __always_inline bool is_backlogged(struct tcp_sock *tp)
+{
+	__u32 mss = tp->mss_cache;
+	__s32 room = tp->snd_una + tp->snd_wnd - tp->snd_nxt;
+
+	return tp->write_seq - tp->snd_nxt >= mss && room >= (__s32)mss;
+}
+
 /* The maximum that makes the flow send what `payload` allows, in spite of late timers. */
 static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_flow *flow,
 				      struct rw_slot *slot, __u64 now, bool limited)
@@ -365,6 +377,8 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 				__sync_fetch_and_add(&shared.expired, 1);
 			unlease(tp);
 		}
+		if (load(&shared.observing))
+			note_use(tp, flow, slot, now, is_backlogged(tp));
 		return;
 	}
 	if (!(flow->flags & FLOW_LEASED)) {

@@ -51,6 +51,8 @@ struct rw_shared {
 	__u64 pass;
 	/* Sockets that left this congestion control under a maximum of ours: a pass lifts it. */
 	__u64 left_capped;
+	/* Written by user space: no rate is in force, and flows' use counts without one. */
+	__u64 observing;
 } shared;
 
 #define SLOT_FREE 0

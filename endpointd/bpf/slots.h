@@ -69,6 +69,8 @@ struct rw_slot_counters {
 	__u64 expired;
 	/* sock_ops: a socket took the transmit timestamp flag. */
 	__u64 timestamps;
+	/* Written by user space: no rate is in force, and flows' use counts without one. */
+	__u64 observing;
 };
 
 #endif /* RATEWRIGHT_SLOTS_H */

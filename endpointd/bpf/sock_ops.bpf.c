@@ -448,10 +448,31 @@ static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u
 	return tp->tcp_wstamp_ns > now;
 }
 
-/* Records for user space the use of the connection, and whether its rate limits it. */
-static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __u64 now, bool paces,
-				     __u32 sending)
+/*
+ * Whether the application has more to send than plain TCP lets out. Asked when an acknowledgement has come
+ * and nothing was sent for it yet: what waits then waits for TCP. What TCP sends within a millisecond is
+ * not held up, as above.
+ */
+static __always_inline bool backlogged(struct tcp_sock *tp)
 {
+	__u64 rate = tp->inet_conn.icsk_inet.sk.sk_pacing_rate;
+	__u32 mss = tp->mss_cache;
+	__u32 held = rate >= 1000ULL * RW_HELD_BYTES ? RW_HELD_BYTES : rate / 1000;
+
+	if (held < mss)
+		held = mss;
+	return mss && (__s32)(tp->write_seq - tp->snd_nxt) >= (__s32)held &&
+	       (__s32)(tp->snd_una + tp->snd_wnd - tp->snd_nxt) >= (__s32)mss;
+}
+
+/*
+ * Records for user space the use of the connection, and whether its rate limits it; while rates are only
+ * observed, whether TCP does (`acked`: an acknowledgement has just come).
+ */
+static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __u64 now, bool paces,
+				     __u32 sending, bool acked)
+{
+	struct rw_slot_counters *counts = counters();
 	__u64 bytes = tp->bytes_sent, watch;
 	__u32 segs = tp->data_segs_out;
 	__u32 slot = st->slot;
@@ -471,8 +492,14 @@ static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __
 	state->sent_bytes = st->wire_bytes;
 	state->acked_bytes = tp->bytes_acked;
 	state->capped = st->applied != 0;
-	if (st->phase != RW_PHASE_ACTIVE || !paces || !limited(st, tp, now, sending))
+	if (st->phase != RW_PHASE_ACTIVE || !paces)
 		return;
+	if (counts && *(volatile __u64 *)&counts->observing) {
+		if (!acked || !backlogged(tp))
+			return;
+	} else if (!limited(st, tp, now, sending)) {
+		return;
+	}
 	state->limited_ns = now;
 	watch = *(volatile __u64 *)&rate->watch;
 	if (watch == RW_WATCHES(st->use_count) &&
@@ -643,7 +670,7 @@ int rw_sock_ops(struct bpf_sock_ops *ctx)
 		bpf_sock_ops_enable_tx_tstamp(bpf_cast_to_kern_ctx(ctx), 0);
 	if (sets)
 		pace(ctx, st, tp, now, op == BPF_SOCK_OPS_HDR_OPT_LEN_CB, sending != 0);
-	note_use(st, tp, now, sets, sending);
+	note_use(st, tp, now, sets, sending, op == BPF_SOCK_OPS_RTT_CB);
 	return 1;
 }
 
@@ -724,7 +751,7 @@ int rw_adopt(struct bpf_iter__tcp *ctx)
 	}
 	detect(st, tp, now, false);
 	pace(tp, st, tp, now, false, false);
-	note_use(st, tp, now, true, 0);
+	note_use(st, tp, now, true, 0, false);
 	give_back_quiet(st, now);
 	return 0;
 }

@@ -71,6 +71,8 @@ struct th_flow {
 	/* The last packet went to the slot's class. */
 	__u8 paced;
 	__u8 unused[2];
+	/* Since when every packet had more behind it; 0: the last one had not. */
+	__u64 busy_ns;
 };
 
 struct {
@@ -394,6 +396,40 @@ static __always_inline int waits(struct th_flow *flow, __u64 rate, __u64 wire_by
 	return waits;
 }
 
+/* Reports once that the flow is limited, if user space has asked for that. */
+static __always_inline void report_limited(struct __sk_buff *skb, struct rw_slot_state *state,
+					   struct rw_slot_rate *rate, __u32 slot, __u64 now)
+{
+	__u32 use_count = state->uses - 1;
+	__u64 watch = *(volatile __u64 *)&rate->watch;
+
+	state->limited_ns = now;
+	if (watch == RW_WATCHES(use_count) && state->phase == RW_PHASE_ACTIVE &&
+	    __sync_val_compare_and_swap(&rate->watch, watch, 0) == watch &&
+	    !emit(skb, 0, slot, use_count, RW_EVENT_LIMITED, now, 0))
+		rate->watch = watch;
+}
+
+/*
+ * While rates are only observed: whether the sender has had more to send than TCP let out for as long as
+ * a flowlet's pause. A sender whose socket is not here counts as such, for a packet does not tell.
+ */
+static __always_inline int backlogged(struct __sk_buff *skb, struct packet *packet,
+				      struct th_flow *flow, struct rw_slot_state *state, __u64 now)
+{
+	if (!packet->payload_bytes)
+		return 0;
+	if (!rw_write_seq_offset || !skb->sk)
+		return 1;
+	if (!state->continues) {
+		flow->busy_ns = 0;
+		return 0;
+	}
+	if (!flow->busy_ns)
+		flow->busy_ns = now;
+	return now - flow->busy_ns >= rw_gap_ns;
+}
+
 SEC("tc")
 int rw_tc_htb(struct __sk_buff *skb)
 {
@@ -401,8 +437,9 @@ int rw_tc_htb(struct __sk_buff *skb)
 	struct rw_slot_state *state;
 	struct rw_slot_rate *rate;
 	struct th_flow *flow;
-	__u64 now, expires, watch;
-	__u32 slot, use_count;
+	struct rw_slot_counters *counts;
+	__u64 now, expires;
+	__u32 slot, use_count, zero = 0;
 	__u32 *found;
 
 	if (!parse(skb, &packet))
@@ -437,6 +474,10 @@ int rw_tc_htb(struct __sk_buff *skb)
 	expires = *(volatile __u64 *)&rate->expires_ns;
 	if (!expires || rate->use_count != use_count) {
 		flow->paced = 0;
+		counts = bpf_map_lookup_elem(&th_counts, &zero);
+		if (counts && *(volatile __u64 *)&counts->observing &&
+		    backlogged(skb, &packet, flow, state, now))
+			report_limited(skb, state, rate, slot, now);
 		return RW_TC_ACT_UNSPEC;
 	}
 	if (now >= expires) {
@@ -450,14 +491,8 @@ int rw_tc_htb(struct __sk_buff *skb)
 	/* A rate that is new has not limited anything yet. */
 	if (!flow->paced)
 		state->limited_ns = 0;
-	if (waits(flow, *(volatile __u64 *)&rate->wire_bytes_per_s, skb->wire_len, now)) {
-		state->limited_ns = now;
-		watch = *(volatile __u64 *)&rate->watch;
-		if (watch == RW_WATCHES(use_count) && state->phase == RW_PHASE_ACTIVE &&
-		    __sync_val_compare_and_swap(&rate->watch, watch, 0) == watch &&
-		    !emit(skb, 0, slot, use_count, RW_EVENT_LIMITED, now, 0))
-			rate->watch = watch;
-	}
+	if (waits(flow, *(volatile __u64 *)&rate->wire_bytes_per_s, skb->wire_len, now))
+		report_limited(skb, state, rate, slot, now);
 	flow->paced = 1;
 	if (flow->first_paced_due && packet.payload_bytes) {
 		flow->first_paced_due = 0;

@@ -166,10 +166,23 @@ pub enum HotTransport {
     Quic,
 }
 
+/// The value of `pacing.mode`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PacingMode {
+    /// The allocator's rates are applied, unless the allocator wants otherwise.
+    #[default]
+    Pace,
+    /// Rates are got, compared with what plain TCP achieves, and not applied.
+    Observe,
+}
+
 /// `[pacing]`: which back end, and what counts as a flowlet.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PacingConfig {
+    /// Application of rates.
+    pub mode: PacingMode,
     /// The mechanism, or `auto` for the best that this kernel offers.
     pub backend: BackendChoice,
     /// Size from which a flowlet is reported; smaller ones never cost a message.
@@ -196,6 +209,7 @@ pub struct PacingConfig {
 impl Default for PacingConfig {
     fn default() -> Self {
         Self {
+            mode: PacingMode::Pace,
             backend: BackendChoice::Auto,
             min_flowlet_bytes: 15_000,
             max_burst_us: 500,
@@ -438,6 +452,7 @@ impl Config {
             cgroup: pacing.cgroup.clone(),
             device: pacing.device.clone(),
             take_over: pacing.take_over,
+            observe: pacing.mode == PacingMode::Observe,
         }
     }
 }

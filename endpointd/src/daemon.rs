@@ -24,8 +24,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::admin::AdminRequest;
 use crate::backend::{BackendError, PacingBackend};
 use crate::clock;
-use crate::config::{Config, HotTransport};
-use crate::flows::FlowTable;
+use crate::config::{Config, HotTransport, PacingMode};
+use crate::flows::{FlowTable, PacingState};
 use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::readable;
@@ -146,6 +146,9 @@ impl Daemon {
             Policy::new(&config.policy),
         );
         flows.set_measures_demand(config.pacing.measure_demand);
+        if config.pacing.mode == PacingMode::Observe {
+            flows.begin_in(PacingState::Observe);
+        }
         let kernel = KernelSide::new(backend);
         kernel.warn_of_missing(&flows.refresh_cgroups(kernel.cgroups()));
         Ok(Self {
@@ -343,12 +346,13 @@ impl Daemon {
     fn reload(&mut self, config: &Config) {
         self.config.policy.clone_from(&config.policy);
         self.config.pacing.idle_gap_us = config.pacing.idle_gap_us;
+        self.reload_mode(config.pacing.mode);
         self.reload_certificates(config);
         self.config.tls.clone_from(&config.tls);
         // The parts that were applied are equal by now: any difference needs a restart.
         if *config != self.config {
             tracing::warn!(
-                "only [[policy]], pacing.idle_gap_us and [tls] change at run time; restart for the rest"
+                "only [[policy]], pacing.mode, pacing.idle_gap_us and [tls] change at run time; restart for the rest"
             );
         }
         self.flows
@@ -360,6 +364,17 @@ impl Daemon {
             .warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroups()));
         self.flows.set_policy(policy);
         tracing::info!(rules = config.policy.len(), "the policy was reloaded");
+    }
+
+    /// Begins to pace or to observe. The session repeats the rates that hold.
+    fn reload_mode(&mut self, mode: PacingMode) {
+        if self.config.pacing.mode == mode {
+            return;
+        }
+        self.config.pacing.mode = mode;
+        self.flows.set_pacing_state(self.wanted_state());
+        self.session.repeat_rates();
+        tracing::info!(mode = ?self.flows.pacing_state(), "pacing changed");
     }
 
     /// Reads the certificates again, for later connections. The present session was authenticated

@@ -22,16 +22,21 @@ use ratewright_proto::{FlowId, StartRecord};
 use crate::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts, SlotIndex};
 use crate::policy::Policy;
 
+pub mod class_use;
 pub mod counters;
 mod demand;
 pub mod network;
+mod pacing_state;
 mod rates;
 mod report_status;
 mod usage;
 
+use class_use::BytesByClass;
+pub use class_use::ClassUse;
 pub use counters::FlowCounters;
 use demand::Meter;
 pub use network::{Destinations, NetworkView};
+pub use pacing_state::PacingState;
 use report_status::ReportStatus;
 
 /// An action for the session or the back end, to be done in order.
@@ -63,6 +68,8 @@ pub enum FlowAction {
     Clear(Conn),
     /// Give all connections back to plain TCP.
     ClearAll,
+    /// Turn the back end's observing on or off.
+    Observe(bool),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +97,7 @@ struct Flowlet {
     /// Time at which the kernel saw it begin, until it has its first rate.
     began_ns: Option<u64>,
     report_status: ReportStatus,
-    /// Rate and expiry that the back end holds.
+    /// Rate and expiry that the back end holds; in observe mode, that it would hold.
     rate: Option<LeasedRate>,
     /// Rate of the allocator that a receiver's share stands in for.
     displaced: Option<Displaced>,
@@ -148,10 +155,13 @@ pub struct FlowTable {
     idle: BinaryHeap<Reverse<(u64, u32)>>,
     actions: VecDeque<FlowAction>,
     counters: FlowCounters,
-    released: bool,
+    state: PacingState,
+    /// The back end observes.
+    backend_observes: bool,
+    bytes_by_class: BytesByClass,
     /// Latest expiry to which the back end's leases were renewed in this session.
     renewed_to_ns: u64,
-    /// Flowlets that have a rate in the back end.
+    /// Flowlets that have a rate, in the back end or observed.
     rated: u32,
     /// Demands are measured; the next measurement is due at `usage_due_ns`.
     measures_demand: bool,
@@ -174,7 +184,9 @@ impl FlowTable {
             idle: BinaryHeap::new(),
             actions: VecDeque::new(),
             counters: FlowCounters::default(),
-            released: false,
+            state: PacingState::Pace,
+            backend_observes: false,
+            bytes_by_class: BytesByClass::default(),
             renewed_to_ns: 0,
             rated: 0,
             measures_demand: true,

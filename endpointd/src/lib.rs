@@ -13,13 +13,16 @@
 //! | [`status`], [`metrics`], [`admin`], [`samples`] | what operators see |
 //! | [`config`] | the configuration file |
 //! | [`instance_lock`] | one daemon for each network namespace |
+//! | [`doctor`], [`cleanup`] | checks of a host, and the removal of what a killed daemon left |
 //! | [`clock`] | the one place that reads the time |
 
 pub mod admin;
 pub mod backend;
+pub mod cleanup;
 pub mod clock;
 pub mod config;
 pub mod daemon;
+pub mod doctor;
 pub mod flows;
 pub mod instance_lock;
 pub mod metrics;

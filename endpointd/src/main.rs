@@ -10,13 +10,15 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use ratewright_endpointd::admin::{self, LogFilter};
 use ratewright_endpointd::backend::probe::ProbeResult;
 use ratewright_endpointd::backend::{self, BackendKind};
+use ratewright_endpointd::cleanup;
 use ratewright_endpointd::config::{BackendChoice, Config, EXAMPLE};
 use ratewright_endpointd::daemon::{Daemon, DaemonCommand, DaemonError, Exit};
+use ratewright_endpointd::doctor;
 use ratewright_endpointd::instance_lock::InstanceLock;
 use ratewright_endpointd::session_io::tls::{check_host_name, client_config};
 use ratewright_endpointd::status::backend_name;
 use ratewright_io::admin::Listener;
-use ratewright_io::log::{FlushAtEnd, LogWriter};
+use ratewright_io::log::{FlushAtEnd, LogWriter, RepeatLimit};
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -26,6 +28,8 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 
 /// Environment variable that sets the log filter at start.
 const LOG_VARIABLE: &str = "RATEWRIGHT_LOG";
+/// Configuration of the packaged daemon.
+const DEFAULT_CONFIG: &str = "/etc/ratewright/endpointd.toml";
 /// Exit code for an unusable configuration.
 const EXIT_CONFIG: u8 = 2;
 /// Exit code after the allocator refused this host: a restart alone does not help.
@@ -59,6 +63,23 @@ enum DaemonAction {
     /// Show which pacing mechanisms this kernel offers, which one would be used, and why not the
     /// others.
     Probe,
+    /// Check this host: kernel, limits, certificates, clock, allocator. Exits with 1 if the daemon
+    /// cannot pace.
+    Doctor {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
+        config: PathBuf,
+    },
+    /// Show what a killed daemon left in this network namespace: BPF programs, congestion control,
+    /// queue disciplines. With --yes, remove it.
+    Cleanup {
+        /// The configuration file, which names the daemon's kernel objects.
+        #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
+        config: PathBuf,
+        /// Remove it. Refused while a daemon runs.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Print a commented configuration.
     ExampleConfig,
 }
@@ -105,8 +126,46 @@ fn load(path: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
+/// Prints the findings about this host; an error if the daemon cannot pace.
+fn examine(config: &Path) -> ExitCode {
+    let findings = doctor::examine(config);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    let worst = findings.iter().map(|finding| finding.verdict).max();
+    ExitCode::from(u8::from(worst == Some(doctor::Verdict::Fail)))
+}
+
+/// Shows or removes what a killed daemon left.
+fn clean_up(config: &Path, yes: bool) -> anyhow::Result<ExitCode> {
+    // A host whose configuration is gone may still have left-overs.
+    let instance = Config::load(config)
+        .ok()
+        .map(|config| config.backend_config().instance);
+    let instance = instance.as_deref();
+    if yes {
+        let removed = cleanup::clean_up(instance)?;
+        for left in &removed {
+            println!("removed: {}", left.what);
+        }
+        println!("{} left-overs removed", removed.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if cleanup::daemon_runs()? {
+        return Err(cleanup::CleanupError::Running.into());
+    }
+    let found = cleanup::left_overs(instance);
+    for left in &found {
+        println!("would remove: {}", left.what);
+    }
+    println!("{} left-overs; --yes removes them", found.len());
+    Ok(ExitCode::SUCCESS)
+}
+
 fn act(action: DaemonAction) -> anyhow::Result<ExitCode> {
     match action {
+        DaemonAction::Doctor { config } => Ok(examine(&config)),
+        DaemonAction::Cleanup { config, yes } => clean_up(&config, yes),
         DaemonAction::Run { config, backend } => run(config, backend),
         DaemonAction::CheckConfig { config: path } => {
             let checked = load(&path).and_then(|config| {
@@ -265,6 +324,7 @@ fn start_logging() -> anyhow::Result<Arc<dyn LogFilter>> {
     let (layer, handle) = reload::Layer::new(filter);
     tracing_subscriber::registry()
         .with(layer)
+        .with(RepeatLimit::standard_error())
         .with(
             tracing_subscriber::fmt::layer()
                 .with_ansi(std::io::stderr().is_terminal())

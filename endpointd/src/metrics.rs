@@ -9,7 +9,7 @@ use metrics::{
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 
-use crate::flows::FlowCounters;
+use crate::flows::{ClassUse, FlowCounters, PacingState};
 use crate::status::{HotPathKind, SessionState, Status, backend_name};
 
 const FIRST_PACED: &str = "ratewright_endpointd_first_paced_seconds";
@@ -110,7 +110,7 @@ fn publish_counters(status: &Status) {
     let link = &status.link;
     let telemetry = &status.telemetry;
     let second_line = &status.second_line;
-    let table: [(&'static str, &'static str, u64); 49] = [
+    let table: [(&'static str, &'static str, u64); 51] = [
         (
             "flowlets_started_total",
             "Flowlets that began",
@@ -267,6 +267,16 @@ fn publish_counters(status: &Status) {
             ratewright_io::log::lost_lines(),
         ),
         (
+            "log_lines_held_back_total",
+            "Log lines that were held back since their kind repeated itself",
+            ratewright_io::log::held_back_lines(),
+        ),
+        (
+            "rates_observed_total",
+            "Rates that were compared with what plain TCP achieves, and not applied",
+            flows.rates_observed,
+        ),
+        (
             "backend_errors_total",
             "Operations that the back end refused",
             status.backend_errors,
@@ -391,7 +401,7 @@ fn publish_gauges(status: &Status) {
     let telemetry = &status.telemetry;
     let second_line = &status.second_line;
     let established = session.state == SessionState::Established;
-    let table: [(&'static str, &'static str, f64); 24] = [
+    let table: [(&'static str, &'static str, f64); 25] = [
         ("flows", "Flowlets that run", status.flows as f64),
         (
             "reported_flows",
@@ -412,6 +422,11 @@ fn publish_gauges(status: &Status) {
             "released",
             "1 while the kill switch is on",
             f64::from(u8::from(status.released)),
+        ),
+        (
+            "observing",
+            "1 while rates are compared with what plain TCP achieves, and not applied",
+            f64::from(u8::from(status.mode == PacingState::Observe)),
         ),
         (
             "session_established",
@@ -510,10 +525,57 @@ fn publish_gauges(status: &Status) {
         describe_gauge!(name.clone(), help);
         gauge!(name).set(value);
     }
+    for class in &status.classes {
+        publish_class(class);
+    }
     let kind = backend_name(status.backend);
     describe_gauge!(
         "ratewright_endpointd_info",
         "Always 1; version and pacing mechanism"
     );
     gauge!("ratewright_endpointd_info", "version" => status.version, "backend" => kind).set(1.0);
+}
+
+/// Publishes a class's rates against what its flows achieve. A class is a number below 128, which
+/// bounds the series.
+#[allow(clippy::cast_precision_loss)] // gauges are floats by definition
+fn publish_class(class: &ClassUse) {
+    let label = class.class.to_string();
+    let gauges: [(&'static str, &'static str, u64); 3] = [
+        (
+            "ratewright_endpointd_class_flows",
+            "Flowlets with a rate, by class",
+            class.flows,
+        ),
+        (
+            "ratewright_endpointd_class_rate_bits_per_second",
+            "Rates of a class's flowlets, applied or only observed",
+            class.rate_bps,
+        ),
+        (
+            "ratewright_endpointd_class_achieved_bits_per_second",
+            "Use by a class's flowlets in their last measuring window",
+            class.achieved_bps,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        describe_gauge!(name, help);
+        gauge!(name, "class" => label.clone()).set(value as f64);
+    }
+    let counters: [(&'static str, &'static str, u64); 2] = [
+        (
+            "ratewright_endpointd_class_allowed_bytes_total",
+            "Bytes that rates allowed, at most what was sent while the application had no more",
+            class.allowed_bytes,
+        ),
+        (
+            "ratewright_endpointd_class_achieved_bytes_total",
+            "Bytes that were sent meanwhile",
+            class.achieved_bytes,
+        ),
+    ];
+    for (name, help, value) in counters {
+        describe_counter!(name, help);
+        counter!(name, "class" => label.clone()).absolute(value);
+    }
 }

@@ -6,7 +6,7 @@ use ratewright_io::transport::PathCounters;
 use serde::Serialize;
 
 use crate::backend::{BackendKind, BackendStats};
-use crate::flows::FlowCounters;
+use crate::flows::{ClassUse, FlowCounters, PacingState};
 use crate::samples::Summary;
 use crate::second_line::SecondLineStatus;
 use crate::telemetry::TelemetryStatus;
@@ -121,6 +121,8 @@ pub struct Status {
     pub topology_epoch: u32,
     /// The kill switch is on.
     pub released: bool,
+    /// Application of rates: `pace`, `observe` or `release`.
+    pub mode: PacingState,
     /// Flowlets that run.
     pub flows: usize,
     /// Flowlets that the allocator knows.
@@ -132,6 +134,9 @@ pub struct Status {
     /// Latency from a flowlet's beginning in the kernel to its first rate in the kernel, in
     /// microseconds.
     pub first_rate_us: Summary,
+    /// Rates of each class against what its flows achieve; in observe mode, what pacing would have
+    /// given them.
+    pub classes: Vec<ClassUse>,
     /// Flowlets that each policy rule decided, in file order.
     pub policy_matches: Vec<u64>,
     /// Counters of the flow table.

@@ -41,6 +41,8 @@ pub enum ControlMessage {
     ReleaseState {
         /// Hosts run plain TCP.
         released: bool,
+        /// While released: rates are still to be looked at.
+        observe: bool,
         /// Sequence number of the first datagram sent in this state.
         next_seq: u64,
     },
@@ -126,6 +128,8 @@ pub struct Welcome {
     pub first_seq: u32,
     /// The kill switch is on.
     pub released: bool,
+    /// While released: rates are still to be looked at.
+    pub observe: bool,
     /// Relative rate change below which the allocator sends no update.
     pub threshold: f64,
     /// The hosts and how flows are hashed onto paths.

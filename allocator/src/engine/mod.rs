@@ -190,6 +190,12 @@ pub trait RateEngine: Send {
     /// Writes the derated capacity of every link, in bit/s, by link index.
     fn link_capacities(&self, capacities_bps: &mut Vec<f64>);
 
+    /// Writes the price of every link after the last iteration, by link index: the marginal utility
+    /// of one Gbit/s more. Empty where the engine does not tell.
+    fn link_prices(&self, prices: &mut Vec<f64>) {
+        prices.clear();
+    }
+
     /// Measures the distance of the last iteration's rates from the optimum. Costs about one
     /// iteration.
     fn optimality(&self) -> Optimality;

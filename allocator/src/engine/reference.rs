@@ -309,6 +309,11 @@ impl RateEngine for ReferenceEngine {
         capacities_bps.extend(self.capacities.iter().map(|c| c * RATE_UNIT_BPS));
     }
 
+    fn link_prices(&self, prices: &mut Vec<f64>) {
+        prices.clear();
+        prices.extend(self.optimizer.prices());
+    }
+
     fn optimality(&self) -> Optimality {
         optimality::measure(
             &self.problem(),

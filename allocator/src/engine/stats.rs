@@ -1,5 +1,7 @@
 //! Figures that an engine's driver publishes.
 
+use std::sync::Arc;
+
 use super::{IterationReport, Optimality};
 
 /// Load of a link after the last iteration.
@@ -11,6 +13,8 @@ pub struct LinkLoad {
     pub load_bps: f64,
     /// Derated capacity, in bit/s.
     pub capacity_bps: f64,
+    /// Price: marginal utility of one Gbit/s more; 0 where the engine does not tell.
+    pub price: f64,
 }
 
 impl LinkLoad {
@@ -74,6 +78,8 @@ pub struct EngineStats {
     pub optimality: Optimality,
     /// The most loaded links by utilisation, fullest first.
     pub top_links: Vec<LinkLoad>,
+    /// All links by index, as of the last scan.
+    pub links: Arc<[LinkLoad]>,
     /// No rate moves, and the thread sleeps until the next event.
     pub settled: bool,
 }

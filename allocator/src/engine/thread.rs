@@ -19,7 +19,7 @@ mod backlog;
 mod driver;
 mod worker;
 
-pub use driver::{EngineDriver, RATES_AT_ONCE, Snapshot};
+pub use driver::{EngineDriver, RATES_AT_ONCE, Snapshot, fullest_links};
 
 /// Cost of the events that a driver applies before an iteration, in starts (see [`cost_of`]).
 /// Without the bound, other work would wait for a flood of events.

@@ -4,8 +4,11 @@ use ratewright_topology::Topology;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
+use super::hub::UnknownHost;
 use super::overview::{HistoryPoint, LinkFlows, Overview};
-use super::status::{FeedsReport, HostFlows, ReleaseReport, Snapshot, Status};
+use super::status::{
+    Explanation, FeedsReport, HostFlows, Links, ReleaseReport, Snapshot, Status, TopFlows,
+};
 
 /// Request with the sender for its reply.
 #[derive(Debug)]
@@ -28,6 +31,25 @@ pub enum AdminRequest {
     Topology(oneshot::Sender<Box<Topology>>),
     /// Return the figures of the feeds, and their effects on links.
     Feeds(oneshot::Sender<FeedsReport>),
+    /// Return the fastest flows, at most this many.
+    TopFlows(usize, oneshot::Sender<TopFlows>),
+    /// Return the fullest links, at most this many.
+    Links(usize, oneshot::Sender<Links>),
+    /// Explain the rates of the flows from one host to another; an error names the first of the two
+    /// that the topology does not have.
+    Explain(
+        String,
+        String,
+        oneshot::Sender<Result<Box<Explanation>, UnknownHost>>,
+    ),
+    /// Release a host, or let it follow the rollout again.
+    SetHostReleased(
+        String,
+        bool,
+        oneshot::Sender<Result<ReleaseReport, UnknownHost>>,
+    ),
+    /// Return the progress of a host's release.
+    HostReleaseReport(String, oneshot::Sender<ReleaseReport>),
     /// Turn the kill switch.
     SetReleased(bool, oneshot::Sender<ReleaseReport>),
     /// Return whether a host may still act on a rate although the kill switch is on.

@@ -29,6 +29,17 @@ pub fn instant_at(at_ns: u64) -> Instant {
     instant() + Duration::from_nanos(at_ns.saturating_sub(now_ns()))
 }
 
+/// Returns the wall clock in milliseconds since 1970, for records that people read; nothing is
+/// decided by it.
+#[allow(clippy::disallowed_methods, reason = "people read it as a date")]
+pub fn wall_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        })
+}
+
 /// Returns a number that no earlier incarnation of this allocator had: the wall clock in
 /// nanoseconds.
 #[allow(

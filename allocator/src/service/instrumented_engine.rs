@@ -54,6 +54,10 @@ impl RateEngine for InstrumentedEngine {
         self.inner.link_capacities(capacities_bps);
     }
 
+    fn link_prices(&self, prices: &mut Vec<f64>) {
+        self.inner.link_prices(prices);
+    }
+
     fn optimality(&self) -> Optimality {
         self.inner.optimality()
     }

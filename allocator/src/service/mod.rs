@@ -13,6 +13,7 @@
 //! | [`instrumented_engine`], [`duration_histogram`] | an engine whose iterations are timed; durations in buckets |
 //! | [`admin_request`], [`status`], [`health`] | requests of the admin server, and their replies |
 //! | [`overview`] | what the page shows |
+//! | [`audit`] | changes by operators, with who made them |
 //! | [`admin`] | HTTP for operators and monitoring |
 //! | [`run`], [`systemd`] | start, reload and stop of the whole |
 //!
@@ -25,6 +26,7 @@
 pub mod admin;
 pub mod admin_request;
 pub mod admission;
+pub mod audit;
 pub mod clock;
 pub mod config;
 pub mod duration_histogram;

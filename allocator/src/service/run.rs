@@ -14,6 +14,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::admin::logging::{LogControl, LogFilterError};
 use super::admin::{self, AdminError, AdminServer, AdminState, metrics};
+use super::audit::{AuditLog, Who};
 use super::config::{Config, ConfigError};
 use super::health::Health;
 use super::hub::check_welcome;
@@ -221,7 +222,15 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
         // the process.
         health.set_engine_running();
         health.set_listening();
-        let admin = AdminState::new(request_sender, Arc::clone(&health), log.clone(), prometheus);
+        let audit = AuditLog::default();
+        audit.reopen(config.audit.as_deref());
+        let admin = AdminState::new(
+            request_sender,
+            Arc::clone(&health),
+            log.clone(),
+            audit.clone(),
+            prometheus,
+        );
         let app = admin::router(admin.clone());
         let admin = admin::serve(&config.admin, app, admin.make_events())?;
         tracing::info!(
@@ -238,6 +247,7 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
             service,
             health,
             log,
+            audit,
             _admin: admin,
         };
         daemon.serve().await
@@ -253,6 +263,7 @@ struct RunningService {
     service: AllocatorService,
     health: Arc<Health>,
     log: LogControl,
+    audit: AuditLog,
     _admin: AdminServer,
 }
 
@@ -338,11 +349,20 @@ impl RunningService {
 
     fn reject(&self, error: &ServiceRunError) {
         self.service.count_reload("rejected");
+        // A rotated file is left alone even if the configuration has a fault.
+        self.audit.reopen(self.config.audit.as_deref());
+        self.record_reload(with_causes(error));
         tracing::error!(
             "reload rejected, the old configuration stays in force: {}",
             with_causes(error)
         );
         systemd::ready();
+    }
+
+    fn record_reload(&self, result: String) {
+        let file = self.path.display().to_string();
+        let (who, action) = (Who::Signal, "reload".to_owned());
+        self.audit.record(who, action, file.as_bytes(), result);
     }
 
     fn check_reload(
@@ -388,6 +408,8 @@ impl RunningService {
         self.config = loaded.config;
         self.topology = loaded.topology;
         self.service.count_reload("ok");
+        self.audit.reopen(self.config.audit.as_deref());
+        self.record_reload("ok".to_owned());
         tracing::info!("reloaded: {summary}");
         systemd::ready();
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::config::PacingOrder;
 use super::duration_histogram::DurationFigures;
 use crate::engine::Exceptions;
 use crate::feeds::{FeedsStatus, LinkEffect};
@@ -19,6 +20,8 @@ pub struct Status {
     pub topology_epoch: u64,
     /// The kill switch is on.
     pub released: bool,
+    /// Hosts that an operator has released.
+    pub released_hosts: Vec<String>,
     /// Live sessions by host name.
     pub sessions: Vec<SessionStatus>,
     /// Flows to which the engine allocates.
@@ -57,6 +60,8 @@ pub struct SessionStatus {
     /// State of the kill switch at this host: `no`, `waiting`, `acknowledged`, or `expired` (a
     /// lease has passed, so its rates no longer hold, acknowledged or not).
     pub released: &'static str,
+    /// Conduct of the host: `pace`, `observe` or `release`.
+    pub pacing: PacingOrder,
     /// Smoothed round-trip time of the transport, in microseconds.
     pub rtt_us: u64,
     /// Address from which it connects.
@@ -111,6 +116,123 @@ pub struct FeedLink {
     /// Effect of the feeds.
     #[serde(flatten)]
     pub effect: LinkEffect,
+}
+
+/// The body of `GET /flows?top=N`: the fastest flows of all hosts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TopFlows {
+    /// Flows that were looked at.
+    pub flows_total: u64,
+    /// The fastest, fastest first.
+    pub flows: Vec<FlowRow>,
+}
+
+/// One flow in `/flows?top=N` and `/explain`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct FlowRow {
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// Number of the flow at its host.
+    pub flow: u32,
+    /// Name of its class.
+    pub class: String,
+    /// Its own weight, within its class.
+    pub weight: f64,
+    /// Demand that its host reported, in bit/s; `None` for an unbounded one.
+    pub demand_bps: Option<u64>,
+    /// Newest rate, in bit/s; 0 while there is none.
+    pub rate_bps: u64,
+    /// Conduct of its host.
+    pub pacing: PacingOrder,
+}
+
+/// The body of `GET /links`: links by utilisation, fullest first, as of the engine's last scan.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Links {
+    /// Links of the topology.
+    pub links_total: u64,
+    /// The fullest with a load.
+    pub links: Vec<LinkRow>,
+}
+
+/// One link in `/links` and `/explain`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LinkRow {
+    /// `from->to`, by the names of its ends.
+    pub name: String,
+    /// Sum of the rates over it, in bit/s.
+    pub load_bps: f64,
+    /// Capacity for flows, derated by the notification threshold and reduced by external traffic,
+    /// in bit/s.
+    pub capacity_bps: f64,
+    /// Capacity in the topology file, in bit/s.
+    pub nominal_bps: u64,
+    /// Load over capacity.
+    pub utilization: f64,
+    /// Price: marginal utility of one Gbit/s more. Only a full link has one above 0.
+    pub price: f64,
+    /// It carries traffic.
+    pub up: bool,
+    /// Reported external traffic, in bit/s.
+    pub external_load_bps: u64,
+    /// Rate that the allocation leaves to it, in bit/s.
+    pub external_granted_bps: f64,
+    /// Effect of the feeds, if they have one.
+    pub feeds: Option<LinkEffect>,
+}
+
+/// The body of `GET /explain?from=A&to=B`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The sending host.
+    pub from: HostView,
+    /// The receiving host.
+    pub to: HostView,
+    /// Flows from one to the other.
+    pub flows_total: u64,
+    /// The first of them.
+    pub flows: Vec<ExplainedFlow>,
+}
+
+/// A host in `/explain`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct HostView {
+    /// Its name.
+    pub host: String,
+    /// It has a session.
+    pub connected: bool,
+    /// Its conduct.
+    pub pacing: PacingOrder,
+    /// Reason for that.
+    pub why: &'static str,
+    /// Proof that it paces nothing, as in `/status`.
+    pub release: &'static str,
+    /// Time since its last datagram, in milliseconds.
+    pub heard_ms_ago: Option<u64>,
+    /// Lease of its rates, in milliseconds.
+    pub lease_ms: u64,
+}
+
+/// A flow in `/explain`, with the reasons for its rate.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ExplainedFlow {
+    /// The flow.
+    #[serde(flatten)]
+    pub row: FlowRow,
+    /// Factor of its class on its weight.
+    pub class_weight: f64,
+    /// Largest rate of its class's flows, in bit/s.
+    pub class_cap_bps: Option<u64>,
+    /// Reason for its demand.
+    pub demand: &'static str,
+    /// Reason for which it gets no rate, if it gets none.
+    pub unmanaged: Option<&'static str>,
+    /// Bound that keeps its rate from being higher.
+    pub limit: String,
+    /// Links from its host to the other.
+    pub links: Vec<LinkRow>,
 }
 
 /// Iteration times in `/status`.

@@ -72,6 +72,7 @@ mod tests {
             ack_delay_ns: 20_000_000,
             first_seq: 1,
             released: false,
+            observe: false,
             threshold: 0.01,
             topology: TopologySnapshot {
                 version: 1,

@@ -40,6 +40,18 @@ pub fn post_within(patience: Duration, address: &str, path: &str) -> Result<Stri
     once(patience, address, &Method::POST, path)
 }
 
+/// Returns a text as the value of a query: percent-encoded but for letters, digits, `-`, `.`, `_`.
+pub(crate) fn query_value(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect()
+}
+
 /// Says what to check when no allocator answers at `address`.
 pub(crate) fn whom_to_ask(address: &str) -> String {
     format!(

@@ -5,8 +5,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use ratewright_cli::certs::CertsCommand;
+use ratewright_cli::endpointd::EndpointdCommand;
+use ratewright_cli::explain::ExplainCommand;
 use ratewright_cli::release::SwitchCommand;
 use ratewright_cli::status::StatusCommand;
+use ratewright_cli::top::TopCommand;
 use ratewright_cli::topology_cmd::TopologyCommand;
 use ratewright_cli::{broken_pipe, output};
 
@@ -14,7 +17,7 @@ use ratewright_cli::{broken_pipe, output};
 #[command(
     name = "ratewright",
     version,
-    about = "Ratewright for operators: topologies, certificates, status, kill switch"
+    about = "Ratewright for operators: topologies, certificates, status, rollout, kill switch"
 )]
 struct OperatorCli {
     #[command(subcommand)]
@@ -30,9 +33,17 @@ enum OperatorCommand {
     Certs(CertsCommand),
     /// Show how an allocator is
     Status(StatusCommand),
-    /// Turn an allocator's kill switch on: every host runs plain TCP
+    /// Show the fastest flows, the fullest links and the busiest hosts
+    Top(TopCommand),
+    /// Say why the flows from one host to another have their rates
+    Explain(ExplainCommand),
+    /// Check this host for the endpoint daemon (ratewright-endpointd doctor)
+    Doctor(EndpointdCommand),
+    /// Remove what a crashed endpoint daemon left (ratewright-endpointd cleanup)
+    Cleanup(EndpointdCommand),
+    /// Turn the kill switch on: every host, or one, runs plain TCP
     Release(SwitchCommand),
-    /// Turn an allocator's kill switch off
+    /// Turn the kill switch off
     Resume(SwitchCommand),
 }
 
@@ -59,6 +70,10 @@ fn run(command: OperatorCommand) -> Result<()> {
         OperatorCommand::Topology(command) => command.run(),
         OperatorCommand::Certs(command) => command.run(),
         OperatorCommand::Status(command) => command.run(),
+        OperatorCommand::Top(command) => command.run(),
+        OperatorCommand::Explain(command) => command.run(),
+        OperatorCommand::Doctor(command) => command.run("doctor"),
+        OperatorCommand::Cleanup(command) => command.run("cleanup"),
         OperatorCommand::Release(command) => command.release(),
         OperatorCommand::Resume(command) => command.resume(),
     }

@@ -12,6 +12,7 @@
 
 pub(crate) mod cgroup;
 mod htb_netlink;
+pub mod left_behind;
 mod mounts;
 mod open;
 mod pins;
@@ -111,7 +112,8 @@ pub struct Usage {
     /// Bytes that the receiver acknowledged, likewise; equal to `sent_bytes` where the back end
     /// sees no acknowledgements.
     pub acked_bytes: u64,
-    /// Last time at which only the rate kept the connection from sending; 0: never.
+    /// Last time at which only the rate kept the connection from sending, or, while
+    /// [observing](PacingBackend::observe), only TCP did; 0: never.
     pub limited_ns: u64,
     /// Beginning of a pause that no [`Idle`](FlowEventKind::Idle) reported; 0: none. Idle events
     /// are left out for [watched](PacingBackend::watch) connections, and within 1 ms of another
@@ -187,6 +189,8 @@ pub struct BackendConfig {
     /// Take over the namespace's default congestion control and its existing connections
     /// (struct_ops); shut-down gives both back.
     pub take_over: bool,
+    /// Begin with [`observe`](PacingBackend::observe): what only pacing needs is not installed.
+    pub observe: bool,
 }
 
 /// Detection and pacing for the network namespace that the daemon runs in.
@@ -231,6 +235,15 @@ pub trait PacingBackend {
     /// # Errors
     /// When the kernel refuses.
     fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError>;
+
+    /// Turns observing on or off; either takes all rates away. While it is on, no rate may be set.
+    /// [`usage`](Self::usage) then also has connections without a rate, and
+    /// [`limited_ns`](Usage::limited_ns) is the last time at which an application had more to send
+    /// than plain TCP let out. What the back end needs for pacing alone is not in force.
+    ///
+    /// # Errors
+    /// When the kernel refuses. The back end then observes.
+    fn observe(&mut self, observing: bool) -> Result<(), BackendError>;
 
     /// Takes the rate away: `conn` continues as plain TCP from that rate.
     ///

@@ -33,13 +33,14 @@ const STATE_CAPPED: usize = 40;
 const STATE_CONTINUES: usize = 44;
 
 /// `struct rw_slot_counters`: size and member offsets.
-const COUNTER_BYTES: usize = 48;
+const COUNTER_BYTES: usize = 56;
 const COUNTER_CONNECTIONS: usize = 0;
 const COUNTER_TABLE_FULL: usize = 8;
 const COUNTER_EVENTS_LOST: usize = 16;
 const COUNTER_ADOPTED: usize = 24;
 const COUNTER_EXPIRED: usize = 32;
 const COUNTER_TIMESTAMPS: usize = 40;
+const COUNTER_OBSERVING: usize = 48;
 
 /// `enum rw_phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +179,13 @@ impl FallbackSlots {
         self.states
             .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
             .store(phase.encode(), Ordering::Release);
+    }
+
+    /// Tells the program whether use counts without a rate.
+    pub(super) fn observe(&self, observing: bool) {
+        self.counters
+            .u64_at(COUNTER_OBSERVING)
+            .store(u64::from(observing), Ordering::Release);
     }
 
     /// Returns the number of slots.
@@ -472,10 +480,15 @@ impl FallbackSlots {
 
     /// Appends the use of every connection with a running flowlet and a rate.
     pub(super) fn usage(&self, out: &mut Vec<Usage>) {
+        let observing = self
+            .counters
+            .u64_at(COUNTER_OBSERVING)
+            .load(Ordering::Relaxed)
+            != 0;
         for (slot, connection) in &self.connections {
             let state = self.state(*slot);
             if !connection.active
-                || connection.wire_bytes_per_s.is_none()
+                || (connection.wire_bytes_per_s.is_none() && !observing)
                 || state.use_count != connection.use_count
             {
                 continue;

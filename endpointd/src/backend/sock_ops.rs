@@ -49,7 +49,7 @@ use skeleton::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
 /// Pin whose name states the layout of the maps: pins of another version are not adopted.
-const LAYOUT: &str = "layout-2";
+const LAYOUT: &str = "layout-3";
 const LINK_PIN: &str = "link";
 /// Pin of an iterator: reading it gives back every socket of the reader's network namespace, for
 /// any version.
@@ -313,6 +313,11 @@ impl SockOps {
             backend.waiting.clear();
             run_link(&attach_iterator(&skel.progs.rw_report)?)?;
         }
+        backend.table.observe(cfg.observe);
+        if cfg.observe {
+            // An adopted table may hold an earlier daemon's rates.
+            backend.table.clear_all();
+        }
         // After the program is attached: a socket that is followed before would get no callback.
         run_link(&backend.adopt)?;
         Ok(backend)
@@ -342,6 +347,7 @@ impl SockOps {
             cgroup: Some(cgroup.0.clone()),
             device: None,
             take_over: false,
+            observe: false,
         };
         Self::open(&config)?.shut_down()
     }
@@ -412,6 +418,11 @@ impl PacingBackend for SockOps {
     fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError> {
         self.table.renew(clock::now_ns(), expires_ns);
         Ok(())
+    }
+
+    fn observe(&mut self, observing: bool) -> Result<(), BackendError> {
+        self.table.observe(observing);
+        self.clear_all()
     }
 
     fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {

@@ -117,6 +117,9 @@ pub struct TcHtb {
     /// Classes of an earlier daemon, and the time until which they drain.
     retired: Vec<u32>,
     retired_until_ns: u64,
+    /// HTB is the device's root: from the first time that pacing is on.
+    has_root: bool,
+    device: String,
     adopted: u64,
     next_scan_ns: u64,
     next_sweep_ns: u64,
@@ -187,6 +190,39 @@ pub(super) fn index_of(device: &str) -> Result<i32, BackendError> {
     i32::try_from(index).map_err(|_| unavailable(format!("{device} has no usable index")))
 }
 
+/// Returns true if the device's root is ours, of an earlier daemon. Any other root that someone
+/// configured is an error, unless only observing: that leaves the root as it is.
+fn has_own_root(
+    netlink: &mut HtbNetlink,
+    device: &str,
+    observing: bool,
+) -> Result<bool, BackendError> {
+    let root = netlink
+        .root()
+        .map_err(system(format!("read the queue disciplines of {device}")))?;
+    match root {
+        Some(root) if root.kind == "htb" && root.handle == QDISC => Ok(true),
+        // Handle 0 is the kernel's own default, which may be replaced.
+        Some(root) if root.handle != 0 && !observing => Err(unavailable(format!(
+            "{device} has a queue discipline that someone configured ({} {:x}:); remove it (tc qdisc del dev {device} root) or name another device",
+            root.kind,
+            root.handle >> 16
+        ))),
+        _ => Ok(false),
+    }
+}
+
+/// Makes HTB the device's root, with its default class.
+fn install_root(netlink: &mut HtbNetlink, device: &str) -> Result<(), BackendError> {
+    netlink.add_root(QDISC, DEFAULT_MINOR).map_err(|error| {
+        unavailable(format!("HTB cannot be installed on {device} ({error}); the kernel needs CONFIG_NET_SCH_HTB, the daemon CAP_NET_ADMIN"))
+    })?;
+    netlink
+        .add_class(QDISC | DEFAULT_MINOR, UNLIMITED, DEFAULT_QUEUE_BYTES)
+        .and_then(|()| netlink.flush())
+        .map_err(system("add HTB's default class"))
+}
+
 impl TcHtb {
     /// Installs qdisc and filter on the device of `cfg`, or adopts those of an earlier daemon.
     ///
@@ -210,21 +246,7 @@ impl TcHtb {
         let lock = lock_device(device, ifindex)?;
 
         let mut netlink = HtbNetlink::new(ifindex).map_err(system("open a netlink socket"))?;
-        let root = netlink
-            .root()
-            .map_err(system(format!("read the queue disciplines of {device}")))?;
-        let adopting = match root {
-            Some(root) if root.kind == "htb" && root.handle == QDISC => true,
-            // Handle 0 is the kernel's own default, which may be replaced.
-            Some(root) if root.handle != 0 => {
-                return Err(unavailable(format!(
-                    "{device} has a queue discipline that someone configured ({} {:x}:); remove it (tc qdisc del dev {device} root) or name another device",
-                    root.kind,
-                    root.handle >> 16
-                )));
-            }
-            _ => false,
-        };
+        let adopting = has_own_root(&mut netlink, device, cfg.observe)?;
 
         let mut storage = MaybeUninit::uninit();
         let mut open = TcHtbSkelBuilder::default()
@@ -258,6 +280,7 @@ impl TcHtb {
         let handle = |map: &libbpf_rs::Map<'_>| MapHandle::try_from(map).map_err(bpf("open a map"));
         let free = handle(&skel.maps.th_free)?;
         table.free_all(&free)?;
+        table.observe(cfg.observe);
 
         let retired = if adopting {
             let classes = netlink
@@ -268,15 +291,12 @@ impl TcHtb {
                 .filter(|class| *class != QDISC | DEFAULT_MINOR)
                 .collect()
         } else {
-            netlink.add_root(QDISC, DEFAULT_MINOR).map_err(|error| {
-                unavailable(format!("HTB cannot be installed on {device} ({error}); the kernel needs CONFIG_NET_SCH_HTB, the daemon CAP_NET_ADMIN"))
-            })?;
-            netlink
-                .add_class(QDISC | DEFAULT_MINOR, UNLIMITED, DEFAULT_QUEUE_BYTES)
-                .and_then(|()| netlink.flush())
-                .map_err(system("add HTB's default class"))?;
+            if !cfg.observe {
+                install_root(&mut netlink, device)?;
+            }
             Vec::new()
         };
+        let has_root = adopting || !cfg.observe;
 
         let mut builder = TcHookBuilder::new(skel.progs.rw_tc_htb.as_fd());
         builder
@@ -294,7 +314,7 @@ impl TcHtb {
         let hook = match attached {
             Ok(hook) => hook,
             Err(error) => {
-                if !adopting {
+                if has_root && !adopting {
                     // Nothing of ours may stay behind; the attach error is the one to report.
                     let _ = netlink.delete_root(QDISC);
                 }
@@ -326,6 +346,8 @@ impl TcHtb {
             classes: IndexMap::default(),
             retired,
             retired_until_ns: clock::now_ns() + LINGER_NS,
+            has_root,
+            device: device.to_owned(),
             adopted,
             next_scan_ns: 0,
             next_sweep_ns: 0,
@@ -356,6 +378,7 @@ impl TcHtb {
                 cgroup: None,
                 device: Some("lo".to_owned()),
                 take_over: false,
+                observe: false,
             };
             Self::open(&config)?.shut_down()
         })
@@ -576,6 +599,18 @@ impl PacingBackend for TcHtb {
         Ok(())
     }
 
+    fn observe(&mut self, observing: bool) -> Result<(), BackendError> {
+        if !observing && !self.has_root {
+            has_own_root(&mut self.netlink, &self.device, false)?;
+            install_root(&mut self.netlink, &self.device)?;
+            self.has_root = true;
+        }
+        self.table.observe(observing);
+        // A root that is there stays: its default class limits nothing, and removing it would drop
+        // what waits in it.
+        self.clear_all()
+    }
+
     fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {
         if self.table.clear(conn) {
             self.release_class(conn.slot.0)?;
@@ -621,10 +656,13 @@ impl PacingBackend for TcHtb {
         // removal drops what still waits in a class; TCP repeats it.
         let flushed = self.flush();
         let detached = self.hook.detach().map_err(bpf("detach the classifier"));
-        let root = self
-            .netlink
-            .delete_root(QDISC)
-            .map_err(system("remove HTB"));
+        let root = if std::mem::take(&mut self.has_root) {
+            self.netlink
+                .delete_root(QDISC)
+                .map_err(system("remove HTB"))
+        } else {
+            Ok(())
+        };
         // Another program may use clsact: it only goes once it is empty.
         let clsact = self
             .netlink

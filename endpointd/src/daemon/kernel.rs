@@ -170,6 +170,7 @@ impl Daemon {
             }
             FlowAction::Clear(conn) => ("give a connection back", self.kernel.backend.clear(conn)),
             FlowAction::ClearAll => ("give all connections back", self.kernel.backend.clear_all()),
+            FlowAction::Observe(on) => ("observe or pace", self.kernel.backend.observe(on)),
         };
         self.kernel.note(now_ns, what, result)
     }

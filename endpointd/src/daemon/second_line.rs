@@ -109,8 +109,8 @@ impl Daemon {
 
     pub(super) fn second_line_timeout(&self) -> Option<u64> {
         let second_line = self.second_line.as_ref()?;
-        // The kill switch keeps it from engaging, and the timer from firing for nothing.
-        let engages_ns = (!second_line.line.is_engaged() && !self.flows.is_released())
+        // A host that does not pace keeps it from engaging, and the timer from firing for nothing.
+        let engages_ns = (!second_line.line.is_engaged() && self.flows.paces())
             .then(|| self.allocator_lost_ns())
             .flatten();
         let timeouts = [
@@ -164,13 +164,13 @@ impl Daemon {
     /// Does the second line's work of this turn. Returns true if flows got rates.
     pub(super) fn turn_second_line(&mut self, now_ns: u64) -> bool {
         let lost_ns = self.allocator_lost_ns();
-        let released = self.flows.is_released();
+        let paces = self.flows.paces();
         let established = self.session.is_established();
         let Some(second_line) = &mut self.second_line else {
             return false;
         };
         let line = &mut second_line.line;
-        let lost = lost_ns.is_some_and(|at_ns| at_ns <= now_ns) && !released;
+        let lost = lost_ns.is_some_and(|at_ns| at_ns <= now_ns) && paces;
         if lost && !line.is_engaged() {
             tracing::warn!("the allocator is lost; receivers' shares pace flows");
             line.engage();

@@ -8,7 +8,8 @@ use ratewright_proto::control::{Refusal, RefusalCode, TopologySnapshot, Welcome}
 use super::members::KnownMembers;
 use super::{Daemon, DaemonError};
 use crate::clock;
-use crate::flows::{Destinations, NetworkView};
+use crate::config::PacingMode;
+use crate::flows::{Destinations, NetworkView, PacingState};
 use crate::session_io::ConnectionFailure;
 
 /// Liveness time-out in leases: all rates are void by then, and a fresh session is the quickest
@@ -123,11 +124,16 @@ impl Daemon {
                 }
             }
             ClientEvent::Released(released) => {
-                tracing::warn!(released, "the allocator's kill switch was turned");
+                let observes = self.session.observes();
+                tracing::warn!(
+                    released,
+                    observes,
+                    "the allocator changes this host's pacing"
+                );
                 // Counted before the rates are withdrawn: the confirmation reports them if the
                 // kernel refuses.
                 let rated = self.flows.rated_count();
-                self.flows.on_released(released);
+                self.flows.set_pacing_state(self.wanted_state());
                 self.confirm_release(now_ns, rated);
             }
             ClientEvent::Refused(refusal) if refusal.retry => {
@@ -188,7 +194,8 @@ impl Daemon {
         }
         let rated = self.flows.rated_count();
         let network = Arc::new(network);
-        self.flows.on_established(network.clone(), welcome.released);
+        self.flows
+            .on_established(network.clone(), self.wanted_state());
         let health = &mut self.health;
         health.topology_version = welcome.topology.version;
         health.last_heard_ns = now_ns;
@@ -204,6 +211,16 @@ impl Daemon {
         if released {
             self.confirm_release(now_ns, rated);
         }
+    }
+
+    /// Returns the state of pacing that configuration and allocator want.
+    pub(super) fn wanted_state(&self) -> PacingState {
+        let configured = self.config.pacing.mode == PacingMode::Observe;
+        PacingState::of(
+            configured,
+            self.session.is_released(),
+            self.session.observes(),
+        )
     }
 
     /// Carries out the kill switch and confirms it. If the kernel refuses, up to `rated` flows, or

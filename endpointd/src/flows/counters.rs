@@ -33,6 +33,8 @@ pub struct FlowCounters {
     pub rates_expired: u64,
     /// Rates that were not applied because the kill switch was on.
     pub rates_withheld: u64,
+    /// Rates that were only compared with what plain TCP achieves.
+    pub rates_observed: u64,
     /// Renewals of the back end's leases.
     pub renewals: u64,
     /// Demands that were lowered to what a flow used.

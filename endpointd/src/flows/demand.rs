@@ -20,6 +20,7 @@
 //!
 //! A flow of which nothing was acknowledged for [`STALL_NS`] is over for the allocator.
 
+use super::class_use::MeasuredBytes;
 use crate::backend::Usage;
 
 /// Length of a measuring window.
@@ -63,6 +64,9 @@ pub(super) struct Meter {
     hold_ns: u64,
     /// Last time at which the demand was lowered.
     lowered_ns: u64,
+    /// Time and bytes up to which `measured_bytes` has counted.
+    counted_ns: u64,
+    counted_bytes: u64,
 }
 
 impl Meter {
@@ -77,7 +81,35 @@ impl Meter {
             limited_ns: None,
             hold_ns: HOLD_NS,
             lowered_ns: 0,
+            counted_ns: now_ns,
+            counted_bytes: usage.sent_bytes,
         }
+    }
+
+    /// Returns the use in the last window, in bit/s; 0 before the first has ended.
+    pub(super) fn used_bps(&self) -> u64 {
+        self.used_bps[0].unwrap_or(0)
+    }
+
+    /// Returns the bytes since the last call: those that were sent, and those that `rate_bps`
+    /// allows. Without a limit on a flow in the meantime, it would not have sent more than it did.
+    pub(super) fn measured_bytes(
+        &mut self,
+        now_ns: u64,
+        usage: &Usage,
+        rate_bps: u64,
+    ) -> MeasuredBytes {
+        let since_ns = std::mem::replace(&mut self.counted_ns, now_ns);
+        let before = std::mem::replace(&mut self.counted_bytes, usage.sent_bytes);
+        let achieved = usage.sent_bytes.saturating_sub(before);
+        let bits_ns = u128::from(rate_bps) * u128::from(now_ns.saturating_sub(since_ns));
+        let granted = u64::try_from(bits_ns / 8_000_000_000).unwrap_or(u64::MAX);
+        let allowed = if usage.limited_ns >= since_ns {
+            granted
+        } else {
+            granted.min(achieved)
+        };
+        MeasuredBytes { allowed, achieved }
     }
 
     /// Notes that the rate limits the flow now.

@@ -96,6 +96,15 @@ pub struct NetworkView {
 }
 
 impl NetworkView {
+    /// Finds a class's name by its number.
+    #[must_use]
+    pub fn class_name(&self, class: u8) -> Option<&str> {
+        self.classes
+            .iter()
+            .find(|(id, _)| *id == class)
+            .map(|(_, name)| name.as_str())
+    }
+
     /// Finds a class's number by its name.
     #[must_use]
     pub fn class_id(&self, name: &str) -> Option<u8> {

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use ratewright_proto::FlowId;
 
-use super::{Displaced, FlowAction, FlowTable, LeasedRate, NetworkView};
+use super::{Displaced, FlowAction, FlowTable, LeasedRate, NetworkView, PacingState};
 
 impl FlowTable {
     /// Begins a new session. Rates of the session before are never extended: their sockets continue
     /// as plain TCP, from the last rate, until the new session's first rate.
-    pub fn on_established(&mut self, network: Arc<NetworkView>, released: bool) {
+    pub fn on_established(&mut self, network: Arc<NetworkView>, state: PacingState) {
         self.renewed_to_ns = 0;
-        self.released = released;
         // The new allocator knows nothing of the old one's rates: extending those could
         // over-allocate a link.
         self.withdraw_all();
+        self.set_pacing_state(state);
         self.set_network(network);
     }
 
@@ -74,7 +74,7 @@ impl FlowTable {
             self.counters.rates_expired += 1;
             return;
         }
-        if self.released {
+        if self.state == PacingState::Release {
             self.counters.rates_withheld += 1;
             return;
         }
@@ -109,6 +109,10 @@ impl FlowTable {
         });
         if rate_bps > 0 {
             self.rated += u32::from(!was_rated);
+            if self.state == PacingState::Observe {
+                self.counters.rates_observed += 1;
+                return;
+            }
             self.counters.rates_applied += 1;
             self.actions.push_back(FlowAction::SetRate {
                 conn,
@@ -118,7 +122,9 @@ impl FlowTable {
             });
         } else if was_rated {
             self.rated -= 1;
-            self.actions.push_back(FlowAction::Clear(conn));
+            if self.state == PacingState::Pace {
+                self.actions.push_back(FlowAction::Clear(conn));
+            }
         }
     }
 
@@ -126,24 +132,19 @@ impl FlowTable {
     pub fn on_renewed(&mut self, expires_ns: u64) {
         // Datagrams arrive in any order: a lease never moves back. Without rates there is nothing
         // to renew.
-        if self.released || self.rated == 0 || expires_ns <= self.renewed_to_ns {
+        if self.state == PacingState::Release || self.rated == 0 || expires_ns <= self.renewed_to_ns
+        {
             return;
         }
         self.renewed_to_ns = expires_ns;
+        if self.state == PacingState::Observe {
+            return;
+        }
         self.counters.renewals += 1;
         self.actions.push_back(FlowAction::Renew { expires_ns });
     }
 
-    /// Turns the kill switch on or off. While it is on, no rate is applied. When it goes off, the
-    /// session repeats the rates that hold.
-    pub fn on_released(&mut self, released: bool) {
-        if released && !self.released {
-            self.withdraw_all();
-        }
-        self.released = released;
-    }
-
-    fn withdraw_all(&mut self) {
+    pub(super) fn withdraw_all(&mut self) {
         for entry in &mut self.entries {
             if let Some(flowlet) = entry
                 .connection
@@ -161,12 +162,6 @@ impl FlowTable {
         self.actions.push_back(FlowAction::ClearAll);
     }
 
-    /// Returns the state of the kill switch.
-    #[must_use]
-    pub fn is_released(&self) -> bool {
-        self.released
-    }
-
     /// Counts the running flowlets.
     #[must_use]
     pub fn flow_count(&self) -> usize {
@@ -181,9 +176,12 @@ impl FlowTable {
             .count()
     }
 
-    /// Counts the flowlets whose rate holds at `now_ns`.
+    /// Counts the paced flowlets, whose rate holds at `now_ns`.
     #[must_use]
     pub fn paced_count(&self, now_ns: u64) -> usize {
+        if self.state != PacingState::Pace {
+            return 0;
+        }
         self.flowlets()
             .filter_map(|flowlet| flowlet.rate)
             // A renewal moves all leases at once and is kept once, not in every flowlet.
@@ -194,6 +192,10 @@ impl FlowTable {
     /// Counts the flowlets with a rate in the back end, expired or not.
     #[must_use]
     pub fn rated_count(&self) -> u32 {
-        self.rated
+        if self.state == PacingState::Pace {
+            self.rated
+        } else {
+            0
+        }
     }
 }

@@ -137,6 +137,7 @@ impl FlowTable {
             flowlet.id = FlowId::new(slot.0, entry.generation);
             if flowlet.rate.take().is_some() {
                 self.rated -= 1;
+                // Observed rates are in no back end, but its next backlog has to be a start.
                 self.actions.push_back(FlowAction::Clear(connection.conn));
             }
         }

@@ -1,6 +1,7 @@
 //! The table against hand-made sequences; random ones are in `tests/random.rs`.
 
 mod changes;
+mod observe;
 mod random;
 mod uses;
 
@@ -73,7 +74,7 @@ fn established(rules: &str) -> FlowTable {
     }
     let rules: PolicyFile = toml::from_str(rules).unwrap();
     let mut table = FlowTable::new(8, GAP_NS, Policy::new(&rules.policy));
-    table.on_established(usual(), false);
+    table.on_established(usual(), PacingState::Pace);
     assert_eq!(actions(&mut table), [FlowAction::ClearAll]);
     table
 }
@@ -350,14 +351,14 @@ fn no_rate_is_applied_while_the_kill_switch_is_on() {
     let report = start(&mut table, conn(0, 0), "10.0.2.1");
     table.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
     actions(&mut table);
-    table.on_released(true);
-    table.on_released(true);
+    table.set_pacing_state(PacingState::Release);
+    table.set_pacing_state(PacingState::Release);
     assert_eq!(actions(&mut table), [FlowAction::ClearAll]);
     table.on_rate(2, report.flow(), 2_000_000, LEASE_NS);
     table.on_renewed(2 * LEASE_NS);
     assert_eq!((actions(&mut table), table.paced_count(3)), (vec![], 0));
     assert_eq!(table.counters().rates_withheld, 1);
-    table.on_released(false);
+    table.set_pacing_state(PacingState::Pace);
     assert_eq!(actions(&mut table), []);
     table.on_rate(3, report.flow(), 3_000_000, LEASE_NS);
     assert_eq!(
@@ -377,7 +378,7 @@ fn a_new_session_never_extends_the_rates_of_the_old_one() {
     let report = start(&mut table, conn(0, 0), "10.0.2.1");
     table.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
     actions(&mut table);
-    table.on_established(usual(), false);
+    table.on_established(usual(), PacingState::Pace);
     table.on_renewed(3 * LEASE_NS);
     // The session keeps the flowlet and sends it again by itself: only the rate is taken back.
     assert_eq!(actions(&mut table), [FlowAction::ClearAll]);

@@ -1,7 +1,7 @@
 //! Feeds measured use to the meters of flows, and reports the demands that follow from it.
 
 use super::demand::{Meter, Verdict};
-use super::{FlowAction, FlowTable, FlowletPhase, SlotIndex};
+use super::{FlowAction, FlowTable, FlowletPhase, PacingState, SlotIndex};
 use crate::backend::Usage;
 
 /// Use is measured this often,
@@ -23,7 +23,7 @@ impl FlowTable {
     /// Returns the time at which [`FlowTable::on_usage`] is due, if any flow has a rate.
     #[must_use]
     pub fn next_usage_ns(&self) -> Option<u64> {
-        (self.measures_demand && self.rated > 0 && !self.released).then_some(self.usage_due_ns)
+        (self.rated > 0 && self.state != PacingState::Release).then_some(self.usage_due_ns)
     }
 
     /// Takes the use of all flows with a rate, as of `now_ns`.
@@ -71,8 +71,22 @@ impl FlowTable {
             flowlet.meter = Some(Meter::new(now_ns, usage));
             return;
         };
-        match meter.evaluate(now_ns, usage, rate.bps, flowlet.measured_bps) {
+        let bytes = meter.measured_bytes(now_ns, usage, rate.bps);
+        let verdict = meter.evaluate(now_ns, usage, rate.bps, flowlet.measured_bps);
+        if let Some(class) = flowlet.class() {
+            self.bytes_by_class.add(class, bytes);
+        }
+        let Some(flowlet) = self.entries[slot.0 as usize]
+            .connection
+            .as_mut()
+            .and_then(|connection| connection.flowlet.as_mut())
+        else {
+            return;
+        };
+        match verdict {
             Verdict::Keep => {}
+            // Without measured demands, use is only told to operators.
+            _ if !self.measures_demand => {}
             // The meter asks again at the next measurement, when the budget may be full again.
             Verdict::Lower(_) if self.lowerings_left == 0 => {}
             Verdict::Lower(bps) => {

@@ -274,6 +274,7 @@ fn on_event(
                 ],
                 threshold: 0.01,
                 released: script.released,
+                observe: false,
                 sealed_udp: script.sealed_udp,
                 telemetry_interval_ns: script.telemetry_interval_ns,
                 access: script.access,

@@ -21,6 +21,7 @@ pub struct Calls {
     pub usages: Vec<Usage>,
     /// Slots that are watched for their limit.
     pub watched: Vec<u32>,
+    pub observes: Vec<bool>,
     pub clear_alls: u32,
     pub renewals: u32,
     /// The largest expiry that a renewal brought.
@@ -136,6 +137,11 @@ impl PacingBackend for Recorder {
             });
         }
         calls.paced.clear();
+        Ok(())
+    }
+
+    fn observe(&mut self, observing: bool) -> Result<(), BackendError> {
+        self.calls.borrow_mut().observes.push(observing);
         Ok(())
     }
 

@@ -47,6 +47,7 @@ pub fn config(pair: &NamespacePair) -> BackendConfig {
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: true,
+        observe: false,
     }
 }
 

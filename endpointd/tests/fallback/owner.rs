@@ -31,6 +31,7 @@ pub fn play(open: Open) {
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: true,
+        observe: false,
     };
     let mut driver = FallbackDriver::here(open, &config);
     // The newline ends the test harness's own output, so the word stands on a line of its own.

@@ -22,6 +22,7 @@ pub fn config(tag: &str) -> BackendConfig {
         cgroup: None,
         device: None,
         take_over: true,
+        observe: false,
     }
 }
 

@@ -6,12 +6,15 @@
 //! | `address` | the address of an admin interface |
 //! | `listen` | binding and serving |
 //! | `stall` | the end of connections whose peers do not read |
+//! | `peer` | who asks |
 //! | `guard` | the refusal of requests that web pages can cause |
 
 mod address;
 mod guard;
 mod listen;
+mod peer;
 mod stall;
 
 pub use address::{AdminAddress, AdminAddressError};
 pub use listen::{Listener, SocketFile};
+pub use peer::Peer;

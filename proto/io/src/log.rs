@@ -4,11 +4,15 @@
 //! A blocked output (a full pipe, a journal that stands still) would else stop the thread that
 //! logs, and leases with it.
 
+mod limit;
+
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+pub use limit::{RepeatLimit, held_back_lines};
 
 /// Maximum number of lines in the queue.
 const MAX_LINES: usize = 4_096;

@@ -216,6 +216,18 @@ fn alternative_names<T>(
     names.filter_map(kind).collect()
 }
 
+/// Returns the first and the last second of a certificate's validity, since 1970; `None` if it
+/// cannot be read.
+#[must_use]
+pub fn validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let validity = parsed.validity();
+    Some((
+        validity.not_before.timestamp(),
+        validity.not_after.timestamp(),
+    ))
+}
+
 /// Checks that the first certificate of `chain`, from the file `path`, carries `name`.
 ///
 /// # Errors

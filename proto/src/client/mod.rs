@@ -115,6 +115,8 @@ pub struct ClientSession {
     /// Hosts that a server sent last, in this session or an earlier one.
     known: Option<KnownHosts>,
     released: bool,
+    /// While released: rates are still told.
+    observe: bool,
     /// Order of release states: twice the number of the server datagram that carried one. One less
     /// if the state came by the stream, ahead of that datagram.
     release_key: u64,
@@ -144,6 +146,7 @@ impl ClientSession {
             topology: None,
             known: None,
             released: false,
+            observe: false,
             release_key: 0,
             release_changed: false,
             lease_renewed: false,
@@ -316,7 +319,11 @@ impl ClientSession {
             }
             (
                 ClientPhase::Established(established),
-                ControlMessage::ReleaseState { released, next_seq },
+                ControlMessage::ReleaseState {
+                    released,
+                    observe,
+                    next_seq,
+                },
             ) => {
                 // Rates that wait behind the kill switch may have expired meanwhile. The next
                 // datagram renews the lease and surfaces them again.
@@ -326,6 +333,7 @@ impl ClientSession {
                 // the header.
                 let key = next_seq.saturating_mul(2).saturating_sub(1);
                 self.release_state(released, key);
+                self.observe_state(observe);
                 Ok(())
             }
             (ClientPhase::Disconnected | ClientPhase::Refused, _) => Err(SessionError::Closed),
@@ -364,11 +372,41 @@ impl ClientSession {
             last_eliciting_ns: None,
             probe: false,
         }));
-        let released = welcome.released;
+        let (released, observe) = (welcome.released, welcome.observe);
         self.events
             .push_back(ClientEvent::Established(Box::new(welcome)));
         // Key 0: every later message of this session overrides the Welcome.
         self.release_state(released, 0);
+        self.observe_state(observe);
+    }
+
+    /// Applies the newest message about observing. The stream is in order, and only it carries
+    /// this: until it comes, a released client looks at no rate.
+    fn observe_state(&mut self, observe: bool) {
+        if observe != self.observe {
+            self.observe = observe;
+            // A datagram that was sent later may have ended the release meanwhile.
+            if self.released {
+                self.release_changed = true;
+                if observe {
+                    self.slots.announce_all();
+                } else {
+                    self.slots.withdraw_all();
+                }
+            }
+        }
+    }
+
+    /// Tells all rates of the session again, with [`ClientEvent::Rate`].
+    pub fn repeat_rates(&mut self) {
+        if self.tells_rates() {
+            self.slots.announce_all();
+        }
+    }
+
+    /// Returns true unless rates are of no use to the caller.
+    fn tells_rates(&self) -> bool {
+        !self.released || self.observe
     }
 
     /// Applies a release state, unless a newer one is known.
@@ -380,7 +418,7 @@ impl ClientSession {
         if released != self.released {
             self.released = released;
             self.release_changed = true;
-            if released {
+            if released && !self.observe {
                 // The caller removes all pacing: rates that it has not taken yet would undo that.
                 self.slots.withdraw_all();
             } else {
@@ -478,7 +516,7 @@ impl ClientSession {
             datagram.header.has(flags::RELEASED),
             numbers.seq.saturating_mul(2),
         );
-        if lapsed && !self.released {
+        if lapsed && self.tells_rates() {
             // The caller may have dropped its rates, and no renewal restores dropped ones: surface
             // all rates of the session again.
             self.slots.announce_all();
@@ -489,7 +527,7 @@ impl ClientSession {
                 record.rate(),
                 numbers.seq,
                 ack,
-                !self.released,
+                self.observe || !self.released,
             );
             self.counters.records_stale += u64::from(!taken);
         }
@@ -660,7 +698,7 @@ impl ClientSession {
             return None;
         };
         // Released, or expired: the caller must not pace.
-        if self.released || self.lease_over {
+        if (self.released && !self.observe) || self.lease_over {
             return None;
         }
         if self.lease_renewed {
@@ -684,7 +722,7 @@ impl ClientSession {
             || self.topology.is_some()
             || self.release_changed
             || (self.is_established()
-                && !self.released
+                && self.tells_rates()
                 && !self.lease_over
                 && (self.lease_renewed || self.slots.has_events()))
     }
@@ -697,6 +735,12 @@ impl ClientSession {
     /// Returns true if the kill switch is on, as far as this end knows.
     pub fn is_released(&self) -> bool {
         self.released
+    }
+
+    /// Returns true if rates are told although the session is released: the caller compares them
+    /// with what it achieves, and applies none.
+    pub fn observes(&self) -> bool {
+        self.released && self.observe
     }
 
     /// Expiry of the rates of this session; 0 before the first datagram of the server.

@@ -63,6 +63,7 @@ impl TryFrom<Body> for ControlMessage {
             Body::Topology(topology) => Self::Topology(topology.try_into()?),
             Body::ReleaseState(state) => Self::ReleaseState {
                 released: state.released,
+                observe: state.observe,
                 next_seq: state.next_seq,
             },
             Body::ReleaseAck(ack) => Self::ReleaseAck {
@@ -82,9 +83,15 @@ impl From<&ControlMessage> for Body {
             ControlMessage::Welcome(welcome) => Self::Welcome(welcome.into()),
             ControlMessage::Refused(refusal) => Self::Refused(refusal.into()),
             ControlMessage::Topology(topology) => Self::Topology(topology.into()),
-            &ControlMessage::ReleaseState { released, next_seq } => {
-                Self::ReleaseState(wire::ReleaseState { released, next_seq })
-            }
+            &ControlMessage::ReleaseState {
+                released,
+                observe,
+                next_seq,
+            } => Self::ReleaseState(wire::ReleaseState {
+                released,
+                next_seq,
+                observe,
+            }),
             &ControlMessage::ReleaseAck {
                 released,
                 paced_flows,
@@ -202,6 +209,7 @@ impl TryFrom<wire::Welcome> for Welcome {
             ack_delay_ns: duration("Welcome.ack_delay_ns", welcome.ack_delay_ns)?,
             first_seq: welcome.first_seq,
             released: welcome.released,
+            observe: welcome.observe,
             threshold: welcome.threshold,
             topology,
             classes,
@@ -228,6 +236,7 @@ impl From<&Welcome> for wire::Welcome {
             ack_delay_ns: welcome.ack_delay_ns,
             first_seq: welcome.first_seq,
             released: welcome.released,
+            observe: welcome.observe,
             threshold: welcome.threshold,
             topology: Some((&welcome.topology).into()),
             classes: welcome

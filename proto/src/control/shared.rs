@@ -178,6 +178,7 @@ mod tests {
             ack_delay_ns: 20,
             first_seq: 1,
             released: true,
+            observe: false,
             threshold: 0.01,
             topology,
             classes: vec![ClassInfo {

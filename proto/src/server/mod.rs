@@ -122,6 +122,8 @@ pub struct Admission {
     pub threshold: f64,
     /// The kill switch is on.
     pub released: bool,
+    /// While released: the client still looks at rates.
+    pub observe: bool,
     /// Address for sealed datagrams; offered only to a client that can send them.
     pub sealed_udp: Option<SealedUdp>,
     /// Interval at which the client sends telemetry; 0 if none is wanted.
@@ -188,6 +190,7 @@ pub struct ServerSession {
     known_hosts: Option<HostsDigest>,
     release_pending: bool,
     released: bool,
+    observe: bool,
     /// The next datagram goes at once, to carry the new release state.
     announce_release: bool,
     /// Time from which later rates may be sent again.
@@ -216,6 +219,7 @@ impl ServerSession {
             known_hosts: None,
             release_pending: false,
             released: false,
+            observe: false,
             announce_release: false,
             updates_ns: 0,
             more_rates: false,
@@ -257,6 +261,7 @@ impl ServerSession {
             ack_delay_ns: config.ack_delay_ns,
             first_seq,
             released: admission.released,
+            observe: admission.observe,
             threshold: admission.threshold,
             // Encoded without a topology: `welcome_head` appends the shared bytes of
             // `admission.topology`.
@@ -274,6 +279,7 @@ impl ServerSession {
         self.known_hosts = Some(topology.digest());
         self.counters.control_sent += 1;
         self.released = admission.released;
+        self.observe = admission.observe;
         self.liveness.heard(now_ns);
         self.phase = ServerPhase::Established(Box::new(packets));
         Ok(())
@@ -470,9 +476,19 @@ impl ServerSession {
     /// Turns the kill switch on or off for this client. The state goes at once into every
     /// datagram's header, and onto the stream.
     pub fn set_released(&mut self, released: bool) {
+        self.set_state(released, false);
+    }
+
+    /// Makes this client observe: it is released, and still looks at rates.
+    pub fn set_observing(&mut self) {
+        self.set_state(true, true);
+    }
+
+    fn set_state(&mut self, released: bool, observe: bool) {
         // Before that, the Welcome carries the state.
-        if self.released != released && self.is_established() {
+        if (self.released, self.observe) != (released, observe) && self.is_established() {
             self.released = released;
+            self.observe = observe;
             self.release_pending = true;
             self.announce_release = true;
         }
@@ -490,6 +506,7 @@ impl ServerSession {
             self.release_pending = false;
             let state = ControlMessage::ReleaseState {
                 released: self.released,
+                observe: self.observe,
                 next_seq: packets.next_seq(),
             };
             state.to_frame().map(Bytes::from)
@@ -695,6 +712,11 @@ impl ServerSession {
         self.slots
             .iter_on(slots)
             .map(|(record, rate)| (record, rate.decode()))
+    }
+
+    /// The newest rate of an active flow as the wire encodes it, in bit/s; 0 before the first.
+    pub fn rate_of(&self, flow: FlowId) -> Option<u64> {
+        self.slots.rate_of(flow).map(RateCode::decode)
     }
 
     /// Number of the client's active flows.

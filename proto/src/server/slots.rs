@@ -345,6 +345,12 @@ impl ServerSlots {
         }
     }
 
+    /// The newest rate of an active flow.
+    pub(super) fn rate_of(&self, flow: FlowId) -> Option<RateCode> {
+        let slot = self.slots.get(flow.slot() as usize)?;
+        (slot.has(ACTIVE) && slot.record.flow() == flow).then_some(slot.rate)
+    }
+
     /// The active flows and their newest rates.
     pub(super) fn iter(&self) -> impl Iterator<Item = (StartRecord, RateCode)> + '_ {
         self.iter_on(0..u32::MAX)

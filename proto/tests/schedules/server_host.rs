@@ -244,6 +244,7 @@ impl ServerHost {
             classes: Vec::new(),
             threshold: 0.01,
             released: self.released,
+            observe: false,
             sealed_udp: seals.then_some(SealedUdp {
                 port: 7_601,
                 address: None,

@@ -112,6 +112,43 @@ fn the_kill_switch_withholds_rates_and_gives_them_back() {
 }
 
 #[test]
+fn a_released_client_that_observes_is_told_rates_and_none_after_the_kill_switch() {
+    let mut pair = SessionPair::new();
+    let flow = FlowId::new(0, 0);
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.server.set_rate(pair.now_ns, flow, 1_000_000).unwrap();
+    pair.settle();
+    pair.client_events();
+    pair.server.set_observing();
+    // The datagram comes first: until the stream says more, the client is merely released.
+    pair.settle();
+    assert_eq!(pair.client_events(), [ClientEvent::Released(true)]);
+    assert!(!pair.client.observes());
+    pair.server_stream();
+    let events = pair.client_events();
+    assert_eq!(events[0], ClientEvent::Released(true));
+    assert!(pair.client.observes() && pair.client.is_released());
+    let rates = |events: &[ClientEvent]| {
+        let is_rate = |event: &&ClientEvent| matches!(event, ClientEvent::Rate { .. });
+        events.iter().filter(is_rate).count()
+    };
+    assert_eq!(rates(&events), 1, "{events:?}");
+    pair.server.set_rate(pair.now_ns, flow, 3_000_000).unwrap();
+    pair.settle();
+    assert_eq!(rates(&pair.client_events()), 1, "later rates come, too");
+
+    pair.server.set_released(true);
+    pair.settle();
+    pair.server_stream();
+    assert_eq!(pair.client_events(), [ClientEvent::Released(true)]);
+    assert!(!pair.client.observes());
+    pair.server.set_rate(pair.now_ns, flow, 2_000_000).unwrap();
+    pair.settle();
+    assert_eq!(rates(&pair.client_events()), 0);
+}
+
+#[test]
 fn a_client_that_joins_under_the_kill_switch_is_released() {
     let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     pair.client.connected(pair.now_ns);

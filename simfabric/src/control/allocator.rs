@@ -201,6 +201,7 @@ impl AllocatorNode {
                         classes: Vec::new(),
                         threshold: self.threshold,
                         released: false,
+                        observe: false,
                         sealed_udp: None,
                         telemetry_interval_ns: self.telemetry_interval_ns,
                         access: AccessCapacity::default(),

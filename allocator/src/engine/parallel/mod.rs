@@ -639,6 +639,10 @@ impl RateEngine for ParallelEngine {
         capacities_bps.extend(capacities.map(|&c| f64::from(c) * RATE_UNIT_BPS));
     }
 
+    fn link_prices(&self, prices: &mut Vec<f64>) {
+        *prices = self.prices();
+    }
+
     fn optimality(&self) -> Optimality {
         let mut scan = Scan::default();
         self.resume_scan(&mut scan, usize::MAX);

@@ -62,6 +62,7 @@ pub struct EngineDriver {
     /// Iterations have run since the distance from the optimum was measured.
     unmeasured: bool,
     capacities_bps: Vec<f64>,
+    prices: Vec<f64>,
 }
 
 impl EngineDriver {
@@ -88,6 +89,7 @@ impl EngineDriver {
             stale: true,
             unmeasured: false,
             capacities_bps: Vec::new(),
+            prices: Vec::new(),
         }
     }
 
@@ -264,7 +266,8 @@ impl EngineDriver {
         if done {
             self.scans = false;
             self.stats.optimality = self.scan.optimality;
-            self.stats.top_links = self.top_links();
+            self.stats.links = self.all_links();
+            self.stats.top_links = top_links(&self.stats.links);
         }
         self.scan_time += began.elapsed();
         done
@@ -281,30 +284,46 @@ impl EngineDriver {
         self.stale = self.unmeasured;
     }
 
-    fn top_links(&mut self) -> Vec<LinkLoad> {
+    fn all_links(&mut self) -> Arc<[LinkLoad]> {
         self.engine.link_capacities(&mut self.capacities_bps);
-        let mut links: Vec<LinkLoad> = (0u32..)
+        self.engine.link_prices(&mut self.prices);
+        (0u32..)
             .zip(self.scan.loads_bps.iter().zip(&self.capacities_bps))
             .map(|(link, (&load_bps, &capacity_bps))| LinkLoad {
                 link,
                 load_bps,
                 capacity_bps,
+                price: self.prices.get(link as usize).copied().unwrap_or(0.0),
             })
-            .filter(|link| link.load_bps > 0.0)
-            .collect();
-        let fullest = |a: &LinkLoad, b: &LinkLoad| {
-            b.utilization()
-                .total_cmp(&a.utilization())
-                .then(a.link.cmp(&b.link))
-        };
-        // Selection before sorting: a network has many more links than the snapshot.
-        if links.len() > TOP_LINKS {
-            links.select_nth_unstable_by(TOP_LINKS - 1, fullest);
-            links.truncate(TOP_LINKS);
-        }
-        links.sort_unstable_by(fullest);
-        links
+            .collect()
     }
+}
+
+/// Returns the fullest links with a load, fullest first.
+fn top_links(links: &[LinkLoad]) -> Vec<LinkLoad> {
+    fullest_links(links, TOP_LINKS)
+}
+
+/// Returns at most `most` links with a load, fullest first.
+#[must_use]
+pub fn fullest_links(links: &[LinkLoad], most: usize) -> Vec<LinkLoad> {
+    let loaded = links.iter().filter(|link| link.load_bps > 0.0);
+    let mut links: Vec<LinkLoad> = loaded.copied().collect();
+    let fullest = |a: &LinkLoad, b: &LinkLoad| {
+        b.utilization()
+            .total_cmp(&a.utilization())
+            .then(a.link.cmp(&b.link))
+    };
+    // Selection before sorting: a network has many more links than the answer.
+    if most == 0 {
+        return Vec::new();
+    }
+    if links.len() > most {
+        links.select_nth_unstable_by(most - 1, fullest);
+        links.truncate(most);
+    }
+    links.sort_unstable_by(fullest);
+    links
 }
 
 /// Iteration times of this window and the one before.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ratewright_io::log::LogWriter;
+use ratewright_io::log::{LogWriter, RepeatLimit};
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -63,6 +63,7 @@ impl LogControl {
         let (layer, handle) = reload::Layer::new(parse(filter)?);
         let installed = tracing_subscriber::registry()
             .with(layer)
+            .with(RepeatLimit::standard_error())
             .with(
                 fmt::layer()
                     .with_writer(LogWriter::standard_error)

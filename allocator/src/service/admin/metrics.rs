@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
+use crate::service::audit::AuditLog;
 use crate::service::duration_histogram::DurationFigures;
 use crate::service::status::{Reasons, Snapshot};
 
@@ -118,6 +119,10 @@ fn describe() {
         (
             "ratewright_allocator_log_lines_dropped_total",
             "Log lines that were dropped since nobody took them fast enough.",
+        ),
+        (
+            "ratewright_allocator_log_lines_held_back_total",
+            "Log lines that were held back since their kind repeated itself.",
         ),
         (
             "ratewright_allocator_flowlet_starts_total",
@@ -264,6 +269,14 @@ fn describe() {
             "What relays sent that was turned down, and what could not be sent to them, by reason.",
         ),
         (
+            "ratewright_allocator_audit_entries_total",
+            "Changes by operators that were recorded.",
+        ),
+        (
+            "ratewright_allocator_audit_entries_lost_total",
+            "Those of them that the audit log's file did not take.",
+        ),
+        (
             "ratewright_allocator_reloads_total",
             "Configurations loaded at run time, by result.",
         ),
@@ -285,6 +298,13 @@ fn by_reason(name: &'static str, reasons: &Reasons) {
     for (reason, count) in reasons.iter() {
         counter!(name, "reason" => reason).absolute(count);
     }
+}
+
+/// Writes the audit log's counts to the recorder.
+pub fn publish_audit(audit: &AuditLog) {
+    let page = audit.page(0);
+    counter!("ratewright_allocator_audit_entries_total").absolute(page.entries_total);
+    counter!("ratewright_allocator_audit_entries_lost_total").absolute(page.lost_total);
 }
 
 /// Writes a snapshot to the recorder.
@@ -369,6 +389,8 @@ pub fn publish(snapshot: &Snapshot) {
 
     counter!("ratewright_allocator_log_lines_dropped_total")
         .absolute(ratewright_io::log::lost_lines());
+    counter!("ratewright_allocator_log_lines_held_back_total")
+        .absolute(ratewright_io::log::held_back_lines());
     counter!("ratewright_allocator_flowlet_starts_total").absolute(counts.starts);
     counter!("ratewright_allocator_flowlet_ends_total").absolute(counts.ends);
     counter!("ratewright_allocator_demand_changes_total").absolute(counts.demand_changes);

@@ -6,10 +6,12 @@
 //! | `routes` | the endpoints |
 //! | `page` | the read-only page: its files, the topology as a picture |
 //! | `events` | what the page shows, once a second |
+//! | `audited` | the record of changing requests |
 //! | `server` | the thread that serves them; [`ratewright_io::admin`] listens |
 //! | [`logging`] | the log filter, which can change at run time |
 //! | [`metrics`] | a snapshot as Prometheus text |
 
+mod audited;
 mod events;
 pub mod logging;
 pub mod metrics;

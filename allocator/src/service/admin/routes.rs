@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -20,13 +20,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::events::{self, Events};
 use super::logging::LogControl;
-use super::metrics;
 use super::page::{self, Picture};
+use super::{audited, metrics};
 use crate::service::admin_request::{
     AdminRequest, ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
+use crate::service::audit::{self, AuditLog};
 use crate::service::health::Health;
-use crate::service::status::{ReleaseReport, Snapshot};
+use crate::service::status::Snapshot;
 
 /// Longest wait for a response of the service thread, which takes microseconds unless it is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,11 +35,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for a change of the topology, which visits all flows, a few at a time.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Longest wait for a survey, which visits all flows, a few at a time.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Interval at which a request polls the progress of the kill switch.
 const RELEASE_POLL: Duration = Duration::from_millis(5);
 
 /// Largest request body.
-const MAX_BODY_BYTES: usize = 64 * 1024;
+pub(super) const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// State of the endpoints.
 #[derive(Debug, Clone)]
@@ -49,6 +53,8 @@ pub struct AdminState {
     pub health: Arc<Health>,
     /// The log filter.
     pub log: LogControl,
+    /// The audit log.
+    pub audit: AuditLog,
     /// Renderer of the metrics that the recorder collects.
     pub prometheus: PrometheusHandle,
     /// Source of what the page shows.
@@ -76,12 +82,14 @@ impl AdminState {
         commands: mpsc::Sender<AdminRequest>,
         health: Arc<Health>,
         log: LogControl,
+        audit: AuditLog,
         prometheus: PrometheusHandle,
     ) -> Self {
         Self {
             commands,
             health,
             log,
+            audit,
             prometheus,
             events: Events::default(),
             picture: Picture::default(),
@@ -143,6 +151,9 @@ pub fn router(state: AdminState) -> Router {
         .route("/status", get(status))
         .route("/flows", get(flows))
         .route("/feeds", get(feeds))
+        .route("/links", get(links))
+        .route("/explain", get(explain))
+        .route("/audit", get(audit_page))
         .route("/log-level", get(log_level).put(set_log_level))
         .route("/release", post(release))
         .route("/resume", post(resume))
@@ -151,6 +162,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/topology/load", post(topology_load))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(from_fn(page::protect))
+        .layer(from_fn_with_state(state.audit.clone(), audited::record))
         .with_state(state)
 }
 
@@ -179,6 +191,7 @@ async fn ready(State(state): State<AdminState>) -> Response {
 async fn metrics_text(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
     let snapshot = state.snapshot().await?;
     metrics::publish(&snapshot);
+    metrics::publish_audit(&state.audit);
     let mut text = state.prometheus.render();
     metrics::append_histograms(&snapshot, &mut text);
     Ok((
@@ -195,22 +208,38 @@ async fn status(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
     Ok(Json(state.ask(AdminRequest::Status).await?).into_response())
 }
 
-/// Query of `/flows`: the host.
+/// Query of `/flows`: a host, or the number of the fastest flows of all.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowsQuery {
-    host: String,
+    host: Option<String>,
+    top: Option<usize>,
 }
+
+/// Most rows of `/flows?top=N` and `/links?top=N`.
+const MAX_ROWS: usize = 1_000;
+/// Rows of `/links` and `/audit` without a number.
+const DEFAULT_ROWS: usize = 100;
 
 async fn flows(
     State(state): State<AdminState>,
     Query(query): Query<FlowsQuery>,
 ) -> Result<Response, NoAnswer> {
+    let host = match (query.host, query.top) {
+        (Some(host), None) => host,
+        (None, Some(top)) => {
+            let most = top.min(MAX_ROWS);
+            let survey = |reply| AdminRequest::TopFlows(most, reply);
+            return Ok(Json(state.ask_for(SURVEY_TIMEOUT, survey).await?).into_response());
+        }
+        _ => {
+            let expected = "say ?host=NAME for a host's flows, or ?top=50 for the fastest of all";
+            return Ok(refusal(StatusCode::BAD_REQUEST, expected));
+        }
+    };
     // The command takes the name; the refusal needs it too.
-    let host = query.host.clone();
-    let answer = state
-        .ask(|reply| AdminRequest::Flows(query.host, reply))
-        .await?;
+    let name = host.clone();
+    let answer = state.ask(|reply| AdminRequest::Flows(name, reply)).await?;
     Ok(match answer {
         Some(flows) => Json(flows).into_response(),
         None => refusal(
@@ -223,6 +252,55 @@ async fn flows(
 async fn feeds(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
     let report = state.ask(AdminRequest::Feeds).await?;
     Ok(Json(report).into_response())
+}
+
+/// Query of `/links`: the number of the fullest links.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinksQuery {
+    top: Option<usize>,
+}
+
+async fn links(
+    State(state): State<AdminState>,
+    Query(query): Query<LinksQuery>,
+) -> Result<Response, NoAnswer> {
+    let most = query.top.unwrap_or(DEFAULT_ROWS).min(MAX_ROWS);
+    let survey = |reply| AdminRequest::Links(most, reply);
+    Ok(Json(state.ask_for(SURVEY_TIMEOUT, survey).await?).into_response())
+}
+
+/// Query of `/explain`: two hosts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExplainQuery {
+    from: String,
+    to: String,
+}
+
+async fn explain(
+    State(state): State<AdminState>,
+    Query(ExplainQuery { from, to }): Query<ExplainQuery>,
+) -> Result<Response, NoAnswer> {
+    let survey = |reply| AdminRequest::Explain(from, to, reply);
+    Ok(match state.ask_for(SURVEY_TIMEOUT, survey).await? {
+        Ok(explanation) => Json(explanation).into_response(),
+        Err(error) => refusal(StatusCode::NOT_FOUND, error),
+    })
+}
+
+/// Query of `/audit`: the number of the newest entries.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuditQuery {
+    last: Option<usize>,
+}
+
+async fn audit_page(
+    State(state): State<AdminState>,
+    Query(query): Query<AuditQuery>,
+) -> Json<audit::AuditPage> {
+    Json(state.audit.page(query.last.unwrap_or(DEFAULT_ROWS)))
 }
 
 async fn log_level(State(state): State<AdminState>) -> String {
@@ -244,7 +322,13 @@ async fn set_log_level(State(state): State<AdminState>, body: String) -> Respons
 /// Turns the kill switch on, then waits for the hosts' acknowledgements for a little more than a
 /// lease. After a lease, the rates of hosts that did not acknowledge have expired, which has the
 /// same effect.
-async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, NoAnswer> {
+async fn release(
+    State(state): State<AdminState>,
+    Query(query): Query<ReleaseQuery>,
+) -> Result<Response, NoAnswer> {
+    if let Some(host) = query.host {
+        return release_host(&state, host).await;
+    }
     let report = state
         .ask(|reply| AdminRequest::SetReleased(true, reply))
         .await?;
@@ -257,15 +341,58 @@ async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>,
         tokio::time::sleep(RELEASE_POLL).await;
     }
     // The first report is from before the hosts' acknowledgements.
-    Ok(Json(state.ask(AdminRequest::ReleaseReport).await?))
+    Ok(Json(state.ask(AdminRequest::ReleaseReport).await?).into_response())
 }
 
-async fn resume(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, NoAnswer> {
-    Ok(Json(
-        state
-            .ask(|reply| AdminRequest::SetReleased(false, reply))
-            .await?,
-    ))
+/// Query of `/release` and `/resume`: one host, or all without it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReleaseQuery {
+    host: Option<String>,
+}
+
+/// Releases one host, with the same proof as the kill switch.
+async fn release_host(state: &AdminState, host: String) -> Result<Response, NoAnswer> {
+    let name = host.clone();
+    let answer = state
+        .ask(|reply| AdminRequest::SetHostReleased(name, true, reply))
+        .await?;
+    let mut report = match answer {
+        Ok(report) => report,
+        Err(error) => return Ok(refusal(StatusCode::NOT_FOUND, error)),
+    };
+    let polls = (Duration::from_millis(report.lease_ms) + ANSWER_TIMEOUT).as_millis()
+        / RELEASE_POLL.as_millis();
+    for _ in 0..polls {
+        if report.waiting.is_empty() {
+            break;
+        }
+        tokio::time::sleep(RELEASE_POLL).await;
+        let name = host.clone();
+        report = state
+            .ask(|reply| AdminRequest::HostReleaseReport(name, reply))
+            .await?;
+    }
+    Ok(Json(report).into_response())
+}
+
+async fn resume(
+    State(state): State<AdminState>,
+    Query(query): Query<ReleaseQuery>,
+) -> Result<Response, NoAnswer> {
+    if let Some(host) = query.host {
+        let answer = state
+            .ask(|reply| AdminRequest::SetHostReleased(host, false, reply))
+            .await?;
+        return Ok(match answer {
+            Ok(report) => Json(report).into_response(),
+            Err(error) => refusal(StatusCode::NOT_FOUND, error),
+        });
+    }
+    let report = state
+        .ask(|reply| AdminRequest::SetReleased(false, reply))
+        .await?;
+    Ok(Json(report).into_response())
 }
 
 pub(super) fn refusal(status: StatusCode, error: impl std::fmt::Display) -> Response {

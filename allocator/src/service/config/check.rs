@@ -53,6 +53,11 @@ impl Checker<'_> {
             collector: collector.map(|raw| self.collector(raw)).transpose()?,
             membership: self.membership(raw.membership)?,
             trust: self.trust(raw.trust)?,
+            rollout: self.rollout(raw.rollout)?,
+            audit: raw
+                .audit
+                .map(|path| self.path("audit", &path))
+                .transpose()?,
             classes: self.classes(raw.class)?,
         })
     }

@@ -18,6 +18,8 @@ admin = "unix:/run/ratewright-allocator/admin.sock"
 topology = "topology.toml"
 # Log filter at start; PUT /log-level changes it at run time.
 log = "info"
+# File of JSON lines to which every change by an operator is appended, with who made it; SIGHUP opens it again.
+# audit = "/var/log/ratewright-allocator/audit.jsonl"
 
 [tls]
 # Authority that signed the hosts' certificates. A host's certificate names it (SAN DNS = host name).
@@ -156,6 +158,17 @@ deny_certificates = []
 # stands for any ending. No relay is listened to that has no line here.
 [trust.relays]
 # relay-1 = ["h1", "rack7-*"]
+
+# Which hosts pace. Takes effect upon reload. A host's place follows from its name and the salt, so that a larger
+# percentage keeps the hosts of a smaller one.
+[rollout]
+percent = 100
+# salt = "2026-11"          # another text chooses other hosts
+# hosts = ["canary-*"]      # these pace whatever the percentage
+# racks = ["rack1"]         # as do the hosts of these racks
+# exclude = ["db-*"]        # and these never
+# What the others do: "observe" compares rates with what plain TCP achieves and applies none; "release" gets none.
+others = "observe"
 
 # Flow classes. Class 0 holds every flow without a policy.
 [[class]]

@@ -9,6 +9,7 @@
 //! | `membership` | the table `[membership]` |
 //! | `feeds`, [`collector`] | the tables `[feeds]` and `[feeds.collector]` |
 //! | [`relay`] | the configuration of a relay |
+//! | [`rollout`] | hosts that pace |
 //! | [`trust`] | hosts and relays that may have a session |
 //! | [`example`] | a commented file with every key and its default |
 //!
@@ -31,6 +32,7 @@ mod feeds;
 mod membership;
 mod raw;
 pub mod relay;
+pub mod rollout;
 #[cfg(test)]
 pub(in crate::service) mod tests;
 mod transport;
@@ -42,6 +44,7 @@ pub use error::ConfigError;
 pub use example::example_config;
 pub use membership::MembershipConfig;
 pub use relay::{RelayConfig, example_relay_config};
+pub use rollout::{PacingOrder, Rollout};
 pub use transport::DpdkTransport;
 pub use trust::{Distrust, Fingerprint, HostPattern, RelayIdentity, Trust};
 
@@ -75,6 +78,10 @@ pub struct Config {
     pub membership: MembershipConfig,
     /// Table `[trust]`.
     pub trust: Trust,
+    /// Table `[rollout]`.
+    pub rollout: Rollout,
+    /// File of the audit log, if there is one.
+    pub audit: Option<PathBuf>,
     /// Flow classes, ordered by id.
     pub classes: Vec<ClassConfig>,
 }

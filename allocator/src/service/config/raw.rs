@@ -27,6 +27,9 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) trust: RawTrust,
     #[serde(default)]
+    pub(super) rollout: RawRollout,
+    pub(super) audit: Field<String>,
+    #[serde(default)]
     pub(super) class: Vec<Spanned<RawClass>>,
     #[serde(default)]
     pub(super) feeds: RawFeeds,
@@ -148,6 +151,17 @@ pub(super) struct RawTrust {
     pub(super) allow: Option<Vec<String>>,
     pub(super) deny_certificates: Option<Vec<Spanned<String>>>,
     pub(super) relays: Option<BTreeMap<String, Vec<Spanned<String>>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRollout {
+    pub(super) percent: Field<f64>,
+    pub(super) salt: Field<String>,
+    pub(super) hosts: Option<Vec<Spanned<String>>>,
+    pub(super) racks: Option<Vec<String>>,
+    pub(super) exclude: Option<Vec<Spanned<String>>>,
+    pub(super) others: Field<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -11,7 +11,7 @@ use ratewright_proto::server::{Admission, ServerEvent};
 use ratewright_topology::Topology;
 
 use crate::engine::EngineEvent;
-use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig};
+use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig, PacingOrder};
 
 use super::network::snapshot_of;
 use super::session::{AcceptedHost, Release};
@@ -44,6 +44,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
         ack_delay_ns: settings.ack_delay_ns,
         first_seq: u32::MAX,
         released: true,
+        observe: false,
         threshold: settings.threshold,
         topology: TopologySnapshot {
             version: u32::MAX,
@@ -239,13 +240,15 @@ impl Hub {
             return self.refuse(now_ns, id, RefusalCode::TableFull, reason, true);
         }
         let topology = self.snapshot();
+        let (order, _) = self.order_of(name);
         let admission = Admission {
             session: id,
             host_id: host.0,
             topology,
             classes: class_infos(&self.settings.classes),
             threshold: self.settings.threshold,
-            released: self.is_released(),
+            released: order != PacingOrder::Pace,
+            observe: order == PacingOrder::Observe,
             sealed_udp: self.sealed_offer(id),
             telemetry_interval_ns: self.telemetry_interval_ns(),
             access: AccessCapacity {
@@ -267,13 +270,16 @@ impl Hub {
             tracing::error!(host = name, %error, "cannot welcome a host");
             return self.refuse(now_ns, id, RefusalCode::ProtocolError, reason, true);
         }
-        session.release = if released {
+        session.order = order;
+        session.release = if order == PacingOrder::Pace {
+            Release::No
+        } else {
             // The host may still act on rates of a former session, so it counts until it
             // acknowledges.
-            self.unanswered.push_back((now_ns, id));
+            if released {
+                self.unanswered.push_back((now_ns, id));
+            }
             Release::Waiting { since_ns: now_ns }
-        } else {
-            Release::No
         };
         tracing::info!(
             host = name,

@@ -411,7 +411,7 @@ fn microseconds(now_ns: u64) -> NonZeroU32 {
 
 /// Returns the demand of a flow in bit/s; infinite if it has none.
 #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
-fn demand_bps(record: &StartRecord) -> f64 {
+pub(super) fn demand_bps(record: &StartRecord) -> f64 {
     let demand = record.demand();
     if demand.is_none() {
         f64::INFINITY

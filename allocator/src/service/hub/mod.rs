@@ -13,6 +13,8 @@
 //! | `network` | failures, repairs, a new topology |
 //! | `feeds` | telemetry of sessions, traffic of others as operators tell it |
 //! | `release` | the kill switch |
+//! | `orders` | conduct of single hosts: the rollout, releases |
+//! | `survey` | flows and links for operators, in slices |
 //! | `report` | status of sessions, flows and links |
 //! | `link_survey` | loads of links and largest flows, in slices |
 //! | `members` | hosts that join at run time, and what sessions are told of them |
@@ -21,7 +23,7 @@
 //! Work per datagram is proportional to its records; work per rate is constant. Sessions with
 //! something to send stand in a list ([`Hub::drain_ready`]), so no call scans the others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -37,7 +39,9 @@ use rustc_hash::FxBuildHasher;
 use crate::engine::EngineEvent;
 use crate::feeds::{Feeds, FeedsConfig};
 
-use super::config::{ClassConfig, Limits, MAX_CLASS_ID, MembershipConfig, RelayIdentity, Trust};
+use super::config::{
+    ClassConfig, Limits, MAX_CLASS_ID, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
+};
 use super::duration_histogram::DurationHistogram;
 use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
@@ -48,13 +52,14 @@ mod flows;
 mod link_survey;
 mod members;
 mod network;
+mod orders;
 mod pre_hello;
 mod reasons;
 mod release;
 mod report;
 mod session;
 mod session_flows;
-
+mod survey;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -64,11 +69,13 @@ pub use admission::check_welcome;
 pub use link_survey::LinkSurvey;
 use members::Membership;
 pub use network::capacities_bps;
+pub use orders::UnknownHost;
 use pre_hello::PreHelloConnections;
 pub use report::TransportFacts;
 use session::{Release, Session, Tallies};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
+pub use survey::SurveyPlace;
 use sweep::Sweep;
 pub(in crate::service) use token_bucket::TokenBucket;
 
@@ -111,6 +118,8 @@ pub struct HubSettings {
     pub trust: Trust,
     /// Hosts that may join at run time.
     pub membership: MembershipConfig,
+    /// Hosts that pace.
+    pub rollout: Rollout,
     /// Flow classes.
     pub classes: Vec<ClassConfig>,
 }
@@ -158,6 +167,8 @@ pub struct Hub {
     /// Ready sessions with a flow that waits for its first rate.
     ready_first: Vec<u32>,
     released_ns: Option<u64>,
+    /// Hosts that an operator has released.
+    released_hosts: BTreeSet<String>,
     /// Sessions that received the kill switch, with the time, oldest first. Every session that has
     /// not acknowledged is among them.
     unanswered: VecDeque<(u64, u32)>,
@@ -195,6 +206,7 @@ impl Hub {
             ready: Vec::new(),
             ready_first: Vec::new(),
             released_ns: released.then_some(0),
+            released_hosts: BTreeSet::new(),
             unanswered: VecDeque::new(),
             departed: VecDeque::new(),
             counts: ServiceCounts::default(),
@@ -256,6 +268,7 @@ impl Hub {
         self.feeds.reconfigure(feeds::feeds_config(&settings));
         self.settings = settings;
         self.refuse_distrusted(now_ns);
+        self.apply_orders(now_ns);
     }
 
     /// Opens a session for a new transport connection. It takes no flows before its Hello is
@@ -302,6 +315,7 @@ impl Hub {
             demands: TokenBucket::new(limits.max_demand_changes_per_s, now_ns),
             release: Release::No,
             members_version: None,
+            order: PacingOrder::Pace,
             starts: TokenBucket::new(limits.max_starts_per_s, now_ns),
             datagrams: TokenBucket::new(limits.max_datagrams_per_s, now_ns),
             control: TokenBucket::new(limits.max_control_bytes_per_s, now_ns),

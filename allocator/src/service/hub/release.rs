@@ -21,20 +21,17 @@ impl Hub {
             self.released_ns = released.then_some(now_ns);
             // Entries of an earlier turn of the switch would count its time for this one.
             self.unanswered.clear();
-            for session in self
-                .sessions
-                .values_mut()
-                .filter(|session| session.peer.is_some())
-            {
-                session.proto.set_released(released);
-                session.release = if released {
-                    self.unanswered.push_back((now_ns, session.id));
-                    Release::Waiting { since_ns: now_ns }
-                } else {
-                    Release::No
-                };
+            self.apply_orders(now_ns);
+            if released {
+                // Hosts that were released before, and have not acknowledged it yet.
+                for session in self.sessions.values() {
+                    if let Release::Waiting { since_ns } = session.release
+                        && since_ns < now_ns
+                    {
+                        self.unanswered.push_front((since_ns, session.id));
+                    }
+                }
             }
-            self.mark_all_ready();
         }
         self.release_report(now_ns)
     }
@@ -147,7 +144,7 @@ impl Hub {
         }
     }
 
-    fn forget_departed(&mut self, now_ns: u64) {
+    pub(super) fn forget_departed(&mut self, now_ns: u64) {
         let lease_ns = self.settings.lease_ns;
         while let Some((_, left_ns)) = self.departed.front()
             && now_ns.saturating_sub(*left_ns) >= lease_ns

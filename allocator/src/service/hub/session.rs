@@ -6,7 +6,7 @@ use ratewright_topology::HostId;
 
 use super::session_flows::{Placement, SessionFlows, UnmanagedReason};
 use super::token_bucket::TokenBucket;
-use crate::service::config::RelayIdentity;
+use crate::service::config::{PacingOrder, RelayIdentity};
 use crate::service::tls::PeerCertificate;
 
 /// A session, from its transport connection's first byte to its last.
@@ -33,6 +33,8 @@ pub(super) struct Session {
     pub(super) release: Release,
     /// Number of the newest frame of members that it was sent; `None` before the first.
     pub(super) members_version: Option<u64>,
+    /// Conduct of its host, as that was told.
+    pub(super) order: PacingOrder,
     pub(super) starts: TokenBucket,
     pub(super) datagrams: TokenBucket,
     /// Budget of the control stream, in bytes.

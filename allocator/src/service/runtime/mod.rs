@@ -148,6 +148,7 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
         limits: config.limits,
         trust: config.trust.clone(),
         membership: config.membership.clone(),
+        rollout: config.rollout.clone(),
         classes: config.classes.clone(),
     }
 }
@@ -339,7 +340,26 @@ impl AllocatorService {
             }
             _ => {}
         }
+        // As do surveys of all flows and links.
+        let request = match self.survey(request) {
+            Some(request) => request,
+            None => return,
+        };
         self.shared.run(|core, now_ns| match request {
+            AdminRequest::TopFlows(..) | AdminRequest::Links(..) | AdminRequest::Explain(..) => {}
+            AdminRequest::SetHostReleased(host, released, reply) => {
+                let result = core.hub.set_host_released(now_ns, &host, released);
+                tracing::warn!(
+                    host,
+                    released,
+                    known = result.is_ok(),
+                    "host release turned"
+                );
+                drop(reply.send(result));
+            }
+            AdminRequest::HostReleaseReport(host, reply) => {
+                drop(reply.send(core.hub.host_release_report(now_ns, &host)));
+            }
             AdminRequest::Ping(reply) => drop(reply.send(())),
             AdminRequest::Snapshot(reply) => drop(reply.send(Box::new(core.snapshot()))),
             AdminRequest::Status(_) | AdminRequest::Overview(_) | AdminRequest::LinkFlows(..) => {}
@@ -366,6 +386,28 @@ impl AllocatorService {
                 drop(reply.send(result));
             }
         });
+    }
+
+    /// Starts a survey, or returns a request that is none. Surveys that wait for their turn are as
+    /// few as the admin server's requests.
+    fn survey(&mut self, request: AdminRequest) -> Option<AdminRequest> {
+        let shared = self.shared.clone();
+        match request {
+            AdminRequest::TopFlows(most, reply) => {
+                self.tasks
+                    .spawn(async move { drop(reply.send(shared.top_flows(most).await)) });
+            }
+            AdminRequest::Links(most, reply) => {
+                self.tasks
+                    .spawn(async move { drop(reply.send(shared.links(most).await)) });
+            }
+            AdminRequest::Explain(from, to, reply) => {
+                self.tasks
+                    .spawn(async move { drop(reply.send(shared.explain(&from, &to).await)) });
+            }
+            other => return Some(other),
+        }
+        None
     }
 
     /// Returns the inputs of an engine for another configuration or topology; `None` if the present

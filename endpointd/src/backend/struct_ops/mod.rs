@@ -124,12 +124,17 @@ impl StructOps {
         };
         // Tags of fresh slots are 0, so generation 0 would be theirs.
         backend.globals.generation().store(1, Ordering::Release);
+        let observing = u64::from(config.observe);
+        backend
+            .globals
+            .observing()
+            .store(observing, Ordering::Release);
         if config.take_over {
             // The default first: sockets that are made during the pass then have the congestion
             // control, too.
-            let paced = found.original.paced(&backend.name);
+            let ours = found.original.taken_over(&backend.name, config.observe);
             backend.original = Some(found.original);
-            paced.apply()?;
+            ours.apply()?;
             take_over::for_all_sockets(&backend.skel.progs.rw_take_over)?;
             let failed = backend.globals.switch_failed().swap(0, Ordering::Relaxed);
             if failed > 0 {
@@ -154,6 +159,7 @@ impl StructOps {
             cgroup: None,
             device: None,
             take_over: false,
+            observe: false,
         };
         load::load(&config, &take_over::find_settings()?).map(drop)
     }
@@ -318,6 +324,17 @@ impl PacingBackend for StructOps {
             .expires_ns()
             .store(expires_ns, Ordering::Release);
         Ok(())
+    }
+
+    fn observe(&mut self, observing: bool) -> Result<(), BackendError> {
+        self.next_generation();
+        self.globals
+            .observing()
+            .store(u64::from(observing), Ordering::Release);
+        match &self.original {
+            Some(original) => original.apply_bursts(&self.name, observing),
+            None => Ok(()),
+        }
     }
 
     fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {

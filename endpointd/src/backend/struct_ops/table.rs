@@ -274,6 +274,8 @@ words! {
     pass,
     /// Sockets that left the congestion control under a maximum of ours.
     left_capped,
+    /// Not 0: no rate is in force, and use counts without one.
+    observing,
 }
 
 /// Returns the words in the skeleton's mapped data section. They stay mapped as long as the

@@ -108,12 +108,26 @@ impl Settings {
         })
     }
 
-    /// Returns the settings for a daemon whose congestion control is `name`.
-    pub(super) fn paced(&self, name: &str) -> Self {
+    /// Returns the settings for a daemon whose congestion control is `name`. While it only
+    /// observes, bursts stay as they were.
+    pub(super) fn taken_over(&self, name: &str, observing: bool) -> Self {
         Self {
             default_cc: name.to_owned(),
-            bursts: PACED_BURSTS.where_present(self.bursts),
+            bursts: if observing {
+                self.bursts
+            } else {
+                PACED_BURSTS.where_present(self.bursts)
+            },
         }
+    }
+
+    /// Applies the bursts of pacing or of observing, while the default is `name`: another daemon's
+    /// or an operator's choice stays.
+    pub(super) fn apply_bursts(&self, name: &str, observing: bool) -> Result<(), BackendError> {
+        if Self::read()?.default_cc != name {
+            return Ok(());
+        }
+        self.taken_over(name, observing).bursts.apply()
     }
 
     /// Restores these settings in place of those of a daemon whose congestion control is `name`.

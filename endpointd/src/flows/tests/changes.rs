@@ -18,7 +18,7 @@ fn flows_wait_for_the_first_session_and_follow_the_topology() {
         FlowEventKind::Start(facts("10.0.4.1", 80)),
     );
     assert_eq!(actions(&mut table), []);
-    table.on_established(usual(), false);
+    table.on_established(usual(), PacingState::Pace);
     let [FlowAction::ClearAll, FlowAction::Start(known)] = actions(&mut table)[..] else {
         panic!()
     };

@@ -107,7 +107,11 @@ impl FlowTableModel {
                     expires_ns,
                     ..
                 } => {
-                    assert!(rate_bps > 0 && expires_ns > now_ns && !table.is_released());
+                    assert!(
+                        rate_bps > 0
+                            && expires_ns > now_ns
+                            && table.pacing_state() == PacingState::Pace
+                    );
                     assert_eq!(
                         self.newest.get(&conn.slot.0),
                         Some(&conn.use_count),
@@ -124,13 +128,16 @@ impl FlowTableModel {
                     Some(&conn.use_count),
                     "watched, but not paced"
                 ),
-                FlowAction::Renew { .. } => assert!(!table.is_released() && !self.paced.is_empty()),
+                FlowAction::Renew { .. } => {
+                    assert!(table.pacing_state() == PacingState::Pace && !self.paced.is_empty());
+                }
                 FlowAction::Clear(conn) => {
                     if self.paced.get(&conn.slot.0) == Some(&conn.use_count) {
                         self.paced.remove(&conn.slot.0);
                     }
                 }
                 FlowAction::ClearAll => self.paced.clear(),
+                FlowAction::Observe(_) => assert!(self.paced.is_empty()),
             }
         }
         for slot in self.paced.keys() {
@@ -205,8 +212,12 @@ proptest! {
                     }
                 }
                 TableStep::Renew { lease_ns } => table.on_renewed(now_ns + lease_ns),
-                TableStep::Released(released) => table.on_released(released),
-                TableStep::Established => table.on_established(usual(), false),
+                TableStep::Released(released) => table.set_pacing_state(if released {
+                    PacingState::Release
+                } else {
+                    PacingState::Pace
+                }),
+                TableStep::Established => table.on_established(usual(), PacingState::Pace),
                 TableStep::Network(which) => table.set_network(networks()[usize::from(which)].clone()),
                 TableStep::Refuse { slot } => {
                     if let Some(flow) = model.known.get(&slot).copied()

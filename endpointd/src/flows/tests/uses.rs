@@ -108,7 +108,7 @@ fn records(measures: bool) -> usize {
     };
     let mut table = FlowTable::new(SLOTS, GAP_NS, Policy::default());
     table.set_measures_demand(measures);
-    table.on_established(usual(), false);
+    table.on_established(usual(), PacingState::Pace);
     let mut senders: Vec<Option<SenderModel>> = (0..SLOTS).map(|_| None).collect();
     let mut uses = vec![0_u32; SLOTS as usize];
     let mut told = 0;

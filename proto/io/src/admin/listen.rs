@@ -18,6 +18,7 @@ use nix::sys::stat::{Mode, fchmod};
 
 use super::AdminAddress;
 use super::guard::{AccessRules, refuse};
+use super::peer::Peer;
 use super::stall::ImpatientListener;
 
 /// The mode of a Unix socket.
@@ -143,7 +144,9 @@ impl Listener {
     /// and changes if the address is for reading.
     pub async fn serve(self, router: Router) {
         let rules = Arc::new(AccessRules::of(&self.address));
-        let router = router.layer(from_fn_with_state(rules, refuse));
+        let router = router
+            .layer(from_fn_with_state(rules, refuse))
+            .into_make_service_with_connect_info::<Peer>();
         let served = async {
             match self.socket {
                 Socket::Tcp(listener) => {

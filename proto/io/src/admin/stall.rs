@@ -33,6 +33,11 @@ impl<T> Impatient<T> {
         }
     }
 
+    /// The connection itself.
+    pub(super) fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
     /// Passes progress on, and fails a write that has waited too long.
     fn bounded<V>(
         &mut self,

@@ -39,6 +39,7 @@ fn welcome() -> Welcome {
         ack_delay_ns: 1_000_000,
         first_seq: 1,
         released: true,
+        observe: true,
         threshold: 0.01,
         topology: topology(),
         classes: vec![ClassInfo {
@@ -112,6 +113,7 @@ fn every_message_survives_a_round_trip() {
         }),
         ControlMessage::ReleaseState {
             released: true,
+            observe: true,
             next_seq: u64::MAX,
         },
         ControlMessage::ReleaseAck {

@@ -7,6 +7,7 @@ mod flow_caps;
 mod flows;
 mod members;
 mod network;
+mod orders;
 mod release;
 mod sessions;
 mod sweep;
@@ -48,6 +49,7 @@ fn settings() -> HubSettings {
         external_share: 0.9,
         feeds: FeedsConfig::default(),
         limits: Limits::default(),
+        rollout: crate::service::config::Rollout::default(),
         trust: Trust::default(),
         membership: MembershipConfig::default(),
         classes: vec![ClassConfig::default()],

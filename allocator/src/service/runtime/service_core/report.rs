@@ -1,13 +1,19 @@
 //! Figures of the service core for `/status` and `/metrics`.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use indexmap::IndexMap;
 use ratewright_proto::sealed::SealedCounters;
 
 use super::session_transport::{Route, SessionTransport};
 use super::{ServiceCore, SharedCore};
+use crate::engine::thread::fullest_links;
 use crate::service::clock;
-use crate::service::hub::TransportFacts;
-use crate::service::status::{EngineFigures, SessionStatus, Snapshot, Status};
+use crate::service::hub::{SurveyPlace, TransportFacts, UnknownHost};
+use crate::service::status::{
+    EngineFigures, Explanation, FlowRow, Links, SessionStatus, Snapshot, Status, TopFlows,
+};
 
 /// Sessions or links that `/status` lists while it holds the lock.
 const LISTED_AT_ONCE: usize = 256;
@@ -87,7 +93,104 @@ impl ServiceCore {
     }
 }
 
+/// Slots that a survey of flows visits while it holds the lock.
+const SLOTS_AT_ONCE: u32 = 1_024;
+
+/// Flows that `/explain` lists; it counts the others.
+const EXPLAINED_FLOWS: usize = 64;
+
 impl SharedCore {
+    /// Returns the fastest flows. Visits all flows in slices; flows that come or go meanwhile may
+    /// be missing.
+    pub(in crate::service::runtime) async fn top_flows(&self, most: usize) -> TopFlows {
+        let ids = self.lock().hub.session_ids();
+        let mut top = TopFlows::default();
+        // The slowest of the fastest is at the top of the heap, for its replacement.
+        let mut fastest: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        let mut rows: Vec<FlowRow> = Vec::new();
+        let mut place = Some(SurveyPlace::default());
+        while let Some(from) = place {
+            place = self
+                .lock()
+                .hub
+                .survey_flows(&ids, from, SLOTS_AT_ONCE, |rate_bps, row| {
+                    top.flows_total += 1;
+                    if fastest.len() < most {
+                        fastest.push(Reverse((rate_bps, rows.len())));
+                        rows.push(row());
+                    } else if let Some(mut slowest) = fastest.peek_mut()
+                        && slowest.0.0 < rate_bps
+                    {
+                        rows[slowest.0.1] = row();
+                        slowest.0.0 = rate_bps;
+                    }
+                });
+            tokio::task::yield_now().await;
+        }
+        rows.sort_by(|a, b| {
+            (b.rate_bps.cmp(&a.rate_bps)).then_with(|| (&a.from, a.flow).cmp(&(&b.from, b.flow)))
+        });
+        top.flows = rows;
+        top
+    }
+
+    /// Returns the fullest links, as of the engine's last scan.
+    pub(in crate::service::runtime) async fn links(&self, most: usize) -> Links {
+        let loads = self.lock().engine.stats().links.clone();
+        let mut links = Links {
+            links_total: loads.len() as u64,
+            links: Vec::new(),
+        };
+        for some in fullest_links(&loads, most).chunks(LISTED_AT_ONCE) {
+            links.links.extend(self.lock().hub.link_rows(some));
+            tokio::task::yield_now().await;
+        }
+        links
+    }
+
+    /// Explains the rates of the flows from one host to another.
+    ///
+    /// # Errors
+    /// The topology does not have one of them.
+    pub(in crate::service::runtime) async fn explain(
+        &self,
+        from: &str,
+        to: &str,
+    ) -> Result<Box<Explanation>, UnknownHost> {
+        let now_ns = clock::now_ns();
+        let (view, loads) = {
+            let core = self.lock();
+            let view = |host: &str| {
+                let view = core.hub.host_view(now_ns, host);
+                view.ok_or_else(|| UnknownHost(host.to_owned()))
+            };
+            ((view(from)?, view(to)?), core.engine.stats().links.clone())
+        };
+        let mut explanation = Box::new(Explanation {
+            from: view.0,
+            to: view.1,
+            flows_total: 0,
+            flows: Vec::new(),
+        });
+        let mut slot = Some(0);
+        while let Some(first) = slot {
+            let Explanation {
+                flows_total, flows, ..
+            } = &mut *explanation;
+            slot = self.lock().hub.explain_flows(
+                (from, to),
+                first,
+                SLOTS_AT_ONCE,
+                &loads,
+                EXPLAINED_FLOWS,
+                flows_total,
+                flows,
+            );
+            tokio::task::yield_now().await;
+        }
+        Ok(explanation)
+    }
+
     /// Returns the body of `/status`. Lists are built in slices, so that no thread waits long for
     /// the lock.
     pub(in crate::service::runtime) async fn status(&self) -> Status {

@@ -57,6 +57,7 @@ impl SealedPair {
             classes: Vec::new(),
             threshold: 0.01,
             released: false,
+            observe: false,
             sealed_udp: None,
             telemetry_interval_ns: 0,
             access: AccessCapacity::default(),

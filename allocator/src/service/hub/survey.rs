@@ -1,0 +1,288 @@
+//! Survey of flows and links for operators, a slice per call, so that no lease waits for one.
+
+use ratewright_proto::records::StartRecord;
+use ratewright_topology::LinkId;
+
+use super::report::link_name;
+use super::session_flows::Placement;
+use super::{Hub, PacingOrder, flows};
+use crate::engine::LinkLoad;
+use crate::feeds::LinkTraffic;
+use crate::service::status::{ExplainedFlow, FlowRow, HostView, LinkRow};
+
+/// Place at which a survey of flows goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SurveyPlace {
+    /// Index in the list of sessions that the survey began with.
+    pub session: usize,
+    /// Slot in that session.
+    pub slot: u32,
+}
+
+impl Hub {
+    /// Visits at most `max` slots of these sessions from `place` on. Returns the place to go on
+    /// from, if there is more. Sessions that have ended are passed over.
+    pub fn survey_flows(
+        &self,
+        ids: &[u32],
+        place: SurveyPlace,
+        max: u32,
+        mut visit: impl FnMut(u64, &dyn Fn() -> FlowRow),
+    ) -> Option<SurveyPlace> {
+        let SurveyPlace {
+            mut session,
+            mut slot,
+        } = place;
+        let mut left = max;
+        while left > 0 {
+            let id = *ids.get(session)?;
+            let slots = self
+                .sessions
+                .get(&id)
+                .map_or(0, |session| session.flows.slots());
+            let until = slots.min(slot.saturating_add(left));
+            for slot in slot..until {
+                let rate = self.rate_on(id, slot);
+                if let Some((record, rate_bps)) = rate {
+                    visit(rate_bps, &|| self.flow_row(id, &record, rate_bps));
+                }
+            }
+            // A session without flows costs something, too.
+            left = left.saturating_sub((until.saturating_sub(slot)).max(1));
+            if until < slots {
+                slot = until;
+            } else {
+                (session, slot) = (session + 1, 0);
+            }
+        }
+        (session < ids.len()).then_some(SurveyPlace { session, slot })
+    }
+
+    /// Returns the flow on a slot and its newest rate.
+    fn rate_on(&self, id: u32, slot: u32) -> Option<(StartRecord, u64)> {
+        let session = self.sessions.get(&id)?;
+        let flow = session.flows.get(slot)?;
+        Some((flow.record, session.proto.rate_of(flow.id()).unwrap_or(0)))
+    }
+
+    fn flow_row(&self, id: u32, record: &StartRecord, rate_bps: u64) -> FlowRow {
+        let (from, pacing) = self.sessions.get(&id).map_or_else(
+            || (String::new(), PacingOrder::Pace),
+            |session| {
+                let name = session
+                    .peer
+                    .as_ref()
+                    .map(|peer| peer.hello.host_name.clone());
+                (name.unwrap_or_default(), session.order)
+            },
+        );
+        FlowRow {
+            from,
+            to: self.host_name(record.dst_host()),
+            flow: record.flow().0,
+            class: self.class_name(record.class()),
+            weight: record.weight().decode(),
+            demand_bps: reported_demand(record),
+            rate_bps,
+            pacing,
+        }
+    }
+
+    fn host_name(&self, host: u32) -> String {
+        self.topology
+            .hosts()
+            .get(host as usize)
+            .map_or_else(|| format!("host {host}"), |host| host.name.clone())
+    }
+
+    fn class_name(&self, class: u8) -> String {
+        let found = self.settings.classes.iter().find(|known| known.id == class);
+        found.map_or_else(|| class.to_string(), |class| class.name.clone())
+    }
+
+    /// Returns the rows of these links, as the engine last measured them.
+    pub fn link_rows(&self, loads: &[LinkLoad]) -> Vec<LinkRow> {
+        loads.iter().map(|load| self.link_row(load)).collect()
+    }
+
+    fn link_row(&self, load: &LinkLoad) -> LinkRow {
+        let link = LinkId(load.link);
+        let external = self.feeds.external().get(link);
+        let feeds = self.feeds_effect(link);
+        LinkRow {
+            name: link_name(&self.topology, link),
+            load_bps: load.load_bps,
+            capacity_bps: load.capacity_bps,
+            nominal_bps: self.nominal_bps.get(link.index()).copied().unwrap_or(0),
+            utilization: load.utilization(),
+            price: load.price,
+            up: self.topology.is_usable(link),
+            external_load_bps: external.map_or(0, LinkTraffic::load_bps),
+            external_granted_bps: external.map_or(0.0, |traffic| traffic.granted_bps),
+            feeds: feeds.copied(),
+        }
+    }
+
+    /// Returns a host as `/explain` shows it; `None` if the topology does not have it.
+    pub fn host_view(&self, now_ns: u64, host: &str) -> Option<HostView> {
+        self.topology.host_by_name(host)?;
+        let (pacing, why) = self.order_of(host);
+        let session = self.session_of(host).and_then(|id| self.sessions.get(&id));
+        Some(HostView {
+            host: host.to_owned(),
+            connected: session.is_some(),
+            pacing,
+            why,
+            release: session.map_or("no", |session| self.release_state(now_ns, session)),
+            heard_ms_ago: session
+                .map(|session| now_ns.saturating_sub(session.proto.last_heard_ns()) / 1_000_000),
+            lease_ms: self.settings.lease_ns / 1_000_000,
+        })
+    }
+
+    /// Visits at most `max` slots of a host's session from `slot` on, and appends its flows to
+    /// `to` to `into`, `most` of them at most. Returns the slot to go on from, if there is more,
+    /// and counts all flows to `to` in `total`.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a slice of a survey, called in one place"
+    )]
+    pub fn explain_flows(
+        &self,
+        (from, to): (&str, &str),
+        slot: u32,
+        max: u32,
+        loads: &[LinkLoad],
+        most: usize,
+        total: &mut u64,
+        into: &mut Vec<ExplainedFlow>,
+    ) -> Option<u32> {
+        let id = self.session_of(from)?;
+        let to = self.topology.host_by_name(to)?;
+        let slots = self.sessions.get(&id)?.flows.slots();
+        let until = slots.min(slot.saturating_add(max));
+        for slot in slot..until {
+            let Some((record, rate_bps)) = self.rate_on(id, slot) else {
+                continue;
+            };
+            if record.dst_host() != to.0 {
+                continue;
+            }
+            *total += 1;
+            if into.len() < most {
+                into.extend(self.explained(id, slot, &record, rate_bps, loads));
+            }
+        }
+        (until < slots).then_some(until)
+    }
+
+    fn explained(
+        &self,
+        id: u32,
+        slot: u32,
+        record: &StartRecord,
+        rate_bps: u64,
+        loads: &[LinkLoad],
+    ) -> Option<ExplainedFlow> {
+        let session = self.sessions.get(&id)?;
+        let flow = session.flows.get(slot)?;
+        let class = self
+            .settings
+            .classes
+            .iter()
+            .find(|known| known.id == record.class());
+        let links: Vec<LinkRow> = session
+            .flows
+            .path(slot)
+            .iter()
+            .map(|&link| {
+                let capacity_bps = self.capacity_of(LinkId(link));
+                let unmeasured = LinkLoad {
+                    link,
+                    capacity_bps,
+                    ..LinkLoad::default()
+                };
+                self.link_row(loads.get(link as usize).unwrap_or(&unmeasured))
+            })
+            .collect();
+        let unmanaged = match flow.placement {
+            Placement::Allocated => None,
+            Placement::Unmanaged(reason) => Some(reason.reason()),
+        };
+        let demand_bps = if class.is_some_and(|class| !class.measured_demand) {
+            None
+        } else {
+            reported_demand(record)
+        };
+        let class_cap_bps = class.and_then(|class| class.max_rate_bps);
+        let limit = limit_of(rate_bps, demand_bps, class_cap_bps, unmanaged, &links);
+        Some(ExplainedFlow {
+            row: self.flow_row(id, record, rate_bps),
+            class_weight: class.map_or(1.0, |class| class.weight),
+            class_cap_bps,
+            demand: match (
+                class.is_some_and(|class| !class.measured_demand),
+                demand_bps,
+            ) {
+                (true, _) => "ignored: the class keeps its share, used or not",
+                (false, None) => "unbounded: its rate holds it back",
+                (false, Some(_)) => {
+                    "limited: by measured use, policy or the application's own maximum"
+                }
+            },
+            unmanaged,
+            limit,
+            links,
+        })
+    }
+}
+
+/// Returns the demand that a host reported; `None` for an unbounded one.
+fn reported_demand(record: &StartRecord) -> Option<u64> {
+    let demand = flows::demand_bps(record);
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "demands are finite here, not negative, and below 2^53 bit/s"
+    )]
+    demand.is_finite().then_some(demand as u64)
+}
+
+/// Share of a bound from which on a rate counts as being at it: the notification threshold and the
+/// coding of rates keep it below.
+const AT_BOUND: f64 = 0.95;
+
+/// Names what keeps a flow's rate from being higher.
+#[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
+fn limit_of(
+    rate_bps: u64,
+    demand_bps: Option<u64>,
+    class_cap_bps: Option<u64>,
+    unmanaged: Option<&'static str>,
+    links: &[LinkRow],
+) -> String {
+    if let Some(reason) = unmanaged {
+        return format!("unmanaged: {reason}");
+    }
+    let at =
+        |bound: Option<u64>| bound.is_some_and(|bound| rate_bps as f64 >= AT_BOUND * bound as f64);
+    if rate_bps == 0 {
+        return "no rate yet".to_owned();
+    }
+    if at(class_cap_bps) {
+        return "its class's max_rate_bps".to_owned();
+    }
+    if at(demand_bps) {
+        return "its demand".to_owned();
+    }
+    // At the optimum only full links have a price; without prices, the fullest link binds.
+    let binding = links.iter().max_by(|a, b| {
+        a.price
+            .total_cmp(&b.price)
+            .then(a.utilization.total_cmp(&b.utilization))
+    });
+    binding.map_or_else(
+        || "nothing that is known".to_owned(),
+        |link| format!("link {}", link.name),
+    )
+}
