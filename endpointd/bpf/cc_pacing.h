@@ -223,16 +223,24 @@ static __always_inline bool is_limited(struct tcp_sock *tp)
 	       in_flight(tp) < tp->snd_cwnd && may_set_cwnd(tp);
 }
 
+/* The most bytes that count as on their way out. */
+#define HELD_BYTES 65536
+
 /*
- * Whether the application has more to send than plain TCP lets out: a full segment waits, and the receiver
- * has room for it.
+ * Whether the application has more to send than plain TCP lets out, and the receiver has room for it. What
+ * TCP sends within a millisecond is not held up: an application that writes in blocks has no more to send.
  */
 static __always_inline bool is_backlogged(struct tcp_sock *tp)
 {
 	__u32 mss = tp->mss_cache;
 	__s32 room = tp->snd_una + tp->snd_wnd - tp->snd_nxt;
+	__u64 held = ((struct sock *)tp)->sk_pacing_rate / 1000;
 
-	return tp->write_seq - tp->snd_nxt >= mss && room >= (__s32)mss;
+	if (held > HELD_BYTES)
+		held = HELD_BYTES;
+	if (held < mss)
+		held = mss;
+	return (__s32)(tp->write_seq - tp->snd_nxt) >= (__s32)held && room >= (__s32)mss;
 }
 
 /* The maximum that makes the flow send what `payload` allows, in spite of late timers. */

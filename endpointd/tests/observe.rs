@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use fallback::demand::Bottleneck;
 use fallback::{Bulk, FOREVER_NS, FallbackDriver, Open, alone, config, cubic_pair};
 use netns::{BulkReceiver, NamespacePair, RIGHT_V4, sleep, wait_for};
 use ratewright_endpointd::backend::sock_ops::SockOps;
@@ -73,6 +74,8 @@ fn observed(pair: &NamespacePair) -> BackendConfig {
 fn observing_changes_no_socket(open: Open, paced: fn(&NamespacePair) -> bool) {
     let _alone = alone();
     let pair = cubic_pair();
+    // Without one, the application is what limits the flow.
+    let _link = Bottleneck::between(&pair);
     let before = surroundings(&pair);
     let mut driver = FallbackDriver::with(open, &pair, &observed(&pair));
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
@@ -93,8 +96,8 @@ fn observing_changes_no_socket(open: Open, paced: fn(&NamespacePair) -> bool) {
     assert_eq!(surroundings(&pair), before);
     assert_eq!(maxima(&pair), Vec::<String>::new());
     assert!(!paced(&pair));
-    let stats = driver.backend.stats();
-    assert_eq!((stats.expired, stats.windows_bounded), (0, 0));
+    // Windows that the kernel loses on their way out of cubic's hooks are mended in every mode.
+    assert_eq!(driver.backend.stats().expired, 0);
 
     // What is looked at above shows pacing once there is some.
     driver.backend.observe(false).expect("pace");

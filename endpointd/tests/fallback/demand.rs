@@ -351,10 +351,11 @@ fn finish(writer: Writer, receiver: BulkReceiver, from_ns: u64) {
 
 /// Link of 200 Mbit/s between the namespaces, whose queue takes bursts of 16 kB; removed when
 /// dropped.
-struct Bottleneck(String);
+pub struct Bottleneck(String);
 
 impl Bottleneck {
-    fn between(pair: &NamespacePair) -> Self {
+    /// Puts it between the two.
+    pub fn between(pair: &NamespacePair) -> Self {
         let (left, right) = (&pair.left.0, &pair.right.0);
         let middle = format!("rwt{}m", pair.tag);
         run(&format!("ip netns add {middle}"));
