@@ -32,6 +32,8 @@
 //! flows have no tokens. A message whose last packet is dropped keeps its entry, as no entry may be
 //! overwritten.
 
+use std::ops::RangeInclusive;
+
 use arrayvec::ArrayVec;
 use rand::RngExt as _;
 use serde::Deserialize;
@@ -49,8 +51,8 @@ pub const MAX_ENTRIES: usize = 64;
 pub struct Deflection {
     /// Entries of a switch's table of deflected flows, at most [`MAX_ENTRIES`] (Dart §VI-A: 8).
     pub table_entries: usize,
-    /// Bytes of the packet's class in the queue of its route above which it is deflected (§VI-A: 15
-    /// kB, below the threshold of marks).
+    /// Bytes in all lanes of its route's queue above which a packet is deflected (§VI-A: 15 kB,
+    /// below the threshold of marks).
     pub threshold_bytes: u64,
     /// Deflections that a packet may meet, at most [`Packet::MAX_TOKENS`] (§VI-A: 4).
     pub tokens: u8,
@@ -176,8 +178,15 @@ impl Deflector {
             && self.table.len() < self.config.table_entries
     }
 
+    /// Returns the classes whose packets wait for one link with a packet: all lanes, which are one
+    /// queue in the paper.
+    pub(crate) fn lanes(&self, packet: &Packet) -> RangeInclusive<u8> {
+        let [first, last] = self.config.escape_lanes.unwrap_or([packet.class; 2]);
+        first..=last
+    }
+
     /// Returns the port that the message of a packet is deflected to, if it is. `queue_bytes` wait
-    /// before the packet on its route, and `works` tells of a port's link.
+    /// for the link of its route, and `works` tells of a port's link.
     pub(crate) fn begin(
         &mut self,
         packet: &mut Packet,

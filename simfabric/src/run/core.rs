@@ -248,11 +248,12 @@ impl Core {
         if !deflector.may_begin(packet) {
             return None;
         }
-        let class = packet.class;
+        let lanes = deflector.lanes(packet);
         // Ports are lazy: this makes the queue that of now.
         self.advance(route);
         let ports = &self.fabric.ports;
-        let queue_bytes = ports[route as usize].queue.bytes_of(class);
+        let queue = &ports[route as usize].queue;
+        let queue_bytes = lanes.map(|lane| queue.bytes_of(lane)).sum();
         let works = |port: u32| ports[port as usize].is_up();
         let deflector = self.fabric.switches[switch as usize].deflector.as_mut()?;
         deflector.begin(&mut self.shared.packets[id], route, queue_bytes, works)

@@ -16,8 +16,8 @@ use crate::run::Config;
 use crate::time::{Span, Time};
 use crate::workload::FlowStream;
 
-/// Rate of all links, in bit/s: §VI-D lost it.
-const RATE_BPS: u64 = 10_000_000_000;
+/// Rate of all links, in bit/s: §VI-D lost it, and the loads' stands for it.
+const RATE_BPS: u64 = 40_000_000_000;
 /// Propagation over any link: §VI-D lost it.
 const LINK_DELAY: Span = Span::from_us(1);
 /// Begin of the flows that join.
@@ -218,7 +218,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         "Round trips until flows share a link (Dart fig. 9, fig. 15, §VI-D)",
     );
     figure.scenario = vec![
-        "links of 10 Gbit/s and 1 µs; one flow, then one or nine more at once".to_owned(),
+        "links of 40 Gbit/s and 1 µs; one flow, then one or nine more at once".to_owned(),
         "fair: within 15 % of the fair rate from then on; throughputs over 15 packets of each flow"
             .to_owned(),
     ];

@@ -249,6 +249,12 @@ fn judge(figure: &mut Figure, samples: &Samples) {
                     "µs",
                 ));
             }
+            figure.rows.push(Row::judge(
+                format!("{}, {label}: marks at links to receivers", name(*of)),
+                Claim::nothing(),
+                runs.estimate(|sample| sample.marked_at_receivers),
+                "%",
+            ));
             let (flows, unfinished) = (
                 runs.total(|sample| sample.flows),
                 runs.total(|sample| sample.unfinished),

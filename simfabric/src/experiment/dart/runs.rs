@@ -36,7 +36,7 @@ crate::parameters! {
     /// Network and workload, as far as the paper's text lost them.
     pub struct Scene {
         /// Rate of all links.
-        link_rate: Rate = Rate(10_000_000_000),
+        link_rate: Rate = Rate(40_000_000_000),
         /// Bytes of a long message.
         long_bytes: u64 = 1_000_000,
         /// Senders of an incast (§VI-A: 16).
@@ -131,6 +131,8 @@ pub struct LoadSample {
     pub goodput_gbps: f64,
     /// Short messages' packets that were marked, in per cent, if receivers count them.
     pub short_marked: Option<f64>,
+    /// Marks at links to hosts, in per cent of all marks.
+    pub marked_at_receivers: Option<f64>,
     /// Links that a short message's packet crossed on average, if receivers count them.
     pub short_hops: Option<f64>,
     /// Bytes that links between switches carried for each byte that receivers got.
@@ -148,20 +150,20 @@ pub struct LoadSample {
 /// Returns the times of a run.
 #[must_use]
 pub fn schedule(quick: bool) -> Schedule {
-    let ms = Span::from_ms;
+    let (us, ms) = (Span::from_us, Span::from_ms);
     if quick {
         Schedule {
-            warm_up: ms(1),
-            counted: ms(2),
-            most_drain: ms(5),
-            drain: ms(1),
+            warm_up: us(500),
+            counted: us(600),
+            most_drain: us(1_500),
+            drain: us(250),
         }
     } else {
         Schedule {
-            warm_up: ms(10),
-            counted: ms(40),
-            most_drain: ms(50),
-            drain: ms(5),
+            warm_up: ms(5),
+            counted: ms(10),
+            most_drain: ms(15),
+            drain: ms(2),
         }
     }
 }
@@ -248,6 +250,13 @@ pub fn sample(
         })
         .map(|port| port.stats.sent.bytes)
         .sum();
+    let marks = |to_host: bool| -> u64 {
+        let ports = after.ports.iter().filter(|port| port.to_host == to_host);
+        ports.map(|port| port.stats.marks).sum()
+    };
+    let (at_receivers, inside) = (marks(true) as f64, marks(false) as f64);
+    let marked_at_receivers =
+        (at_receivers + inside > 0.0).then(|| 100.0 * at_receivers / (at_receivers + inside));
     let results = schedule.drain(&mut *run)?;
     let mut by_size: [Vec<f64>; 3] = Default::default();
     let (mut flows, mut unfinished) = (0, 0);
@@ -267,6 +276,7 @@ pub fn sample(
         short_us: by_size.map(|mut us| [0.5, 0.99].map(|share| quantile(&mut us, share))),
         goodput_gbps: got_bytes * 8e-9 / seconds / f64::from(hosts),
         short_marked: per_packet("short_marked").map(|share| 100.0 * share),
+        marked_at_receivers,
         short_hops: per_packet("short_hops"),
         link_bytes: link_bytes as f64 / got_bytes,
         flows,
@@ -326,7 +336,7 @@ mod tests {
         let all = bytes.iter().sum::<u64>() as f64;
         let short = bytes[..3].iter().sum::<u64>() as f64;
         assert!((short / all / 0.4 - 1.0).abs() < 0.05, "{}", short / all);
-        let capacity = 1_024.0 * 10e9 / 8.0 / 4.0 * 0.040;
+        let capacity = 1_024.0 * 40e9 / 8.0 / 4.0 * 0.040;
         assert!(
             (all / capacity / 0.6 - 1.0).abs() < 0.05,
             "{}",
