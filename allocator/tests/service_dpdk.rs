@@ -117,8 +117,10 @@ fn serves_hosts(device: &str, shards: u32) {
     let opened = |host: &TestHost| host.view().port.as_ref().expect("sealed").counters().opened;
     assert!(opened(&one) > 1 && opened(&other) > 1, "rates came sealed");
     assert!(is_sealed(&one) && is_sealed(&other));
-    assert!(dpdk(&allocator, "datagrams_in") >= sealed(&allocator, "opened"));
-    assert!(sealed(&allocator, "opened") > 2.0);
+    // Datagrams go on arriving between two readings: the part is read first, the whole after it.
+    let unsealed = sealed(&allocator, "opened");
+    assert!(unsealed > 2.0);
+    assert!(dpdk(&allocator, "datagrams_in") >= unsealed);
 
     // The kernel learned the station by ARP, from DPDK's port.
     assert!(dpdk(&allocator, "arp_replies") >= 1.0);
