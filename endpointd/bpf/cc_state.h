@@ -21,6 +21,8 @@ const volatile __u32 max_flows = 1;
 /* The most that a fast flow sends at once, in time at its rate. */
 const volatile __u64 max_burst_ns = 500000;
 const volatile __u32 netns_inum = 0;
+/* Sockets of other network namespaces than the daemon's own may be paced, too. */
+const volatile bool has_pods = false;
 const volatile char cc_name[RW_TCP_CA_NAME_MAX] = "rw";
 /* Congestion control that sockets without a remembered one get back. */
 const volatile char default_cc[RW_TCP_CA_NAME_MAX] = "cubic";
@@ -114,6 +116,15 @@ struct {
 	__uint(max_entries, 65536);
 } events SEC(".maps");
 
+/* Inodes of those namespaces; written by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u8);
+} pods SEC(".maps");
+
 /* Seldom-used state of a socket, in its socket storage. */
 struct rw_sock_storage {
 	/* First write since the last flowlet ended; 0: none. */
@@ -144,7 +155,7 @@ struct {
 #define FLOW_FIRST_PACED 8
 /* The flow table was full for this flowlet. */
 #define FLOW_FULL 16
-/* Unmanaged: the peer is on this host, or the socket in another network namespace. */
+/* Unmanaged: the peer is on this host, or the socket in a namespace that is not the daemon's to pace. */
 #define FLOW_UNMANAGED 32
 /* This state was initialised. No earlier layout of the state has this bit. */
 #define FLOW_MET 64

@@ -70,6 +70,17 @@ const volatile __u64 rw_netns_cookie = 0;
 const volatile __u64 rw_cgroup_id = 0;
 const volatile __u64 rw_min_flowlet_bytes = 1;
 const volatile __u32 rw_take_over = 1;
+/* Sockets of other network namespaces than the daemon's own may be paced, too. */
+const volatile bool rw_has_pods = false;
+
+/* Cookies of those namespaces; written by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u8);
+} so_pods SEC(".maps");
 
 /* Per socket. */
 struct so_sock {
@@ -602,9 +613,12 @@ static __always_inline void on_established(struct bpf_sock_ops *ctx)
 {
 	__u32 flags = RW_SK_BPF_CB_TX_TIMESTAMPING;
 	struct bpf_sock *sk = ctx->sk;
+	__u64 cookie = bpf_get_netns_cookie(ctx);
 	struct tcp_sock *tp;
 
-	if (!sk || bpf_get_netns_cookie(ctx) != rw_netns_cookie)
+	if (!sk)
+		return;
+	if (cookie != rw_netns_cookie && !(rw_has_pods && bpf_map_lookup_elem(&so_pods, &cookie)))
 		return;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || !follow(sk, tp, bpf_ktime_get_ns()))

@@ -45,6 +45,14 @@ static __always_inline bool is_local(struct sock *sk)
 	       sk->__sk_common.skc_daddr == sk->__sk_common.skc_rcv_saddr;
 }
 
+/* Whether the socket is in the daemon's network namespace, or in that of one of its pods. */
+static __always_inline bool is_in_our_namespaces(struct sock *sk)
+{
+	__u32 inum = sk->__sk_common.skc_net.net->ns.inum;
+
+	return inum == netns_inum || (has_pods && bpf_map_lookup_elem(&pods, &inum));
+}
+
 /* Initialises the state of a socket that joins this congestion control. */
 static __noinline void meet(struct tcp_sock *tp)
 {
@@ -57,7 +65,7 @@ static __noinline void meet(struct tcp_sock *tp)
 	flow->own_max = NO_MAXIMUM;
 	see_cwnd(tp, flow);
 	/* New namespaces inherit the first one's default congestion control. */
-	if (is_local(sk) || sk->__sk_common.skc_net.net->ns.inum != netns_inum)
+	if (is_local(sk) || !is_in_our_namespaces(sk))
 		flow->flags |= FLOW_UNMANAGED;
 	if (tp->snd_una != tp->write_seq) {
 		struct rw_sock_storage *rare =
@@ -243,7 +251,7 @@ int BPF_PROG(rw_first_write, struct sock *sk)
 	struct tcp_sock *tp;
 	struct rw_sock_storage *rare;
 
-	if (sk->__sk_common.skc_net.net->ns.inum != netns_inum)
+	if (!is_in_our_namespaces(sk))
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || tp->inet_conn.icsk_ca_ops->key != shared.cc_key || !shared.cc_key)
@@ -268,8 +276,9 @@ static __always_inline void set_maximum(struct tcp_sock *tp, __u32 value)
 }
 
 /*
- * Switches one socket of this network namespace to this congestion control. Sockets whose application
- * has chosen another than the namespace's default stay as they are.
+ * Switches one socket to this congestion control. Sockets whose application has chosen another than
+ * the namespace's default stay as they are. Sockets that have it since before their namespace was ours
+ * are managed from now on.
  */
 SEC("iter/tcp")
 int rw_take_over(struct bpf_iter__tcp *ctx)
@@ -293,15 +302,24 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 	state = common->skc_state;
 	if (state == RW_TCP_LISTEN || state == RW_TCP_CLOSE || is_local((struct sock *)tp))
 		return 0;
-	if (bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_CONGESTION, name, sizeof(name)) ||
-	    same_name(name, cc_name))
+	if (bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_CONGESTION, name, sizeof(name)))
 		return 0;
+	flow = flow_of(tp);
+	if (same_name(name, cc_name)) {
+		/* It must be met anew; its state cannot be written here. */
+		if ((flow->flags & FLOW_MET) && (flow->flags & FLOW_UNMANAGED)) {
+			copy_name(name, default_cc);
+			bpf_setsockopt(tp, RW_SOL_TCP, RW_TCP_CONGESTION, name, sizeof(name));
+			copy_name(name, cc_name);
+			bpf_setsockopt(tp, RW_SOL_TCP, RW_TCP_CONGESTION, name, sizeof(name));
+		}
+		return 0;
+	}
 	inherited = name[0] == 'r' && name[1] == 'w' && name[2] == '_';
 	if (!inherited && tp->inet_conn.icsk_ca_setsockopt && !same_name(name, default_cc))
 		return 0;
 	if (inherited) {
 		/* The application's own maximum, as a program that is gone has stored it. */
-		flow = flow_of(tp);
 		present = ((struct sock *)tp)->sk_max_pacing_rate;
 		if (flow->flags & FLOW_MET)
 			maximum = flow->set_max && present == flow->set_max ? flow->own_max :

@@ -4,8 +4,12 @@
 //! is exactly that, without a rate in between. The lock of the network namespace keeps it away from
 //! a daemon that runs.
 
+use std::path::PathBuf;
+
 use crate::backend::left_behind::{LeftOver, find};
-use crate::backend::{BackendConfig, BackendKind, open};
+use crate::backend::namespaces::NAMESPACES_MAX;
+use crate::backend::{BackendConfig, BackendError, BackendKind, PacingBackend, open};
+use crate::clock::now_ns;
 use crate::instance_lock::InstanceLock;
 
 /// Reason for which left-overs stay.
@@ -24,14 +28,48 @@ pub enum CleanupError {
     Stay(Vec<String>),
 }
 
-/// Returns what a killed daemon left in this network namespace. Pins are those of `instance`, or,
-/// without one, of every instance that no daemon holds.
+/// Part of a configuration that says where left-overs may be. A host whose configuration is gone may
+/// still have some.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Instance whose pins count; `None`: those of every instance that no daemon holds.
+    pub instance: Option<String>,
+    /// Patterns of files of pods' network namespaces.
+    pub network_namespaces: Vec<String>,
+    /// Mount of procfs under which settings of TCP can be written.
+    pub procfs: PathBuf,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            instance: None,
+            network_namespaces: Vec::new(),
+            procfs: "/proc".into(),
+        }
+    }
+}
+
+impl From<&BackendConfig> for Places {
+    fn from(config: &BackendConfig) -> Self {
+        Self {
+            instance: Some(config.instance.clone()),
+            network_namespaces: config.network_namespaces.clone(),
+            procfs: config.procfs.clone(),
+        }
+    }
+}
+
+/// Returns what a killed daemon left in this network namespace, and in those of pods.
 #[must_use]
-pub fn left_overs(instance: Option<&str>) -> Vec<LeftOver> {
-    let mut found = find();
+pub fn left_overs(places: &Places) -> Vec<LeftOver> {
+    let mut found = find(&places.network_namespaces);
     found.retain(|left| {
         left.backend != BackendKind::SockOps
-            || instance.is_none_or(|instance| instance == left.instance)
+            || places
+                .instance
+                .as_ref()
+                .is_none_or(|instance| *instance == left.instance)
     });
     found
 }
@@ -46,16 +84,29 @@ pub fn daemon_runs() -> Result<bool, CleanupError> {
         .map_err(CleanupError::Lock)
 }
 
+/// Has a back end take over the pods that are there, which it does one a poll.
+fn adopt_pods(backend: &mut dyn PacingBackend) -> Result<(), BackendError> {
+    let mut result = Ok(());
+    // Pods that keep coming must not keep this from its end.
+    for _ in 0..=NAMESPACES_MAX {
+        result = result.and(backend.poll_events(now_ns(), &mut Vec::new()));
+        if backend.next_poll_ns() != Some(0) {
+            break;
+        }
+    }
+    result
+}
+
 /// Removes what [`left_overs`] returns. Returns what was there.
 ///
 /// # Errors
 /// When a daemon runs, or something stays.
-pub fn clean_up(instance: Option<&str>) -> Result<Vec<LeftOver>, CleanupError> {
+pub fn clean_up(places: &Places) -> Result<Vec<LeftOver>, CleanupError> {
     // Held until the end: no daemon starts meanwhile.
     let _lock = InstanceLock::take()
         .map_err(CleanupError::Lock)?
         .ok_or(CleanupError::Running)?;
-    let found = left_overs(instance);
+    let found = left_overs(places);
     let mut stay = Vec::new();
     for left in &found {
         let config = BackendConfig {
@@ -66,15 +117,20 @@ pub fn clean_up(instance: Option<&str>) -> Result<Vec<LeftOver>, CleanupError> {
             cgroup: None,
             device: left.device.clone(),
             take_over: true,
+            network_namespaces: places.network_namespaces.clone(),
+            procfs: places.procfs.clone(),
             // Nothing that only pacing needs is installed on the way.
             observe: true,
         };
-        let removed = open(Some(left.backend), &config).and_then(|mut backend| backend.shut_down());
+        let removed = open(Some(left.backend), &config).and_then(|mut backend| {
+            let adopted = adopt_pods(backend.as_mut());
+            backend.shut_down().and(adopted)
+        });
         if let Err(error) = removed {
             stay.push(format!("{}: {error}", left.what));
         }
     }
-    stay.extend(left_overs(instance).into_iter().map(|left| left.what));
+    stay.extend(left_overs(places).into_iter().map(|left| left.what));
     if stay.is_empty() {
         Ok(found)
     } else {

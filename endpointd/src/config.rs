@@ -202,6 +202,11 @@ pub struct PacingConfig {
     pub device: Option<String>,
     /// Connections that exist at start are taken over.
     pub take_over: bool,
+    /// Patterns of files that network namespaces of pods are bound to, whose sockets are paced
+    /// besides those of the daemon's own namespace.
+    pub network_namespaces: Vec<String>,
+    /// Mount of procfs under which settings of TCP can be written.
+    pub procfs: PathBuf,
     /// Names the daemon's kernel objects; derived from `host` if absent.
     pub instance: Option<String>,
 }
@@ -219,6 +224,8 @@ impl Default for PacingConfig {
             cgroup: None,
             device: None,
             take_over: true,
+            network_namespaces: Vec::new(),
+            procfs: "/proc".into(),
             instance: None,
         }
     }
@@ -404,6 +411,33 @@ impl Config {
                 );
             }
         }
+        for pattern in &self.pacing.network_namespaces {
+            let problem = if !pattern.starts_with('/') {
+                "must begin with /".to_owned()
+            } else if let Err(error) = glob::Pattern::new(pattern) {
+                error.to_string()
+            } else {
+                continue;
+            };
+            return bad(
+                "pacing.network_namespaces",
+                format!(
+                    "`{pattern}` is no pattern of files, as in \"/run/netns/cni-*\": {problem}"
+                ),
+            );
+        }
+        if !self.pacing.network_namespaces.is_empty() && !self.pacing.take_over {
+            return bad(
+                "pacing.network_namespaces",
+                "needs take_over = true: pods' namespaces are taken over".into(),
+            );
+        }
+        if !self.pacing.procfs.is_absolute() {
+            return bad(
+                "pacing.procfs",
+                "must begin with /, as in \"/host/proc\"".into(),
+            );
+        }
         if let Some(instance) = &self.pacing.instance
             && !is_instance_name(instance)
         {
@@ -452,6 +486,8 @@ impl Config {
             cgroup: pacing.cgroup.clone(),
             device: pacing.device.clone(),
             take_over: pacing.take_over,
+            network_namespaces: pacing.network_namespaces.clone(),
+            procfs: pacing.procfs.clone(),
             observe: pacing.mode == PacingMode::Observe,
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ratewright_io::tls::{read_certificates, validity};
 
 use crate::backend::probe::probe;
-use crate::cleanup;
+use crate::cleanup::{self, Places};
 use crate::config::Config;
 use crate::session_io::tls::{attempt, check_host_name, client_config};
 
@@ -95,10 +95,18 @@ pub fn examine(config_path: &Path) -> Vec<Finding> {
         clock(),
     ];
     findings.extend(mechanisms());
-    findings.push(leftovers());
     match Config::load(config_path) {
-        Ok(config) => findings.extend(configured(&config)),
-        Err(error) => findings.push(fail("config", error.to_string())),
+        Ok(config) => {
+            findings.push(leftovers(&Places {
+                instance: None,
+                ..Places::from(&config.backend_config())
+            }));
+            findings.extend(configured(&config));
+        }
+        Err(error) => {
+            findings.push(leftovers(&Places::default()));
+            findings.push(fail("config", error.to_string()));
+        }
     }
     findings
 }
@@ -244,8 +252,8 @@ fn mechanisms() -> Vec<Finding> {
         .collect()
 }
 
-fn leftovers() -> Finding {
-    let found = cleanup::left_overs(None);
+fn leftovers(places: &Places) -> Finding {
+    let found = cleanup::left_overs(places);
     match cleanup::daemon_runs() {
         Ok(true) => ok("daemon", "runs in this network namespace"),
         Ok(false) if found.is_empty() => ok("left-overs", "none; no daemon runs here"),

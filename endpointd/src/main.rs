@@ -138,13 +138,11 @@ fn examine(config: &Path) -> ExitCode {
 
 /// Shows or removes what a killed daemon left.
 fn clean_up(config: &Path, yes: bool) -> anyhow::Result<ExitCode> {
-    // A host whose configuration is gone may still have left-overs.
-    let instance = Config::load(config)
-        .ok()
-        .map(|config| config.backend_config().instance);
-    let instance = instance.as_deref();
+    let places = Config::load(config)
+        .map(|config| cleanup::Places::from(&config.backend_config()))
+        .unwrap_or_default();
     if yes {
-        let removed = cleanup::clean_up(instance)?;
+        let removed = cleanup::clean_up(&places)?;
         for left in &removed {
             println!("removed: {}", left.what);
         }
@@ -154,7 +152,7 @@ fn clean_up(config: &Path, yes: bool) -> anyhow::Result<ExitCode> {
     if cleanup::daemon_runs()? {
         return Err(cleanup::CleanupError::Running.into());
     }
-    let found = cleanup::left_overs(instance);
+    let found = cleanup::left_overs(&places);
     for left in &found {
         println!("would remove: {}", left.what);
     }

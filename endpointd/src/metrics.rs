@@ -401,7 +401,7 @@ fn publish_gauges(status: &Status) {
     let telemetry = &status.telemetry;
     let second_line = &status.second_line;
     let established = session.state == SessionState::Established;
-    let table: [(&'static str, &'static str, f64); 25] = [
+    let table: [(&'static str, &'static str, f64); 26] = [
         ("flows", "Flowlets that run", status.flows as f64),
         (
             "reported_flows",
@@ -417,6 +417,11 @@ fn publish_gauges(status: &Status) {
             "backend_connections",
             "Connections that hold a slot",
             status.backend_stats.connections as f64,
+        ),
+        (
+            "backend_pods",
+            "Network namespaces of pods whose sockets are paced",
+            status.backend_stats.pods as f64,
         ),
         (
             "released",

@@ -70,6 +70,8 @@ fn the_back_end_that_was_asked_for_is_opened() {
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: false,
+        network_namespaces: Vec::new(),
+        procfs: "/proc".into(),
         observe: false,
     };
     for kind in [

@@ -1,4 +1,4 @@
-//! Search for what a killed daemon left in this network namespace.
+//! Search for what a killed daemon left in this network namespace, and in those of pods.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,13 @@ use nix::fcntl::{Flock, FlockArg};
 use super::BackendKind;
 use super::htb_netlink::HtbNetlink;
 use super::mounts::in_first_mount_namespace;
+use super::namespaces::{find_all, own_inode};
 use super::tc_htb::{self, QDISC};
 
 /// Prefix of the names of daemons' congestion controls.
 const CC_PREFIX: &str = "rw_";
 const DEFAULT_CC: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// Places of the pins of a daemon's back ends, below a folder per instance.
 const PIN_PLACES: [(&str, &str); 2] = [
     ("/sys/fs/bpf/ratewright", "sock_ops"),
@@ -33,28 +35,53 @@ pub struct LeftOver {
     pub what: String,
 }
 
-/// Finds what daemons left here. While one runs, that is its own.
+/// Finds what daemons left here, and in the namespaces of pods, whose files match one of `pods`.
+/// While a daemon runs, that is its own.
 #[must_use]
-pub fn find() -> Vec<LeftOver> {
+pub fn find(pods: &[String]) -> Vec<LeftOver> {
     let mut found = Vec::new();
-    found.extend(congestion_control());
+    found.extend(congestion_control(pods));
     found.extend(pins());
     found.extend(devices());
     found
 }
 
-/// The namespace's default is a daemon's congestion control: new sockets take it.
-fn congestion_control() -> Option<LeftOver> {
+/// Returns the part behind the prefix of the calling thread's namespace's default congestion control,
+/// if it is a daemon's.
+fn default_of_daemon() -> Option<String> {
     let default = fs::read_to_string(DEFAULT_CC).ok()?;
-    let name = default.trim().strip_prefix(CC_PREFIX)?;
+    Some(default.trim().strip_prefix(CC_PREFIX)?.to_owned())
+}
+
+/// Returns true if a congestion control is registered: its daemon runs.
+fn is_registered(name: &str) -> bool {
+    let name = format!("{CC_PREFIX}{name}");
+    fs::read_to_string(AVAILABLE).is_ok_and(|all| all.split_whitespace().any(|one| one == name))
+}
+
+/// A daemon's congestion control is the default of namespaces: new sockets take it.
+fn congestion_control(pods: &[String]) -> Option<LeftOver> {
+    let own = default_of_daemon();
+    let mut of_pods: Vec<String> = Vec::new();
+    if let Ok(inode) = own_inode() {
+        for namespace in find_all(pods, inode) {
+            of_pods.extend(namespace.run(|| Ok(default_of_daemon())).ok().flatten());
+        }
+    }
+    of_pods.retain(|name| !is_registered(name));
+    let count = of_pods.len();
+    let places = match (&own, count) {
+        (Some(_), 0) => "this network namespace".to_owned(),
+        (Some(_), count) => format!("this network namespace and of {count} of pods"),
+        (None, count) => format!("{count} network namespaces of pods"),
+    };
+    let name = own.or_else(|| of_pods.pop())?;
     Some(LeftOver {
         backend: BackendKind::StructOps,
         // The part behind it tells the lives of one instance apart.
-        instance: name.split('_').next().unwrap_or(name).to_owned(),
+        instance: name.split('_').next().unwrap_or(&name).to_owned(),
+        what: format!("the congestion control {CC_PREFIX}{name} is the default of {places}"),
         device: None,
-        what: format!(
-            "the congestion control {CC_PREFIX}{name} is the default of this network namespace"
-        ),
     })
 }
 

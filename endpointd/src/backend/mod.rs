@@ -14,6 +14,7 @@ pub(crate) mod cgroup;
 mod htb_netlink;
 pub mod left_behind;
 mod mounts;
+pub(crate) mod namespaces;
 mod open;
 mod pins;
 pub mod probe;
@@ -136,6 +137,8 @@ pub struct BackendStats {
     pub expired: u64,
     /// Impossible congestion windows that were corrected before a transmission (struct_ops).
     pub windows_bounded: u64,
+    /// Network namespaces of pods whose sockets are paced.
+    pub pods: u64,
 }
 
 /// Error of a back end: it cannot start, or cannot do what was asked.
@@ -189,11 +192,16 @@ pub struct BackendConfig {
     /// Take over the namespace's default congestion control and its existing connections
     /// (struct_ops); shut-down gives both back.
     pub take_over: bool,
+    /// Patterns of the files of further network namespaces, those of pods, whose sockets are paced.
+    pub network_namespaces: Vec<String>,
+    /// Mount of procfs under which settings of TCP can be written.
+    pub procfs: std::path::PathBuf,
     /// Begin with [`observe`](PacingBackend::observe): what only pacing needs is not installed.
     pub observe: bool,
 }
 
-/// Detection and pacing for the network namespace that the daemon runs in.
+/// Detection and pacing for the network namespace that the daemon runs in, and for those of its
+/// pods.
 ///
 /// Not `Send`: it lives on the daemon's one I/O thread. Times are CLOCK_MONOTONIC nanoseconds.
 /// Rates are wire rates at Ethernet level; a back end that paces payload converts.

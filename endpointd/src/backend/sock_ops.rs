@@ -13,6 +13,8 @@
 //! whose lease has run out (flowtune §6). A restart finds the pins, swaps its own program into the
 //! link, and continues with the same table. Pins of another layout are released and replaced.
 
+mod pods;
+
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -22,7 +24,9 @@ use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, IterOpts, Link, Map, MapCore, MapHandle, OpenMapMut, ProgramMut};
 
+use self::pods::Pods;
 use super::cgroup::Cgroup;
+use super::namespaces::NAMESPACES_MAX;
 use super::pins::PinDir;
 use super::ring::EventRing;
 use super::slots::{FallbackSlots, SlotMaps, system};
@@ -75,6 +79,7 @@ pub struct SockOps {
     adopt: Link,
     release: Link,
     link: Link,
+    pods: Pods,
     pins: Option<PinDir>,
     next_check_ns: u64,
     next_mend_ns: u64,
@@ -216,6 +221,7 @@ impl SockOps {
         rodata.rw_cgroup_id = cgroup.id;
         rodata.rw_min_flowlet_bytes = cfg.min_flowlet_bytes.max(1);
         rodata.rw_take_over = u32::from(cfg.take_over);
+        rodata.rw_has_pods = !cfg.network_namespaces.is_empty();
 
         // Adopted maps keep slots and leases: sockets under way neither lose nor repeat a flowlet.
         let prepare = |map: &mut OpenMapMut<'_>, name: &str, entries: Option<u32>| {
@@ -234,6 +240,11 @@ impl SockOps {
         prepare(&mut open.maps.so_counts, "so_counts", None)?;
         prepare(&mut open.maps.so_free, "so_free", Some(slots))?;
         prepare(&mut open.maps.so_events, "so_events", None)?;
+        // Never adopted: namespaces are searched for anew.
+        open.maps
+            .so_pods
+            .set_max_entries(NAMESPACES_MAX)
+            .map_err(bpf("size a map"))?;
 
         let skel = open.load().map_err(|error| BackendError::Unavailable {
             mechanism: NAME,
@@ -302,6 +313,7 @@ impl SockOps {
             adopt,
             release,
             link,
+            pods: Pods::new(cfg, &skel.maps.so_pods)?,
             pins: None,
             next_check_ns: 0,
             next_mend_ns: 0,
@@ -311,7 +323,9 @@ impl SockOps {
             // below.
             backend.ring.drain(&mut backend.waiting)?;
             backend.waiting.clear();
-            run_link(&attach_iterator(&skel.progs.rw_report)?)?;
+            let report = attach_iterator(&skel.progs.rw_report)?;
+            run_link(&report)?;
+            backend.pods.report_by(report);
         }
         backend.table.observe(cfg.observe);
         if cfg.observe {
@@ -347,6 +361,8 @@ impl SockOps {
             cgroup: Some(cgroup.0.clone()),
             device: None,
             take_over: false,
+            network_namespaces: Vec::new(),
+            procfs: "/proc".into(),
             observe: false,
         };
         Self::open(&config)?.shut_down()
@@ -381,7 +397,10 @@ impl PacingBackend for SockOps {
         }
         if walk {
             run_link(&self.adopt)?;
+            // A pass over every pod at once could hold the daemon up.
+            self.pods.walk_next(&self.adopt)?;
         }
+        let followed = self.pods.follow(now_ns, &self.adopt);
         if now_ns >= self.next_check_ns {
             let pause = if self.table.has_timestamps() {
                 CHECK_NS
@@ -396,7 +415,7 @@ impl PacingBackend for SockOps {
         // Only after the events in the ring: what those report is not lost.
         self.table.resync(now_ns, out);
         self.table.report_omitted_idles(now_ns, out);
-        drained
+        drained.and(followed)
     }
 
     fn next_poll_ns(&self) -> Option<u64> {
@@ -406,6 +425,7 @@ impl PacingBackend for SockOps {
             .into_iter()
             .chain(mend)
             .chain(self.table.next_idle_check_ns())
+            .chain(self.pods.next_ns())
             .min()
     }
 
@@ -433,7 +453,8 @@ impl PacingBackend for SockOps {
     fn clear_all(&mut self) -> Result<(), BackendError> {
         self.table.clear_all();
         // Sockets that send nothing more run no callback: the pass lifts their rates as well.
-        run_link(&self.adopt)
+        let own = run_link(&self.adopt);
+        own.and(self.pods.walk_all(&self.adopt))
     }
 
     fn usage(&mut self, _now_ns: u64, out: &mut Vec<Usage>) {
@@ -445,7 +466,10 @@ impl PacingBackend for SockOps {
     }
 
     fn stats(&self) -> BackendStats {
-        self.table.stats()
+        BackendStats {
+            pods: self.pods.count(),
+            ..self.table.stats()
+        }
     }
 
     fn shut_down(&mut self) -> Result<(), BackendError> {
@@ -457,7 +481,7 @@ impl PacingBackend for SockOps {
             .link
             .detach()
             .map_err(bpf("detach the program from its cgroup"));
-        let released = run_link(&self.release);
+        let released = run_link(&self.release).and(self.pods.walk_all(&self.release));
         let removed = pins.remove();
         detached.and(released).and(removed)
     }

@@ -378,6 +378,8 @@ impl TcHtb {
                 cgroup: None,
                 device: Some("lo".to_owned()),
                 take_over: false,
+                network_namespaces: Vec::new(),
+                procfs: "/proc".into(),
                 observe: false,
             };
             Self::open(&config)?.shut_down()

@@ -47,6 +47,8 @@ pub fn config(pair: &NamespacePair) -> BackendConfig {
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: true,
+        network_namespaces: Vec::new(),
+        procfs: "/proc".into(),
         observe: false,
     }
 }

@@ -22,6 +22,8 @@ pub fn config(tag: &str) -> BackendConfig {
         cgroup: None,
         device: None,
         take_over: true,
+        network_namespaces: Vec::new(),
+        procfs: "/proc".into(),
         observe: false,
     }
 }

@@ -1,7 +1,6 @@
 //! Loads and registers the congestion control.
 
 use std::mem::MaybeUninit;
-use std::os::unix::fs::MetadataExt;
 
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::btf::{Btf, HasSize};
@@ -10,7 +9,8 @@ use libbpf_rs::{Link, OpenObject};
 
 use super::names::{NAME_PREFIX, SETTING_ABSENT, kernel_name};
 use super::skel::{OpenStructOpsSkel, StructOpsSkel, StructOpsSkelBuilder};
-use super::take_over::{InitialSettings, Settings};
+use super::take_over::{InitialSettings, Settings, Sysctls};
+use crate::backend::namespaces::{NAMESPACES_MAX, own_inode};
 use crate::backend::{BackendConfig, BackendError};
 
 /// Offset at which cubic's private state must end for ours to fit behind it (`PRIV_OFFSET`).
@@ -73,19 +73,6 @@ pub(super) fn check_kernel() -> Result<(), BackendError> {
     tx_start().map(drop)
 }
 
-/// Reads the inode of the calling thread's network namespace.
-fn netns_inode() -> Result<u32, BackendError> {
-    let meta =
-        std::fs::metadata("/proc/thread-self/ns/net").map_err(|source| BackendError::System {
-            what: "stat /proc/thread-self/ns/net".to_owned(),
-            source,
-        })?;
-    u32::try_from(meta.ino()).map_err(|_| BackendError::System {
-        what: "network namespace inode".to_owned(),
-        source: std::io::ErrorKind::InvalidData.into(),
-    })
-}
-
 /// Computes the ring buffer's size: two events per flow, rounded up to a power of two of pages.
 fn ring_bytes(max_flows: u32) -> u32 {
     // A record has 80 bytes, and the ring adds a header of 8.
@@ -112,6 +99,10 @@ fn configure(
         .set_max_entries(config.max_flows)
         .map_err(size)?;
     open.maps
+        .pods
+        .set_max_entries(NAMESPACES_MAX)
+        .map_err(size)?;
+    open.maps
         .events
         .set_max_entries(ring_bytes(config.max_flows))
         .map_err(size)?;
@@ -123,7 +114,8 @@ fn configure(
     rodata.min_flowlet_bytes = config.min_flowlet_bytes.max(1);
     rodata.max_flows = config.max_flows;
     rodata.max_burst_ns = config.max_burst_ns;
-    rodata.netns_inum = netns_inode()?;
+    rodata.netns_inum = own_inode()?;
+    rodata.has_pods = !config.network_namespaces.is_empty();
     rodata.cc_name = kernel_name(name);
     rodata.default_cc = kernel_name(&original.default_cc);
     rodata.tso_rtt_log = original.bursts.rtt_log.unwrap_or(SETTING_ABSENT);
@@ -235,25 +227,16 @@ fn load_once(
     open.load()
 }
 
-/// Reads the names of all congestion controls registered on this machine.
-fn registered() -> Result<Vec<String>, BackendError> {
-    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-    let text = std::fs::read_to_string(path).map_err(|source| BackendError::System {
-        what: format!("read {path}"),
-        source,
-    })?;
-    Ok(text.split_whitespace().map(str::to_owned).collect())
-}
-
 /// Loads the program and registers it under the first free name. The namespace's present default is
 /// not free: sockets of a killed daemon still have it, though it is no longer registered.
 pub(super) fn load(
     config: &BackendConfig,
+    sysctls: &Sysctls,
     found: &InitialSettings,
 ) -> Result<RegisteredProgram, BackendError> {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, log)));
     check_kernel()?;
-    let registered = registered()?;
+    let registered = sysctls.registered()?;
     let mut last = unavailable("every name for the congestion control is taken");
     for suffix in SUFFIXES {
         let name = format!("{NAME_PREFIX}{}{suffix}", config.instance);

@@ -7,7 +7,9 @@
 //! | `load` | kernel checks, loading, choice of the congestion control's name |
 //! | `names` | names and constants that `load` and `take_over` share with the program |
 //! | `table` | memory shared with the program: rates are plain stores |
-//! | `take_over` | the namespace's default and its existing sockets, there and back |
+//! | `take_over` | a namespace's default and its existing sockets, there and back |
+//! | `pods` | the same for the namespaces of pods |
+//! | `socket_pass` | passes over all namespaces' sockets, a namespace at a time |
 //! | `event_sequencer` | event sequences per connection, repaired after losses and races |
 //!
 //! Nothing is pinned. When the daemon is killed, sockets and the namespace's default keep the
@@ -19,7 +21,9 @@
 mod event_sequencer;
 mod load;
 mod names;
+mod pods;
 mod skel;
+mod socket_pass;
 mod table;
 mod take_over;
 
@@ -31,9 +35,12 @@ use libbpf_rs::{Link, MapCore, MapFlags};
 use self::event_sequencer::EventSequencer;
 use self::load::RegisteredProgram;
 pub use self::load::TxStart;
+use self::pods::{Pods, TakeOver};
 use self::skel::StructOpsSkel;
+use self::socket_pass::SocketPass;
 use self::table::{GlobalWords, MappedSlots, SlotState};
-use self::take_over::Settings;
+use self::take_over::{Settings, Sysctls};
+use super::namespaces::own_inode;
 use super::ring::EventRing;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend,
@@ -53,14 +60,17 @@ pub struct StructOps {
     name: String,
     /// Settings of the namespace before, while ours are in force.
     original: Option<Settings>,
+    sysctls: Sysctls,
+    pods: Pods,
     sequencer: EventSequencer,
     raw: Vec<FlowEvent>,
     events_lost: u64,
     generation: u32,
     /// Latest expiry ever granted: past it, every rate is dead.
     granted_until_ns: u64,
-    /// Time of the next pass over the sockets, and the count of sockets that had left under a
-    /// maximum at the last one.
+    /// Pass over the sockets that is under way, time of the next one, and the count of sockets that
+    /// had left under a maximum at the last one.
+    pass: Option<SocketPass>,
     next_pass_ns: u64,
     left_capped: u64,
 }
@@ -87,13 +97,14 @@ impl StructOps {
     /// # Errors
     /// [`BackendError::Unavailable`] when the kernel cannot run it, with the reason.
     pub fn open(config: &BackendConfig) -> Result<Self, BackendError> {
-        let found = take_over::find_settings()?;
+        let sysctls = Sysctls::below(&config.procfs);
+        let found = take_over::find_settings(&sysctls)?;
         let RegisteredProgram {
             mut skel,
             registration,
             first_write,
             name,
-        } = load::load(config, &found)?;
+        } = load::load(config, &sysctls, &found)?;
         let ring = EventRing::new(&skel.maps.events)?;
         let slots = MappedSlots::map(skel.maps.slots.as_fd(), config.max_flows)?;
         let data = skel
@@ -114,11 +125,14 @@ impl StructOps {
             skel,
             name,
             original: None,
+            pods: Pods::new(config, own_inode()?, sysctls.clone()),
+            sysctls,
             sequencer: EventSequencer::new(config.max_flows),
             raw: Vec::new(),
             events_lost: 0,
             generation: 1,
             granted_until_ns: 0,
+            pass: None,
             next_pass_ns: now_ns() + PASS_EVERY_NS,
             left_capped: 0,
         };
@@ -134,8 +148,8 @@ impl StructOps {
             // control, too.
             let ours = found.original.taken_over(&backend.name, config.observe);
             backend.original = Some(found.original);
-            ours.apply()?;
-            take_over::for_all_sockets(&backend.skel.progs.rw_take_over)?;
+            ours.apply(&backend.sysctls)?;
+            take_over::for_all_sockets(&backend.skel.progs.rw_take_over, None)?;
             let failed = backend.globals.switch_failed().swap(0, Ordering::Relaxed);
             if failed > 0 {
                 tracing::warn!(failed, "sockets could not be taken over");
@@ -159,9 +173,12 @@ impl StructOps {
             cgroup: None,
             device: None,
             take_over: false,
+            network_namespaces: Vec::new(),
+            procfs: "/proc".into(),
             observe: false,
         };
-        load::load(&config, &take_over::find_settings()?).map(drop)
+        let sysctls = Sysctls::below(&config.procfs);
+        load::load(&config, &sysctls, &take_over::find_settings(&sysctls)?).map(drop)
     }
 
     /// Returns the hook by which this kernel reports a transmission into an empty pipe.
@@ -210,33 +227,65 @@ impl StructOps {
             .map_err(|error| BackendError::bpf("give a slot back", &error))
     }
 
-    /// Passes over all sockets. Lifts the maxima of lapsed leases on sockets that rest or have left
-    /// the congestion control. Takes back slots whose sockets ended without the program's notice.
-    fn pass_over_sockets(
-        &mut self,
-        now_ns: u64,
-        out: &mut Vec<FlowEvent>,
-    ) -> Result<(), BackendError> {
-        self.left_capped = self.globals.left_capped().load(Ordering::Relaxed);
-        // Slots are marked with the pass's number: one with an older mark has no socket any more.
-        let pass = self.globals.pass().fetch_add(1, Ordering::SeqCst) + 1;
-        let walked = take_over::for_all_sockets(&self.skel.progs.rw_look_over);
-        let took_ns = crate::clock::now_ns().saturating_sub(now_ns);
-        self.next_pass_ns = now_ns + PASS_EVERY_NS.max(took_ns.saturating_mul(PASS_SHARE));
-        walked?;
+    /// Continues a pass over all sockets, or begins one: one namespace a call. A pass lifts the
+    /// maxima of lapsed leases on sockets that rest or have left the congestion control. It takes
+    /// back slots whose sockets ended without the program's notice.
+    fn pass_over_sockets(&mut self, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        let mut pass = match self.pass.take() {
+            Some(pass) => pass,
+            None => {
+                self.left_capped = self.globals.left_capped().load(Ordering::Relaxed);
+                // Slots are marked with the pass's number: one with an older mark has no socket any
+                // more.
+                let number = self.globals.pass().fetch_add(1, Ordering::SeqCst) + 1;
+                SocketPass::new(number, self.pods.namespaces())
+            }
+        };
+        if !pass.step(&self.skel.progs.rw_look_over) {
+            self.pass = Some(pass);
+            return Ok(());
+        }
+        self.next_pass_ns =
+            pass.begun_ns() + PASS_EVERY_NS.max(pass.took_ns().saturating_mul(PASS_SHARE));
+        let number = pass.finish()?;
+        let now_ns = now_ns();
         // Slots from `next_fresh` on were never used.
         let fresh = self.globals.next_fresh().load(Ordering::SeqCst);
         for slot in 0..u32::try_from(fresh)
             .unwrap_or(u32::MAX)
             .min(self.slots.len())
         {
-            if let Some(conn) = self.slots.reclaim_unmet(SlotIndex(slot), pass) {
+            if let Some(conn) = self.slots.reclaim_unmet(SlotIndex(slot), number) {
                 self.release_slot(conn.slot)?;
                 self.sequencer.close(conn, now_ns);
             }
         }
         self.sequencer.take_pending(out);
         Ok(())
+    }
+
+    /// Takes over pods' namespaces that have come, and forgets those that have gone.
+    fn follow_pods(&mut self, now_ns: u64) -> Result<(), BackendError> {
+        // Without take-over the sockets are another's to choose.
+        let Some(node) = &self.original else {
+            return Ok(());
+        };
+        if self.pods.next_ns().is_none_or(|at| at > now_ns) {
+            return Ok(());
+        }
+        let take_over = TakeOver {
+            node,
+            name: &self.name,
+            observing: self.globals.observing().load(Ordering::Relaxed) != 0,
+            map: &self.skel.maps.pods,
+            program: &self.skel.progs.rw_take_over,
+        };
+        let followed = self.pods.follow(now_ns, &take_over);
+        let failed = self.globals.switch_failed().swap(0, Ordering::Relaxed);
+        if failed > 0 {
+            tracing::warn!(failed, "sockets of a pod could not be taken over");
+        }
+        followed
     }
 
     /// Reads the slots of all tracked connections for the events that were lost.
@@ -283,19 +332,26 @@ impl PacingBackend for StructOps {
         // A socket that left under a maximum stays slow until a pass lifts it: the interval is too
         // long.
         let left = self.globals.left_capped().load(Ordering::Relaxed) != self.left_capped;
-        if now_ns >= self.next_pass_ns || left {
-            return drained.and(self.pass_over_sockets(now_ns, out));
-        }
-        drained
+        let followed = self.follow_pods(now_ns);
+        let passed = if self.pass.is_some() || now_ns >= self.next_pass_ns || left {
+            self.pass_over_sockets(out)
+        } else {
+            Ok(())
+        };
+        drained.and(followed).and(passed)
     }
 
     fn next_poll_ns(&self) -> Option<u64> {
-        if self.sequencer.has_pending() {
+        if self.sequencer.has_pending() || self.pass.is_some() {
             return Some(0);
         }
         // Nothing is left to find on an idle host: nothing has a slot, and no lease holds.
         let busy = self.globals.connections().load(Ordering::Relaxed) > 0;
+        let pods = self.original.as_ref().and_then(|_| self.pods.next_ns());
         busy.then_some(self.next_pass_ns)
+            .into_iter()
+            .chain(pods)
+            .min()
     }
 
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
@@ -331,10 +387,13 @@ impl PacingBackend for StructOps {
         self.globals
             .observing()
             .store(u64::from(observing), Ordering::Release);
-        match &self.original {
-            Some(original) => original.apply_bursts(&self.name, observing),
-            None => Ok(()),
-        }
+        let Some(original) = &self.original else {
+            return Ok(());
+        };
+        let pods = self.pods.apply_bursts(&self.name, observing);
+        original
+            .apply_bursts(&self.sysctls, &self.name, observing)
+            .and(pods)
     }
 
     fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {
@@ -382,6 +441,7 @@ impl PacingBackend for StructOps {
             adopted: read(self.globals.adopted()),
             expired: read(self.globals.expired()),
             windows_bounded: read(self.globals.windows_bounded()),
+            pods: self.pods.namespaces().count() as u64,
         }
     }
 
@@ -390,8 +450,10 @@ impl PacingBackend for StructOps {
         let mut result = Ok(());
         if let Some(original) = self.original.take() {
             // The default first: no socket is made with our congestion control behind the pass.
-            result = original.give_back(&self.name);
-            let walked = take_over::for_all_sockets(&self.skel.progs.rw_give_back);
+            result = original.give_back(&self.sysctls, &self.name);
+            let program = &self.skel.progs.rw_give_back;
+            let walked = take_over::for_all_sockets(program, None);
+            let walked = self.pods.give_back(&self.name, program).and(walked);
             let failed = self.globals.switch_failed().swap(0, Ordering::Relaxed);
             result = result.and(walked);
             if failed > 0 && result.is_ok() {

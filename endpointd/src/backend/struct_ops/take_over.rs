@@ -1,9 +1,10 @@
-//! Makes the congestion control this network namespace's default and switches its sockets to it,
-//! and undoes both.
+//! Makes the congestion control a network namespace's default and switches its sockets to it, and
+//! undoes both.
 
 use std::fs;
 use std::io::Read;
 use std::mem::offset_of;
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, ProgramMut};
@@ -13,16 +14,76 @@ use zerocopy::FromBytes;
 use super::names::{NAME_MAX, NAME_PREFIX, SETTING_ABSENT};
 use super::skel::types;
 use crate::backend::BackendError;
+use crate::backend::namespaces::Namespace;
 
-/// The namespace's default congestion control.
-const DEFAULT_CC: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+/// Settings of TCP in the calling thread's network namespace, below a mount of procfs. In a
+/// container, `/proc/sys` itself is read only.
+#[derive(Debug, Clone)]
+pub(super) struct Sysctls {
+    folder: PathBuf,
+}
 
+/// Default congestion control of new sockets.
+const DEFAULT_CC: &str = "tcp_congestion_control";
 /// Setting by which short round trips let TCP send larger bursts than a millisecond of its rate; 0:
 /// not at all. Kernels before 5.18 lack it.
-const TSO_RTT_LOG: &str = "/proc/sys/net/ipv4/tcp_tso_rtt_log";
-
+const TSO_RTT_LOG: &str = "tcp_tso_rtt_log";
 /// Setting of the least burst in segments, where a millisecond of the rate is less.
-const MIN_TSO_SEGS: &str = "/proc/sys/net/ipv4/tcp_min_tso_segs";
+const MIN_TSO_SEGS: &str = "tcp_min_tso_segs";
+/// Names of all congestion controls registered on this machine.
+const AVAILABLE: &str = "tcp_available_congestion_control";
+
+impl Sysctls {
+    /// Returns the settings below the mount `procfs`.
+    pub(super) fn below(procfs: &Path) -> Self {
+        Self {
+            folder: procfs.join("sys/net/ipv4"),
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<String, BackendError> {
+        let path = self.folder.join(name);
+        fs::read_to_string(&path)
+            .map(|text| text.trim().to_owned())
+            .map_err(|source| BackendError::System {
+                what: format!("read {}", path.display()),
+                source,
+            })
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        self.read(name).ok()?.parse().ok()
+    }
+
+    fn write(&self, name: &str, value: &str) -> Result<(), BackendError> {
+        let path = self.folder.join(name);
+        fs::write(&path, value).map_err(|source| {
+            let read_only = source.kind() == std::io::ErrorKind::ReadOnlyFilesystem;
+            let hint = if read_only {
+                " (mount the machine's /proc into the container, and name its place in pacing.procfs)"
+            } else {
+                ""
+            };
+            BackendError::System {
+                what: format!("write {value} to {}{hint}", path.display()),
+                source,
+            }
+        })
+    }
+
+    fn write_number(&self, name: &str, value: Option<u32>) -> Result<(), BackendError> {
+        value.map_or(Ok(()), |value| self.write(name, &value.to_string()))
+    }
+
+    /// Returns the names of all congestion controls registered on this machine.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub(super) fn registered(&self) -> Result<Vec<String>, BackendError> {
+        let text = self.read(AVAILABLE)?;
+        Ok(text.split_whitespace().map(str::to_owned).collect())
+    }
+}
 
 /// Defaults where no better ones are remembered.
 const FALLBACK_CC: &str = "cubic";
@@ -47,26 +108,18 @@ pub(super) struct Bursts {
     pub(super) min_segments: Option<u32>,
 }
 
-fn read_number(path: &str) -> Option<u32> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-fn write_number(path: &str, value: Option<u32>) -> Result<(), BackendError> {
-    value.map_or(Ok(()), |value| write(path, &value.to_string()))
-}
-
 impl Bursts {
-    fn read() -> Self {
+    fn read(sysctls: &Sysctls) -> Self {
         Self {
-            rtt_log: read_number(TSO_RTT_LOG),
-            min_segments: read_number(MIN_TSO_SEGS),
+            rtt_log: sysctls.number(TSO_RTT_LOG),
+            min_segments: sysctls.number(MIN_TSO_SEGS),
         }
     }
 
-    fn apply(self) -> Result<(), BackendError> {
+    fn apply(self, sysctls: &Sysctls) -> Result<(), BackendError> {
         // Both are tried: one that fails must not keep the other from being set.
-        let floor = write_number(MIN_TSO_SEGS, self.min_segments);
-        write_number(TSO_RTT_LOG, self.rtt_log).and(floor)
+        let floor = sysctls.write_number(MIN_TSO_SEGS, self.min_segments);
+        sysctls.write_number(TSO_RTT_LOG, self.rtt_log).and(floor)
     }
 
     /// Keeps the values of settings that `present` has.
@@ -77,13 +130,6 @@ impl Bursts {
             min_segments: present.min_segments.and(self.min_segments),
         }
     }
-}
-
-fn write(path: &str, value: &str) -> Result<(), BackendError> {
-    fs::write(path, value).map_err(|source| BackendError::System {
-        what: format!("write {value} to {path}"),
-        source,
-    })
 }
 
 /// Settings of the namespace that a daemon changes.
@@ -97,14 +143,13 @@ pub(super) struct Settings {
 
 impl Settings {
     /// Reads the present settings.
-    fn read() -> Result<Self, BackendError> {
-        let default_cc = fs::read_to_string(DEFAULT_CC).map_err(|source| BackendError::System {
-            what: format!("read {DEFAULT_CC}"),
-            source,
-        })?;
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(super) fn read(sysctls: &Sysctls) -> Result<Self, BackendError> {
         Ok(Self {
-            default_cc: default_cc.trim().to_owned(),
-            bursts: Bursts::read(),
+            default_cc: sysctls.read(DEFAULT_CC)?,
+            bursts: Bursts::read(sysctls),
         })
     }
 
@@ -123,19 +168,24 @@ impl Settings {
 
     /// Applies the bursts of pacing or of observing, while the default is `name`: another daemon's
     /// or an operator's choice stays.
-    pub(super) fn apply_bursts(&self, name: &str, observing: bool) -> Result<(), BackendError> {
-        if Self::read()?.default_cc != name {
+    pub(super) fn apply_bursts(
+        &self,
+        sysctls: &Sysctls,
+        name: &str,
+        observing: bool,
+    ) -> Result<(), BackendError> {
+        if Self::read(sysctls)?.default_cc != name {
             return Ok(());
         }
-        self.taken_over(name, observing).bursts.apply()
+        self.taken_over(name, observing).bursts.apply(sysctls)
     }
 
     /// Restores these settings in place of those of a daemon whose congestion control is `name`.
     /// Values that another daemon or an operator has set since stay.
-    pub(super) fn give_back(&self, name: &str) -> Result<(), BackendError> {
-        let present = Self::read()?;
+    pub(super) fn give_back(&self, sysctls: &Sysctls, name: &str) -> Result<(), BackendError> {
+        let present = Self::read(sysctls)?;
         if present.default_cc == name {
-            self.apply()
+            self.apply(sysctls)
         } else if present.default_cc.starts_with(NAME_PREFIX) {
             tracing::info!(
                 default = present.default_cc,
@@ -148,15 +198,45 @@ impl Settings {
                 default_cc: present.default_cc,
                 ..self.clone()
             }
-            .apply()
+            .apply(sysctls)
         }
     }
 
     /// Applies the settings.
-    pub(super) fn apply(&self) -> Result<(), BackendError> {
-        let bursts = self.bursts.apply();
+    pub(super) fn apply(&self, sysctls: &Sysctls) -> Result<(), BackendError> {
+        let bursts = self.bursts.apply(sysctls);
         // The congestion control is set even if a burst setting was refused: it matters more.
-        write(DEFAULT_CC, &self.default_cc).and(bursts)
+        sysctls.write(DEFAULT_CC, &self.default_cc).and(bursts)
+    }
+
+    /// Returns the settings to restore in a pod's namespace whose present ones are `present`, where
+    /// these are the node's own and `name` the daemon's congestion control. `None` for a namespace
+    /// that stays as it is: its pod has chosen another default than the node's, or another daemon
+    /// runs there, whose congestion control is `registered`.
+    pub(super) fn before_in_pod(
+        &self,
+        present: &Settings,
+        name: &str,
+        registered: &[String],
+    ) -> Option<Settings> {
+        let default = &present.default_cc;
+        if *default == self.default_cc {
+            Some(present.clone())
+        } else if default == name {
+            // New namespaces inherit the default of the machine's first one, and no bursts.
+            Some(Self {
+                default_cc: self.default_cc.clone(),
+                bursts: present.bursts,
+            })
+        } else if default.starts_with(NAME_PREFIX) && !registered.contains(default) {
+            // A killed daemon's. The pod's bursts before it are forgotten; the node's are likely.
+            Some(Self {
+                default_cc: self.default_cc.clone(),
+                bursts: self.bursts.where_present(present.bursts),
+            })
+        } else {
+            None
+        }
     }
 }
 
@@ -171,8 +251,8 @@ pub(super) struct InitialSettings {
 
 /// Reads the settings. After a crash they are the dead daemon's. Its original ones are in its
 /// program's read-only data, which lives as long as a socket uses the program.
-pub(super) fn find_settings() -> Result<InitialSettings, BackendError> {
-    let current = Settings::read()?;
+pub(super) fn find_settings(sysctls: &Sysctls) -> Result<InitialSettings, BackendError> {
+    let current = Settings::read(sysctls)?;
     let original = if current.default_cc.starts_with(NAME_PREFIX) {
         settings_before(&current.default_cc).unwrap_or_else(|| Settings {
             default_cc: FALLBACK_CC.to_owned(),
@@ -221,19 +301,33 @@ fn settings_before(name: &str) -> Option<Settings> {
         })
 }
 
-/// Runs a pass over the sockets of the calling thread's network namespace.
-pub(super) fn for_all_sockets(program: &ProgramMut<'_>) -> Result<(), BackendError> {
-    let failed = |error| BackendError::bpf("walk the namespace's TCP sockets", &error);
+/// Runs a pass of `program` over the sockets of a namespace; without one, of the calling thread's.
+///
+/// # Errors
+/// When the kernel refuses, or the namespace is gone.
+pub(super) fn for_all_sockets(
+    program: &ProgramMut<'_>,
+    namespace: Option<&Namespace>,
+) -> Result<(), BackendError> {
+    const WHAT: &str = "walk the namespace's TCP sockets";
+    let failed = |error| BackendError::bpf(WHAT, &error);
     let link = program.attach().map_err(failed)?;
-    let mut pass = Iter::new(&link).map_err(failed)?;
-    let mut output = Vec::new();
-    // Reading drives the program over the sockets; it prints nothing.
-    pass.read_to_end(&mut output)
-        .map_err(|source| BackendError::System {
-            what: "walk the namespace's TCP sockets".to_owned(),
-            source,
-        })?;
-    Ok(())
+    let walk = || {
+        // The pass is over the namespace of the thread that makes the iterator.
+        let mut pass = Iter::new(&link).map_err(failed)?;
+        let mut output = Vec::new();
+        // Reading drives the program over the sockets; it prints nothing.
+        pass.read_to_end(&mut output)
+            .map(drop)
+            .map_err(|source| BackendError::System {
+                what: WHAT.to_owned(),
+                source,
+            })
+    };
+    match namespace {
+        Some(namespace) => namespace.run(walk),
+        None => walk(),
+    }
 }
 
 #[cfg(test)]
@@ -246,5 +340,32 @@ mod tests {
         data.extend_from_slice(b"rw_h1\0garbage!!!");
         assert_eq!(name_at(&data, 4).as_deref(), Some("rw_h1"));
         assert_eq!(name_at(&data, 6), None);
+    }
+
+    #[test]
+    fn a_pod_s_namespace_is_taken_unless_its_pod_or_another_daemon_has_chosen() {
+        let settings = |default_cc: &str, rtt_log, min_segments| Settings {
+            default_cc: default_cc.to_owned(),
+            bursts: Bursts {
+                rtt_log,
+                min_segments,
+            },
+        };
+        let node = settings("cubic", Some(9), Some(2));
+        let registered = ["cubic", "rw_n1", "rw_other"].map(str::to_owned);
+        let before = |present: &Settings| node.before_in_pod(present, "rw_n1", &registered);
+        let plain = settings("cubic", Some(8), Some(3));
+        assert_eq!(before(&plain), Some(plain));
+        // Inherited from the machine's first namespace.
+        let inherited = before(&settings("rw_n1", Some(9), Some(2)));
+        assert_eq!(inherited, Some(node.clone()));
+        // Left by a daemon that was killed.
+        let left = before(&settings("rw_n11", Some(0), Some(1)));
+        assert_eq!(left, Some(node.clone()));
+        // A kernel without one of the settings.
+        let older = before(&settings("rw_n11", None, Some(1)));
+        assert_eq!(older, Some(settings("cubic", None, Some(2))));
+        assert_eq!(before(&settings("bbr", Some(9), Some(2))), None);
+        assert_eq!(before(&settings("rw_other", Some(0), Some(1))), None);
     }
 }

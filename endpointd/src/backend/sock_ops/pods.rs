@@ -1,0 +1,124 @@
+//! Pods' network namespaces, whose sockets are followed and given back like the daemon's own.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use libbpf_rs::{Link, Map, MapCore, MapFlags, MapHandle};
+
+use super::{bpf, run_link};
+use crate::backend::namespaces::{Namespace, NamespaceSearch, own_inode};
+use crate::backend::slots::system;
+use crate::backend::sys::netns_cookie;
+use crate::backend::{BackendConfig, BackendError};
+
+/// Pods' namespaces that are paced, and the search for more.
+#[derive(Debug)]
+pub(super) struct Pods {
+    search: NamespaceSearch,
+    /// The program's table of cookies.
+    cookies: MapHandle,
+    /// Namespaces and their cookies, by inode.
+    taken: BTreeMap<u32, (Namespace, u64)>,
+    /// Inode of the namespace that the last single pass was over.
+    walked: u32,
+    /// Reports an earlier daemon's running flowlets again.
+    report: Option<Link>,
+}
+
+impl Pods {
+    /// Makes the search that `config` describes.
+    ///
+    /// # Errors
+    /// When the table or the daemon's own namespace is not to be had.
+    pub(super) fn new(config: &BackendConfig, cookies: &Map<'_>) -> Result<Self, BackendError> {
+        Ok(Self {
+            search: NamespaceSearch::new(&config.network_namespaces, own_inode()?),
+            cookies: MapHandle::try_from(cookies).map_err(bpf("open a map"))?,
+            taken: BTreeMap::new(),
+            walked: 0,
+            report: None,
+        })
+    }
+
+    /// Has `report` run over each pod's sockets before they are taken over.
+    pub(super) fn report_by(&mut self, report: Link) {
+        self.report = Some(report);
+    }
+
+    /// Returns the time of the next [`follow`](Self::follow); `None`: never.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.search.next_ns()
+    }
+
+    /// Returns the number of pods.
+    pub(super) fn count(&self) -> u64 {
+        self.taken.len() as u64
+    }
+
+    /// Looks for pods that came and went, if it is time, and takes over one that has come by the
+    /// program `adopt`.
+    ///
+    /// # Errors
+    /// When a pod's sockets cannot be taken over. Those that it makes from now on are.
+    pub(super) fn follow(&mut self, now_ns: u64, adopt: &Link) -> Result<(), BackendError> {
+        let change = self.search.follow(now_ns);
+        for inode in change.gone {
+            if let Some((_, cookie)) = self.taken.remove(&inode) {
+                // Cookies are never used again: one that stays behind only takes a place.
+                let forgotten = self.cookies.delete(&cookie.to_ne_bytes());
+                forgotten.map_err(bpf("forget a pod's network namespace"))?;
+            }
+        }
+        let Some(namespace) = change.came else {
+            return Ok(());
+        };
+        if let Some((known, _)) = self.taken.get_mut(&namespace.inode) {
+            *known = namespace;
+            return Ok(());
+        }
+        let report = self.report.as_ref();
+        let cookie = namespace.run(|| {
+            report.map_or(Ok(()), run_link)?;
+            let probe = std::net::UdpSocket::bind("[::]:0")
+                .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
+                .map_err(system("open a socket in a pod's network namespace"))?;
+            netns_cookie(probe.as_fd()).map_err(system("ask for a network namespace's cookie"))
+        })?;
+        self.cookies
+            .update(&cookie.to_ne_bytes(), &[1], MapFlags::ANY)
+            .map_err(bpf("note a pod's network namespace"))?;
+        // After the mark: sockets that are made during the pass are followed by themselves.
+        let adopted = namespace.run(|| run_link(adopt));
+        self.taken.insert(namespace.inode, (namespace, cookie));
+        adopted
+    }
+
+    /// Runs a program over the sockets of one pod, each in its turn.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn walk_next(&mut self, program: &Link) -> Result<(), BackendError> {
+        let after = self.taken.range(self.walked.saturating_add(1)..).next();
+        let Some((&inode, (namespace, _))) = after.or_else(|| self.taken.iter().next()) else {
+            return Ok(());
+        };
+        self.walked = inode;
+        walk(namespace, program)
+    }
+
+    /// Runs a program over the sockets of all pods.
+    ///
+    /// # Errors
+    /// With the first refusal, after all were tried.
+    pub(super) fn walk_all(&self, program: &Link) -> Result<(), BackendError> {
+        self.taken.values().fold(Ok(()), |result, (namespace, _)| {
+            result.and(walk(namespace, program))
+        })
+    }
+}
+
+fn walk(namespace: &Namespace, program: &Link) -> Result<(), BackendError> {
+    let walked = namespace.run(|| run_link(program));
+    // A pod that has ended has no sockets.
+    if namespace.is_there() { walked } else { Ok(()) }
+}
