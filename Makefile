@@ -15,7 +15,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Their lib tests need neither root nor network namespaces.
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
-.PHONY: kernels packages packages-test ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
+.PHONY: bins kernels packages packages-test ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety for the others)
 lab: build
@@ -104,29 +104,27 @@ deny: setup-test
 
 ## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG); fails if a verdict is not the
 ## one that its experiment records
-reproduce: setup-test
+reproduce: bins
 	set -e; for paper in $(PAPERS); do \
-	  $(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce $$paper all --quick --strict \
+	  $(TARGET)/debug/simfabric reproduce $$paper all --quick --strict \
 	    --out $(TARGET)/reproduce/$$paper --markdown $(TARGET)/reproduce/$$paper.md; done
 
 ## results: write the tables of docs/simfabric anew: every figure's short form, and its sensitivity to parameters (five
 ## times as long; RESULTS_ARGS= without)
-results: setup-test
+results: bins
 	set -e; for paper in $(PAPERS); do \
-	  $(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce $$paper all --quick $(RESULTS_ARGS) \
+	  $(TARGET)/debug/simfabric reproduce $$paper all --quick $(RESULTS_ARGS) \
 	    --out $(TARGET)/reproduce/$$paper --markdown docs/simfabric/results-$$paper.md; done
 
 ## test-page: the allocator's page in Debian's Chromium, before a live allocator with a swarm of hosts
-test-page: setup-test
-	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench --bins
+test-page: bins
 	cd allocator/tests/page && npm ci --silent --no-audit --no-fund && npm test
 
 ## test-monitoring: the dashboard and the alert rules before a live allocator, a daemon and Debian's Prometheus
-test-monitoring: require-root setup-test
+test-monitoring: require-root bins
 	deploy/monitoring/generate.py --check
 	promtool check rules deploy/monitoring/alerts.yml
 	promtool test rules deploy/monitoring/alerts.test.yml
-	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench -p ratewright-endpointd --bins
 	deploy/monitoring/live.py alerts
 
 ## monitoring-soak: no alert fires before a swarm at rest, with the rules as they are (MINUTES=60)
@@ -135,19 +133,19 @@ monitoring-soak: require-root setup-test
 	deploy/monitoring/live.py soak $(or $(MINUTES),60)
 
 ## page-picture: take the guides' picture of the page, docs/images/page.png (RACKS=4)
-page-picture: setup-test
-	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench --bins
+page-picture: bins
 	cd allocator/tests/page && npm ci --silent --no-audit --no-fund && node screenshot.mjs $(CURDIR)/docs/images $(or $(RACKS),4)
 
-nextest: setup-test
-	$(CARGO) build --locked --workspace --bins
+# All of the workspace at once: cargo gives a dependency the features that the chosen packages ask for, so that
+# a choice of fewer packages would compile ours anew.
+bins: setup-test
+	$(CARGO) build --locked --workspace --bins --examples
+
+nextest: bins
 	$(CARGO) test --quiet --locked --workspace --doc
 	$(CARGO) nextest run --locked --workspace
-	$(CARGO) nextest run --locked -p ratewright-simfabric --features padded-ports --test golden --test windows
-	$(CARGO) run --quiet --locked -p ratewright-allocator --example optimise
-	$(CARGO) run --quiet --locked -p ratewright-allocator --example utility
-	$(CARGO) run --quiet --locked -p ratewright-proto --example session
-	$(CARGO) run --quiet --locked -p ratewright-simfabric --example plan
+	set -e; for example in optimise utility session plan; do $(TARGET)/debug/examples/$$example; done
+	$(CARGO) nextest run --locked --workspace --features ratewright-simfabric/padded-ports --test golden --test windows
 
 ## memcheck: the parallel engine's equality tests under valgrind (scalar and AVX2)
 memcheck: setup-test
@@ -158,8 +156,8 @@ asan: setup-test
 	scripts/sanitize.sh address
 
 ## instructions: instruction counts of the engines against benches/instructions.txt
-instructions: setup-test
-	$(CARGO) run --quiet --locked -p ratewright-bench --bin instructions check
+instructions: bins
+	$(TARGET)/debug/instructions check
 
 fuzz: setup-test
 	scripts/fuzz.sh $(FUZZ_SECONDS)

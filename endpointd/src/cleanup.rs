@@ -28,8 +28,8 @@ pub enum CleanupError {
     Stay(Vec<String>),
 }
 
-/// Part of a configuration that says where left-overs may be. A host whose configuration is gone may
-/// still have some.
+/// Part of a configuration that says where left-overs may be. A host whose configuration is gone
+/// may still have some.
 #[derive(Debug, Clone)]
 pub struct Places {
     /// Instance whose pins count; `None`: those of every instance that no daemon holds.

@@ -46,8 +46,8 @@ pub fn find(pods: &[String]) -> Vec<LeftOver> {
     found
 }
 
-/// Returns the part behind the prefix of the calling thread's namespace's default congestion control,
-/// if it is a daemon's.
+/// Returns the default congestion control of the calling thread's namespace, without its prefix, if
+/// it is a daemon's.
 fn default_of_daemon() -> Option<String> {
     let default = fs::read_to_string(DEFAULT_CC).ok()?;
     Some(default.trim().strip_prefix(CC_PREFIX)?.to_owned())

@@ -22,7 +22,7 @@ struct Pod {
     before: Settings,
 }
 
-/// What taking a pod over needs from the back end.
+/// Parts of the back end that taking a pod over needs.
 pub(super) struct TakeOver<'a, 'obj> {
     /// Settings of the node's own namespace before the daemon.
     pub(super) node: &'a Settings,
