@@ -64,6 +64,7 @@ pub enum ConfigError {
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// This host's name in the topology and in its certificate.
+    #[serde(default)]
     pub host: String,
     /// The allocator's addresses, `host:port`, tried in order.
     pub allocator: Vec<String>,
@@ -273,16 +274,16 @@ fn syntax_error(text: &str, origin: &str, error: &toml::de::Error) -> ConfigErro
 }
 
 impl Config {
-    /// Reads and checks a file.
+    /// Reads and checks a file. `host` replaces the file's, so that many hosts can share one.
     ///
     /// # Errors
     /// When it cannot be read, is not valid TOML, has unknown keys or impossible values.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, host: Option<&str>) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
             path: path.to_owned(),
             reason: error.to_string(),
         })?;
-        let mut config = Self::from_toml_str(&text, &path.display().to_string())?;
+        let mut config = Self::parse(&text, &path.display().to_string(), host)?;
         let folder = path.parent().unwrap_or(Path::new("."));
         let tls = &mut config.tls;
         for file in [&mut tls.ca, &mut tls.cert, &mut tls.key] {
@@ -298,8 +299,15 @@ impl Config {
     /// # Errors
     /// As for [`Config::load`].
     pub fn from_toml_str(text: &str, origin: &str) -> Result<Self, ConfigError> {
-        let config: Self =
+        Self::parse(text, origin, None)
+    }
+
+    fn parse(text: &str, origin: &str, host: Option<&str>) -> Result<Self, ConfigError> {
+        let mut config: Self =
             toml::from_str(text).map_err(|error| syntax_error(text, origin, &error))?;
+        if let Some(host) = host {
+            host.clone_into(&mut config.host);
+        }
         config.check(origin)?;
         Ok(config)
     }
@@ -316,7 +324,8 @@ impl Config {
         if self.host.is_empty() || self.host.len() > 253 {
             return bad(
                 "host",
-                "must be this host's name in the topology, 1 to 253 bytes".into(),
+                "must be this host's name in the topology, 1 to 253 bytes; write it there, or give --host"
+                    .into(),
             );
         }
         if self.allocator.is_empty() {

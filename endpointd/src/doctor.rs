@@ -74,9 +74,9 @@ fn finding(verdict: Verdict, subject: &'static str, text: impl Into<String>) -> 
     }
 }
 
-/// Makes all checks. Touches no socket, cgroup or device of the host; connects to the allocators.
+/// Makes all checks, with `host` in place of the configuration's. Touches no socket, cgroup or device of the host; connects to the allocators.
 #[must_use]
-pub fn examine(config_path: &Path) -> Vec<Finding> {
+pub fn examine(config_path: &Path, host: Option<&str>) -> Vec<Finding> {
     let mut findings = vec![
         ok(
             "version",
@@ -95,7 +95,7 @@ pub fn examine(config_path: &Path) -> Vec<Finding> {
         clock(),
     ];
     findings.extend(mechanisms());
-    match Config::load(config_path) {
+    match Config::load(config_path, host) {
         Ok(config) => {
             findings.push(leftovers(&Places {
                 instance: None,

@@ -50,6 +50,9 @@ enum DaemonAction {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// This host's name, instead of the configuration's.
+        #[arg(long, value_name = "NAME")]
+        host: Option<String>,
         /// The pacing mechanism, instead of the configuration's.
         #[arg(long, value_name = "MECHANISM")]
         backend: Option<BackendChoice>,
@@ -59,6 +62,9 @@ enum DaemonAction {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// This host's name, instead of the configuration's.
+        #[arg(long, value_name = "NAME")]
+        host: Option<String>,
     },
     /// Show which pacing mechanisms this kernel offers, which one would be used, and why not the
     /// others.
@@ -69,6 +75,9 @@ enum DaemonAction {
         /// The configuration file.
         #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
         config: PathBuf,
+        /// This host's name, instead of the configuration's.
+        #[arg(long, value_name = "NAME")]
+        host: Option<String>,
     },
     /// Show what a killed daemon left in this network namespace: BPF programs, congestion control,
     /// queue disciplines. With --yes, remove it.
@@ -76,6 +85,9 @@ enum DaemonAction {
         /// The configuration file, which names the daemon's kernel objects.
         #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
         config: PathBuf,
+        /// This host's name, instead of the configuration's.
+        #[arg(long, value_name = "NAME")]
+        host: Option<String>,
         /// Remove it. Refused while a daemon runs.
         #[arg(long)]
         yes: bool,
@@ -117,8 +129,8 @@ fn one_line(error: &anyhow::Error) -> String {
 }
 
 /// Reads a configuration and the files it names.
-fn load(path: &Path) -> anyhow::Result<Config> {
-    let config = Config::load(path)?;
+fn load(path: &Path, host: Option<&str>) -> anyhow::Result<Config> {
+    let config = Config::load(path, host)?;
     let tls = &config.tls;
     check_host_name(tls, &config.host)
         .and_then(|()| client_config(tls))
@@ -127,8 +139,8 @@ fn load(path: &Path) -> anyhow::Result<Config> {
 }
 
 /// Prints the findings about this host; an error if the daemon cannot pace.
-fn examine(config: &Path) -> ExitCode {
-    let findings = doctor::examine(config);
+fn examine(config: &Path, host: Option<&str>) -> ExitCode {
+    let findings = doctor::examine(config, host);
     for finding in &findings {
         println!("{finding}");
     }
@@ -137,8 +149,8 @@ fn examine(config: &Path) -> ExitCode {
 }
 
 /// Shows or removes what a killed daemon left.
-fn clean_up(config: &Path, yes: bool) -> anyhow::Result<ExitCode> {
-    let places = Config::load(config)
+fn clean_up(config: &Path, host: Option<&str>, yes: bool) -> anyhow::Result<ExitCode> {
+    let places = Config::load(config, host)
         .map(|config| cleanup::Places::from(&config.backend_config()))
         .unwrap_or_default();
     if yes {
@@ -162,11 +174,15 @@ fn clean_up(config: &Path, yes: bool) -> anyhow::Result<ExitCode> {
 
 fn act(action: DaemonAction) -> anyhow::Result<ExitCode> {
     match action {
-        DaemonAction::Doctor { config } => Ok(examine(&config)),
-        DaemonAction::Cleanup { config, yes } => clean_up(&config, yes),
-        DaemonAction::Run { config, backend } => run(config, backend),
-        DaemonAction::CheckConfig { config: path } => {
-            let checked = load(&path).and_then(|config| {
+        DaemonAction::Doctor { config, host } => Ok(examine(&config, host.as_deref())),
+        DaemonAction::Cleanup { config, host, yes } => clean_up(&config, host.as_deref(), yes),
+        DaemonAction::Run {
+            config,
+            host,
+            backend,
+        } => run(config, host, backend),
+        DaemonAction::CheckConfig { config: path, host } => {
+            let checked = load(&path, host.as_deref()).and_then(|config| {
                 backend::check(config.pacing.backend.kind(), &config.backend_config())
                     .with_context(|| format!("{}: [pacing]", path.display()))?;
                 Ok(config)
@@ -204,9 +220,13 @@ fn act(action: DaemonAction) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn run(path: PathBuf, choice: Option<BackendChoice>) -> anyhow::Result<ExitCode> {
+fn run(
+    path: PathBuf,
+    host: Option<String>,
+    choice: Option<BackendChoice>,
+) -> anyhow::Result<ExitCode> {
     let log = start_logging()?;
-    let config = match load(&path) {
+    let config = match load(&path, host.as_deref()) {
         Ok(config) => config,
         Err(error) => {
             complain(&error);
@@ -219,11 +239,13 @@ fn run(path: PathBuf, choice: Option<BackendChoice>) -> anyhow::Result<ExitCode>
         .enable_all()
         // The back end is not `Send`: it lives on the runtime's one thread.
         .build_local(LocalOptions::default())?;
-    runtime.block_on(async { tokio::task::spawn_local(serve(path, config, choice, log)).await? })
+    runtime
+        .block_on(async { tokio::task::spawn_local(serve(path, host, config, choice, log)).await? })
 }
 
 async fn serve(
     path: PathBuf,
+    host: Option<String>,
     config: Config,
     choice: Option<BackendChoice>,
     log: Arc<dyn LogFilter>,
@@ -255,7 +277,7 @@ async fn serve(
             let command = tokio::select! {
                 _ = terminate.recv() => DaemonCommand::Stop,
                 _ = interrupt.recv() => DaemonCommand::Stop,
-                _ = reload.recv() => match Config::load(&path) {
+                _ = reload.recv() => match Config::load(&path, host.as_deref()) {
                     Ok(config) => DaemonCommand::Reload(Box::new(config)),
                     Err(error) => {
                         // A bad file must not stop a daemon that works.

@@ -64,14 +64,14 @@ fn files_are_relative_to_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("endpointd.toml");
     std::fs::write(&path, MINIMAL).unwrap();
-    let config = Config::load(&path).unwrap();
+    let config = Config::load(&path, None).unwrap();
     assert_eq!(config.tls.ca, folder.path().join("ca.pem"));
     assert_eq!(config.tls.cert, Path::new("/etc/h1.pem"));
     std::fs::write(&path, format!("admin = \"unix:e.sock\"\n{MINIMAL}")).unwrap();
-    let config = Config::load(&path).unwrap();
+    let config = Config::load(&path, None).unwrap();
     let socket = folder.path().join("e.sock");
     assert_eq!(config.admin, Some(AdminAddress::Unix(socket)));
-    let missing = Config::load(&folder.path().join("absent.toml")).unwrap_err();
+    let missing = Config::load(&folder.path().join("absent.toml"), None).unwrap_err();
     assert!(
         missing.to_string().contains("absent.toml: No such file"),
         "{missing}"

@@ -111,9 +111,11 @@ impl Pods {
     /// # Errors
     /// With the first refusal, after all were tried.
     pub(super) fn walk_all(&self, program: &Link) -> Result<(), BackendError> {
-        self.taken.values().fold(Ok(()), |result, (namespace, _)| {
-            result.and(walk(namespace, program))
-        })
+        let mut result = Ok(());
+        for (namespace, _) in self.taken.values() {
+            result = result.and(walk(namespace, program));
+        }
+        result
     }
 }
 

@@ -156,15 +156,15 @@ impl Pods {
         &self,
         work: impl Fn(&Pod) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
-        self.taken.values().fold(Ok(()), |result, pod| {
+        let mut result = Ok(());
+        for pod in self.taken.values() {
             let done = work(pod);
             // One that ended meanwhile has nothing to give back.
-            result.and(if pod.namespace.is_there() {
-                done
-            } else {
-                Ok(())
-            })
-        })
+            if pod.namespace.is_there() {
+                result = result.and(done);
+            }
+        }
+        result
     }
 }
 
