@@ -15,7 +15,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Their lib tests need neither root nor network namespaces.
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
-.PHONY: bins kernels packages packages-test ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
+.PHONY: bins container container-test kubernetes-check kernels packages packages-test ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety for the others)
 lab: build
@@ -67,6 +67,21 @@ packages:
 packages-test: require-root
 	@scripts/setup.sh packages
 	scripts/packages-test.sh
+
+## container: OCI images of the release profile, built twice, out of Debian's libraries
+container:
+	@scripts/setup.sh container
+	scripts/container.sh
+
+## container-test: container, then the images run as deploy/kubernetes does, in network namespaces
+container-test: require-root
+	@scripts/setup.sh container
+	scripts/container-test.sh
+
+## kubernetes-check: hold deploy/kubernetes against the API's schemas, rules and our programs (no cluster, seconds)
+kubernetes-check: build
+	@scripts/setup.sh kubernetes
+	$(TARGET)/kubernetes-venv/bin/python deploy/kubernetes/check.py $(TARGET)/debug
 
 # Said once here, and not by every test that builds network namespaces.
 require-root:

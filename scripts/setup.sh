@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what a build, the lab and the tests need on Debian or Ubuntu; does nothing where it is there.
-# usage: scripts/setup.sh [run|check|test|dpdk|mutants|ec2|guests|packages]
+# usage: scripts/setup.sh [run|check|test|dpdk|mutants|ec2|guests|packages|container|kubernetes]
 #   run: build and lab; check: also what `make check` needs; test: also the test tools; dpdk: also what
 #   the feature `dpdk` is built with; mutants: also the test tools and cargo-mutants; guests: also what boots
-#   other kernels; packages: also what builds and checks packages
+#   other kernels; packages: also what builds and checks packages; container: also what builds and runs
+#   container images; kubernetes: what checks the manifests
 set -euo pipefail
 what=${1:-run}
 
@@ -65,6 +66,18 @@ if [ "$what" = packages ]; then
   need rpmlint      command -v rpmlint
 fi
 
+if [ "$what" = container ]; then
+  need mmdebstrap   command -v mmdebstrap
+  need binutils     command -v strip
+  need buildah      command -v buildah
+  need podman       command -v podman
+  need runc         command -v runc
+  need curl         command -v curl
+fi
+if [ "$what" = kubernetes ]; then
+  need python3-venv python3 -c 'import ensurepip'
+  need kubernetes-client command -v kubectl
+fi
 if [ "$what" = ec2 ]; then
   need python3-venv python3 -c 'import ensurepip'
   need curl         command -v curl
@@ -110,5 +123,15 @@ if [ "$what" = ec2 ]; then
     cp "$folder/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json" "$venv/"
     rm -rf "$folder"
     cp deploy/aws/requirements.txt "$venv/requirements.txt"
+  fi
+fi
+
+if [ "$what" = kubernetes ]; then
+  venv=${CARGO_TARGET_DIR:-target}/kubernetes-venv
+  if ! cmp -s deploy/kubernetes/requirements.txt "$venv/requirements.txt"; then
+    say "making $venv (once)"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q -r deploy/kubernetes/requirements.txt
+    cp deploy/kubernetes/requirements.txt "$venv/requirements.txt"
   fi
 fi

@@ -31,6 +31,8 @@ pub fn play(open: Open) {
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: true,
+        network_namespaces: Vec::new(),
+        procfs: "/proc".into(),
         observe: false,
     };
     let mut driver = FallbackDriver::here(open, &config);
