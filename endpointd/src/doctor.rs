@@ -74,8 +74,8 @@ fn finding(verdict: Verdict, subject: &'static str, text: impl Into<String>) -> 
     }
 }
 
-/// Makes all checks, with `host` in place of the configuration's. Touches no socket, cgroup or device
-/// of the host; connects to the allocators.
+/// Makes all checks, with `host` in place of the configuration's. Touches no socket, cgroup or
+/// device of the host; connects to the allocators.
 #[must_use]
 pub fn examine(config_path: &Path, host: Option<&str>) -> Vec<Finding> {
     let mut findings = vec![
