@@ -92,7 +92,7 @@ pub fn config_of(
     );
     let path = folder.join(format!("{host}.toml"));
     std::fs::write(&path, text).unwrap();
-    Config::load(&path).unwrap()
+    Config::load(&path, None).unwrap()
 }
 
 pub fn facts(dst: &str, dst_port: u16) -> FlowFacts {
