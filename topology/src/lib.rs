@@ -45,6 +45,6 @@ pub use model::{Direction, Host, Link, Node, Rack, Switch, Tenure, TopologyKind}
 pub use parameters::{BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
 pub use partition::{Block, LinkBlock, Partition, PartitionError};
 pub use path::{Path, PathChoice, PathError};
-pub use places::{PlaceError, is_host_name};
+pub use places::{PlaceError, is_host_name, prefix_of_uri, uri_of_prefix};
 pub use prefix_index::PrefixIndex;
 pub use topology::Topology;

@@ -23,6 +23,23 @@ pub(crate) fn spare_name(rack: u32, index: u32) -> String {
     format!("rack{}/spare{}", rack + 1, index + 1)
 }
 
+/// Scheme of a URI that names a prefix of a host's pods, such as `ratewright-prefix:10.244.3.0/24`. A
+/// certificate has no other kind of name for a prefix.
+const PREFIX_SCHEME: &str = "ratewright-prefix:";
+
+/// Returns the URI by which a certificate names a prefix of its host's pods.
+#[must_use]
+pub fn uri_of_prefix(prefix: &IpNet) -> String {
+    format!("{PREFIX_SCHEME}{}", prefix.trunc())
+}
+
+/// Returns the prefix of pods that a URI of a certificate names; `None` for any other URI.
+#[must_use]
+pub fn prefix_of_uri(uri: &str) -> Option<IpNet> {
+    let prefix: IpNet = uri.strip_prefix(PREFIX_SCHEME)?.parse().ok()?;
+    Some(prefix.trunc())
+}
+
 /// Reason for which a place cannot change its holder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
@@ -52,6 +69,17 @@ impl Topology {
     pub fn host_count(&self) -> usize {
         let of_hosts = |host: &&crate::Host| host.tenure != Tenure::Spare;
         self.hosts.iter().filter(of_hosts).count()
+    }
+
+    /// Finds a host, other than `except`, one of whose prefixes shares addresses with `prefix`. Linear in
+    /// the number of hosts.
+    #[must_use]
+    pub fn overlapping(&self, prefix: &IpNet, except: Option<HostId>) -> Option<HostId> {
+        let mut others = self.hosts.iter().filter(|host| Some(host.id) != except);
+        let overlaps = |other: &IpNet| other.contains(prefix) || prefix.contains(other);
+        others
+            .find(|host| host.prefixes.iter().any(overlaps))
+            .map(|host| host.id)
     }
 
     /// Gives a spare place to a host, and raises the epoch. The caller has checked that no other

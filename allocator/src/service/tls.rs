@@ -6,8 +6,9 @@ use std::sync::Arc;
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use ratewright_io::tls::{
     TlsError, chain_expires_unix_s, check_name, dns_names, ip_addresses, read_certificates,
-    server_from_files,
+    server_from_files, uris,
 };
+use ratewright_topology::{IpNet, prefix_of_uri};
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 
@@ -77,6 +78,8 @@ pub struct PeerCertificate {
     pub names: Vec<String>,
     /// Its IP addresses.
     pub addresses: Vec<IpAddr>,
+    /// Prefixes of its host's pods.
+    pub pod_prefixes: Vec<IpNet>,
     /// SHA-256 digest of the certificate.
     pub fingerprint: Fingerprint,
 }
@@ -90,6 +93,10 @@ impl PeerCertificate {
         Self {
             names: dns_names(certificate),
             addresses: ip_addresses(certificate),
+            pod_prefixes: uris(certificate)
+                .iter()
+                .filter_map(|uri| prefix_of_uri(uri))
+                .collect(),
             fingerprint,
         }
     }

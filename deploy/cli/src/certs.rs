@@ -11,9 +11,10 @@ use std::io::Write;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use ratewright_topology::{IpNet, uri_of_prefix};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 
 /// The name that the allocator's certificate carries.
@@ -44,6 +45,9 @@ pub enum CertsCommand {
         /// repeated, beside a single --name
         #[arg(long = "address", value_name = "IP", conflicts_with = "relays")]
         addresses: Vec<IpAddr>,
+        /// A prefix of the host's pods, beside an --address; may be repeated
+        #[arg(long = "prefix", value_name = "PREFIX", requires = "addresses")]
+        prefixes: Vec<IpNet>,
     },
 }
 
@@ -60,6 +64,7 @@ impl CertsCommand {
                 names,
                 relays,
                 addresses,
+                prefixes,
             } => {
                 if !addresses.is_empty() && names.len() != 1 {
                     bail!("--address is of one host: give one --name beside it");
@@ -73,7 +78,8 @@ impl CertsCommand {
                     let addresses = addresses.iter().map(String::as_str);
                     let alternatives: Vec<&str> =
                         iter::once(name.as_str()).chain(addresses).collect();
-                    let pair = CertificateAuthority::load(dir)?.sign(&alternatives)?;
+                    let pair =
+                        CertificateAuthority::load(dir)?.sign_with_pods(&alternatives, prefixes)?;
                     write_pair(dir, name, &pair.certificate, &pair.key)?;
                 }
                 for name in relays {
@@ -153,11 +159,23 @@ impl CertificateAuthority {
     /// # Errors
     /// When a name cannot be in a certificate.
     pub fn sign(&self, names: &[&str]) -> Result<CertificatePair> {
-        sign(&self.0, names)
+        self.sign_with_pods(names, &[])
+    }
+
+    /// Signs a certificate as [`sign`](Self::sign) does, for a host with pods in these prefixes.
+    ///
+    /// # Errors
+    /// When a name cannot be in a certificate.
+    pub fn sign_with_pods(&self, names: &[&str], prefixes: &[IpNet]) -> Result<CertificatePair> {
+        sign(&self.0, names, prefixes)
     }
 }
 
-fn sign(issuer: &Issuer<'_, KeyPair>, names: &[&str]) -> Result<CertificatePair> {
+fn sign(
+    issuer: &Issuer<'_, KeyPair>,
+    names: &[&str],
+    prefixes: &[IpNet],
+) -> Result<CertificatePair> {
     let name = names.first().copied().unwrap_or_default();
     let mut params = CertificateParams::new(
         names
@@ -166,6 +184,11 @@ fn sign(issuer: &Issuer<'_, KeyPair>, names: &[&str]) -> Result<CertificatePair>
             .collect::<Vec<_>>(),
     )
     .with_context(|| format!("certificate parameters for {name}"))?;
+    for prefix in prefixes {
+        let uri = uri_of_prefix(prefix);
+        let uri = uri.try_into().context("a prefix as a URI")?;
+        params.subject_alt_names.push(SanType::URI(uri));
+    }
     params.distinguished_name = named(name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     // Both: a relay is a server to hosts and a client to the allocator.
@@ -289,10 +312,35 @@ mod tests {
             names: vec!["h1".to_owned()],
             relays: vec!["a b".to_owned()],
             addresses: Vec::new(),
+            prefixes: Vec::new(),
         };
         let error = format!("{:#}", command.run().unwrap_err());
         assert!(error.starts_with("\"a b\" is not a DNS name"), "{error}");
         assert!(!dir.path().join("h1.pem").exists());
+    }
+
+    #[test]
+    fn prefixes_of_pods_stand_in_the_certificate_as_uris() {
+        let dir = tempfile::tempdir().unwrap();
+        init(dir.path()).unwrap();
+        let command = CertsCommand::Issue {
+            dir: dir.path().to_owned(),
+            names: vec!["h1".to_owned()],
+            relays: Vec::new(),
+            addresses: vec!["10.0.0.1".parse().unwrap()],
+            prefixes: vec!["10.244.3.7/24".parse().unwrap()],
+        };
+        command.run().unwrap();
+        let output = std::process::Command::new("openssl")
+            .args(["x509", "-noout", "-ext", "subjectAltName", "-in"])
+            .arg(dir.path().join("h1.pem"))
+            .output()
+            .expect("openssl");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            text.contains("DNS:h1, IP Address:10.0.0.1, URI:ratewright-prefix:10.244.3.0/24"),
+            "{text}"
+        );
     }
 
     #[test]

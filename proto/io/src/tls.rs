@@ -202,6 +202,15 @@ pub fn ip_addresses(certificate: &CertificateDer<'_>) -> Vec<IpAddr> {
     })
 }
 
+/// Returns the URIs among a certificate's subject alternative names.
+#[must_use]
+pub fn uris(certificate: &CertificateDer<'_>) -> Vec<String> {
+    alternative_names(certificate, |name| match name {
+        GeneralName::URI(uri) => Some((*uri).to_owned()),
+        _ => None,
+    })
+}
+
 fn alternative_names<T>(
     certificate: &CertificateDer<'_>,
     kind: impl Fn(&GeneralName<'_>) -> Option<T>,

@@ -13,6 +13,7 @@ use ratewright_topology::Topology;
 use crate::engine::EngineEvent;
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig, PacingOrder};
 
+use super::members::prefixes_of;
 use super::network::snapshot_of;
 use super::session::{AcceptedHost, Release};
 use super::{Hub, HubSettings, reasons};
@@ -208,7 +209,8 @@ impl Hub {
             Some(host) => host,
             None => {
                 let addresses = session.certificate.addresses.clone();
-                match self.join(now_ns, name, &addresses) {
+                let pods = session.certificate.pod_prefixes.clone();
+                match self.join(now_ns, name, &addresses, &pods) {
                     Ok(host) => host,
                     Err(refusal) => return self.refuse_with(now_ns, id, refusal),
                 }
@@ -292,7 +294,8 @@ impl Hub {
         self.pre_hello.remove(&fingerprint, id);
         self.counts.sessions_opened += 1;
         let addresses = std::mem::take(&mut session.certificate.addresses);
-        self.member_present(now_ns, host, &addresses);
+        let pods = std::mem::take(&mut session.certificate.pod_prefixes);
+        self.member_present(now_ns, host, prefixes_of(&addresses, &pods));
         self.tell_members(id);
     }
 

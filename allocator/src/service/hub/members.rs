@@ -34,7 +34,7 @@ const LEAVE_AT_ONCE: usize = 64;
 const MAX_LOG: usize = 64;
 /// Hosts of one frame: with their longest names and all addresses it stays below a frame's bound.
 const HOSTS_PER_FRAME: usize = 500;
-/// Most addresses of a member.
+/// Most addresses and prefixes of a member.
 const MAX_ADDRESSES: usize = 16;
 
 /// Members, and what sessions have been told of them.
@@ -86,8 +86,10 @@ fn not_allowed(reason: String) -> Refusal {
     refusal(RefusalCode::NotAllowed, reason, false)
 }
 
-fn prefixes_of(addresses: &[IpAddr]) -> Vec<IpNet> {
-    let mut prefixes: Vec<IpNet> = addresses.iter().copied().map(IpNet::from).collect();
+/// Returns the prefixes of a host with these addresses, and with pods in these prefixes.
+pub(super) fn prefixes_of(addresses: &[IpAddr], pods: &[IpNet]) -> Vec<IpNet> {
+    let own = addresses.iter().copied().map(IpNet::from);
+    let mut prefixes: Vec<IpNet> = own.chain(pods.iter().map(IpNet::trunc)).collect();
     prefixes.sort_unstable();
     prefixes.dedup();
     prefixes
@@ -139,17 +141,19 @@ impl Hub {
         now_ns: u64,
         name: &str,
         addresses: &[IpAddr],
+        pods: &[IpNet],
     ) -> Result<HostId, Refusal> {
         if !self.settings.membership.join {
             let hosts = self.topology.host_count();
             let reason = format!("the topology has no host {name:?} among its {hosts}");
             return Err(refusal(RefusalCode::UnknownHost, reason, false));
         }
-        if addresses.is_empty() || addresses.len() > MAX_ADDRESSES {
+        if addresses.is_empty() || addresses.len() + pods.len() > MAX_ADDRESSES {
             return Err(not_allowed(format!(
-                "a host that joins needs 1 to {MAX_ADDRESSES} IP addresses as subject alternative names of \
-                 its certificate, which has {}",
-                addresses.len()
+                "a host that joins needs an IP address, and may have {MAX_ADDRESSES} addresses and prefixes, as \
+                 subject alternative names of its certificate, which has {} and {}",
+                addresses.len(),
+                pods.len()
             )));
         }
         let before = self.topology.host_by_name(name);
@@ -159,6 +163,12 @@ impl Hub {
             {
                 let owner = &self.topology.hosts()[owner.index()].name;
                 return Err(not_allowed(format!("{address} belongs to {owner:?}")));
+            }
+        }
+        for prefix in pods {
+            if let Some(owner) = self.topology.overlapping(prefix, before) {
+                let owner = &self.topology.hosts()[owner.index()].name;
+                return Err(not_allowed(format!("{prefix} overlaps {owner:?}")));
             }
         }
         let rack = self.rack_of_all(addresses)?;
@@ -175,7 +185,7 @@ impl Hub {
         }
         let place = self.spare_place(now_ns, rack)?;
         self.topology
-            .take_place(place, name, prefixes_of(addresses))
+            .take_place(place, name, prefixes_of(addresses, pods))
             .map_err(|error: PlaceError| not_allowed(error.to_string()))?;
         self.members.resting.remove(&place);
         self.members.count += 1;
@@ -233,11 +243,10 @@ impl Hub {
         }
     }
 
-    /// Notes that a member has a session, under a certificate of these addresses.
-    pub(super) fn member_present(&mut self, now_ns: u64, host: HostId, addresses: &[IpAddr]) {
+    /// Notes that a member has a session, under a certificate of these prefixes.
+    pub(super) fn member_present(&mut self, now_ns: u64, host: HostId, prefixes: Vec<IpNet>) {
         if self.is_member(host) {
             self.members.absent.remove(&host);
-            let prefixes = prefixes_of(addresses);
             if self.topology.hosts()[host.index()].prefixes != prefixes {
                 self.topology.set_prefixes(host, prefixes);
                 self.member_changed(now_ns, host);

@@ -54,6 +54,15 @@ impl HubWorld {
         self.settle();
     }
 
+    fn join_with_pods(&mut self, name: &str, addresses: &[&str], pods: &[&str]) {
+        let certificate = PeerCertificate {
+            pod_prefixes: pods.iter().map(|text| text.parse().unwrap()).collect(),
+            ..certificate(name, addresses)
+        };
+        self.connect_as(name, name, 1, certificate);
+        self.settle();
+    }
+
     fn part(&mut self, name: &str) {
         let id = self.host(name).id.take().expect("it had a session");
         let now_ns = self.now_ns;
@@ -179,6 +188,42 @@ fn a_host_without_a_right_to_a_place_is_told_why() {
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(world.refusal_of("many", &many).0, RefusalCode::NotAllowed);
     assert_eq!(world.hub.member_count(), 0);
+}
+
+#[test]
+fn a_member_brings_its_pods_prefixes_unless_they_are_another_host_s() {
+    let mut world = HubWorld::of(joining(), network());
+    world.connect_all(&["h1"]);
+    world.join_with_pods("node", &["172.16.0.9"], &["10.244.3.0/24", "fd00:3::/64"]);
+    let place = world.place_of("node").expect("it has a place");
+    for address in ["172.16.0.9", "10.244.3.77", "fd00:3::5"] {
+        let owner = world.hub.topology().host_by_addr(address.parse().unwrap());
+        assert_eq!(owner, Some(place), "{address}");
+    }
+    world.assert_all_hear_of_the_members();
+
+    let own = world.hub.topology().hosts()[0].prefixes[0].to_string();
+    for prefix in ["10.244.3.0/24", "10.244.0.0/16", "10.244.3.128/25", &own] {
+        world.join_with_pods("thief", &["172.16.0.10"], &[prefix]);
+        let refused = world.hosts["thief"]
+            .refused
+            .clone()
+            .expect("it was refused");
+        assert_eq!(refused.code, RefusalCode::NotAllowed, "{prefix}");
+        assert!(refused.reason.contains("overlaps"), "{}", refused.reason);
+    }
+    let many: Vec<String> = (0..16).map(|n| format!("10.245.{n}.0/24")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    world.join_with_pods("many", &["172.16.0.11"], &many);
+    assert!(world.hosts["many"].refused.is_some(), "17 in all");
+
+    // A new certificate moves its pods; the old prefix is free.
+    world.part("node");
+    world.join_with_pods("node", &["172.16.0.9"], &["10.244.4.0/24"]);
+    assert_eq!(world.place_of("node"), Some(place));
+    let owner = |text: &str| world.hub.topology().host_by_addr(text.parse().unwrap());
+    assert_eq!(owner("10.244.4.1"), Some(place));
+    assert_eq!(owner("10.244.3.77"), None);
 }
 
 /// A second daemon of a member's name cannot take its addresses away while it lives.

@@ -65,6 +65,7 @@ fn certificate_of(names: &[&str]) -> PeerCertificate {
     PeerCertificate {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         addresses: Vec::new(),
+        pod_prefixes: Vec::new(),
         fingerprint,
     }
 }

@@ -131,6 +131,7 @@ impl WorkerWorld {
         });
         let certificate = PeerCertificate {
             addresses: Vec::new(),
+            pod_prefixes: Vec::new(),
             names: vec![name.to_owned()],
             fingerprint: Fingerprint([0; 32]),
         };
