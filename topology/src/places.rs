@@ -23,8 +23,8 @@ pub(crate) fn spare_name(rack: u32, index: u32) -> String {
     format!("rack{}/spare{}", rack + 1, index + 1)
 }
 
-/// Scheme of a URI that names a prefix of a host's pods, such as `ratewright-prefix:10.244.3.0/24`. A
-/// certificate has no other kind of name for a prefix.
+/// Scheme of a URI that names a prefix of a host's pods, such as `ratewright-prefix:10.244.3.0/24`.
+/// A certificate has no other kind of name for a prefix.
 const PREFIX_SCHEME: &str = "ratewright-prefix:";
 
 /// Returns the URI by which a certificate names a prefix of its host's pods.
@@ -71,8 +71,8 @@ impl Topology {
         self.hosts.iter().filter(of_hosts).count()
     }
 
-    /// Finds a host, other than `except`, one of whose prefixes shares addresses with `prefix`. Linear in
-    /// the number of hosts.
+    /// Finds a host, other than `except`, one of whose prefixes shares addresses with `prefix`.
+    /// Linear in the number of hosts.
     #[must_use]
     pub fn overlapping(&self, prefix: &IpNet, except: Option<HostId>) -> Option<HostId> {
         let mut others = self.hosts.iter().filter(|host| Some(host.id) != except);

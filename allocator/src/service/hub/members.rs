@@ -150,7 +150,7 @@ impl Hub {
         }
         if addresses.is_empty() || addresses.len() + pods.len() > MAX_ADDRESSES {
             return Err(not_allowed(format!(
-                "a host that joins needs an IP address, and may have {MAX_ADDRESSES} addresses and prefixes, as \
+                "a host that joins needs 1 to {MAX_ADDRESSES} IP addresses, prefixes of pods included, as \
                  subject alternative names of its certificate, which has {} and {}",
                 addresses.len(),
                 pods.len()
