@@ -78,6 +78,8 @@ struct HostSession {
     heard_ns: u64,
     /// Time until which its rates hold.
     lease_ns: u64,
+    /// Since when its flows have had rates, without a time in which it had none.
+    rated_ns: u64,
 }
 
 /// All hosts of a swarm.
@@ -113,7 +115,7 @@ pub struct SwarmSessions {
     pub updates: u64,
     /// Sessions that ended and came back.
     pub sessions_lost: u64,
-    /// Leases of hosts with flows that ran out before the next datagram.
+    /// Leases of hosts with rates that ran out before the next datagram.
     pub leases_lapsed: u64,
     /// Changes of the members that the first host was told of.
     pub members_heard: u64,
@@ -190,6 +192,7 @@ impl SwarmSessions {
             scheduled_ns: None,
             heard_ns: 0,
             lease_ns: 0,
+            rated_ns: u64::MAX,
         };
         let histogram = || {
             // From 1 ns to a minute, in nanoseconds.
@@ -503,7 +506,11 @@ impl SwarmSessions {
             // unknown, which none of its own is.
             let at = match action {
                 TrafficAction::Start(at, record) => {
-                    let _ = self.sessions[at].session.start(now_ns, record);
+                    let host = &mut self.sessions[at];
+                    if host.session.flows().next().is_none() {
+                        host.rated_ns = u64::MAX;
+                    }
+                    let _ = host.session.start(now_ns, record);
                     at
                 }
                 TrafficAction::End(at, flow) => {
@@ -563,6 +570,8 @@ impl SwarmSessions {
                     self.updates += 1;
                     // Not when this program gets round to it, but when the datagram was opened.
                     let heard_ns = self.sessions[at].heard_ns;
+                    let rated_ns = &mut self.sessions[at].rated_ns;
+                    *rated_ns = heard_ns.min(*rated_ns);
                     if let Some(wait_ns) = self.traffic.on_rate(heard_ns, at, flow, rate_bps) {
                         self.waits.saturating_record(wait_ns.max(1));
                     }
@@ -581,8 +590,11 @@ impl SwarmSessions {
                 }
                 ClientEvent::LeaseRenewed { expires_ns } => {
                     let host = &mut self.sessions[at];
-                    let has_flows = host.session.flows().next().is_some();
-                    if has_flows && host.lease_ns > 0 && host.heard_ns > host.lease_ns {
+                    // A host without flows has no rate to lose: it lets its lease run down to the next
+                    // keep-alive, and may start a flow beyond it.
+                    let had_rates =
+                        host.rated_ns < host.lease_ns && host.session.flows().next().is_some();
+                    if had_rates && host.heard_ns > host.lease_ns {
                         self.leases_lapsed += 1;
                     }
                     host.lease_ns = expires_ns;
