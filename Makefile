@@ -49,7 +49,7 @@ ec2-check:
 	$(TARGET)/ec2-venv/bin/python deploy/aws/check.py $(TARGET)/ec2-venv/schema-cloud-config-v1.json
 
 ## ec2-mock: ec2-check, then the stack of deploy/aws against moto's server, and its instances in network namespaces
-ec2-mock: require-root ec2-check build
+ec2-mock: require-root ec2-check bins
 	$(TARGET)/ec2-venv/bin/python deploy/aws/mock.py $(TARGET)/debug
 
 ## kernels: the back ends' tests and the lab on Debian's kernels in QEMU, and two guests together; writes
@@ -79,7 +79,7 @@ container-test: require-root
 	scripts/container-test.sh
 
 ## kubernetes-check: hold deploy/kubernetes against the API's schemas, rules and our programs (no cluster, seconds)
-kubernetes-check: build
+kubernetes-check: bins
 	@scripts/setup.sh kubernetes
 	$(TARGET)/kubernetes-venv/bin/python deploy/kubernetes/check.py $(TARGET)/debug
 

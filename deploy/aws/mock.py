@@ -58,7 +58,7 @@ def join(name, address):
     ns = PREFIX + name
     run("ip", "netns", "add", ns)
     run("ip", "-n", ns, "link", "add", "eth0", "type", "veth", "peer", "name", name, "netns", HUB)
-    run("ip", "-n", HUB, "link", "set", name, "master", "br0", "up")
+    run("ip", "-n", HUB, "link", "set", "dev", name, "master", "br0", "up")
     for args in (["link", "set", "lo", "up"], ["addr", "add", f"{address}/24", "dev", "eth0"],
                  ["link", "set", "eth0", "up"], ["addr", "add", "169.254.169.254/32", "dev", "lo"]):
         run("ip", "-n", ns, *args)
@@ -82,7 +82,7 @@ from moto.instance_metadata import responses
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 responses.INSTANCE_METADATA.update({"instance-id": sys.argv[1], "placement/region": sys.argv[2]})
-app = DomainDispatcherApplication(create_backend_app, service="instance_metadata")
+app = DomainDispatcherApplication(create_backend_app)
 run_simple("169.254.169.254", 80, app, threaded=True)
 """
 
