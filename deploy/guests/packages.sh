@@ -5,7 +5,13 @@
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 step() { echo "== $*"; }
-die() { echo "packages-test: $*" >&2; systemctl --no-pager status 'ratewright*' >&2 || true; exit 1; }
+die() {
+  echo "packages-test: $*" >&2
+  cat apt.log >&2 2> /dev/null || true
+  systemctl --no-pager status 'ratewright*' >&2 || true
+  journalctl --no-pager --lines 60 --unit 'ratewright*' >&2 || true
+  exit 1
+}
 cd /root
 exec 2>&1
 
@@ -139,6 +145,9 @@ flow=$!
 sleep 4
 pid=$(systemctl show -P MainPID ratewright-endpointd)
 apt-get install -qq -y --no-install-recommends /mnt/share/second/*.deb > apt.log || { cat apt.log; die "no upgrade"; }
+for unit in ratewright-allocator ratewright-endpointd; do
+  systemctl is-active --quiet $unit || die "the upgrade left $unit stopped"
+done
 [ "$(systemctl show -P MainPID ratewright-endpointd)" != "$pid" ] || die "the upgrade kept the old daemon"
 ready "upgraded"
 wait $flow || die "the upgrade broke the transfer"

@@ -590,8 +590,8 @@ impl SwarmSessions {
                 }
                 ClientEvent::LeaseRenewed { expires_ns } => {
                     let host = &mut self.sessions[at];
-                    // A host without flows has no rate to lose: it lets its lease run down to the next
-                    // keep-alive, and may start a flow beyond it.
+                    // A host without flows has no rate to lose: it lets its lease run down to the
+                    // next keep-alive, and may start a flow beyond it.
                     let had_rates =
                         host.rated_ns < host.lease_ns && host.session.flows().next().is_some();
                     if had_rates && host.heard_ns > host.lease_ns {
