@@ -38,8 +38,8 @@ test-dpdk: require-root
 	$(CARGO) nextest run --locked -p ratewright-dpdk --features dpdk
 	$(CARGO) clippy --locked -p ratewright-allocator --features dpdk --lib --bins --test service_dpdk -- -D warnings
 	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk --lib --test service_dpdk -E 'test(dpdk) + binary(service_dpdk)'
-	$(CARGO) build --locked -p ratewright-allocator --features dpdk --bins
-	$(CARGO) build --locked -p ratewright-bench --bins
+	$(CARGO) build --locked --workspace --features ratewright-allocator/dpdk --bin ratewright-allocator
+	$(CARGO) build --locked --workspace --bin ratewright-bench
 	$(TARGET)/debug/ratewright-bench swarm --transport dpdk --sessions 8 --flows 64 --seconds 1 --churn 500 --json | \
 	  tee -a /dev/stderr | grep -q '"lost_views":0'
 
