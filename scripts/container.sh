@@ -5,7 +5,6 @@
 #   BIN_DIR=DIR  packs the programs there instead of building the release profile
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=$PWD
 out=$(realpath -m "${1:-target/container}")
 say() { printf 'container: %s\n' "$*"; }
 
@@ -16,15 +15,7 @@ umask 022
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:?}")
 
-if [ -z "${BIN_DIR:-}" ]; then
-  cargo_home=${CARGO_HOME:-$HOME/.cargo}
-  RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$root=/usr/src/ratewright \
---remap-path-prefix=$cargo_home=/usr/src/cargo" \
-    cargo build --quiet --locked --release --target-dir target/packages-build \
-    -p ratewright-allocator -p ratewright-endpointd -p ratewright-cli --bins
-  BIN_DIR=target/packages-build/release
-fi
-bin=$(realpath "$BIN_DIR")
+bin=$(scripts/release.sh)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # A store of its own: nothing of the machine's is read or left behind.

@@ -18,16 +18,7 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 TZ=UTC
 umask 022
 
-if [ -z "${BIN_DIR:-}" ]; then
-  # Paths of this machine are not the packages' business.
-  cargo_home=${CARGO_HOME:-$HOME/.cargo}
-  RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$root=/usr/src/ratewright \
---remap-path-prefix=$cargo_home=/usr/src/cargo" \
-    cargo build --quiet --locked --release --target-dir target/packages-build \
-    -p ratewright-allocator -p ratewright-endpointd -p ratewright-cli --bins
-  BIN_DIR=target/packages-build/release
-fi
-BIN_DIR=$(realpath "$BIN_DIR")
+BIN_DIR=$(scripts/release.sh)
 export BIN_DIR STAGE=$root/deploy/packages/stage.sh
 
 build() { # build FOLDER

@@ -4,8 +4,6 @@
 mod daemon_support;
 mod netns;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -76,14 +74,7 @@ impl Site {
 
     /// Reads what an admin interface shows; `None` while it does not answer.
     fn status(&self, socket: &str) -> Option<Value> {
-        let mut stream = UnixStream::connect(self.path(socket)).ok()?;
-        stream
-            .write_all(b"GET /status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-            .ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let body = answer.split_once("\r\n\r\n")?.1;
-        serde_json::from_str(body).ok()
+        daemon_support::status(&self.path(socket))
     }
 
     fn wait_mode(&self, mode: &str) {

@@ -5,9 +5,7 @@ mod daemon_support;
 mod netns;
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -191,13 +189,7 @@ impl Node {
     }
 
     fn status(&self, socket: &str) -> Option<Value> {
-        let mut stream = UnixStream::connect(self.path(socket)).ok()?;
-        stream
-            .write_all(b"GET /status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-            .ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+        daemon_support::status(&self.path(socket))
     }
 
     fn wait_pods(&self, count: u64) {

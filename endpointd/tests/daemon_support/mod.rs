@@ -7,7 +7,9 @@ pub mod allocator;
 pub mod backend;
 pub mod service;
 
+use std::io::{Read, Write};
 use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -181,3 +183,14 @@ pub fn on_one_thread(test: impl Future<Output = ()> + 'static) {
 }
 
 pub type SharedCell<T> = Rc<std::cell::RefCell<T>>;
+
+/// Reads what an admin interface at a Unix socket shows; `None` while it does not answer.
+pub fn status(socket: &Path) -> Option<serde_json::Value> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream
+        .write_all(b"GET /status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+}
