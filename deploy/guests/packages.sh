@@ -116,7 +116,7 @@ TOML
 cp /mnt/share/first/ratewright-endpointd_*.deb .
 set -x
 apt-get install -qq -y ./ratewright-endpointd_*.deb > apt.log || { cat apt.log; die "endpointd cannot be installed"; }
-install -m 600 host/* /etc/ratewright/
+cp --preserve=mode host/* /etc/ratewright/
 systemctl enable -q --now ratewright-endpointd || die "endpointd does not start"
 { set +x; } 2> /dev/null
 
