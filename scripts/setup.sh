@@ -32,6 +32,7 @@ need iproute2       command -v tc
 need git            command -v git
 if [ "$what" != run ]; then
   need python3      command -v python3
+  need openssl      command -v openssl
 fi
 if [ "$what" = test ]; then
   need valgrind     command -v valgrind
@@ -40,7 +41,6 @@ if [ "$what" = test ]; then
   need npm          command -v npm
   need chromium     command -v chromium
   need prometheus   command -v promtool
-  need openssl      command -v openssl
 fi
 if [ "$what" = dpdk ]; then
   need libdpdk-dev  pkg-config --exists libdpdk
