@@ -143,8 +143,7 @@ test-monitoring: require-root bins
 	deploy/monitoring/live.py alerts
 
 ## monitoring-soak: no alert fires before a swarm at rest, with the rules as they are (MINUTES=60)
-monitoring-soak: require-root setup-test
-	$(CARGO) build --locked -p ratewright-allocator -p ratewright-cli -p ratewright-bench -p ratewright-endpointd --bins
+monitoring-soak: require-root bins
 	deploy/monitoring/live.py soak $(or $(MINUTES),60)
 
 ## page-picture: take the guides' picture of the page, docs/images/page.png (RACKS=4)

@@ -110,28 +110,28 @@ if [ "$what" != run ]; then
   done
 fi
 
-if [ "$what" = ec2 ]; then
-  # Python tools of deploy/aws, and cloud-init's schema out of its package, which is not installed.
-  venv=${CARGO_TARGET_DIR:-target}/ec2-venv
-  if ! cmp -s deploy/aws/requirements.txt "$venv/requirements.txt"; then
+make_venv() { # make_venv NAME REQUIREMENTS [STEP]: Python tools; STEP adds to the folder before it counts as made
+  venv=${CARGO_TARGET_DIR:-target}/$1-venv
+  if ! cmp -s "$2" "$venv/requirements.txt"; then
     say "making $venv (once)"
     python3 -m venv "$venv"
-    "$venv/bin/pip" install -q -r deploy/aws/requirements.txt
-    folder=$(mktemp -d)
-    chmod 755 "$folder"
-    (cd "$folder" && apt-get download -qq cloud-init && dpkg -x cloud-init_*.deb .)
-    cp "$folder/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json" "$venv/"
-    rm -rf "$folder"
-    cp deploy/aws/requirements.txt "$venv/requirements.txt"
+    "$venv/bin/pip" install -q -r "$2"
+    ${3:-true}
+    cp "$2" "$venv/requirements.txt"
   fi
-fi
+}
 
+cloud_init_schema() { # out of its package, which is not installed
+  folder=$(mktemp -d)
+  chmod 755 "$folder"
+  (cd "$folder" && apt-get download -qq cloud-init && dpkg -x cloud-init_*.deb .)
+  cp "$folder/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json" "$venv/"
+  rm -rf "$folder"
+}
+
+if [ "$what" = ec2 ]; then
+  make_venv ec2 deploy/aws/requirements.txt cloud_init_schema
+fi
 if [ "$what" = kubernetes ]; then
-  venv=${CARGO_TARGET_DIR:-target}/kubernetes-venv
-  if ! cmp -s deploy/kubernetes/requirements.txt "$venv/requirements.txt"; then
-    say "making $venv (once)"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install -q -r deploy/kubernetes/requirements.txt
-    cp deploy/kubernetes/requirements.txt "$venv/requirements.txt"
-  fi
+  make_venv kubernetes deploy/kubernetes/requirements.txt
 fi
