@@ -12,7 +12,6 @@
 //! | [`path`] | the links of a flow, by hash or by explicit route |
 //! | [`partition`] | blocks of whole racks for the parallel allocator |
 //! | `places` | spare places: hosts that join and leave, and their prefixes |
-//! | [`PrefixIndex`] | prefixes in order, for overlaps |
 //! | [`render`] | a text summary, an SVG picture, a DOT graph |
 //! | [`units`] | capacities and delays as people write them |
 
@@ -29,7 +28,6 @@ mod parameters;
 pub mod partition;
 pub mod path;
 mod places;
-mod prefix_index;
 pub mod render;
 mod shape;
 mod topology;
@@ -46,5 +44,4 @@ pub use parameters::{BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos}
 pub use partition::{Block, LinkBlock, Partition, PartitionError};
 pub use path::{Path, PathChoice, PathError};
 pub use places::{PlaceError, is_host_name, prefix_of_uri, uri_of_prefix};
-pub use prefix_index::PrefixIndex;
 pub use topology::Topology;

@@ -106,6 +106,14 @@ fn run_link(link: &Link) -> Result<(), BackendError> {
     run_iterator(Iter::new(link).map_err(bpf("start walking the TCP sockets"))?)
 }
 
+/// Returns the cookie of this thread's network namespace.
+fn own_cookie() -> Result<u64, BackendError> {
+    let probe = std::net::UdpSocket::bind("[::]:0")
+        .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
+        .map_err(system("open a socket in the network namespace"))?;
+    netns_cookie(probe.as_fd()).map_err(system("ask for the network namespace's cookie"))
+}
+
 fn attach_iterator(program: &ProgramMut<'_>) -> Result<Link, BackendError> {
     program
         .attach_iter_with_opts(IterOpts::None)
@@ -211,13 +219,9 @@ impl SockOps {
                     mechanism: NAME,
                     reason: "the programs' constants are missing; this build is broken".to_owned(),
                 })?;
-        let probe = std::net::UdpSocket::bind("[::]:0")
-            .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
-            .map_err(system("open a socket in this network namespace"))?;
         // The cgroup may hold processes of other network namespaces, which have daemons of their
         // own.
-        rodata.rw_netns_cookie = netns_cookie(probe.as_fd())
-            .map_err(system("ask for the network namespace's cookie"))?;
+        rodata.rw_netns_cookie = own_cookie()?;
         rodata.rw_cgroup_id = cgroup.id;
         rodata.rw_min_flowlet_bytes = cfg.min_flowlet_bytes.max(1);
         rodata.rw_take_over = u32::from(cfg.take_over);

@@ -1,14 +1,11 @@
 //! Pods' network namespaces, whose sockets are followed and given back like the daemon's own.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, MapHandle};
 
-use super::{bpf, run_link};
+use super::{bpf, own_cookie, run_link};
 use crate::backend::namespaces::{Namespace, NamespaceSearch, own_inode};
-use crate::backend::slots::system;
-use crate::backend::sys::netns_cookie;
 use crate::backend::{BackendConfig, BackendError};
 
 /// Pods' namespaces that are paced, and the search for more.
@@ -79,10 +76,7 @@ impl Pods {
         let report = self.report.as_ref();
         let cookie = namespace.run(|| {
             report.map_or(Ok(()), run_link)?;
-            let probe = std::net::UdpSocket::bind("[::]:0")
-                .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
-                .map_err(system("open a socket in a pod's network namespace"))?;
-            netns_cookie(probe.as_fd()).map_err(system("ask for a network namespace's cookie"))
+            own_cookie()
         })?;
         self.cookies
             .update(&cookie.to_ne_bytes(), &[1], MapFlags::ANY)
