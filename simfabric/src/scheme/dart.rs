@@ -46,6 +46,9 @@ crate::parameters! {
         measured_packets: u32 = 15,
         /// Time after a mark from which on nothing is congested; unless given, `base_rtt`.
         quiet: Option<Delay> = None,
+        /// Time from a change of the set of active senders until acknowledgements tell it: 0 where
+        /// the NIC maintains the set (§V-A: software takes longer).
+        set_delay: Delay = Delay::from_ms(0),
         /// Senders of each workload are counted apart, as of a tenant (§III-E).
         tenants: bool = false,
         /// Sources mark packets of queue pairs that are `mark_bytes` behind their rate (§III-C).
@@ -191,6 +194,7 @@ impl Scheme for Config {
             measured_packets: self.measured_packets as usize,
             quiet: self.quiet.map_or(config.base_rtt, |quiet| quiet.0),
             look_ahead: self.look_ahead,
+            set_delay: self.set_delay.0,
             tenants: self.tenants,
             told: self.tells,
         });

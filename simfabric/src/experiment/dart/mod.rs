@@ -5,6 +5,7 @@
 //! | file | what of the paper |
 //! |---|---|
 //! | [`convergence`] | fig. 9, fig. 15, §VI-D: time until flows share a link fairly |
+//! | [`incast`] | fig. 10: incasts beside a long flow |
 //! | [`loads`] | figures 11 to 13, tables I and II: latency and throughput by mix and load |
 //! | [`techniques`] | fig. 14: what each technique gives |
 //! | [`runs`] | runs behind both: incasts beside long flows on the oversubscribed fat tree |
@@ -29,6 +30,7 @@
 //! | accepted distance | 25 % | the paper has one run without a word on chance |
 
 pub mod convergence;
+pub mod incast;
 pub mod loads;
 pub mod runs;
 pub mod techniques;
@@ -54,6 +56,13 @@ pub const DART: &[Experiment] = &[
         variations: &[],
     },
     Experiment {
+        name: "fig10",
+        file_name: "fig10_incast",
+        title: "fig. 10: incasts beside a long flow, on one switch",
+        run: incast::run,
+        variations: OF_INCAST,
+    },
+    Experiment {
         name: "fig11",
         file_name: "fig11_loads",
         title: "figures 11 to 13, tables I and II: latency and throughput by mix and load",
@@ -75,6 +84,8 @@ mod label {
     pub(super) const IOFD_ONLY: &str = "IOFD only";
     pub(super) const DASR_ONLY: &str = "DASR only";
     pub(super) const WITHOUT_LOOK_AHEAD: &str = "DASR without LA";
+    pub(super) const IN_SOFTWARE: &str = "DASR in software";
+    pub(super) const FLOW_CONTROL: &str = "flow control";
     pub(super) const DCQCN: &str = "DCQCN";
     pub(super) const PRIORITIES: &str = "Pri-Q";
     pub(super) const TIMELY: &str = "TIMELY";
@@ -95,6 +106,7 @@ const OF_LOADS: &[&[&str]] = &[
     TWO_TOKENS,
     LARGE_TABLE,
 ];
+const OF_INCAST: &[&[&str]] = &[NO_JITTER];
 const OF_TECHNIQUES: &[&[&str]] = &[LOW_THRESHOLD, HIGH_THRESHOLD];
 
 /// Long flows of 10 MB, and of 250 kB: the text lost their size.
@@ -176,6 +188,8 @@ fn colour(label: &str) -> RGBColor {
         label::PRIORITIES,
         label::RCP,
         label::EXPRESS_PASS,
+        label::IN_SOFTWARE,
+        label::FLOW_CONTROL,
     ];
     let index = schemes.iter().position(|scheme| *scheme == label);
     style::colour(index.unwrap_or(schemes.len()))
@@ -207,6 +221,8 @@ mod tests {
             label::DCTCP,
             label::RCP,
             label::EXPRESS_PASS,
+            label::IN_SOFTWARE,
+            label::FLOW_CONTROL,
         ] {
             transport(label, &topology, &settings).unwrap();
         }

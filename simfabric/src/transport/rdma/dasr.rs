@@ -13,6 +13,9 @@
 //! them (§III-B). The number that an acknowledgement tells is therefore that of the senders times
 //! that of the sender's messages.
 //!
+//! The NIC maintains the set, or software does (§V-A), which the NIC's acknowledgements follow after
+//! a delay: see [`DasrConfig::set_delay`].
+//!
 //! With tenants apart (§III-E), each active tenant has an equal part of the line, which its own
 //! senders divide.
 
@@ -36,6 +39,8 @@ pub struct DasrConfig {
     pub quiet: Span,
     /// True if senders name the other senders of their incast, and receivers heed that.
     pub look_ahead: bool,
+    /// Time from a change of the set until acknowledgements tell it: 0 if the NIC maintains it.
+    pub set_delay: Span,
     /// True if the senders of each tenant are counted apart.
     pub tenants: bool,
     /// Number that it tells whatever it counts, as a receiver does that lies.
@@ -112,6 +117,10 @@ pub(super) struct Dasr {
     places: BTreeMap<(Tenant, HostId), u32>,
     /// Number of active senders of each tenant that has any.
     tenants: BTreeMap<Tenant, u32>,
+    /// The same as acknowledgements tell it, and changes that software has yet to tell the NIC of:
+    /// when it does, and a tenant's number from then on.
+    told_tenants: BTreeMap<Tenant, u32>,
+    untold: VecDeque<(Time, Tenant, u32)>,
     /// Open incasts, the oldest first.
     incasts: Vec<Incast>,
     /// No sender is taken for dead before this time.
@@ -133,6 +142,8 @@ impl Dasr {
             senders: Slots::default(),
             places: BTreeMap::new(),
             tenants: BTreeMap::new(),
+            told_tenants: BTreeMap::new(),
+            untold: VecDeque::new(),
             incasts: Vec::new(),
             check_at: Time::MAX,
             bytes: 0,
@@ -175,11 +186,32 @@ impl Dasr {
         });
         self.places.insert(key, place);
         *self.tenants.entry(key.0).or_default() += 1;
+        self.tell(now, key.0);
         self.check_at = self.check_at.min(now + self.config.idle_time_out);
         place
     }
 
-    fn leave(&mut self, place: u32) {
+    /// Has acknowledgements follow a tenant's number of senders, at once or after the delay.
+    fn tell(&mut self, now: Time, tenant: Tenant) {
+        let count = self.tenants.get(&tenant).copied().unwrap_or(0);
+        self.untold
+            .push_back((now + self.config.set_delay, tenant, count));
+        self.take_told(now);
+    }
+
+    /// Takes what software has told the NIC until now.
+    #[inline]
+    fn take_told(&mut self, now: Time) {
+        while let Some((_, tenant, count)) = self.untold.pop_front_if(|(at, ..)| *at <= now) {
+            if count == 0 {
+                self.told_tenants.remove(&tenant);
+            } else {
+                self.told_tenants.insert(tenant, count);
+            }
+        }
+    }
+
+    fn leave(&mut self, now: Time, place: u32) {
         let Some(sender) = self.senders.take(place) else {
             return;
         };
@@ -191,6 +223,7 @@ impl Dasr {
                 self.tenants.remove(&tenant);
             }
         }
+        self.tell(now, tenant);
     }
 
     /// Takes the first packet of a message, of a group's incast if it is of one. Returns its
@@ -273,6 +306,7 @@ impl Dasr {
         if now >= self.check_at {
             self.expire(now);
         }
+        self.take_told(now);
         self.bytes += u64::from(wire_bytes);
         if self.arrivals.len() > self.config.measured_packets {
             self.arrivals.pop_front();
@@ -316,12 +350,12 @@ impl Dasr {
     }
 
     /// Takes the last byte of a message.
-    pub(super) fn end(&mut self, place: u32, key: (Tenant, HostId)) {
+    pub(super) fn end(&mut self, now: Time, place: u32, key: (Tenant, HostId)) {
         let sender = self.senders.get_mut(place);
         if let Some(sender) = sender.filter(|sender| sender.key == key) {
             sender.messages = sender.messages.saturating_sub(1);
             if sender.messages == 0 && sender.announced == 0 {
-                self.leave(place);
+                self.leave(now, place);
             }
         }
     }
@@ -335,7 +369,7 @@ impl Dasr {
                 sender.is_some_and(|sender| now >= sender.last + idle)
             })
             .collect();
-        dead.into_iter().for_each(|place| self.leave(place));
+        dead.into_iter().for_each(|place| self.leave(now, place));
         self.incasts.retain(|incast| now < incast.told + idle);
         let left = (0..self.senders.places()).filter_map(|place| self.senders.get(place));
         let first = left.map(|sender| sender.last + idle).min();
@@ -355,8 +389,8 @@ impl Dasr {
         let Some(sender) = self.senders.get(place) else {
             return 1;
         };
-        let of_tenant = self.tenants.get(&sender.key.0).copied().unwrap_or(1);
-        let parts = of_tenant * self.tenants.len() as u32;
+        let of_tenant = self.told_tenants.get(&sender.key.0).copied().unwrap_or(1);
+        let parts = of_tenant * self.told_tenants.len().max(1) as u32;
         let share = parts.saturating_mul(sender.messages.max(1));
         u16::try_from(share.max(1)).unwrap_or(u16::MAX)
     }
@@ -385,6 +419,7 @@ mod tests {
             measured_packets: 15,
             quiet: Span::from_us(12),
             look_ahead: true,
+            set_delay: Span::ZERO,
             tenants: false,
             told: None,
         }
@@ -396,6 +431,30 @@ mod tests {
 
     fn key(host: u32) -> (Tenant, HostId) {
         (0, HostId(host))
+    }
+
+    /// A set that software maintains (§V-A) is told after its delay, begins and ends alike.
+    #[test]
+    fn acknowledgements_follow_software_after_its_delay() {
+        let delay = Span::from_us(16);
+        let config = DasrConfig {
+            set_delay: delay,
+            ..config()
+        };
+        let mut dasr = Dasr::new(config, LINE_BPS);
+        let places = [1, 2].map(|host| dasr.begin(Time::ZERO, key(host), None));
+        let told_at = |dasr: &mut Dasr, at: Time| {
+            dasr.on_data(at, places[0], key(1), 1_500, false);
+            dasr.share(places[0])
+        };
+        let due = Time::ZERO + delay;
+        assert_eq!(dasr.active(), 2);
+        assert_eq!(told_at(&mut dasr, Time(due.0 - 1)), 1);
+        assert_eq!(told_at(&mut dasr, due), 2);
+        dasr.end(due, places[1], key(2));
+        assert_eq!(dasr.active(), 1);
+        assert_eq!(told_at(&mut dasr, Time((due + delay).0 - 1)), 2);
+        assert_eq!(told_at(&mut dasr, due + delay), 1);
     }
 
     /// The begins and ends of fig. 4: a sender counts once, from its first message's begin to its
@@ -410,11 +469,11 @@ mod tests {
         assert_eq!(dasr.begin(Time::ZERO, key(1), None), a);
         // Two senders; each of the first one's two messages gets a quarter.
         assert_eq!((dasr.active(), dasr.share(a), dasr.share(b)), (2, 4, 2));
-        dasr.end(a, key(1));
+        dasr.end(Time::ZERO, a, key(1));
         assert_eq!((dasr.active(), dasr.share(a)), (2, 2));
-        dasr.end(a, key(1));
+        dasr.end(Time::ZERO, a, key(1));
         assert_eq!((dasr.active(), dasr.share(b)), (1, 1));
-        dasr.end(b, key(2));
+        dasr.end(Time::ZERO, b, key(2));
         assert_eq!(dasr.active(), 0);
     }
 
@@ -482,7 +541,7 @@ mod tests {
             assert_eq!((dasr.active(), dasr.share(long)), (5, 5), "{host:?}");
             // Short messages end before the others begin; a sender does not come back.
             if host.0 < 3 {
-                dasr.end(*places.last().unwrap(), (0, host));
+                dasr.end(Time::ZERO, *places.last().unwrap(), (0, host));
                 break;
             }
         }
@@ -491,7 +550,7 @@ mod tests {
         for host in [2, 3, 4] {
             dasr.announce(Time::ZERO, incast, HostId(host), group.into_iter());
             let place = dasr.begin(Time::ZERO, key(host), Some(incast));
-            dasr.end(place, key(host));
+            dasr.end(Time::ZERO, place, key(host));
         }
         assert_eq!((dasr.active(), dasr.share(long)), (1, 1));
         assert!(dasr.incasts.is_empty());
@@ -508,18 +567,18 @@ mod tests {
             dasr.begin(Time::ZERO, key(host), Some((0, 1)))
         };
         let first = [send(&mut dasr, 1), send(&mut dasr, 2)];
-        dasr.end(first[0], key(1));
-        dasr.end(first[1], key(2));
+        dasr.end(Time::ZERO, first[0], key(1));
+        dasr.end(Time::ZERO, first[1], key(2));
         assert_eq!(dasr.active(), 1, "the third is to come");
         let again = send(&mut dasr, 1);
         assert_eq!(dasr.active(), 3, "the second, too, and the third twice");
         let late = send(&mut dasr, 3);
-        dasr.end(late, key(3));
-        dasr.end(again, key(1));
+        dasr.end(Time::ZERO, late, key(3));
+        dasr.end(Time::ZERO, again, key(1));
         assert_eq!(dasr.active(), 2);
         for host in [2, 3] {
             let place = send(&mut dasr, host);
-            dasr.end(place, key(host));
+            dasr.end(Time::ZERO, place, key(host));
         }
         assert_eq!((dasr.active(), dasr.incasts.len()), (0, 0));
         for _ in 0..1_000 {
@@ -595,7 +654,7 @@ mod tests {
                     (0, _) => under_way.push((host, dasr.begin(now, key(host), None))),
                     (1, Some(at)) => {
                         let (_, place) = under_way.swap_remove(at);
-                        dasr.end(place, key(host));
+                        dasr.end(Time::ZERO, place, key(host));
                     }
                     (_, Some(at)) => {
                         let place = under_way[at].1;

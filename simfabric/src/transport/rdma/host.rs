@@ -375,7 +375,7 @@ impl<C: Control> RdmaHost<C> {
             }
             if expected >= receiver.total_bytes {
                 if let Some(dasr) = &mut self.dasr {
-                    dasr.end(receiver.sender, (receiver.tenant, packet.src));
+                    dasr.end(cx.now(), receiver.sender, (receiver.tenant, packet.src));
                 }
                 cx.complete(id);
                 self.receivers.remove(slot);
