@@ -67,7 +67,7 @@ ROWS = [
         ("First byte to first paced transmission", "s", "timeseries",
          [(f"histogram_quantile(0.5, sum by (le) (rate({E}first_paced_seconds_bucket[$w])))", "median"),
           (f"histogram_quantile(0.99, sum by (le) (rate({E}first_paced_seconds_bucket[$w])))", "99 %")],
-         "What an application's flowlet waits for its rate."),
+         "What an application's flowlet waits for its rate, with the application's own pauses."),
         ("Round-trip time to the allocator", "s", "timeseries",
          [(f"quantile(0.5, {E}session_rtt_seconds)", "median"), (f"max({E}session_rtt_seconds)", "largest")],
          "Over all hosts."),
@@ -170,7 +170,7 @@ ALERTS = [
     ("RatewrightUnknownDestinations", f"rate({E}flowlets_unknown_destination_total[$w]) > 1", 600, "info",
      "{{ $labels.instance }} sends to addresses that no host of the topology has.",
      "Add the prefixes to the topology file, if they are hosts of yours."),
-    ("RatewrightFirstPacedSlow", f"histogram_quantile(0.99, rate({E}first_paced_seconds_bucket[$w])) > 0.01", 600, "warning",
+    ("RatewrightHostFirstRateSlow", f"histogram_quantile(0.99, rate({E}first_rate_seconds_bucket[$w])) > 0.01", 600, "warning",
      "Flowlets at {{ $labels.instance }} wait more than 10 ms for their rate.",
      "Compare with the round-trip time and with the allocator's own first rates: the way, the allocator or the daemon is slow."),
 ]
@@ -201,7 +201,7 @@ BROKEN = {
     "RatewrightTableFull": ([(f'{E}backend_table_full_total{{instance="h1"}}', "0+5x60")], {"instance": "h1"}),
     "RatewrightEventsLost": ([(f'{E}backend_events_lost_total{{instance="h1"}}', "0+5x60")], {"instance": "h1"}),
     "RatewrightUnknownDestinations": ([(f'{E}flowlets_unknown_destination_total{{instance="h1"}}', "0+90x60")], {"instance": "h1"}),
-    "RatewrightFirstPacedSlow": ([(f'{E}first_paced_seconds{{instance="h1"}}', 0.05)], {"instance": "h1"}),
+    "RatewrightHostFirstRateSlow": ([(f'{E}first_rate_seconds{{instance="h1"}}', 0.05)], {"instance": "h1"}),
 }
 
 # The same series when all is well.
@@ -215,7 +215,7 @@ AT_REST = [
     (f"{A}sealed_ports_lost", "0x60"), (f"{A}links_with_external_load", "3x30 2x30"), (f'{E}session_established{{instance="h1"}}', "1x60"),
     (f'{E}backend_leases_expired_total{{instance="h1"}}', "4x60"), (f'{E}backend_table_full_total{{instance="h1"}}', "4x60"),
     (f'{E}backend_events_lost_total{{instance="h1"}}', "0x60"), (f'{E}flowlets_unknown_destination_total{{instance="h1"}}', "0+20x60"),
-    (f'{E}first_paced_seconds{{instance="h1"}}', 0),
+    (f'{E}first_rate_seconds{{instance="h1"}}', 0),
 ]
 
 
