@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Builds every fuzz target with coverage instrumentation and runs each for a
 # bounded time. Usage: scripts/fuzz.sh [SECONDS_PER_TARGET] [TARGET...]
 #
@@ -7,8 +7,8 @@
 # nightly and are left out; our code has none of the unsafe blocks that they
 # watch in what is fuzzed here. Overflow checks and assertions are on.
 #
-# Exit status 1 upon a finding; its input is in fuzz/artifacts/TARGET.
-set -eu
+# Exit status 123 upon a finding; its input is in fuzz/artifacts/TARGET.
+set -euo pipefail
 
 seconds=${1:-20}
 [ $# -gt 0 ] && shift
@@ -26,23 +26,25 @@ RUSTFLAGS="--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
 
 [ $# -gt 0 ] || set -- $(ls fuzz_targets | sed -n 's/\.rs$//p')
 
-status=0
-for target in "$@"; do
+# run TARGET: runs one, and prints what it did at once, since others run beside it.
+run() {
+    local target=$1 seeds=""
     mkdir -p "corpus/$target" "artifacts/$target"
-    seeds=""
     [ -d "seeds/$target" ] && seeds="seeds/$target"
-    echo "fuzz: $target for $seconds s"
     # shellcheck disable=SC2086 # no seeds, no argument
     if ! "target/$host/release/$target" \
         -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=4096 \
         -print_final_stats=1 -artifact_prefix="artifacts/$target/" \
         "corpus/$target" $seeds >"artifacts/$target.log" 2>&1; then
-        echo "fuzz: $target FAILED, see fuzz/artifacts/$target.log:"
-        tail -n 40 "artifacts/$target.log"
-        status=1
-        continue
+        printf 'fuzz: %s FAILED, see fuzz/artifacts/%s.log:\n%s\n' "$target" "$target" \
+            "$(tail -n 40 "artifacts/$target.log")"
+        return 1
     fi
-    sed -n 's/^stat::number_of_executed_units: */fuzz: executions /p; s/^#[0-9]*[[:space:]]*DONE/fuzz: &/p' \
-        "artifacts/$target.log"
-done
-exit "$status"
+    printf 'fuzz: %s for %s s: %s\n' "$target" "$seconds" \
+        "$(sed -n 's/^stat::number_of_executed_units: *//p' "artifacts/$target.log") executions"
+}
+export -f run
+export host seconds
+
+# One on each core.
+printf '%s\n' "$@" | xargs -P "$(nproc)" -I {} bash -c 'run {}'

@@ -13,26 +13,26 @@ export PROPTEST_CASES=${PROPTEST_CASES:-1}
 
 # test_binary ARGS...: builds one, prints where it is
 test_binary() {
-  cargo test --quiet --locked --no-run --message-format=json -p ratewright-allocator "$@" |
+  cargo test --quiet --locked --no-run --message-format=json "$@" |
     sed -n '/"profile":{[^}]*"test":true/s/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
 }
 
 case ${1:-} in
   memcheck)
     command -v valgrind >/dev/null || { echo "sanitize: no valgrind: run scripts/setup.sh test" >&2; exit 1; }
-    binary=$(test_binary --test parallel_equality)
-    for test in two_tiers_scalar three_tiers_scalar two_tiers_avx2 three_tiers_avx2; do
-      echo "memcheck: $test"
-      valgrind --quiet --tool=memcheck --error-exitcode=99 --leak-check=no --fair-sched=yes \
-        "$binary" --exact "$test" --test-threads 1 --quiet
-    done
+    # By the features of the whole workspace, as all other tests are built.
+    binary=$(test_binary --workspace --test parallel_equality)
+    printf '%s\n' two_tiers_scalar three_tiers_scalar two_tiers_avx2 three_tiers_avx2 |
+      xargs -P "$(nproc)" -I {} sh -c 'echo "memcheck: $2" && exec valgrind --quiet --tool=memcheck \
+        --error-exitcode=99 --leak-check=no --fair-sched=yes "$1" --exact "$2" --test-threads 1 --quiet' \
+        - "$binary" {}
     ;;
   address)
     host=$(rustc -vV | sed -n 's/^host: //p')
     export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$target/asan"
     export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1}
-    "$(test_binary --target "$host" --test parallel_equality)" --quiet
-    "$(test_binary --target "$host" --lib)" --quiet engine::parallel
+    "$(test_binary -p ratewright-allocator --target "$host" --test parallel_equality)" --quiet
+    "$(test_binary -p ratewright-allocator --target "$host" --lib)" --quiet engine::parallel
     ;;
   *)
     echo "usage: scripts/sanitize.sh memcheck|address" >&2

@@ -15,6 +15,8 @@ use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::backend::namespaces::own_inode;
+
 /// Folder of the lock files of this machine's daemons.
 const FOLDER: &str = "/run/ratewright/locks";
 
@@ -39,7 +41,7 @@ impl InstanceLock {
     /// When the file cannot be had.
     pub fn of(what: &str) -> io::Result<Option<Self>> {
         // The calling thread's namespace: tests and probes move single threads to other namespaces.
-        let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+        let namespace = own_inode().map_err(io::Error::other)?;
         Self::at(Path::new(FOLDER), &format!("{what}-{namespace}"))
     }
 

@@ -10,12 +10,10 @@ use super::BackendKind;
 use super::htb_netlink::HtbNetlink;
 use super::mounts::in_first_mount_namespace;
 use super::namespaces::{find_all, own_inode};
+use super::struct_ops::NAME_PREFIX;
+use super::sysctls::Sysctls;
 use super::tc_htb::{self, QDISC};
 
-/// Prefix of the names of daemons' congestion controls.
-const CC_PREFIX: &str = "rw_";
-const DEFAULT_CC: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// Places of the pins of a daemon's back ends, below a folder per instance.
 const PIN_PLACES: [(&str, &str); 2] = [
     ("/sys/fs/bpf/ratewright", "sock_ops"),
@@ -48,27 +46,29 @@ pub fn find(pods: &[String]) -> Vec<LeftOver> {
 
 /// Returns the default congestion control of the calling thread's namespace, without its prefix, if
 /// it is a daemon's.
-fn default_of_daemon() -> Option<String> {
-    let default = fs::read_to_string(DEFAULT_CC).ok()?;
-    Some(default.trim().strip_prefix(CC_PREFIX)?.to_owned())
-}
-
-/// Returns true if a congestion control is registered: its daemon runs.
-fn is_registered(name: &str) -> bool {
-    let name = format!("{CC_PREFIX}{name}");
-    fs::read_to_string(AVAILABLE).is_ok_and(|all| all.split_whitespace().any(|one| one == name))
+fn default_of_daemon(sysctls: &Sysctls) -> Option<String> {
+    let default = sysctls.default_congestion_control().ok()?;
+    Some(default.strip_prefix(NAME_PREFIX)?.to_owned())
 }
 
 /// A daemon's congestion control is the default of namespaces: new sockets take it.
 fn congestion_control(pods: &[String]) -> Option<LeftOver> {
-    let own = default_of_daemon();
+    let sysctls = Sysctls::below(Path::new("/proc"));
+    let own = default_of_daemon(&sysctls);
     let mut of_pods: Vec<String> = Vec::new();
     if let Ok(inode) = own_inode() {
         for namespace in find_all(pods, inode) {
-            of_pods.extend(namespace.run(|| Ok(default_of_daemon())).ok().flatten());
+            of_pods.extend(
+                namespace
+                    .run(|| Ok(default_of_daemon(&sysctls)))
+                    .ok()
+                    .flatten(),
+            );
         }
     }
-    of_pods.retain(|name| !is_registered(name));
+    // The daemon of one that is registered runs.
+    let registered = sysctls.registered().unwrap_or_default();
+    of_pods.retain(|name| !registered.contains(&format!("{NAME_PREFIX}{name}")));
     let count = of_pods.len();
     let places = match (&own, count) {
         (Some(_), 0) => "this network namespace".to_owned(),
@@ -80,7 +80,7 @@ fn congestion_control(pods: &[String]) -> Option<LeftOver> {
         backend: BackendKind::StructOps,
         // The part behind it tells the lives of one instance apart.
         instance: name.split('_').next().unwrap_or(&name).to_owned(),
-        what: format!("the congestion control {CC_PREFIX}{name} is the default of {places}"),
+        what: format!("the congestion control {NAME_PREFIX}{name} is the default of {places}"),
         device: None,
     })
 }

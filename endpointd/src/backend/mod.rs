@@ -23,6 +23,7 @@ mod slots;
 pub mod sock_ops;
 pub mod struct_ops;
 mod sys;
+mod sysctls;
 pub mod tc_htb;
 
 use std::os::fd::BorrowedFd;

@@ -109,7 +109,7 @@ impl Namespace {
 ///
 /// # Errors
 /// When `/proc` does not show it.
-pub(super) fn own_inode() -> Result<u32, BackendError> {
+pub(crate) fn own_inode() -> Result<u32, BackendError> {
     let path = Path::new("/proc/thread-self/ns/net");
     let meta = fs::metadata(path).map_err(failed("stat", path))?;
     u32::try_from(meta.ino()).map_err(|_| failed("stat", path)(io::ErrorKind::InvalidData.into()))

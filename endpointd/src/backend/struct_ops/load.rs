@@ -9,8 +9,9 @@ use libbpf_rs::{Link, OpenObject};
 
 use super::names::{NAME_PREFIX, SETTING_ABSENT, kernel_name};
 use super::skel::{OpenStructOpsSkel, StructOpsSkel, StructOpsSkelBuilder};
-use super::take_over::{InitialSettings, Settings, Sysctls};
+use super::take_over::{InitialSettings, Settings};
 use crate::backend::namespaces::{NAMESPACES_MAX, own_inode};
+use crate::backend::sysctls::Sysctls;
 use crate::backend::{BackendConfig, BackendError};
 
 /// Offset at which cubic's private state must end for ours to fit behind it (`PRIV_OFFSET`).

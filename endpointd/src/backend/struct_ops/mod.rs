@@ -35,13 +35,15 @@ use libbpf_rs::{Link, MapCore, MapFlags};
 use self::event_sequencer::EventSequencer;
 use self::load::RegisteredProgram;
 pub use self::load::TxStart;
+pub(super) use self::names::NAME_PREFIX;
 use self::pods::{Pods, TakeOver};
 use self::skel::StructOpsSkel;
 use self::socket_pass::SocketPass;
 use self::table::{GlobalWords, MappedSlots, SlotState};
-use self::take_over::{Settings, Sysctls};
+use self::take_over::Settings;
 use super::namespaces::own_inode;
 use super::ring::EventRing;
+use super::sysctls::Sysctls;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend,
     SlotIndex, Usage,

@@ -4,7 +4,7 @@
 pub(super) const NAME_MAX: usize = 16;
 
 /// Prefix of the name of every congestion control that a daemon registers.
-pub(super) const NAME_PREFIX: &str = "rw_";
+pub(in crate::backend) const NAME_PREFIX: &str = "rw_";
 
 /// Value in the program's read-only data for a setting that the kernel lacks.
 pub(super) const SETTING_ABSENT: u32 = u32::MAX;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use libbpf_rs::{Map, MapCore, MapFlags, ProgramMut};
 
-use super::take_over::{Settings, Sysctls, for_all_sockets};
+use super::take_over::{Settings, for_all_sockets};
 use crate::backend::namespaces::{Namespace, NamespaceSearch};
+use crate::backend::sysctls::Sysctls;
 use crate::backend::{BackendConfig, BackendError};
 
 /// Pods' namespaces that are paced, and the search for more.

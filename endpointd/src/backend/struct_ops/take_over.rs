@@ -1,10 +1,8 @@
 //! Makes the congestion control a network namespace's default and switches its sockets to it, and
 //! undoes both.
 
-use std::fs;
 use std::io::Read;
 use std::mem::offset_of;
-use std::path::{Path, PathBuf};
 
 use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, ProgramMut};
@@ -15,75 +13,13 @@ use super::names::{NAME_MAX, NAME_PREFIX, SETTING_ABSENT};
 use super::skel::types;
 use crate::backend::BackendError;
 use crate::backend::namespaces::Namespace;
+use crate::backend::sysctls::Sysctls;
 
-/// Settings of TCP in the calling thread's network namespace, below a mount of procfs. In a
-/// container, `/proc/sys` itself is read only.
-#[derive(Debug, Clone)]
-pub(super) struct Sysctls {
-    folder: PathBuf,
-}
-
-/// Default congestion control of new sockets.
-const DEFAULT_CC: &str = "tcp_congestion_control";
 /// Setting by which short round trips let TCP send larger bursts than a millisecond of its rate; 0:
 /// not at all. Kernels before 5.18 lack it.
 const TSO_RTT_LOG: &str = "tcp_tso_rtt_log";
 /// Setting of the least burst in segments, where a millisecond of the rate is less.
 const MIN_TSO_SEGS: &str = "tcp_min_tso_segs";
-/// Names of all congestion controls registered on this machine.
-const AVAILABLE: &str = "tcp_available_congestion_control";
-
-impl Sysctls {
-    /// Returns the settings below the mount `procfs`.
-    pub(super) fn below(procfs: &Path) -> Self {
-        Self {
-            folder: procfs.join("sys/net/ipv4"),
-        }
-    }
-
-    fn read(&self, name: &str) -> Result<String, BackendError> {
-        let path = self.folder.join(name);
-        fs::read_to_string(&path)
-            .map(|text| text.trim().to_owned())
-            .map_err(|source| BackendError::System {
-                what: format!("read {}", path.display()),
-                source,
-            })
-    }
-
-    fn number(&self, name: &str) -> Option<u32> {
-        self.read(name).ok()?.parse().ok()
-    }
-
-    fn write(&self, name: &str, value: &str) -> Result<(), BackendError> {
-        let path = self.folder.join(name);
-        fs::write(&path, value).map_err(|source| {
-            let read_only = source.kind() == std::io::ErrorKind::ReadOnlyFilesystem;
-            let hint = if read_only {
-                " (mount the machine's /proc into the container, and name its place in pacing.procfs)"
-            } else {
-                ""
-            };
-            BackendError::System {
-                what: format!("write {value} to {}{hint}", path.display()),
-                source,
-            }
-        })
-    }
-
-    fn write_number(&self, name: &str, value: Option<u32>) -> Result<(), BackendError> {
-        value.map_or(Ok(()), |value| self.write(name, &value.to_string()))
-    }
-
-    /// Returns the names of all congestion controls registered on this machine.
-    ///
-    /// # Errors
-    /// When the list cannot be read.
-    pub(super) fn registered(&self) -> Result<Vec<String>, BackendError> {
-        let text = self.read(AVAILABLE)?;
-        Ok(text.split_whitespace().map(str::to_owned).collect())
-    }
-}
 
 /// Defaults where no better ones are remembered.
 const FALLBACK_CC: &str = "cubic";
@@ -118,8 +54,8 @@ impl Bursts {
 
     fn apply(self, sysctls: &Sysctls) -> Result<(), BackendError> {
         // Both are tried: one that fails must not keep the other from being set.
-        let floor = sysctls.write_number(MIN_TSO_SEGS, self.min_segments);
-        sysctls.write_number(TSO_RTT_LOG, self.rtt_log).and(floor)
+        let floor = sysctls.set_number(MIN_TSO_SEGS, self.min_segments);
+        sysctls.set_number(TSO_RTT_LOG, self.rtt_log).and(floor)
     }
 
     /// Keeps the values of settings that `present` has.
@@ -148,7 +84,7 @@ impl Settings {
     /// When they cannot be read.
     pub(super) fn read(sysctls: &Sysctls) -> Result<Self, BackendError> {
         Ok(Self {
-            default_cc: sysctls.read(DEFAULT_CC)?,
+            default_cc: sysctls.default_congestion_control()?,
             bursts: Bursts::read(sysctls),
         })
     }
@@ -206,7 +142,9 @@ impl Settings {
     pub(super) fn apply(&self, sysctls: &Sysctls) -> Result<(), BackendError> {
         let bursts = self.bursts.apply(sysctls);
         // The congestion control is set even if a burst setting was refused: it matters more.
-        sysctls.write(DEFAULT_CC, &self.default_cc).and(bursts)
+        sysctls
+            .set_default_congestion_control(&self.default_cc)
+            .and(bursts)
     }
 
     /// Returns the settings to restore in a pod's namespace whose present ones are `present`, where
