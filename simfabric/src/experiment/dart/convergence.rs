@@ -5,8 +5,8 @@
 //!
 //! ExpressPass's senders have no rate that could be read, and links of 1 µs have too few packets in
 //! a round trip for their throughput to tell. Its round trips are of 100 µs here, 300 packets at
-//! 40 Gbit/s, as in its authors' talk. A flow of it varies by a third for as long as it lasts, since
-//! switches drop credit by chance, so that many runs' throughputs are taken together.
+//! 40 Gbit/s, as in its authors' talk. A flow varies by a third for as long as it lasts, since
+//! switches drop credit by chance. The throughputs of many runs are therefore taken together.
 
 use ratewright_topology::{BigSwitch, HostId, Topology, TwoTierClos};
 
@@ -153,8 +153,8 @@ struct ConvergenceSample {
     series_gbps: [Vec<(f64, f64)>; 2],
 }
 
-/// Bytes that receivers have got of each flow, from [`JOIN`] on, and whether senders' rates are fair,
-/// for schemes with rates: step by step.
+/// Bytes that receivers have got of each flow, step by step from [`JOIN`] on; for schemes with
+/// rates, the steps at which all senders' are fair.
 struct History {
     bytes: Vec<Vec<u64>>,
     rates_are_fair: Option<Vec<bool>>,

@@ -34,7 +34,7 @@ const PERIOD: Span = Span::from_ms(100);
 const FIRST: Time = Time::from_ms(5);
 /// Senders of an incast; the text gives the last one (fig. 10b).
 const DEGREES: [u32; 4] = [2, 4, 8, 16];
-/// Who answers to congestion: the testbed's apportioning, the NIC's, and two in InfiniBand's place.
+/// Answers to congestion: the testbed's apportioning, the NIC's, and two in InfiniBand's place.
 const LABELS: [&str; 4] = [
     label::IN_SOFTWARE,
     label::WITHOUT_LOOK_AHEAD,

@@ -13,8 +13,8 @@
 //! them (§III-B). The number that an acknowledgement tells is therefore that of the senders times
 //! that of the sender's messages.
 //!
-//! The NIC maintains the set, or software does (§V-A), which the NIC's acknowledgements follow after
-//! a delay: see [`DasrConfig::set_delay`].
+//! The NIC maintains the set, or software does (§V-A). Acknowledgements follow software after a
+//! delay: see [`DasrConfig::set_delay`].
 //!
 //! With tenants apart (§III-E), each active tenant has an equal part of the line, which its own
 //! senders divide.
@@ -117,9 +117,10 @@ pub(super) struct Dasr {
     places: BTreeMap<(Tenant, HostId), u32>,
     /// Number of active senders of each tenant that has any.
     tenants: BTreeMap<Tenant, u32>,
-    /// The same as acknowledgements tell it, and changes that software has yet to tell the NIC of:
-    /// when it does, and a tenant's number from then on.
+    /// Those numbers as acknowledgements tell them.
     told_tenants: BTreeMap<Tenant, u32>,
+    /// Changes that software has yet to tell the NIC of: when it does, and a tenant's number from
+    /// then on.
     untold: VecDeque<(Time, Tenant, u32)>,
     /// Open incasts, the oldest first.
     incasts: Vec<Incast>,
