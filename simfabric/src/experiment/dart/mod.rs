@@ -188,9 +188,13 @@ fn colour(label: &str) -> RGBColor {
         label::PRIORITIES,
         label::RCP,
         label::EXPRESS_PASS,
-        label::IN_SOFTWARE,
-        label::FLOW_CONTROL,
     ];
+    // Two of the testbed's have the colours of two that no figure has beside them.
+    let label = match label {
+        label::IN_SOFTWARE => label::DART,
+        label::FLOW_CONTROL => label::TIMELY,
+        _ => label,
+    };
     let index = schemes.iter().position(|scheme| *scheme == label);
     style::colour(index.unwrap_or(schemes.len()))
 }
