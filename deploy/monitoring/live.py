@@ -90,7 +90,7 @@ class Site:
         # The allocator polls its port, and the swarm is busy: the host of the daemon is another machine in truth, so
         # that these leave it a core.
         cores = sorted(os.sched_getaffinity(0))
-        self.its_cores = cores[:-1] or cores
+        self.busy_cores = cores[:-1] or cores
 
     def path(self, name):
         return self.folder / name
@@ -167,13 +167,13 @@ class Site:
         return f"http://{HERE_ADDRESS}:{self.admin}{path}"
 
     def start_allocator(self):
-        self.spawn("allocator", BINARIES / "ratewright-allocator", "--config", self.path("allocator.toml"), cores=self.its_cores)
+        self.spawn("allocator", BINARIES / "ratewright-allocator", "--config", self.path("allocator.toml"), cores=self.busy_cores)
         until("the allocator is ready", lambda: "ready: " in self.log("allocator"))
 
     def start_swarm(self, sessions=HOSTS, name="swarm", certificates="certs", flows=400, churn=400):
         self.spawn(name, BINARIES / "ratewright-bench", "swarm", "--allocator", f"{HERE_ADDRESS}:{self.listen}",
                    "--admin", f"{HERE_ADDRESS}:{self.admin}", "--cert-dir", self.path(certificates), "--sessions", sessions,
-                   "--flows", flows, "--churn", churn, "--seconds", 86400, "--warm-up", 0, cores=self.its_cores)
+                   "--flows", flows, "--churn", churn, "--seconds", 86400, "--warm-up", 0, cores=self.busy_cores)
 
     def start_daemon(self, more=""):
         self.path("daemon.toml").write_text(

@@ -655,7 +655,7 @@ mod tests {
                     (0, _) => under_way.push((host, dasr.begin(now, key(host), None))),
                     (1, Some(at)) => {
                         let (_, place) = under_way.swap_remove(at);
-                        dasr.end(Time::ZERO, place, key(host));
+                        dasr.end(now, place, key(host));
                     }
                     (_, Some(at)) => {
                         let place = under_way[at].1;
