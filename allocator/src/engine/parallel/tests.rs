@@ -1,8 +1,10 @@
 //! The parallel engine against the reference.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
+use ratewright_topology::{BigSwitch, HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 
 use super::*;
 use crate::engine::{FlowKey, FlowSpec, LinkPath, ReferenceEngine};
@@ -152,6 +154,40 @@ pub(super) fn fits(engine: &ParallelEngine) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Last rate that each flow was notified of, in bit/s.
+#[derive(Default)]
+struct Told(BTreeMap<u64, f64>);
+
+impl Told {
+    fn take(&mut self, engine: &mut ParallelEngine) {
+        engine.drain_updates(&mut |update| {
+            self.0.insert(update.key.0, update.rate_bps);
+        });
+    }
+
+    fn settle(&mut self, engine: &mut ParallelEngine) -> bool {
+        (0..6_000).any(|_| {
+            let settled = engine.iterate().settled;
+            self.take(engine);
+            settled
+        })
+    }
+
+    /// Checks that each flow was notified of its rate, but for changes below the threshold.
+    fn compare(&self, reference: &ReferenceEngine) -> Result<(), TestCaseError> {
+        prop_assert_eq!(self.0.len(), reference.flow_count());
+        let most = config().threshold + 2.0 * TOLERANCE;
+        for (&key, &told) in &self.0 {
+            let exact = reference.rate_bps(FlowKey(key)).expect("active");
+            prop_assert!(
+                (told - exact).abs() <= most * exact.max(1.0),
+                "flow {key}: told {told}, for {exact}"
+            );
+        }
+        Ok(())
+    }
+}
+
 fn engines(topology: &Topology) -> impl Iterator<Item = ParallelEngine> + '_ {
     let shapes = [(1, 1), (2, 1), (2, 2), (2, 4), (4, 3)];
     Simd::available().into_iter().flat_map(move |simd| {
@@ -183,12 +219,15 @@ proptest! {
             for key in (first..flows.len()).chain(0..first) {
                 engine.apply(start(&topology, key as u64, &flows[key])).expect("valid");
             }
+            let mut told = Told::default();
             for _ in 0..10 {
                 engine.iterate();
+                told.take(&mut engine);
                 fits(&engine)?;
             }
-            prop_assert!(settle(&mut engine));
+            prop_assert!(told.settle(&mut engine));
             compare(&engine, &exact, 0..flows.len() as u64)?;
+            told.compare(&exact)?;
         }
     }
 
@@ -310,6 +349,24 @@ fn three_tiers_are_the_same_problem() {
 
 /// Saturation prices follow the capacities of core links: a lone flow has what the least of its
 /// links has.
+/// Flows between the hosts of a single switch have no fabric link.
+#[test]
+fn flows_without_a_fabric_link_are_told_their_shares() {
+    let switch = BigSwitch {
+        racks: 4,
+        ..BigSwitch::default()
+    };
+    let topology = switch.build().expect("valid");
+    for mut engine in engines(&topology) {
+        let mut exact = reference(&topology);
+        start_both(&topology, [&mut exact, &mut engine], 0..40, 1);
+        assert!(settle(&mut exact));
+        let mut told = Told::default();
+        assert!(told.settle(&mut engine));
+        told.compare(&exact).expect("the shares are told");
+    }
+}
+
 #[test]
 fn a_lone_flow_over_the_cores_has_its_path_to_itself() {
     let topology = ThreeTierClos::default().build().expect("valid");
