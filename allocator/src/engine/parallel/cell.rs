@@ -18,7 +18,7 @@ pub(super) struct Slots {
     pub(super) host: u8,
     /// Slot of the fabric link, below 16.
     pub(super) fabric: u8,
-    /// The fabric slot stands for no link: nothing is added to it.
+    /// The fabric slot stands for no link, so that no load on it counts.
     pub(super) no_fabric: bool,
     /// Core link among those of the switch at the fabric slot, below 4, if the flow crosses the
     /// cores.

@@ -148,6 +148,8 @@ pub(super) struct LinkBlock {
     neg_slope: Vec<Lanes>,
     elastic: Vec<Lanes>,
     replicas: Vec<(u32, u32)>,
+    /// Slots that stand for no link.
+    empty_slots: Vec<u32>,
 }
 
 impl LinkBlock {
@@ -165,6 +167,7 @@ impl LinkBlock {
             neg_slope: Vec::new(),
             elastic: Vec::new(),
             replicas: shape.replicas.clone(),
+            empty_slots: Vec::new(),
         }
     }
 
@@ -180,12 +183,17 @@ impl LinkBlock {
             &self.elastic,
         ];
         let lanes: usize = lists.into_iter().map(Vec::capacity).sum();
-        tables * size_of::<LinkTable>() + lanes * size_of::<Lanes>() + self.linked.capacity()
+        let slots = self.empty_slots.capacity() * size_of::<u32>();
+        tables * size_of::<LinkTable>()
+            + lanes * size_of::<Lanes>()
+            + self.linked.capacity()
+            + slots
     }
 
-    /// Sets the price of a slot that stands for no link to 0.
+    /// Makes a slot stand for no link: its price is 0, and its F-NORM scale that of an idle link.
     pub(super) fn empty_slot(&mut self, index: usize) {
         *at_mut(self.prices.as_flattened_mut(), index) = 0.0;
+        self.empty_slots.push(index as u32);
     }
 
     #[inline]
@@ -342,6 +350,11 @@ impl LinkBlock {
         for &(replica, original) in &self.replicas {
             *at_mut(prices, replica as usize) = at(prices, original as usize);
             *at_mut(norm_scales, replica as usize) = at(norm_scales, original as usize);
+        }
+        // The portable kernels add every flow to its fabric slot, for a branch per flow costs them
+        // 9 %. A slot with a load and no capacity would have the scale 0.
+        for &slot in &self.empty_slots {
+            *at_mut(norm_scales, slot as usize) = IDLE_SCALE;
         }
         UpdateReport::of(&reports)
     }

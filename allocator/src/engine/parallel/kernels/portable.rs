@@ -16,8 +16,6 @@ use crate::engine::parallel::rows::FlowRows;
 #[derive(Clone, Copy)]
 struct FlowSlots {
     table: [usize; 2],
-    /// The fabric slot stands for no link.
-    no_fabric: bool,
     core: Option<usize>,
 }
 
@@ -27,7 +25,6 @@ fn slots<const CORES: bool>(set: &FlowRows, row: usize, lane: usize) -> FlowSlot
     let fabric = usize::from(slots.fabric);
     FlowSlots {
         table: [usize::from(slots.host), HOST_SLOTS + fabric],
-        no_fabric: slots.no_fabric,
         core: if CORES {
             slots.plane.map(|plane| usize::from(plane) * LANES + fabric)
         } else {
@@ -183,11 +180,8 @@ fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, response: FlowRespon
             *at_mut(copy.elastic.as_flattened_mut(), index) += response.elastic;
         }
     };
-    let [host, fabric] = slots.table;
-    add(side.copy, table * TABLE_SLOTS + host);
-    // A load on a slot without capacity would take the rate of every flow there.
-    if !slots.no_fabric {
-        add(side.copy, table * TABLE_SLOTS + fabric);
+    for slot in slots.table {
+        add(side.copy, table * TABLE_SLOTS + slot);
     }
     if let (Some(core), Some(slot)) = (&mut side.core, slots.core) {
         add(core.copy, core.tables[table] as usize * TABLE_SLOTS + slot);
