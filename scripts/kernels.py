@@ -12,7 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BACK_ENDS = {"probe_mechanisms": "all three", "sock_ops_pacing": "sock_ops", "tc_htb_pacing": "tc_htb",
              "struct_ops_pacing": "struct_ops", "struct_ops_flowlets": "struct_ops", "struct_ops_safety": "struct_ops",
-             "struct_ops_slow": "struct_ops", "struct_ops_take_over": "struct_ops", "lab": "struct_ops"}
+             "struct_ops_slow": "struct_ops", "struct_ops_take_over": "struct_ops",
+             "pods": "struct_ops and sock_ops", "lab": "as chosen"}
 TESTS = [name for name in BACK_ENDS if name != "lab"]
 PROGRAMS = ["ratewright", "ratewright-allocator", "ratewright-endpointd", "ratewright-lab"]
 BEGIN, END = "<!-- results: scripts/kernels.py writes from here -->", "<!-- to here -->"
@@ -27,12 +28,14 @@ def cargo(*args):
 
 def gather(folder, names):
     """Puts stripped programs and tests into the folder that the guests see."""
-    packages = [f"-pratewright-{name}" for name in ("allocator", "endpointd", "cli", "lab")]
-    made = cargo("build", *packages, "--bins")
+    # The whole workspace: with a choice of packages cargo would compile their dependencies again, for other features.
+    made = cargo("build", "--workspace", "--bins", "--examples")
     for name in PROGRAMS:
         subprocess.run(["strip", "-o", folder / name, made[name]], check=True)
+    # The tests start the daemon by the path that it was built at.
+    (folder / "daemon-path").write_text(made["ratewright-endpointd"])
     (folder / "tests").mkdir()
-    made = cargo("test", "--no-run", "-p", "ratewright-endpointd", *[f"--test={name}" for name in names])
+    made = cargo("test", "--no-run", "--workspace", *[f"--test={name}" for name in names]) if names else {}
     for name in names:
         subprocess.run(["strip", "-o", folder / "tests" / name, made[name]], check=True)
 

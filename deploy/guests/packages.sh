@@ -94,8 +94,6 @@ topology = "topology.toml"
 ca = "ca.pem"
 cert = "ratewright-allocator.pem"
 key = "ratewright-allocator.key"
-[allocation]
-engine = "reference"
 TOML
 install -m 644 pki/ca.pem pki/ratewright-allocator.pem /etc/ratewright/
 install -m 640 -g ratewright-allocator pki/ratewright-allocator.key /etc/ratewright/

@@ -29,9 +29,17 @@ pub struct ProbeResult {
 pub fn probe() -> Vec<ProbeResult> {
     vec![
         ProbeResult {
-            taken: StructOps::tx_start()
-                .ok()
-                .map(|hook| format!("flowlets begin by {} of tcp_congestion_ops", hook.member())),
+            taken: StructOps::tx_start().ok().map(|hook| {
+                let since = if StructOps::traces_writes() {
+                    "write (tcp_sendmsg_locked)"
+                } else {
+                    "transmission, for the kernel does not trace writes"
+                };
+                format!(
+                    "flowlets begin by {} of tcp_congestion_ops; latencies count from the first {since}",
+                    hook.member()
+                )
+            }),
             ..result(BackendKind::StructOps, StructOps::probe())
         },
         result(BackendKind::SockOps, SockOps::probe()),

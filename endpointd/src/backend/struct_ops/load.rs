@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use libbpf_rs::btf::types::Struct;
+use libbpf_rs::btf::types::{Struct, Typedef};
 use libbpf_rs::btf::{Btf, HasSize};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
@@ -184,6 +184,14 @@ fn optional_members() -> Result<Vec<&'static str>, BackendError> {
 pub(super) fn tx_start() -> Result<TxStart, BackendError> {
     tx_start_of(&optional_members()?).ok_or_else(|| {
         unavailable("tcp_congestion_ops has neither cwnd_event nor cwnd_event_tx_start")
+    })
+}
+
+/// Returns true if this kernel traces writes (`tcp_sendmsg_locked`), by its type information.
+pub(super) fn traces_writes() -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| {
+        btf.type_by_name::<Typedef<'_>>("btf_trace_tcp_sendmsg_locked")
+            .is_some()
     })
 }
 

@@ -197,6 +197,13 @@ impl StructOps {
         &self.name
     }
 
+    /// Returns true if this kernel tells when a flowlet's first byte is written. Otherwise its first
+    /// transmission stands in.
+    #[must_use]
+    pub fn traces_writes() -> bool {
+        load::traces_writes()
+    }
+
     /// Returns true if the time of a flowlet's first write is known. Otherwise its first
     /// transmission stands in.
     #[must_use]
