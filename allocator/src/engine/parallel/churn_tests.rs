@@ -56,6 +56,7 @@ proptest! {
         spines in 1u32..5,
         events in 1usize..40,
         (blocks, workers) in prop::sample::select(vec![(1, 1), (2, 2), (4, 3)]),
+        simd in prop::sample::select(Simd::available()),
         capped in prop::bool::ANY,
         compacts in prop::bool::ANY,
     ) {
@@ -63,7 +64,7 @@ proptest! {
         let mut capacities_bps = capacities(&topology);
         let links = capacities_bps.len() as u32;
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let mut engine = parallel(&topology, blocks, workers, Simd::best());
+        let mut engine = parallel(&topology, blocks, workers, simd);
         if compacts {
             engine.flows_per_compaction = 0;
         }
