@@ -6,8 +6,8 @@
 #   GUEST_SECONDS=N   ends the guest after so long (default 600)
 #   GUEST_NET=ARGS    more arguments for QEMU, such as a network interface
 #   GUEST_MEMORY=MB   the guest's memory (default 2048)
-#   GUEST_CLOCK=instructions   emulation whose clock counts instructions, one a nanosecond: what the
-#                     guest measures does not depend on how busy the machine is
+#   GUEST_CLOCK=steady   without KVM, the guest's clock counts its instructions, one a nanosecond:
+#                     what it measures does not depend on how busy the machine is
 set -euo pipefail
 [ $# = 2 ] || { echo "usage: $0 SERIES FOLDER" >&2; exit 2; }
 series=$1 share=$(realpath "$2")
@@ -128,10 +128,10 @@ if [ ! -e "$cache/accel" ]; then
   fi
 fi
 accel="-accel $(cat "$cache/accel")"
-case ${GUEST_CLOCK:-} in
-  '') ;;
-  instructions) accel="-accel tcg,thread=single -icount shift=0" ;;
-  *) say "GUEST_CLOCK is instructions or unset"; exit 2 ;;
+case ${GUEST_CLOCK:-}$accel in
+  "steady-accel tcg") accel="-accel tcg,thread=single -icount shift=0" ;;
+  -accel* | steady-accel*) ;;
+  *) say "GUEST_CLOCK is steady or unset"; exit 2 ;;
 esac
 modules=$cache/modules-$series.ext4
 if [ ! -e "$modules" ]; then
