@@ -6,6 +6,7 @@
 #   GUEST_SECONDS=N   ends the guest after so long (default 600)
 #   GUEST_NET=ARGS    more arguments for QEMU, such as a network interface
 #   GUEST_MEMORY=MB   the guest's memory (default 2048)
+#   GUEST_CPUS=N      its processors (default 2)
 #   GUEST_CLOCK=steady   without KVM, the guest's clock counts its instructions, one a nanosecond:
 #                     what it measures does not depend on how busy the machine is
 set -euo pipefail
@@ -148,7 +149,7 @@ disk() { echo "-drive file=$1,format=raw,if=virtio,snapshot=on"; }
 : > "$work/out"
 # shellcheck disable=SC2046,SC2086
 timeout "${GUEST_SECONDS:-600}" qemu-system-x86_64 \
-  $accel -cpu max -smp 2 -m "${GUEST_MEMORY:-2048}" -nographic -no-reboot -nodefaults \
+  $accel -cpu max -smp "${GUEST_CPUS:-2}" -m "${GUEST_MEMORY:-2048}" -nographic -no-reboot -nodefaults \
   -kernel "$kernel/boot/vmlinuz-$release" -initrd "$initramfs" \
   -append "console=ttyS0 panic=-1 systemd.getty_auto=no" \
   $(disk "$root") $(disk "$work/share.ext4") $(disk "$modules") \

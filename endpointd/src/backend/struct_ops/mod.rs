@@ -197,8 +197,7 @@ impl StructOps {
         &self.name
     }
 
-    /// Returns true if this kernel tells when a flowlet's first byte is written. Otherwise its first
-    /// transmission stands in.
+    /// Returns true if this kernel tells when a flowlet's first byte is written.
     #[must_use]
     pub fn traces_writes() -> bool {
         load::traces_writes()
