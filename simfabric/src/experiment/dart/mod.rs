@@ -100,6 +100,7 @@ const OF_LOADS: &[&[&str]] = &[
     LONGER_FLOWS,
     SHORTER_FLOWS,
     SLOWER_LINKS,
+    FASTER_UPLINKS,
     MORE_SENDERS,
     LOW_THRESHOLD,
     HIGH_THRESHOLD,
@@ -115,6 +116,8 @@ const SHORTER_FLOWS: &[&str] = &["scene.long_bytes=250000"];
 /// Links of 10 Gbit/s, on which the same thresholds are four times as long: 22.5 kB is DCTCP's at
 /// that rate in pFabric's evaluation.
 const SLOWER_LINKS: &[&str] = &["scene.link_rate=10Gbit/s", "dcqcn.mark_rate=10Gbit/s"];
+/// Uplinks of four times the rate: an incast meets its receiver's link before any other.
+const FASTER_UPLINKS: &[&str] = &["scene.uplink_speed=4"];
 /// Incasts whose senders begin at one moment.
 const NO_JITTER: &[&str] = &["scene.incast_jitter=0us"];
 /// Incasts of 32 senders (§VI-C).

@@ -35,8 +35,10 @@ const OVERSUBSCRIPTION: f64 = 4.0;
 crate::parameters! {
     /// Network and workload, as far as the paper's text lost them.
     pub struct Scene {
-        /// Rate of all links.
+        /// Rate of hosts' links, and of all others unless `uplink_speed` is above 1.
         link_rate: Rate = Rate(40_000_000_000),
+        /// Rate of links between switches over that of hosts' links: 1, 2 or 4.
+        uplink_speed: u32 = 1,
         /// Bytes of a long message.
         long_bytes: u64 = 1_000_000,
         /// Senders of an incast (§VI-A: 16).
@@ -59,23 +61,35 @@ impl Scene {
                 message: "`long_bytes` and `link_rate` must be above 0".to_owned(),
             }));
         }
+        if !matches!(scene.uplink_speed, 1 | 2 | 4) {
+            return Err(ExperimentError::Setting(SetError {
+                option: SCENE.to_owned(),
+                message: "`uplink_speed` must be 1, 2 or 4".to_owned(),
+            }));
+        }
         Ok(scene)
     }
 
-    /// Makes the network.
+    /// Makes the network: 16 pods of 64 hosts, with racks of 16, or of 32 where uplinks are four
+    /// times as fast. Racks' uplinks have a quarter of their hosts' capacity, and no other level is
+    /// oversubscribed.
     ///
     /// # Errors
     /// None in truth; the builder's are passed on.
     pub fn topology(&self) -> Result<Topology, ExperimentError> {
+        let speed = self.uplink_speed;
+        let hosts_per_rack = 16 * (speed / 2).max(1);
+        let (racks_per_pod, aggs_per_pod) = (64 / hosts_per_rack, hosts_per_rack / (4 * speed));
+        let uplink_bps = self.link_rate.0 * u64::from(speed);
         let tree = ThreeTierClos {
             pods: 16,
-            racks_per_pod: 4,
-            hosts_per_rack: 16,
-            aggs_per_pod: 4,
-            cores: 16,
+            racks_per_pod,
+            hosts_per_rack,
+            aggs_per_pod,
+            cores: aggs_per_pod * racks_per_pod,
             host_capacity_bps: self.link_rate.0,
-            fabric_capacity_bps: self.link_rate.0,
-            core_capacity_bps: self.link_rate.0,
+            fabric_capacity_bps: uplink_bps,
+            core_capacity_bps: uplink_bps,
             host_delay_ns: 1_000,
             fabric_delay_ns: 1_000,
             core_delay_ns: 1_000,
@@ -295,7 +309,16 @@ mod tests {
     /// (table II).
     #[test]
     fn the_network_is_the_papers() {
-        let topology = Scene::default().topology().unwrap();
+        for uplink_speed in [1, 2, 4] {
+            is_the_papers(Scene {
+                uplink_speed,
+                ..Scene::default()
+            });
+        }
+    }
+
+    fn is_the_papers(scene: Scene) {
+        let topology = scene.topology().unwrap();
         assert_eq!(topology.hosts().len(), 1_024);
         let links = |dst| {
             let path = topology.path(HostId(0), HostId(dst), PathChoice::Hash(3));
