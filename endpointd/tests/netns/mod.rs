@@ -190,15 +190,17 @@ fn receive(mut stream: TcpStream) -> ArrivalTrace {
     trace
 }
 
-/// Payload rate in bit/s over [from, to).
+/// Payload rate in bit/s over [from, to); 0 if less than two reads are within.
 pub fn payload_rate_bps(trace: &ArrivalTrace, from_ns: u64, to_ns: u64) -> f64 {
     // Between the first and last read inside the window, so that its ends do not cut a burst.
     let inside: Vec<_> = trace
         .iter()
         .filter(|(at, _)| (from_ns..to_ns).contains(at))
         .collect();
-    let (first, last) = (inside.first().expect("data"), inside.last().expect("data"));
-    (last.1 - first.1) as f64 * 8e9 / (last.0 - first.0) as f64
+    match inside[..] {
+        [first, .., last] => (last.1 - first.1) as f64 * 8e9 / (last.0 - first.0) as f64,
+        _ => 0.0,
+    }
 }
 
 /// The median payload rate in bit/s over windows of 50 ms: on a busy machine, neither the pauses of
