@@ -126,7 +126,7 @@ def pair(folder, kernels, seconds):
         run(share / "ratewright", "certs", "issue", "--dir", pki, "--name", "ratewright-allocator", "--name", "h1",
             "--name", "h2")
         run(share / "ratewright", "topology", "build", "big-switch", "--racks", 1, "--hosts-per-rack", 2,
-            "--host-capacity", "20Mbit/s", "--ipv6-base", "none", "-o", share / "topology.toml")
+            "--host-capacity", "5Mbit/s", "--ipv6-base", "none", "-o", share / "topology.toml")
         shutil.copy(ROOT / "deploy/guests/pair.sh", share / "suite")
         guests = []
         for number, series in enumerate((first, second), 1):

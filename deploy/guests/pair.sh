@@ -1,6 +1,6 @@
 # Runs in both guests of a pair, from scripts/kernels.py: host h1 with the allocator, host h2 without; then each sends
-# to the other at once, and has to be paced to the links of 20 Mbit/s (19.1 of payload). Guests may be emulated and slow:
-# hence a lease of seconds, and flowlets that outlast pauses of 100 ms.
+# to the other at once, and has to be paced to the links of 5 Mbit/s (4.8 of payload). Guests may be emulated and slow:
+# hence slow links, a lease of seconds, and flowlets that outlast pauses of 100 ms.
 number=$1
 cd /tmp || exit 1
 cp -r /mnt/share/pki /mnt/share/topology.toml .
@@ -9,7 +9,7 @@ device=$(ls /sys/class/net | grep -v lo | head -1)
 ip addr add "10.0.1.$number/24" dev "$device"
 ip link set "$device" up
 # The link carries twice what the topology says: whether a transfer is paced shows in its rate.
-tc qdisc add dev "$device" root tbf rate 40mbit burst 32k latency 50ms
+tc qdisc add dev "$device" root tbf rate 10mbit burst 16k latency 50ms
 ip link set lo up
 tries=0
 until ping -q -c 1 -W 1 "10.0.1.$((3 - number))" > /dev/null; do
@@ -19,6 +19,7 @@ done
 if [ "$number" = 1 ]; then
   cat > allocator.toml << 'TOML'
 listen = "10.0.1.1:7600"
+admin = "unix:allocator.sock"
 topology = "topology.toml"
 [tls]
 ca = "pki/ca.pem"
@@ -46,7 +47,7 @@ asked() { curl -sf --unix-socket endpointd.sock "http://x/$1"; }
 tries=0
 until asked ready > /dev/null; do
   tries=$((tries + 1))
-  [ $tries -lt 120 ] || { echo "h$number has no session"; tail -5 ./*.log; exit 1; }
+  [ $tries -lt 120 ] || { echo "h$number has no session"; tail -n 8 ./*.log; exit 1; }
   sleep 0.5
 done
 cat > flow.py << 'PY'
@@ -83,4 +84,4 @@ echo "h$number ($back_end): $rate bit/s arrived, $paced first paced transmission
 # The other guest may still be sending: allocator and daemon stay for it a while.
 sleep 10
 kill $daemon
-[ "${rate:-0}" -gt 14000000 ] && [ "$rate" -lt 22000000 ] && [ "${paced:-0}" -gt 0 ]
+[ "${rate:-0}" -gt 4000000 ] && [ "$rate" -lt 5000000 ] && [ "${paced:-0}" -gt 0 ]

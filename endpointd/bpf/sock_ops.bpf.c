@@ -751,14 +751,19 @@ int rw_adopt(struct bpf_iter__tcp *ctx)
 	if (!st) {
 		if (!rw_take_over || !in_cgroup((struct sock *)tp))
 			return 0;
-		st = follow(tp, tp, now);
-		if (!st)
-			return 0;
 		if (bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags,
 				   sizeof(flags)))
 			flags = 0;
 		flags |= RW_CB_FLAGS;
-		bpf_setsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+		/*
+		 * Linux before 6.12 gives a connection from before no callbacks. Nothing would lift its
+		 * maximum once the daemon is gone: it stays plain TCP.
+		 */
+		if (bpf_setsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
+			return 0;
+		st = follow(tp, tp, now);
+		if (!st)
+			return 0;
 		flags = RW_SK_BPF_CB_TX_TIMESTAMPING;
 		bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SK_BPF_CB_FLAGS, &flags, sizeof(flags));
 		COUNT(adopted);

@@ -92,6 +92,16 @@ fn clearing_all_lifts_every_rate() {
     fallback::clearing_all_lifts_every_rate(open, WIRE_V4);
 }
 
+/// Returns true if the kernel gives callbacks to connections that are already there.
+fn gives_callbacks_later() -> bool {
+    let release = nix::sys::utsname::uname().expect("uname");
+    let release = release.release().to_string_lossy().into_owned();
+    let mut numbers = release
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(12))
+}
+
 #[test]
 fn connections_from_before_are_taken_over_and_given_back() {
     best_of_three(|| {
@@ -101,7 +111,16 @@ fn connections_from_before_are_taken_over_and_given_back() {
         let sender = Bulk::start(&pair.left, receiver.address);
         sleep(Duration::from_millis(100));
         let mut driver = FallbackDriver::open(open, &pair);
-        assert_eq!(driver.backend.stats().adopted, 1);
+        let adopted = driver.backend.stats().adopted;
+        if !gives_callbacks_later() {
+            assert_eq!(adopted, 0);
+            driver.run_for(Duration::from_millis(500));
+            assert_eq!(driver.events, [], "it stays plain TCP");
+            driver.backend.shut_down().expect("shut down");
+            sender.stop();
+            return Ok(());
+        }
+        assert_eq!(adopted, 1);
         let conn = driver.started();
         driver.set(conn, 50, FOREVER_NS);
         let paced_from = now_ns() + 100 * MS;

@@ -42,7 +42,11 @@ pub fn probe() -> Vec<ProbeResult> {
             }),
             ..result(BackendKind::StructOps, StructOps::probe())
         },
-        result(BackendKind::SockOps, SockOps::probe()),
+        ProbeResult {
+            taken: (!SockOps::takes_connections_over())
+                .then(|| "connections from before the daemon stay plain TCP".to_owned()),
+            ..result(BackendKind::SockOps, SockOps::probe())
+        },
         result(BackendKind::TcHtb, TcHtb::probe()),
     ]
 }

@@ -341,6 +341,16 @@ impl SockOps {
         Ok(backend)
     }
 
+    /// Returns true if this kernel gives callbacks to connections from before the daemon. Others
+    /// leave them plain TCP.
+    #[must_use]
+    pub fn takes_connections_over() -> bool {
+        // The option is a member of an enum without a name, which has to be found by its own.
+        let option = b"TCP_BPF_SOCK_OPS_CB_FLAGS\0";
+        std::fs::read("/sys/kernel/btf/vmlinux")
+            .is_ok_and(|types| types.windows(option.len()).any(|part| part == option))
+    }
+
     /// Installs the back end on an empty cgroup made for it, and removes it again, to learn if this
     /// kernel can run it.
     ///
