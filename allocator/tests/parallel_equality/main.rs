@@ -143,6 +143,13 @@ fn agree(
             rate.is_some_and(|rate| (ours - rate).abs() <= TOLERANCE * rate.max(ROUNDING_BPS)),
             "{key}: {ours} bit/s for {rate:?}"
         );
+        // What it was told last is within the threshold of that.
+        let told = notified[&key];
+        let most = config().threshold * told + TOLERANCE * ours.max(ROUNDING_BPS);
+        prop_assert!(
+            (told - ours).abs() <= most,
+            "{key}: told {told} bit/s for {ours}"
+        );
     }
     Ok(())
 }
