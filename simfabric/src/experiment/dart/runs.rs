@@ -310,14 +310,14 @@ mod tests {
     #[test]
     fn the_network_is_the_papers() {
         for uplink_speed in [1, 2, 4] {
-            is_the_papers(Scene {
+            is_the_papers(&Scene {
                 uplink_speed,
                 ..Scene::default()
             });
         }
     }
 
-    fn is_the_papers(scene: Scene) {
+    fn is_the_papers(scene: &Scene) {
         let topology = scene.topology().unwrap();
         assert_eq!(topology.hosts().len(), 1_024);
         let links = |dst| {
