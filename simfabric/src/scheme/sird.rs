@@ -16,6 +16,9 @@
 //! lost credit was for. It is in bytes on the link, as in the authors' simulator, and returns with
 //! the data that it was for; what is sent again returns that of what was lost.
 
+mod bucket;
+mod receiver;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -23,6 +26,7 @@ use ratewright_proto::telemetry::CreditState;
 use ratewright_topology::HostId;
 use serde::{Deserialize, Serialize};
 
+use self::receiver::{Credit, SenderState};
 use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::flow::FlowId;
 use crate::host::{Arbiter, Endpoint, Measured, Policy, Pull, Side, Timer, Turn};
@@ -30,8 +34,8 @@ use crate::net::queue::{Limit, ecn_threshold};
 use crate::net::{Framing, QueueConfig};
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::parameters::ParamError;
-use crate::time::{Span, Time};
-use crate::transport::message::{Arrival, MessageConfig, Messages};
+use crate::time::Time;
+use crate::transport::message::{MessageConfig, Messages};
 use crate::transport::{BrokenInvariant, Context, TimerId, Transport};
 use crate::units::{Delay, Rate};
 
@@ -257,113 +261,6 @@ impl SirdConfig {
     }
 }
 
-/// A bucket's size under one signal: DCTCP's estimator over additive increase and multiplicative
-/// decrease (§4.2, §6.2).
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    bytes: f64,
-    /// Estimate of the share of bytes that are marked.
-    marked_share: f64,
-    seen_bytes: f64,
-    marked_bytes: f64,
-    /// Bytes since it shrank.
-    since_shrunk: f64,
-    /// It may shrink: it has not in the present window.
-    may_shrink: bool,
-    /// The packet before was marked.
-    in_burst: bool,
-}
-
-impl Bucket {
-    fn new(bytes: f64) -> Self {
-        Self {
-            bytes,
-            marked_share: 0.0,
-            seen_bytes: 0.0,
-            marked_bytes: 0.0,
-            since_shrunk: 0.0,
-            may_shrink: true,
-            in_burst: false,
-        }
-    }
-
-    /// Takes the mark of a packet. A window is as many bytes as the bucket holds: a round trip's.
-    fn on_packet(
-        &mut self,
-        wire_bytes: f64,
-        marked: bool,
-        (gain, simulator): (f64, bool),
-        [least, most]: [f64; 2],
-    ) {
-        self.seen_bytes += wire_bytes;
-        self.since_shrunk += wire_bytes;
-        if marked {
-            self.marked_bytes += wire_bytes;
-        }
-        if self.seen_bytes >= self.bytes {
-            let share = self.marked_bytes / self.seen_bytes;
-            self.marked_share += gain * (share - self.marked_share);
-            (self.seen_bytes, self.marked_bytes) = (0.0, 0.0);
-            self.may_shrink |= !simulator;
-        }
-        self.may_shrink |= simulator && self.since_shrunk >= 1.5 * self.bytes;
-        let grows = !marked || (simulator && !self.in_burst);
-        self.in_burst = marked;
-        if grows {
-            // A packet's length in a round trip.
-            self.bytes += wire_bytes * wire_bytes / self.bytes;
-        }
-        if marked && self.may_shrink {
-            self.bytes *= 1.0 - self.marked_share / 2.0;
-            (self.since_shrunk, self.may_shrink) = (0.0, false);
-        }
-        self.bytes = self.bytes.clamp(least, most);
-    }
-}
-
-/// Credit of one receiver: a ledger that balances.
-#[derive(Clone, Copy, Debug, Default)]
-struct Credit {
-    issued: u64,
-    returned: u64,
-    reclaimed: u64,
-    /// The most that was outstanding at once when credit was issued.
-    most: u64,
-}
-
-impl Credit {
-    fn outstanding(&self) -> u64 {
-        self.issued - self.returned - self.reclaimed
-    }
-
-    fn issue(&mut self, bytes: u64) {
-        self.issued += bytes;
-        self.most = self.most.max(self.outstanding());
-    }
-
-    /// Counts what a sender took by itself, for an unscheduled message.
-    fn note_unscheduled(&mut self, bytes: u64) {
-        self.issued += bytes;
-    }
-}
-
-/// A sender, as a receiver sees it.
-#[derive(Clone, Copy, Debug)]
-struct SenderState {
-    /// Credit that is outstanding.
-    outstanding: u64,
-    /// Bucket sizes by the sender's marks and by the core's.
-    buckets: [Bucket; 2],
-    /// Number of the latest credit, for turns.
-    turn: u64,
-    /// Credit that it was issued, and that came back as data, so far.
-    issued: u64,
-    returned: u64,
-    /// Packets with credit so far, and those of them with its mark.
-    packets: u64,
-    csn_packets: u64,
-}
-
 /// State of a message at its receiver.
 #[derive(Clone, Copy, Debug, Default)]
 struct Received {
@@ -505,251 +402,6 @@ pub struct SirdHost {
 
 /// Kind of the pacer's timer.
 const CREDIT: u8 = Messages::<Sent, Received>::TIMER + 1;
-
-// A receiver.
-impl SirdHost {
-    /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
-    fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
-        let bytes = cx.flow(packet.flow).bytes;
-        let prefix = self.config.prefix_bytes(bytes);
-        let simulator = self.config.simulator;
-        let is_data = packet.kind == PacketKind::Data;
-        // Bytes behind the prefix have credit.
-        let counts = simulator || !is_data || packet.end() > prefix;
-        let (config, senders) = (&self.config, &mut self.senders);
-        let (numbers, credit) = (&mut self.sender_numbers, &mut self.credit);
-        let own = |_: &mut Context<'_>| {
-            let mut received = Received::default();
-            if simulator || prefix < bytes {
-                received.sender = Self::sender(numbers, senders, config, packet.src);
-            }
-            if prefix > 0 && simulator {
-                received.outstanding = config.wire_bytes(0, prefix);
-                let sender = &mut senders[received.sender as usize];
-                sender.outstanding += received.outstanding;
-                sender.issued += received.outstanding;
-                credit.note_unscheduled(received.outstanding);
-            }
-            (prefix.max(packet.ack), received)
-        };
-        let arrival = self.messages.on_data(cx, packet, own);
-        let sender = match &arrival {
-            Arrival::Late => return,
-            Arrival::Complete(_, _, message) => message.own.sender,
-            Arrival::More(slot, _) => match self.messages.incoming(*slot) {
-                Some(message) => message.own.sender,
-                None => return,
-            },
-        };
-        if counts && (is_data || simulator) {
-            self.heed_marks(sender, packet);
-        }
-        match arrival {
-            Arrival::Late => {}
-            Arrival::Complete(slot, _, message) => {
-                self.give_back(sender, message.own.outstanding);
-                if let Some(remaining) = message.own.waits {
-                    self.waiting.remove(&(remaining, message.id.0, slot));
-                }
-            }
-            Arrival::More(slot, new_bytes) => {
-                let mut returned = 0;
-                if let Some(message) = self.messages.incoming(slot) {
-                    message.own.asked = false;
-                    if new_bytes > 0 && counts {
-                        returned = u64::from(packet.wire_bytes).min(message.own.outstanding);
-                        message.own.outstanding -= returned;
-                    }
-                }
-                self.give_back(sender, returned);
-                self.wait_for_credit(slot);
-                if packet.kind == PacketKind::Probe {
-                    self.messages.on_probe(cx, slot);
-                }
-            }
-        }
-        self.send_credits(cx);
-    }
-
-    /// Takes the marks of a packet of a sender.
-    fn heed_marks(&mut self, sender: u32, packet: &Packet) {
-        let config = &self.config;
-        let framing = config.framing;
-        let wire_bytes = if config.simulator {
-            framing.wire_bytes(framing.mss_bytes)
-        } else {
-            packet.wire_bytes
-        };
-        let sender = &mut self.senders[sender as usize];
-        if packet.kind == PacketKind::Data {
-            sender.packets += 1;
-            sender.csn_packets += u64::from(packet.flags.contains(Flags::CSN));
-        }
-        let floors = [config.sender_floor_bytes, config.network_floor_bytes];
-        let marks = [Flags::CSN, Flags::CE];
-        let rules = (config.gain, config.simulator);
-        for ((bucket, floor), mark) in sender.buckets.iter_mut().zip(floors).zip(marks) {
-            let most = config.sender_credit_bytes;
-            let marked = packet.flags.contains(mark);
-            bucket.on_packet(wire_bytes.into(), marked, rules, [floor.min(most), most]);
-        }
-    }
-
-    /// Returns the number of a sender, whose state is kept from its first message on.
-    fn sender(
-        numbers: &mut BTreeMap<HostId, u32>,
-        senders: &mut Vec<SenderState>,
-        config: &SirdConfig,
-        host: HostId,
-    ) -> u32 {
-        let next = senders.len() as u32;
-        let number = *numbers.entry(host).or_insert(next);
-        if number == next {
-            senders.push(SenderState {
-                outstanding: 0,
-                buckets: [Bucket::new(config.sender_credit_bytes); 2],
-                turn: 0,
-                issued: 0,
-                returned: 0,
-                packets: 0,
-                csn_packets: 0,
-            });
-        }
-        number
-    }
-
-    /// Takes credit back that came with data.
-    fn give_back(&mut self, sender: u32, bytes: u64) {
-        if bytes > 0 {
-            let sender = &mut self.senders[sender as usize];
-            sender.outstanding -= bytes;
-            sender.returned += bytes;
-            self.credit.returned += bytes;
-        }
-    }
-
-    /// Puts a message among those that wait for credit, or at its new place there, or takes it out.
-    fn wait_for_credit(&mut self, slot: u32) {
-        let Some(message) = self.messages.incoming(slot) else {
-            return;
-        };
-        let waits = (message.allowed < message.bytes).then(|| message.remaining_bytes());
-        let waited = std::mem::replace(&mut message.own.waits, waits);
-        let flow = message.id.0;
-        if waited != waits {
-            if let Some(remaining) = waited {
-                self.waiting.remove(&(remaining, flow, slot));
-            }
-            if let Some(remaining) = waits {
-                self.waiting.insert((remaining, flow, slot));
-            }
-        }
-    }
-
-    /// Returns the credit that the message in a slot needs next, and the byte that it allows up to,
-    /// if the buckets have as much.
-    fn next_credit(&mut self, slot: u32) -> Option<(u64, u64)> {
-        let config = &self.config;
-        let message = self.messages.incoming(slot)?;
-        let mss = u64::from(config.framing.mss_bytes);
-        let end = message.allowed.saturating_add(mss).min(message.bytes);
-        let bytes = config.wire_bytes(message.allowed, end);
-        let sender = &self.senders[message.own.sender as usize];
-        let [by_sender, by_network] = sender.buckets;
-        let bucket = by_sender.bytes.min(by_network.bytes);
-        ((sender.outstanding + bytes) as f64 <= bucket).then_some((bytes, end))
-    }
-
-    /// Chooses the message that gets the next credit.
-    fn choose(&mut self) -> Option<(u32, u64, u64)> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let mut best: Option<(u64, (u32, u64, u64))> = None;
-        for &(_, _, slot) in &waiting {
-            let Some((bytes, end)) = self.next_credit(slot) else {
-                continue;
-            };
-            if self.credit.outstanding() + bytes > self.config.credit_bytes {
-                continue;
-            }
-            let choice = (slot, bytes, end);
-            if self.config.order == Order::Srpt {
-                best = Some((0, choice));
-                break;
-            }
-            let message = self.messages.incoming(slot);
-            let sender = message.and_then(|m| self.senders.get(m.own.sender as usize));
-            let turn = sender.map_or(0, |sender| sender.turn);
-            // Of one sender, the shortest message came first.
-            if best.is_none_or(|(earliest, _)| turn < earliest) {
-                best = Some((turn, choice));
-            }
-        }
-        self.waiting = waiting;
-        best.map(|(_, choice)| choice)
-    }
-
-    /// Sends credit as long as buckets and pacer let it.
-    fn send_credits(&mut self, cx: &mut Context<'_>) {
-        loop {
-            // Nothing that waits needs less than an empty packet.
-            let least = u64::from(self.config.framing.wire_bytes(1));
-            let used = self.credit.outstanding();
-            if self.waiting.is_empty() || used + least > self.config.credit_bytes {
-                return;
-            }
-            if self.config.pacing && cx.now() < self.next_credit_at {
-                let (kind, slot) = (CREDIT, 0);
-                if self.credit_timer.is_none() {
-                    let timer = cx.timer(self.next_credit_at, Timer { kind, slot });
-                    self.credit_timer = Some(timer);
-                }
-                return;
-            }
-            let Some((slot, bytes, end)) = self.choose() else {
-                return;
-            };
-            let Some(message) = self.messages.incoming(slot) else {
-                return;
-            };
-            message.allowed = end;
-            message.own.outstanding += bytes;
-            let ends = (message.id, message.src);
-            let sender = &mut self.senders[message.own.sender as usize];
-            self.credit.issue(bytes);
-            sender.outstanding += bytes;
-            sender.issued += bytes;
-            sender.turn = self.credit.issued;
-            self.wait_for_credit(slot);
-            let gap = Span((bytes as f64 * self.config.byte_time_ps).round() as u64);
-            self.next_credit_at = self.next_credit_at.max(cx.now()) + gap;
-            let credit = self
-                .messages
-                .control(cx, PacketKind::Grant, ends, [bytes, end]);
-            cx.send(credit);
-        }
-    }
-
-    /// Takes note of a message that was silent for a time-out. A sender that does not answer a
-    /// request for bytes either is dead: its credit is free for others.
-    fn on_silence(&mut self, slot: u32) {
-        let Some(message) = self.messages.incoming(slot) else {
-            return;
-        };
-        if !std::mem::replace(&mut message.own.asked, true) {
-            return;
-        }
-        let outstanding = std::mem::take(&mut message.own.outstanding);
-        if outstanding > 0 {
-            self.senders[message.own.sender as usize].outstanding -= outstanding;
-            self.credit.reclaimed += outstanding;
-        }
-        // It gets no credit until something of it comes.
-        let flow = message.id.0;
-        if let Some(remaining) = message.own.waits.take() {
-            self.waiting.remove(&(remaining, flow, slot));
-        }
-    }
-}
 
 // A sender.
 impl SirdHost {
@@ -991,51 +643,5 @@ impl Endpoint for SirdHost {
             return self.arbiter.pulled(packet);
         }
         Pull::Nothing
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PACKET: f64 = 1_538.0;
-    const BOUNDS: [f64; 2] = [10_000.0, 100_000.0];
-
-    fn window(bucket: &mut Bucket, marked: bool) {
-        let packets = (bucket.bytes / PACKET).ceil() as u32;
-        for _ in 0..packets {
-            bucket.on_packet(PACKET, marked, (0.08, false), BOUNDS);
-        }
-    }
-
-    /// One packet more in each round trip without marks (additive increase).
-    #[test]
-    fn a_bucket_grows_by_a_packet_in_a_round_trip() {
-        let mut bucket = Bucket::new(50_000.0);
-        for _ in 0..10 {
-            let before = bucket.bytes;
-            window(&mut bucket, false);
-            assert!((bucket.bytes - before - PACKET).abs() < 0.05 * PACKET);
-        }
-        (0..100).for_each(|_| window(&mut bucket, false));
-        assert_eq!(bucket.bytes, BOUNDS[1]);
-    }
-
-    /// DCTCP's estimator: after n windows of marks alone it is 1 − (1 − g)ⁿ, and the next window
-    /// shrinks the bucket by half of that, once.
-    #[test]
-    fn a_bucket_shrinks_by_half_of_the_share_of_marks() {
-        let mut bucket = Bucket::new(100_000.0);
-        let mut share = 0.0;
-        for _ in 0..8 {
-            let before = bucket.bytes;
-            window(&mut bucket, true);
-            let expected = before * (1.0 - share / 2.0);
-            let near = (bucket.bytes / expected - 1.0).abs() < 0.05;
-            assert!(near || bucket.bytes == BOUNDS[0], "{bucket:?}, {expected}");
-            share += 0.08 * (1.0 - share);
-        }
-        (0..100).for_each(|_| window(&mut bucket, true));
-        assert_eq!(bucket.bytes, BOUNDS[0]);
     }
 }

@@ -1,0 +1,301 @@
+//! A receiver: its ledger of credit, and whom it gives credit next (SIRD §4.1, §4.4, algorithm 1).
+
+use std::collections::BTreeMap;
+
+use ratewright_topology::HostId;
+
+use super::bucket::Bucket;
+use super::{CREDIT, Order, Received, SirdConfig, SirdHost};
+use crate::host::Timer;
+use crate::packet::{Flags, Packet, PacketKind};
+use crate::time::Span;
+use crate::transport::Context;
+use crate::transport::message::Arrival;
+
+/// Credit of one receiver: a ledger that balances.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Credit {
+    pub(super) issued: u64,
+    pub(super) returned: u64,
+    pub(super) reclaimed: u64,
+    /// The most that was outstanding at once when credit was issued.
+    pub(super) most: u64,
+}
+
+impl Credit {
+    pub(super) fn outstanding(&self) -> u64 {
+        self.issued - self.returned - self.reclaimed
+    }
+
+    pub(super) fn issue(&mut self, bytes: u64) {
+        self.issued += bytes;
+        self.most = self.most.max(self.outstanding());
+    }
+
+    /// Counts what a sender took by itself, for an unscheduled message.
+    pub(super) fn note_unscheduled(&mut self, bytes: u64) {
+        self.issued += bytes;
+    }
+}
+
+/// A sender, as a receiver sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SenderState {
+    /// Credit that is outstanding.
+    pub(super) outstanding: u64,
+    /// Bucket sizes by the sender's marks and by the core's.
+    pub(super) buckets: [Bucket; 2],
+    /// Number of the latest credit, for turns.
+    pub(super) turn: u64,
+    /// Credit that it was issued, and that came back as data, so far.
+    pub(super) issued: u64,
+    pub(super) returned: u64,
+    /// Packets with credit so far, and those of them with its mark.
+    pub(super) packets: u64,
+    pub(super) csn_packets: u64,
+}
+
+impl SirdHost {
+    /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
+    pub(super) fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
+        let bytes = cx.flow(packet.flow).bytes;
+        let prefix = self.config.prefix_bytes(bytes);
+        let simulator = self.config.simulator;
+        let is_data = packet.kind == PacketKind::Data;
+        // Bytes behind the prefix have credit.
+        let counts = simulator || !is_data || packet.end() > prefix;
+        let (config, senders) = (&self.config, &mut self.senders);
+        let (numbers, credit) = (&mut self.sender_numbers, &mut self.credit);
+        let own = |_: &mut Context<'_>| {
+            let mut received = Received::default();
+            if simulator || prefix < bytes {
+                received.sender = Self::sender(numbers, senders, config, packet.src);
+            }
+            if prefix > 0 && simulator {
+                received.outstanding = config.wire_bytes(0, prefix);
+                let sender = &mut senders[received.sender as usize];
+                sender.outstanding += received.outstanding;
+                sender.issued += received.outstanding;
+                credit.note_unscheduled(received.outstanding);
+            }
+            (prefix.max(packet.ack), received)
+        };
+        let arrival = self.messages.on_data(cx, packet, own);
+        let sender = match &arrival {
+            Arrival::Late => return,
+            Arrival::Complete(_, _, message) => message.own.sender,
+            Arrival::More(slot, _) => match self.messages.incoming(*slot) {
+                Some(message) => message.own.sender,
+                None => return,
+            },
+        };
+        if counts && (is_data || simulator) {
+            self.heed_marks(sender, packet);
+        }
+        match arrival {
+            Arrival::Late => {}
+            Arrival::Complete(slot, _, message) => {
+                self.give_back(sender, message.own.outstanding);
+                if let Some(remaining) = message.own.waits {
+                    self.waiting.remove(&(remaining, message.id.0, slot));
+                }
+            }
+            Arrival::More(slot, new_bytes) => {
+                let mut returned = 0;
+                if let Some(message) = self.messages.incoming(slot) {
+                    message.own.asked = false;
+                    if new_bytes > 0 && counts {
+                        returned = u64::from(packet.wire_bytes).min(message.own.outstanding);
+                        message.own.outstanding -= returned;
+                    }
+                }
+                self.give_back(sender, returned);
+                self.wait_for_credit(slot);
+                if packet.kind == PacketKind::Probe {
+                    self.messages.on_probe(cx, slot);
+                }
+            }
+        }
+        self.send_credits(cx);
+    }
+
+    /// Takes the marks of a packet of a sender.
+    pub(super) fn heed_marks(&mut self, sender: u32, packet: &Packet) {
+        let config = &self.config;
+        let framing = config.framing;
+        let wire_bytes = if config.simulator {
+            framing.wire_bytes(framing.mss_bytes)
+        } else {
+            packet.wire_bytes
+        };
+        let sender = &mut self.senders[sender as usize];
+        if packet.kind == PacketKind::Data {
+            sender.packets += 1;
+            sender.csn_packets += u64::from(packet.flags.contains(Flags::CSN));
+        }
+        let floors = [config.sender_floor_bytes, config.network_floor_bytes];
+        let marks = [Flags::CSN, Flags::CE];
+        let rules = (config.gain, config.simulator);
+        for ((bucket, floor), mark) in sender.buckets.iter_mut().zip(floors).zip(marks) {
+            let most = config.sender_credit_bytes;
+            let marked = packet.flags.contains(mark);
+            bucket.on_packet(wire_bytes.into(), marked, rules, [floor.min(most), most]);
+        }
+    }
+
+    /// Returns the number of a sender, whose state is kept from its first message on.
+    fn sender(
+        numbers: &mut BTreeMap<HostId, u32>,
+        senders: &mut Vec<SenderState>,
+        config: &SirdConfig,
+        host: HostId,
+    ) -> u32 {
+        let next = senders.len() as u32;
+        let number = *numbers.entry(host).or_insert(next);
+        if number == next {
+            senders.push(SenderState {
+                outstanding: 0,
+                buckets: [Bucket::new(config.sender_credit_bytes); 2],
+                turn: 0,
+                issued: 0,
+                returned: 0,
+                packets: 0,
+                csn_packets: 0,
+            });
+        }
+        number
+    }
+
+    /// Takes credit back that came with data.
+    fn give_back(&mut self, sender: u32, bytes: u64) {
+        if bytes > 0 {
+            let sender = &mut self.senders[sender as usize];
+            sender.outstanding -= bytes;
+            sender.returned += bytes;
+            self.credit.returned += bytes;
+        }
+    }
+
+    /// Puts a message among those that wait for credit, or at its new place there, or takes it out.
+    pub(super) fn wait_for_credit(&mut self, slot: u32) {
+        let Some(message) = self.messages.incoming(slot) else {
+            return;
+        };
+        let waits = (message.allowed < message.bytes).then(|| message.remaining_bytes());
+        let waited = std::mem::replace(&mut message.own.waits, waits);
+        let flow = message.id.0;
+        if waited != waits {
+            if let Some(remaining) = waited {
+                self.waiting.remove(&(remaining, flow, slot));
+            }
+            if let Some(remaining) = waits {
+                self.waiting.insert((remaining, flow, slot));
+            }
+        }
+    }
+
+    /// Returns the credit that the message in a slot needs next, and the byte that it allows up to,
+    /// if the buckets have as much.
+    fn next_credit(&mut self, slot: u32) -> Option<(u64, u64)> {
+        let config = &self.config;
+        let message = self.messages.incoming(slot)?;
+        let mss = u64::from(config.framing.mss_bytes);
+        let end = message.allowed.saturating_add(mss).min(message.bytes);
+        let bytes = config.wire_bytes(message.allowed, end);
+        let sender = &self.senders[message.own.sender as usize];
+        let [by_sender, by_network] = sender.buckets;
+        let bucket = by_sender.bytes.min(by_network.bytes);
+        ((sender.outstanding + bytes) as f64 <= bucket).then_some((bytes, end))
+    }
+
+    /// Chooses the message that gets the next credit.
+    fn choose(&mut self) -> Option<(u32, u64, u64)> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut best: Option<(u64, (u32, u64, u64))> = None;
+        for &(_, _, slot) in &waiting {
+            let Some((bytes, end)) = self.next_credit(slot) else {
+                continue;
+            };
+            if self.credit.outstanding() + bytes > self.config.credit_bytes {
+                continue;
+            }
+            let choice = (slot, bytes, end);
+            if self.config.order == Order::Srpt {
+                best = Some((0, choice));
+                break;
+            }
+            let message = self.messages.incoming(slot);
+            let sender = message.and_then(|m| self.senders.get(m.own.sender as usize));
+            let turn = sender.map_or(0, |sender| sender.turn);
+            // Of one sender, the shortest message came first.
+            if best.is_none_or(|(earliest, _)| turn < earliest) {
+                best = Some((turn, choice));
+            }
+        }
+        self.waiting = waiting;
+        best.map(|(_, choice)| choice)
+    }
+
+    /// Sends credit as long as buckets and pacer let it.
+    pub(super) fn send_credits(&mut self, cx: &mut Context<'_>) {
+        loop {
+            // Nothing that waits needs less than an empty packet.
+            let least = u64::from(self.config.framing.wire_bytes(1));
+            let used = self.credit.outstanding();
+            if self.waiting.is_empty() || used + least > self.config.credit_bytes {
+                return;
+            }
+            if self.config.pacing && cx.now() < self.next_credit_at {
+                let (kind, slot) = (CREDIT, 0);
+                if self.credit_timer.is_none() {
+                    let timer = cx.timer(self.next_credit_at, Timer { kind, slot });
+                    self.credit_timer = Some(timer);
+                }
+                return;
+            }
+            let Some((slot, bytes, end)) = self.choose() else {
+                return;
+            };
+            let Some(message) = self.messages.incoming(slot) else {
+                return;
+            };
+            message.allowed = end;
+            message.own.outstanding += bytes;
+            let ends = (message.id, message.src);
+            let sender = &mut self.senders[message.own.sender as usize];
+            self.credit.issue(bytes);
+            sender.outstanding += bytes;
+            sender.issued += bytes;
+            sender.turn = self.credit.issued;
+            self.wait_for_credit(slot);
+            let gap = Span((bytes as f64 * self.config.byte_time_ps).round() as u64);
+            self.next_credit_at = self.next_credit_at.max(cx.now()) + gap;
+            let credit = self
+                .messages
+                .control(cx, PacketKind::Grant, ends, [bytes, end]);
+            cx.send(credit);
+        }
+    }
+
+    /// Takes note of a message that was silent for a time-out. A sender that does not answer a
+    /// request for bytes either is dead: its credit is free for others.
+    pub(super) fn on_silence(&mut self, slot: u32) {
+        let Some(message) = self.messages.incoming(slot) else {
+            return;
+        };
+        if !std::mem::replace(&mut message.own.asked, true) {
+            return;
+        }
+        let outstanding = std::mem::take(&mut message.own.outstanding);
+        if outstanding > 0 {
+            self.senders[message.own.sender as usize].outstanding -= outstanding;
+            self.credit.reclaimed += outstanding;
+        }
+        // It gets no credit until something of it comes.
+        let flow = message.id.0;
+        if let Some(remaining) = message.own.waits.take() {
+            self.waiting.remove(&(remaining, flow, slot));
+        }
+    }
+}
+
