@@ -130,7 +130,7 @@ if [ ! -e "$cache/accel" ]; then
 fi
 accel="-accel $(cat "$cache/accel")"
 case ${GUEST_CLOCK:-}$accel in
-  "steady-accel tcg") accel="-accel tcg,thread=single -icount shift=0" ;;
+  "steady-accel tcg") accel="-accel tcg,thread=single -icount shift=0,sleep=off" ;;
   -accel* | steady-accel*) ;;
   *) say "GUEST_CLOCK is steady or unset"; exit 2 ;;
 esac
