@@ -16,6 +16,7 @@ use netns::{
 };
 use ratewright_allocator::service::run;
 use ratewright_allocator::service::runtime::engine_host::configured_engine;
+use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::clock::now_ns;
 use serde_json::Value;
 
@@ -253,14 +254,21 @@ fn pods_are_paced(backend: &str) {
         .map(|_| BulkReceiver::start(&node.pair.right, RIGHT_V4, 1))
         .collect();
     node.allocator();
-    // One pod sends before there is a daemon.
+    // One pod sends before there is a daemon, where the kernel lets the back end take it over.
     let one = node.pod("one", 1);
     let plain = ["tcp_congestion_control", "tcp_tso_rtt_log"].map(|name| one.sysctl(name));
-    let first = one.sender(receivers[0].address);
-    wait_for("its connection", PATIENCE, || {
-        (!one.sockets().is_empty()).then_some(())
-    });
+    let send = || {
+        let sender = one.sender(receivers[0].address);
+        wait_for("its connection", PATIENCE, || {
+            (!one.sockets().is_empty()).then_some(())
+        });
+        sender
+    };
+    let takes_over = backend == "struct_ops" || SockOps::takes_connections_over();
+    let early = takes_over.then(send);
     let daemon = node.daemon();
+    node.wait_pods(1);
+    let first = early.unwrap_or_else(send);
     one.wait_paced(true);
     // Another comes later, and has no policy rule.
     let two = node.pod("two", 2);
