@@ -534,9 +534,9 @@ impl Endpoint for SirdHost {
             let sent = message.sent_bytes().max(prefix);
             let unused = self.config.wire_bytes(sent, before);
             let used = self.config.wire_bytes(sent, message.allowed());
-            self.stored_bytes = self.stored_bytes + used - unused;
-            self.taken_bytes += used;
-            self.returned_bytes += unused;
+            // The end's byte has credit if any byte behind what was sent has.
+            self.stored_bytes -= unused - used;
+            self.returned_bytes += unused - used;
         }
         self.enqueue(cx, slot);
     }
