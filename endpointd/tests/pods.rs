@@ -272,6 +272,9 @@ fn pods_are_paced(backend: &str) {
     one.wait_paced(true);
     // Another comes later, and has no policy rule.
     let two = node.pod("two", 2);
+    if !takes_over {
+        node.wait_pods(2);
+    }
     let second = two.sender(receivers[1].address);
     two.wait_paced(true);
     node.wait_pods(2);
