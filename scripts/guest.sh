@@ -129,9 +129,9 @@ if [ ! -e "$cache/accel" ]; then
   fi
 fi
 accel="-accel $(cat "$cache/accel")"
-case ${GUEST_CLOCK:-}$accel in
-  "steady-accel tcg") accel="-accel tcg,thread=single -icount shift=0,sleep=off" ;;
-  -accel* | steady-accel*) ;;
+case ${GUEST_CLOCK:-} in
+  '') ;;
+  steady) [ "$accel" != "-accel tcg" ] || accel="-accel tcg,thread=single -icount shift=0,sleep=off" ;;
   *) say "GUEST_CLOCK is steady or unset"; exit 2 ;;
 esac
 modules=$cache/modules-$series.ext4

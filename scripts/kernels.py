@@ -65,7 +65,7 @@ def section(series, text):
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True, stdout=subprocess.PIPE).stdout
     lines = [f"### Linux {release}", "",
              f"{datetime.date.today()}, {processor()}; commit {commit.strip()}.",
-             f"{how}; the guest has {cpus(series)} processors.", ""]
+             f"{how}; processors of the guest: {cpus(series)}.", ""]
     probe = re.search(r"^(mechanism .*?)^probe \d+$", text, re.M | re.S)
     lines += ["```", *(probe[1].rstrip().splitlines() if probe else ["the probe said nothing"]), "```", "",
               "| back end | suite | passed | failed | seconds | which failed, and what it said first |", "|---|---|---|---|---|---|"]

@@ -347,8 +347,6 @@ fn three_tiers_are_the_same_problem() {
     }
 }
 
-/// Saturation prices follow the capacities of core links: a lone flow has what the least of its
-/// links has.
 /// Flows between the hosts of a single switch have no fabric link.
 #[test]
 fn flows_without_a_fabric_link_are_told_their_shares() {
@@ -367,6 +365,8 @@ fn flows_without_a_fabric_link_are_told_their_shares() {
     }
 }
 
+/// Saturation prices follow the capacities of core links: a lone flow has what the least of its
+/// links has.
 #[test]
 fn a_lone_flow_over_the_cores_has_its_path_to_itself() {
     let topology = ThreeTierClos::default().build().expect("valid");

@@ -121,10 +121,10 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let ms = |span: crate::time::Span| span.as_us_f64() / 1e3;
     figure.scenario = vec![
         format!(
-            "1,024 hosts in 16 pods of 64, their links {} Gbit/s and 1 µs, those of switches {} times as \
-             fast, uplinks of racks a quarter of their hosts'",
+            "1,024 hosts in 16 pods, all links 1 µs, hosts' {} Gbit/s and switches' {} Gbit/s, \
+             uplinks of racks a quarter of their hosts'",
             scene.link_rate.0 as f64 / 1e9,
-            scene.uplink_speed
+            scene.link_rate.0 as f64 * f64::from(scene.uplink_speed) / 1e9
         ),
         format!(
             "incasts of {} short messages of 2, 4 or 8 kB beside long ones of {} kB",
