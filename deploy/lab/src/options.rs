@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::lab::lock::Company;
+
 /// Scenario to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScenarioKind {
@@ -42,6 +44,16 @@ impl ScenarioKind {
             ScenarioKind::Starts => "starts",
             ScenarioKind::Links => "links",
             ScenarioKind::Safety => "safety",
+        }
+    }
+
+    /// Returns which labs may run beside it: safety keeps all cores busy by itself, and what it
+    /// asserts has to hold then.
+    #[must_use]
+    pub fn company(self) -> Company {
+        match self {
+            ScenarioKind::Safety => Company::Shared,
+            _ => Company::Alone,
         }
     }
 }
@@ -177,6 +189,10 @@ pub struct LabOptions {
     /// Change of the rates in the middle of a run of the safety scenario
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [RateFate::Leased, RateFate::Lapsed, RateFate::Released])]
     pub fates: Vec<RateFate>,
+    /// Programs that keep a core busy in the safety scenario; default: one per core. 0 if others
+    /// do, such as a lab beside this one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub busy: Option<u16>,
     /// Pacing back end of the daemons; safety runs with all that work here unless one is named
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,

@@ -24,7 +24,7 @@ use crate::{report, scenario};
 pub fn run(options: LabOptions) -> Result<()> {
     // Before the lock: a lab that cannot run need not wait for another one.
     let binaries = preflight::check(&options)?;
-    let _lock = lock::take()?;
+    let _lock = lock::take(options.scenario.company())?;
     let cancel = Cancel::default();
     // Before any other thread, which inherits the blocked signals.
     catch_signals(&cancel)?;

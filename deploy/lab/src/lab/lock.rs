@@ -1,4 +1,5 @@
-//! One lab at a time: two would share the machine's cores, and each would measure the other.
+//! One lab at a time: two would share the machine's cores, and each would measure the other. Labs
+//! whose results are to hold on busy cores run beside each other.
 
 use std::fs::{File, TryLockError};
 use std::io::Write;
@@ -13,15 +14,24 @@ const LOCK: &str = "/run/ratewright-lab.lock";
 #[derive(Debug)]
 pub struct LabLock(#[allow(dead_code, reason = "held for its lock")] File);
 
-/// Waits for the lab that runs now, if there is one.
+/// Which labs may run at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company {
+    /// None
+    Alone,
+    /// Others of this kind
+    Shared,
+}
+
+/// Waits for the lab that runs now, if there is one that this one cannot run beside.
 ///
 /// # Errors
 /// When the lock cannot be had at all.
-pub fn take() -> Result<LabLock> {
-    take_at(Path::new(LOCK))
+pub fn take(company: Company) -> Result<LabLock> {
+    take_at(Path::new(LOCK), company)
 }
 
-fn take_at(path: &Path) -> Result<LabLock> {
+fn take_at(path: &Path, company: Company) -> Result<LabLock> {
     let context = || format!("locking {}", path.display());
     let mut file = File::options()
         .create(true)
@@ -31,7 +41,11 @@ fn take_at(path: &Path) -> Result<LabLock> {
         .truncate(false)
         .open(path)
         .with_context(context)?;
-    match file.try_lock() {
+    let tried = match company {
+        Company::Alone => file.try_lock(),
+        Company::Shared => file.try_lock_shared(),
+    };
+    match tried {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let holder = std::fs::read_to_string(path).unwrap_or_default();
@@ -39,11 +53,15 @@ fn take_at(path: &Path) -> Result<LabLock> {
                 "another lab is running (process {}): waiting for its end",
                 holder.trim()
             ));
-            file.lock().with_context(context)?;
+            match company {
+                Company::Alone => file.lock(),
+                Company::Shared => file.lock_shared(),
+            }
+            .with_context(context)?;
         }
         Err(TryLockError::Error(error)) => return Err(error).with_context(context),
     }
-    // Only the holder writes: a longer number must not leave its digits behind.
+    // Only a holder writes: a longer number must not leave its digits behind.
     file.set_len(0).with_context(context)?;
     write!(file, "{}", std::process::id()).with_context(context)?;
     Ok(LabLock(file))
@@ -57,14 +75,14 @@ mod tests {
     fn the_second_lab_waits_for_the_first() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
-        let first = take_at(&path).unwrap();
+        let first = take_at(&path, Company::Alone).unwrap();
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
             std::process::id().to_string()
         );
         let (sender, receiver) = std::sync::mpsc::channel();
         let second = std::thread::spawn(move || {
-            let lock = take_at(&path).unwrap();
+            let lock = take_at(&path, Company::Alone).unwrap();
             sender.send(()).unwrap();
             drop(lock);
         });
@@ -73,5 +91,25 @@ mod tests {
         drop(first);
         receiver.recv().unwrap();
         second.join().unwrap();
+    }
+
+    #[test]
+    fn labs_for_busy_cores_run_beside_each_other_and_beside_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let first = take_at(&path, Company::Shared).unwrap();
+        let second = take_at(&path, Company::Shared).unwrap();
+        drop(first);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let alone = std::thread::spawn(move || {
+            let lock = take_at(&path, Company::Alone).unwrap();
+            sender.send(()).unwrap();
+            drop(lock);
+        });
+        let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
+        assert!(early.is_err(), "a lab for free cores runs beside another");
+        drop(second);
+        receiver.recv().unwrap();
+        alone.join().unwrap();
     }
 }

@@ -373,13 +373,13 @@ fn max_min_level(limits: &[f64], capacity: f64) -> f64 {
     f64::INFINITY
 }
 
-/// Keeps every core busy until the result is dropped.
+/// Keeps cores busy until the result is dropped: all of them, unless told otherwise.
 fn burn(lab: &Lab) -> Result<Vec<Process>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    (0..cores)
-        .map(|core| {
+    (0..lab.options.busy.map_or(cores, usize::from))
+        .map(|program| {
             let mut command = std::process::Command::new(&lab.binaries.lab);
-            command.arg("lab-burn").arg(core.to_string());
+            command.arg("lab-burn").arg((program % cores).to_string());
             let log = lab.run_dir.join("burn.log");
             Process::start_here("the busy program", command, &log)
         })
