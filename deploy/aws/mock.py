@@ -5,7 +5,8 @@ usage: mock.py PROGRAMS   (folder with ratewright, ratewright-allocator, ratewri
 
 It creates the stack, reads back what was made, writes the topology with `ratewright topology from-ec2`, and runs
 the user data of the allocator and of two hosts, each in a namespace with an instance metadata service at
-169.254.169.254. Then one TCP flow has to be paced to the bandwidth of the instance type.
+169.254.169.254. Then one TCP flow has to be paced to the bandwidth of the instance type. A second stack has its
+certificates signed by a private authority: its allocator and a host have to make a session.
 """
 import base64, ctypes, json, os, shutil, socket, subprocess, sys, tempfile, time
 from pathlib import Path
@@ -139,6 +140,86 @@ print(sent)
 """
 
 
+def create(cfn, name, values):
+    cfn.create_stack(StackName=name, TemplateBody=(HERE / "stack.yaml").read_text(), Capabilities=["CAPABILITY_IAM"],
+                     Parameters=[dict(ParameterKey=k, ParameterValue=v) for k, v in values.items()])
+
+
+def created(cfn, name):
+    """Physical ids of a stack's resources."""
+    stack = cfn.describe_stacks(StackName=name)["Stacks"][0]
+    assert stack["StackStatus"] == "CREATE_COMPLETE", stack
+    made = cfn.describe_stack_resources(StackName=name)["StackResources"]
+    # moto answers an empty entry for each resource whose condition does not hold.
+    ids = {r["LogicalResourceId"]: r["PhysicalResourceId"] for r in made if "PhysicalResourceId" in r}
+    print(f"ec2-mock: stack of {len(ids)} resources is {stack['StackStatus']}")
+    return ids
+
+
+def instances(ec2):
+    return [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]
+
+
+def upload_topology(s3, hosts, name, programs, work):
+    """Writes the topology of instances out of what the AWS CLI prints of them, and puts it into the bucket."""
+    aws = Path(sys.executable).parent / "aws"
+    (work / "instances.json").write_text(said(aws, "ec2", "describe-instances", "--output", "json",
+                                              "--instance-ids", *(i["InstanceId"] for i in hosts)))
+    (work / "types.json").write_text(said(aws, "ec2", "describe-instance-types", "--output", "json",
+                                          "--instance-types", HOST_TYPE))
+    run(programs / "ratewright", "topology", "from-ec2", "--instances", work / "instances.json",
+        "--types", work / "types.json", "-o", work / name)
+    s3.upload_file(str(work / name), "ratewright", name)
+
+
+def user_data(ec2, template):
+    version = ec2.describe_launch_template_versions(LaunchTemplateId=template)["LaunchTemplateVersions"][0]
+    return base64.b64decode(version["LaunchTemplateData"]["UserData"]).decode()
+
+
+def session(name, pid):
+    wait_for(f"session of {name}",
+             lambda: run("nsenter", "-t", pid, "-m", "-n", "curl", "-fsS", "-o", "/dev/null",
+                         "--unix-socket", "/run/ratewright/endpointd.sock", "http://x/ready"))
+
+
+def private_authority():
+    """A root authority of ACM's; returns its ARN."""
+    pca = boto3.client("acm-pca")
+    subject = dict(KeyAlgorithm="RSA_2048", SigningAlgorithm="SHA256WITHRSA", Subject=dict(CommonName="ratewright-pca"))
+    arn = pca.create_certificate_authority(CertificateAuthorityConfiguration=subject,
+                                           CertificateAuthorityType="ROOT")["CertificateAuthorityArn"]
+    csr = pca.get_certificate_authority_csr(CertificateAuthorityArn=arn)["Csr"]
+    root = pca.issue_certificate(CertificateAuthorityArn=arn, Csr=csr.encode(), SigningAlgorithm="SHA256WITHRSA",
+                                 TemplateArn="arn:aws:acm-pca:::template/RootCACertificate/V1",
+                                 Validity=dict(Value=10, Type="YEARS"))["CertificateArn"]
+    certificate = pca.get_certificate(CertificateAuthorityArn=arn, CertificateArn=root)["Certificate"]
+    pca.import_certificate_authority_certificate(CertificateAuthorityArn=arn, Certificate=certificate.encode())
+    return arn
+
+
+def certificates_by_pca(clients, values, programs, work):
+    """The stack with `Certificates` = acm-pca: an allocator and a host."""
+    ec2, s3, cfn = clients
+    before = {i["InstanceId"] for i in instances(ec2)}
+    values = values | dict(Certificates="acm-pca", PcaArn=private_authority(), HostCount="1",
+                           AllocatorAddress="10.77.0.201", TopologyUri="s3://ratewright/pca.toml")
+    create(cfn, "ratewright-pca", values)
+    ids = created(cfn, "ratewright-pca")
+    made = [i for i in instances(ec2) if i["InstanceId"] not in before]
+    host, = (i for i in made if i["InstanceType"] == HOST_TYPE)
+    allocator, = (i for i in made if i != host)
+    upload_topology(s3, [host], "pca.toml", programs, work)
+    boot("pa", join("pa", "10.77.0.201"), allocator["InstanceId"], user_data(ec2, ids["AllocatorTemplate"]), programs, work)
+    pid = boot("ph", join("ph", host["PrivateIpAddress"]), host["InstanceId"], user_data(ec2, ids["HostTemplate"]), programs, work)
+    session("ph", pid)
+    etc = said("nsenter", "-t", pid, "-m", "stat", "-c", "%a %n", *(f"/etc/ratewright/{file}" for file in (
+        "ca.pem", f"{host['InstanceId']}.pem", f"{host['InstanceId']}.key")))
+    modes = [line.split()[0] for line in etc.splitlines()]
+    assert modes == ["644", "644", "600"], etc
+    print("ec2-mock: user data ran: a host has a session under certificates from the private authority")
+
+
 def main():
     programs = Path(sys.argv[1]).resolve()
     work = Path(tempfile.mkdtemp(prefix="rwec2."))
@@ -161,15 +242,8 @@ def main():
     image = ec2.describe_images()["Images"][0]["ImageId"]
     ssm.put_parameter(Name="/test/image", Value=image, Type="String")
     values["ImageId"] = "/test/image"
-    cfn.create_stack(StackName="ratewright", TemplateBody=(HERE / "stack.yaml").read_text(),
-                     Capabilities=["CAPABILITY_IAM"],
-                     Parameters=[dict(ParameterKey=k, ParameterValue=v) for k, v in values.items()])
-    stack = cfn.describe_stacks(StackName="ratewright")["Stacks"][0]
-    assert stack["StackStatus"] == "CREATE_COMPLETE", stack
-    made = cfn.describe_stack_resources(StackName="ratewright")["StackResources"]
-    # moto answers an empty entry for each resource whose condition does not hold.
-    ids = {r["LogicalResourceId"]: r["PhysicalResourceId"] for r in made if "PhysicalResourceId" in r}
-    print(f"ec2-mock: stack of {len(ids)} resources is {stack['StackStatus']}")
+    create(cfn, "ratewright", values)
+    ids = created(cfn, "ratewright")
 
     # Read back.
     for template in ("AllocatorTemplate", "HostTemplate", "RelayTemplate"):
@@ -182,20 +256,13 @@ def main():
     ports = sorted((r["FromPort"], r["ToPort"]) for r in rules)
     assert ports == [(7600, 7600), (7601, 7601)], rules
     assert all(r["IpProtocol"] == "udp" and not r["IpRanges"] and r["UserIdGroupPairs"] for r in rules), rules
-    found = [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]
+    found = instances(ec2)
     hosts = [i for i in found if i["InstanceType"] == HOST_TYPE]
     assert len(hosts) == 2 and len(found) == 3, found
     print("ec2-mock: read back: IMDSv2 required, UDP 7600 and 7601 from the hosts' group alone, 1 + 2 instances")
 
     # The topology out of what the CLI prints, and certificates in SSM.
-    where = ["--filters", f"Name=instance-type,Values={HOST_TYPE}"]
-    aws = Path(sys.executable).parent / "aws"
-    (work / "instances.json").write_text(said(aws, "ec2", "describe-instances", "--output", "json", *where))
-    (work / "types.json").write_text(said(aws, "ec2", "describe-instance-types", "--output", "json",
-                                          "--instance-types", HOST_TYPE))
-    run(programs / "ratewright", "topology", "from-ec2", "--instances", work / "instances.json",
-        "--types", work / "types.json", "-o", work / "topology.toml")
-    s3.upload_file(str(work / "topology.toml"), "ratewright", "topology.toml")
+    upload_topology(s3, hosts, "topology.toml", programs, work)
     names = ["ratewright-allocator"] + [i["InstanceId"] for i in hosts]
     run(programs / "ratewright", "certs", "init", "--dir", work / "certs", stdout=subprocess.DEVNULL)
     run(programs / "ratewright", "certs", "issue", "--dir", work / "certs",
@@ -207,21 +274,15 @@ def main():
                               Value=(work / f"certs/{name}.{end}").read_text(),
                               Tags=[dict(Key="ratewright-instance", Value=name)])
 
-    def user_data(template):
-        version = ec2.describe_launch_template_versions(LaunchTemplateId=ids[template])["LaunchTemplateVersions"][0]
-        return base64.b64decode(version["LaunchTemplateData"]["UserData"]).decode()
-
     booted = {}
     allocator = next(i for i in found if i not in hosts)
     addresses = {"a": "10.77.0.200", "h1": hosts[0]["PrivateIpAddress"], "h2": hosts[1]["PrivateIpAddress"]}
     for name, instance, template in (("a", allocator, "AllocatorTemplate"), ("h1", hosts[0], "HostTemplate"),
                                      ("h2", hosts[1], "HostTemplate")):
         ns = join(name, addresses[name])
-        booted[name] = boot(name, ns, instance["InstanceId"], user_data(template), programs, work)
+        booted[name] = boot(name, ns, instance["InstanceId"], user_data(ec2, ids[template]), programs, work)
     for name in ("h1", "h2"):
-        wait_for(f"session of {name}",
-                 lambda: run("nsenter", "-t", booted[name], "-m", "-n", "curl", "-fsS", "-o", "/dev/null",
-                             "--unix-socket", "/run/ratewright/endpointd.sock", "http://x/ready"))
+        session(name, booted[name])
     print("ec2-mock: user data ran: both hosts have sessions under certificates from SSM")
 
     sink = spawn(*inside(PREFIX + "h2"), sys.executable, "-c", SINK)
@@ -239,12 +300,13 @@ def main():
     rate = flows["flows"][0]["rate_bps"] / 1e6
     assert 0.97 * HOST_MBPS < rate <= HOST_MBPS, rate
     assert 0.85 * HOST_MBPS < mbps < 1.1 * HOST_MBPS, mbps
+    certificates_by_pca((ec2, s3, cfn), values, programs, work)
     print("ec2-mock: passed")
     shutil.rmtree(work)
 
 
 def clean():
-    for name in ("a", "h1", "h2"):
+    for name in ("a", "h1", "h2", "pa", "ph"):
         pids = subprocess.run(["ip", "netns", "pids", PREFIX + name], capture_output=True, text=True).stdout.split()
         for pid in pids:
             subprocess.run(["kill", "-TERM", pid], stderr=subprocess.DEVNULL)
@@ -253,7 +315,7 @@ def clean():
     time.sleep(1)
     for child in children:
         child.kill()
-    for name in ("hub", "a", "h1", "h2"):
+    for name in ("hub", "a", "h1", "h2", "pa", "ph"):
         subprocess.run(["ip", "netns", "del", PREFIX + name], stderr=subprocess.DEVNULL)
 
 

@@ -89,6 +89,8 @@ issue_by_pca() {
     --query Certificate --output text > "$etc/$name.pem" || return
   aws acm-pca get-certificate-authority-certificate --certificate-authority-arn "$PCA_ARN" \
     --query Certificate --output text > "$etc/ca.pem" || return
+  # Readable for the allocator's user, unlike what the umask gives.
+  chmod 644 "$etc/$name.pem" "$etc/ca.pem"
   mv "$folder/key" "$etc/$name.key"
   rm -rf "$folder"
 }
