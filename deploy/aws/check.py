@@ -3,7 +3,7 @@
 
 usage: check.py SCHEMA   (cloud-init's schema-cloud-config-v1.json; `scripts/setup.sh ec2` fetches it)
 """
-import copy, json, re, shutil, subprocess, sys
+import copy, json, os, re, shutil, subprocess, sys, tempfile
 from pathlib import Path
 
 import botocore.session, cfn_guard_rs, hcl2, jsonschema, yaml
@@ -104,10 +104,28 @@ def terraform(schema):
     check("terraform: every variable is declared and used", declared == used, declared ^ used)
     if shutil.which("terraform"):
         program("terraform fmt", "terraform", f"-chdir={folder}", "fmt", "-check", "-diff")
+        terraform_validate(files)
     else:
         print("ec2-check: NOT RUN: terraform fmt, since there is no terraform here")
     values = {name: "x" for name in re.findall(r"\$\{(\w+)\}", (folder / "user-data.yaml.tftpl").read_text())}
     user_data("terraform user data", substituted((folder / "user-data.yaml.tftpl").read_text(), values), schema)
+
+
+def terraform_validate(files):
+    """Has the AWS provider check the module, out of a folder of plug-ins: nothing is fetched."""
+    plugins = os.environ.get("TERRAFORM_PLUGINS")
+    if not plugins:
+        print("ec2-check: NOT RUN: terraform validate, since TERRAFORM_PLUGINS names no folder with the AWS provider")
+        return
+    with tempfile.TemporaryDirectory() as work:
+        for file in [*files, HERE / "terraform/user-data.yaml.tftpl"]:
+            shutil.copy(file, work)
+        program("terraform init", "terraform", f"-chdir={work}", "init", "-input=false", "-no-color", f"-plugin-dir={plugins}")
+        program("terraform validate", "terraform", f"-chdir={work}", "validate", "-no-color")
+        with open(Path(work) / "outputs.tf", "a") as file:
+            file.write('\noutput "none" { value = aws_launch_template.this["host"].nonsense }\n')
+        broken = subprocess.run(["terraform", f"-chdir={work}", "validate", "-no-color"], capture_output=True, text=True)
+        check("terraform validate notices an attribute that is not there", broken.returncode == 1, broken.stderr)
 
 
 def main():

@@ -188,3 +188,17 @@ resource "aws_cloudwatch_metric_alarm" "allocator" {
   treat_missing_data  = "breaching"
   alarm_actions       = var.alarm_topic_arns
 }
+
+resource "aws_cloudwatch_metric_alarm" "allocator_cpu" {
+  alarm_name          = "ratewright-allocator-cpu-${aws_autoscaling_group.this["allocator"].name}"
+  alarm_description   = "The allocator's cores are busy; rates may come late"
+  namespace           = "AWS/EC2"
+  metric_name         = "CPUUtilization"
+  dimensions          = { AutoScalingGroupName = aws_autoscaling_group.this["allocator"].name }
+  statistic           = "Average"
+  period              = 300
+  evaluation_periods  = 2
+  threshold           = 80
+  comparison_operator = "GreaterThanThreshold"
+  alarm_actions       = var.alarm_topic_arns
+}
