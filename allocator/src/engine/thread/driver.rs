@@ -20,6 +20,9 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// Parts of time of which one goes into scans while flows come and go. A scan of every flow finds
 /// links' loads and the distance from the optimum.
 const SCAN_SHARE: u32 = 1_000;
+/// Longest time that a step of a scan counts for. What takes longer is an interruption of the
+/// thread, after which the figures would stand still for [`SCAN_SHARE`] times as long.
+const LONGEST_STEP: Duration = Duration::from_millis(5);
 /// Flows per step of a scan: some ten microseconds, since a start that comes meanwhile waits.
 const FLOWS_PER_SCAN_STEP: usize = 32;
 /// Iteration times count for one to two of these.
@@ -269,7 +272,7 @@ impl EngineDriver {
             self.stats.links = self.all_links();
             self.stats.top_links = top_links(&self.stats.links);
         }
-        self.scan_time += began.elapsed();
+        self.scan_time += began.elapsed().min(LONGEST_STEP);
         done
     }
 
@@ -363,3 +366,6 @@ impl IterationTimes {
         both.value_at_quantile(q)
     }
 }
+
+#[cfg(test)]
+mod tests;
