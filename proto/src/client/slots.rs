@@ -340,3 +340,39 @@ impl ClientSlots {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::FlowPath;
+
+    /// A slot is in a queue once, however often its state changes: the table bounds both queues.
+    #[test]
+    fn a_slot_waits_once_however_often_its_state_changes() {
+        let mut slots = ClientSlots::new(8);
+        slots.open(8);
+        for generation in 0..100 {
+            for slot in 0..3 {
+                let flow = FlowId::new(slot, generation);
+                let record = StartRecord::new(flow, 7, FlowPath::Hash(1));
+                slots.start(record).expect("it is in the table");
+                slots.lost(0, slot);
+            }
+            assert_eq!(slots.send_queue, [0, 1, 2]);
+        }
+        for seq in 1..=3 {
+            assert!(slots.peek_record().is_some());
+            slots.mark_sent(seq);
+        }
+        assert!(slots.peek_record().is_none());
+        for seq in 1..100 {
+            for slot in 0..3 {
+                let flow = FlowId::new(slot, 99);
+                assert!(slots.rate(flow, RateCode::encode(seq * 1_000_000), seq, 3, true));
+            }
+            assert_eq!(slots.event_queue, [0, 1, 2]);
+        }
+        assert_eq!(std::iter::from_fn(|| slots.pop_rate()).count(), 3);
+        assert!(!slots.has_events());
+    }
+}

@@ -29,24 +29,26 @@ fn the_window_remembers_sixty_four_numbers_behind_the_newest() {
     let mut step = 1u64;
     let mut window = RecvWindow::default();
     let mut seen = BTreeSet::new();
-    let mut at = 1_000u64;
+    let mut met = [0; 3];
     for round in 0..20_000u64 {
         step = step
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let jump = (step >> 33) % 100;
-        at = match round % 5 {
-            0..3 => at + jump % 4,
-            3 => at.saturating_sub(jump).max(1),
-            _ => at + jump / 90 * 70,
-        };
         let largest = seen.last().copied();
+        let newest = largest.unwrap_or(1_000);
+        let at = match round % 5 {
+            0..2 => newest + jump % 4,
+            2..4 => newest.saturating_sub(jump).max(1),
+            _ => newest + jump / 90 * 70,
+        };
         let expected = match largest {
             Some(largest) if at < largest && largest - at > ACK_WINDOW => SeqStatus::TooOld,
             _ if seen.contains(&at) => SeqStatus::Duplicate,
             _ => SeqStatus::New,
         };
         assert_eq!(window.classify(at), expected, "{at}, newest {largest:?}");
+        met[expected as usize] += 1;
         if expected == SeqStatus::New {
             window.insert(at);
             seen.insert(at);
@@ -66,6 +68,7 @@ fn the_window_remembers_sixty_four_numbers_behind_the_newest() {
             assert_eq!(window.bitmap() >> bit & 1 == 1, received, "bit {bit}");
         }
     }
+    assert!(met.iter().all(|&times| times > 1_000), "{met:?}");
 }
 
 #[test]

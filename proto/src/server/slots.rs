@@ -369,3 +369,52 @@ impl ServerSlots {
             .map(|slot| (slot.record, slot.rate))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::FlowPath;
+
+    /// A slot is in each queue once, however often its state changes: the table bounds them.
+    #[test]
+    fn a_slot_waits_once_however_often_its_state_changes() {
+        let mut slots = ServerSlots::new(8);
+        for seq in 1..100 {
+            for slot in 0..3 {
+                let flow = FlowId::new(slot, seq as u32);
+                let record = StartRecord::new(flow, 7, FlowPath::Hash(1));
+                assert_eq!(slots.start(record, seq), RecordOutcome::Applied);
+                assert_eq!(
+                    slots.set_rate(flow, RateCode::encode(1_000_000)),
+                    Some(true)
+                );
+                assert_eq!(
+                    slots.set_rate(flow, RateCode::encode(2_000_000)),
+                    Some(true)
+                );
+            }
+            assert_eq!(slots.event_queue, [0, 1, 2]);
+            assert_eq!(slots.first_queue, [0, 1, 2]);
+        }
+        for slot in 0..3 {
+            assert!(slots.has_first() && slots.peek_rate().is_some());
+            assert_eq!(slots.sent_rate(7), (slot, true), "a first rate");
+            slots.acked(7, slot);
+        }
+        assert!(!slots.has_first() && !slots.rates_wait());
+        for mbit in 3..100 {
+            for slot in 0..3 {
+                let rate = RateCode::encode(mbit * 1_000_000);
+                assert_eq!(slots.set_rate(FlowId::new(slot, 99), rate), Some(true));
+            }
+            assert_eq!(slots.send_queue, [0, 1, 2]);
+            assert!(!slots.has_first() && slots.rates_wait());
+        }
+        assert!(slots.peek_rate().is_some());
+        assert_eq!(slots.sent_rate(8), (0, false), "a later rate");
+        // One start and nothing else: what came between was never told.
+        let events: Vec<_> = std::iter::from_fn(|| slots.pop_event()).collect();
+        assert_eq!(events.len(), 3);
+        assert!(!slots.has_events());
+    }
+}

@@ -58,7 +58,7 @@ fn schedules_over(
         // The seeds are in the source, so no file of failures is needed.
         failure_persistence: None,
         // A schedule has hundreds of operations, each of which shrinking tries to leave out.
-        max_shrink_iters: 4_000,
+        max_shrink_iters: Config::default().max_shrink_iters.min(4_000),
         ..Config::default()
     };
     // A fixed seed: a failure is the same schedule in every run, and so is its shrinking.

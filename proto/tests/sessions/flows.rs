@@ -333,3 +333,99 @@ fn an_ended_flow_id_needs_the_next_generation() {
         Err(SessionError::UnknownFlow(FlowId::new(0, 3)))
     );
 }
+
+/// A slot's new flowlet begins without the rate of the one before, which nobody ended.
+#[test]
+fn a_new_generation_begins_without_a_rate() {
+    let mut pair = SessionPair::new();
+    let (old, new) = (FlowId::new(5, 0), FlowId::new(5, 1));
+    pair.client.start(pair.now_ns, start(5, 0)).unwrap();
+    pair.settle();
+    pair.server.set_rate(pair.now_ns, old, 1_000_000).unwrap();
+    pair.settle();
+    assert_eq!(pair.rates().len(), 1);
+    pair.client.start(pair.now_ns, start(5, 1)).unwrap();
+    pair.settle();
+    pair.client_events();
+    assert_eq!((pair.client.flow_count(), pair.server.flow_count()), (1, 1));
+    assert_eq!(
+        (pair.server.rate_of(old), pair.server.rate_of(new)),
+        (None, Some(0))
+    );
+    assert_eq!(pair.client.flows().next().unwrap().rate_bps, None);
+    // The rate of the one before is news to the new one.
+    assert_eq!(pair.server.set_rate(pair.now_ns, new, 1_000_000), Ok(true));
+    pair.settle();
+    assert_eq!(pair.rates(), [(new, RateCode::encode(1_000_000).decode())]);
+}
+
+/// The start of a short flowlet is lost, or comes after its end.
+#[test]
+fn an_end_whose_start_was_never_seen_is_no_event_and_the_late_start_is_stale() {
+    let mut pair = SessionPair::new();
+    pair.client.start(pair.now_ns, start(3, 0)).unwrap();
+    let late = pair.client_datagram().expect("a start");
+    pair.client.end(pair.now_ns, FlowId::new(3, 0)).unwrap();
+    let end = pair.client_datagram().expect("an end");
+    pair.server.on_datagram(pair.now_ns, &end).unwrap();
+    assert_eq!(
+        (pair.server_events(), pair.server.flow_count()),
+        (vec![], 0)
+    );
+    pair.server.on_datagram(pair.now_ns, &late).unwrap();
+    assert_eq!(
+        (pair.server_events(), pair.server.flow_count()),
+        (vec![], 0)
+    );
+    assert_eq!(pair.server.counters().records_stale, 1);
+    let ended = pair.server.set_rate(pair.now_ns, FlowId::new(3, 0), 1);
+    assert_eq!(ended, Err(SessionError::UnknownFlow(FlowId::new(3, 0))));
+}
+
+#[test]
+fn records_that_arrive_out_of_order_leave_the_newest_state() {
+    let mut pair = SessionPair::new();
+    let mut datagrams = Vec::new();
+    for mbit in 1..=3 {
+        let record = start(0, 0).with_demand(RateCode::encode(mbit * 1_000_000));
+        pair.client.start(pair.now_ns, record).unwrap();
+        datagrams.push(pair.client_datagram().expect("an update"));
+    }
+    for bytes in datagrams.iter().rev() {
+        pair.server.on_datagram(pair.now_ns, bytes).unwrap();
+    }
+    let newest = start(0, 0).with_demand(RateCode::encode(3_000_000));
+    assert_eq!(pair.server_events(), [ServerEvent::Start(newest)]);
+    assert_eq!(pair.server.counters().records_stale, 2);
+    assert!(pair.server.flows().eq([(newest, 0)]));
+}
+
+#[test]
+fn flows_are_listed_by_slot_with_their_rates() {
+    let mut pair = SessionPair::new();
+    for slot in [1, 4, 6] {
+        pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
+    }
+    pair.settle();
+    let rate = RateCode::encode(2_000_000).decode();
+    pair.server
+        .set_rate(pair.now_ns, FlowId::new(4, 0), 2_000_000)
+        .unwrap();
+    pair.settle();
+    let all = [(start(1, 0), 0), (start(4, 0), rate), (start(6, 0), 0)];
+    assert!(pair.server.flows().eq(all));
+    for (from, to, count) in [(0, 1, 0), (1, 2, 1), (1, 5, 2), (4, 100, 2), (7, 9, 0)] {
+        assert_eq!(
+            pair.server.flows_on(from..to).count(),
+            count,
+            "{from}..{to}"
+        );
+    }
+    let of_client: Vec<_> = pair.client.flows().map(|state| state.rate_bps).collect();
+    assert_eq!(of_client, [None, Some(rate), None]);
+    assert_eq!((pair.client.flow_count(), pair.server.flow_count()), (3, 3));
+    pair.client.end(pair.now_ns, FlowId::new(4, 0)).unwrap();
+    pair.settle();
+    assert_eq!((pair.client.flow_count(), pair.server.flow_count()), (2, 2));
+    assert_eq!(pair.server.flows_on(0..9).count(), 2);
+}

@@ -99,6 +99,7 @@ fn keep_alives_hold_the_lease_and_silence_lets_it_run_out() {
     for _ in 0..20 {
         let due_ns = pair.client.next_timeout().unwrap();
         assert!(due_ns > pair.now_ns + LEASE_NS / 4, "a quarter is not due");
+        assert_eq!(due_ns, pair.client.lease_expires_ns() - LEASE_NS / 2);
         pair.now_ns = due_ns;
         pair.client.on_timeout(pair.now_ns);
         pair.settle();

@@ -134,8 +134,18 @@ impl SessionPair {
         .collect()
     }
 
+    /// Takes the server's events, and checks that each was announced by `has_events`. Slots whose
+    /// changes cancelled out are announced too.
     pub(crate) fn server_events(&mut self) -> Vec<ServerEvent> {
-        std::iter::from_fn(|| self.server.poll_event()).collect()
+        let events = std::iter::from_fn(|| {
+            let promised = self.server.has_events();
+            let event = self.server.poll_event();
+            assert!(promised || event.is_none(), "{event:?}");
+            event
+        });
+        let events = events.collect();
+        assert!(!self.server.has_events());
+        events
     }
 
     pub(crate) fn rates(&mut self) -> Vec<(FlowId, u64)> {
