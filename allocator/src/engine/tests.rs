@@ -476,3 +476,64 @@ fn arrival_order_does_not_matter() {
         assert!(near(*b, *a, 1e-7) && near(*c, *a, 1e-7), "{a} {b} {c}");
     }
 }
+
+#[test]
+fn loads_capacities_and_prices_are_told_in_their_units() {
+    let config = EngineConfig {
+        mice_reserve: 0.25,
+        ..EngineConfig::default()
+    };
+    let mut engine = ReferenceEngine::new(config, &[8.0 * GBIT, 2.0 * GBIT]).expect("valid");
+    assert!(near(engine.derating(), SHARE * 0.75, 1e-12));
+    start(&mut engine, spec(1, &[0]));
+    start(&mut engine, spec(2, &[0]));
+    start(&mut engine, spec(3, &[1]));
+    settle(&mut engine);
+    let (mut loads, mut capacities, mut prices) = (vec![7.0; 9], vec![7.0; 9], vec![7.0; 9]);
+    engine.link_loads(&mut loads);
+    engine.link_capacities(&mut capacities);
+    engine.link_prices(&mut prices);
+    let derated = [8.0, 2.0].map(|gbit| gbit * SHARE * 0.75);
+    assert_eq!(loads.len(), 2);
+    for link in 0..2 {
+        assert!(near(capacities[link], derated[link] * GBIT, 1e-12));
+        assert!(near(loads[link], derated[link] * GBIT, 1e-3));
+        // A log flow of weight 1 pays its rate's inverse, in Gbit/s.
+        let flows = if link == 0 { 2.0 } else { 1.0 };
+        assert!((prices[link] * derated[link] / flows - 1.0).abs() < 1e-2);
+    }
+    assert_eq!(prices, engine.prices());
+    assert_eq!(engine.flow_count(), 3);
+    assert!(engine.optimality().relative_duality_gap < 1e-3);
+    assert_eq!(engine.optimality().rated_flows, 3);
+}
+
+/// No endpoint would notice what still moves.
+#[test]
+fn an_engine_rests_after_a_thousand_iterations_that_tell_nothing() {
+    let config = EngineConfig {
+        settle_tolerance: f64::MIN_POSITIVE,
+        ..EngineConfig::default()
+    };
+    let mut engine = ReferenceEngine::new(config, &[GBIT, GBIT]).expect("valid");
+    assert!(engine.iterate().settled, "it has no flows");
+    start(&mut engine, spec(1, &[0]));
+    start(&mut engine, spec(2, &[0, 1]));
+    start(&mut engine, spec(3, &[1]));
+    let (mut told_at, mut iteration) = (0, 0);
+    loop {
+        iteration += 1;
+        let report = engine.iterate();
+        let told = drain(&mut engine).len();
+        assert_eq!(report.updates, told);
+        assert_eq!(report.flows, 3);
+        if told > 0 {
+            told_at = iteration;
+            assert!(!report.settled);
+        }
+        if report.settled {
+            break;
+        }
+    }
+    assert!(told_at > 0 && iteration <= told_at + 1_000);
+}

@@ -64,3 +64,90 @@ impl TokenBucket {
         Some((missing / f64::from(self.per_s) * 1e9).ceil() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    /// Takes items of one token until there is no credit.
+    fn take_all(bucket: &mut TokenBucket, now_ns: u64) -> u32 {
+        let mut taken = 0;
+        while bucket.has_credit(now_ns) {
+            bucket.spend(1);
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn the_largest_burst_is_one_second_of_credit_however_long_nothing_came() {
+        let mut bucket = TokenBucket::new(10, 7 * S);
+        assert_eq!(take_all(&mut bucket, 7 * S), 10);
+        assert_eq!(take_all(&mut bucket, 7 * S + S / 2), 5);
+        assert_eq!(take_all(&mut bucket, 1_000 * S), 10);
+    }
+
+    #[test]
+    fn debt_keeps_out_the_next_items_for_as_long_as_it_takes_to_pay() {
+        let mut bucket = TokenBucket::new(10, 0);
+        assert_eq!(bucket.wait_ns(0), None);
+        bucket.spend(15);
+        // Five tokens of debt and one of credit.
+        assert_eq!(bucket.wait_ns(0), Some(6 * S / 10));
+        assert_eq!(bucket.wait_ns(S / 10), Some(S / 2));
+        assert!(!bucket.has_credit(S / 2), "the debt is paid, no more");
+        assert_eq!(bucket.wait_ns(6 * S / 10), None);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_no_credit() {
+        let mut bucket = TokenBucket::new(10, 5 * S);
+        take_all(&mut bucket, 5 * S);
+        assert!(!bucket.has_credit(4 * S));
+        assert!(!bucket.has_credit(5 * S), "no second was passed twice");
+    }
+
+    #[test]
+    fn a_lower_rate_takes_effect_at_once_and_keeps_the_debt() {
+        let mut bucket = TokenBucket::new(100, 0);
+        bucket.set_rate(10);
+        assert_eq!(take_all(&mut bucket, 0), 10);
+        bucket.spend(5);
+        bucket.set_rate(50);
+        assert_eq!(bucket.wait_ns(0), Some(6 * S / 50));
+    }
+
+    proptest! {
+        /// A sender that waits as it is told has no more than the rate and one burst, and no less
+        /// than the rate.
+        #[test]
+        fn over_any_time_a_patient_sender_gets_its_rate(
+            per_s in 1..10_000u32,
+            costs in prop::collection::vec(1..3_000u32, 1..200),
+            pauses_ms in prop::collection::vec(0..100u64, 200),
+        ) {
+            let mut bucket = TokenBucket::new(per_s, 0);
+            let (mut now_ns, mut spent, mut idle_ns) = (0, 0.0, 0);
+            for (&cost, &pause_ms) in costs.iter().zip(&pauses_ms) {
+                now_ns += pause_ms * 1_000_000;
+                idle_ns += pause_ms * 1_000_000;
+                if let Some(wait_ns) = bucket.wait_ns(now_ns) {
+                    prop_assert!(wait_ns > 0);
+                    now_ns += wait_ns;
+                    prop_assert!(bucket.has_credit(now_ns));
+                }
+                let granted = f64::from(per_s) * (1.0 + now_ns as f64 / 1e9);
+                prop_assert!(spent < granted + 1e-3, "{spent} of {granted}");
+                // Of the time that it waited for credit, at most a token per item is given away.
+                let least = f64::from(per_s) * (now_ns - idle_ns) as f64 / 1e9;
+                prop_assert!(spent + f64::from(per_s) + costs.len() as f64 > least);
+                bucket.spend(cost);
+                spent += f64::from(cost);
+            }
+        }
+    }
+}

@@ -16,7 +16,7 @@ mod trust;
 use std::collections::BTreeMap;
 
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
-use ratewright_proto::control::{FrameDecoder, Refusal};
+use ratewright_proto::control::{ClassInfo, FrameDecoder, Refusal, SealedUdp};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{Topology, TwoTierClos};
 
@@ -81,6 +81,9 @@ struct WorldHost {
     established: bool,
     released: bool,
     topology_version: u32,
+    /// Classes and offer of its Welcome.
+    classes: Vec<ClassInfo>,
+    sealed_udp: Option<SealedUdp>,
     /// Hosts that it was told have joined.
     members: BTreeMap<u32, String>,
     /// Acknowledges the kill switch.
@@ -155,6 +158,7 @@ impl HubWorld {
         let mut session = ClientSession::new(ClientConfig {
             host_name: host.to_owned(),
             incarnation,
+            sealed_udp: true,
             ..ClientConfig::default()
         });
         session.connected(self.now_ns);
@@ -171,6 +175,8 @@ impl HubWorld {
             established: false,
             released: false,
             topology_version: 0,
+            classes: Vec::new(),
+            sealed_udp: None,
             members: BTreeMap::new(),
             answers_release: true,
             connected: true,
@@ -417,6 +423,8 @@ impl WorldHost {
                     self.established = true;
                     self.released = welcome.released;
                     self.topology_version = welcome.topology.version;
+                    self.classes = welcome.classes;
+                    self.sealed_udp = welcome.sealed_udp;
                 }
                 ClientEvent::Topology(topology) => self.topology_version = topology.version,
                 ClientEvent::Members(change) => {

@@ -2,10 +2,11 @@
 
 use ratewright_proto::SessionError;
 use ratewright_proto::control::RefusalCode;
+use ratewright_proto::sealed::Cipher;
 use ratewright_topology::TwoTierClos;
 
 use super::{HubWorld, settings};
-use crate::service::config::Limits;
+use crate::service::config::{ClassConfig, Limits};
 use crate::service::hub::check_welcome;
 
 /// The refusal that a host of this name and certificate meets.
@@ -211,7 +212,7 @@ fn a_topology_that_no_host_could_be_welcomed_to_is_found_out() {
         "{error}"
     );
     let named = super::HubSettings {
-        classes: vec![crate::service::config::ClassConfig {
+        classes: vec![ClassConfig {
             name: "x".repeat(2_000),
             ..Default::default()
         }],
@@ -233,6 +234,69 @@ fn a_frame_that_breaks_the_protocol_ends_its_session_only() {
     assert_eq!(refused.code, RefusalCode::ProtocolError);
     assert_eq!(world.hub.counts().control_errors.get("undecodable"), 1);
     assert!(world.host("h2").established);
+}
+
+#[test]
+fn a_control_stream_that_carries_no_frame_ends_its_session_only() {
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
+    assert_eq!(world.hub.counts().sessions_opened, 2);
+    let (id, now_ns) = (world.host("h1").id.expect("connected"), world.now_ns);
+    world.hub.on_broken_control(now_ns, id, "a frame of 2 GiB");
+    world.settle();
+    let refused = world.host("h1").refused.clone().expect("it was told");
+    assert_eq!(
+        (refused.code, refused.reason.as_str(), refused.retry),
+        (RefusalCode::ProtocolError, "a frame of 2 GiB", false)
+    );
+    assert_eq!(world.hub.counts().control_errors.get("framing"), 1);
+    assert!(world.host("h2").established);
+}
+
+#[test]
+fn a_welcome_names_the_classes() {
+    let class = |id, name: &str| ClassConfig {
+        id,
+        name: name.to_owned(),
+        ..ClassConfig::default()
+    };
+    let settings = super::HubSettings {
+        classes: vec![class(0, "default"), class(5, "gold")],
+        ..settings()
+    };
+    let mut world = HubWorld::with_hosts(settings, &["h1"]);
+    let classes = &world.host("h1").classes;
+    let named: Vec<_> = (classes.iter())
+        .map(|class| (class.id, class.name.as_str()))
+        .collect();
+    assert_eq!(named, [(0, "default"), (5, "gold")]);
+}
+
+#[test]
+fn a_session_is_offered_the_port_of_its_number_as_long_as_it_stands() {
+    let names = ["h1", "h2", "h3", "h4", "h5"];
+    let mut world = HubWorld::with_hosts(settings(), &["h16"]);
+    assert_eq!(world.host("h16").sealed_udp, None, "there are no ports");
+    let address = Some(std::net::Ipv4Addr::new(10, 0, 0, 9));
+    let ports = [4_000, 4_001, 4_002];
+    world
+        .hub
+        .offer_sealed(ports.to_vec(), Cipher::default(), address);
+    world.connect_all(&names);
+    for name in names {
+        let host = world.host(name);
+        let id = host.id.expect("connected") as usize;
+        let offer = host.sealed_udp.expect("there is a port");
+        assert_eq!((offer.port, offer.address), (ports[id % 3], address));
+    }
+    world.hub.sealed_port_lost(1);
+    let others = ["h6", "h7", "h8"];
+    world.connect_all(&others);
+    for name in others {
+        let host = world.host(name);
+        let id = host.id.expect("connected") as usize;
+        let port = host.sealed_udp.map(|offer| offer.port);
+        assert_eq!(port, (id % 3 != 1).then(|| ports[id % 3]));
+    }
 }
 
 #[test]

@@ -123,10 +123,13 @@ fn a_session_that_floods_its_control_stream_has_to_wait() {
     // Its length takes one byte.
     let frame = ratewright_proto::control::encode_frame(&telemetry).expect("a frame");
     let start_ns = now_ns;
-    let mut frames = 0_u32;
+    let (mut frames, mut waits) = (0_u32, 0);
     while now_ns - start_ns < 10_000_000_000 {
         match world.hub.control_wait_ns(now_ns, id) {
-            Some(wait_ns) => now_ns += wait_ns,
+            Some(wait_ns) => {
+                now_ns += wait_ns;
+                waits += 1;
+            }
             None => {
                 world.hub.on_control(now_ns, id, &frame[1..]);
                 frames += 1;
@@ -136,6 +139,7 @@ fn a_session_that_floods_its_control_stream_has_to_wait() {
     // A second's worth that was saved up, and ten seconds' worth.
     assert!((95..=111).contains(&frames), "{frames}");
     assert_eq!(world.hub.counts().telemetry, u64::from(frames));
+    assert_eq!(world.hub.counts().control_waits, waits);
     let other = world.host("h2").id.expect("connected");
     assert_eq!(world.hub.control_wait_ns(now_ns, other), None);
 }
