@@ -1,21 +1,26 @@
-//! `ratewright-bench feeds`: the cost of the feeds when every host reports in every interval.
+//! `ratewright-bench feeds`: the cost of the feeds when every host measures in every interval.
 //!
 //! The path is the service's: the body of a control frame is decoded, its message taken, and once
-//! in an interval the engine's loads are observed and the changes applied. Frames are made outside
-//! of the measured time, and an engine takes no part.
+//! in an interval the engine's loads are observed and the changes applied. Hosts make their frames
+//! outside of the measured time, with production's sender; an engine takes no part. Frames come in
+//! a random order.
 
 use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use nix::time::{ClockId, clock_gettime};
+use rand::seq::SliceRandom as _;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use ratewright_allocator::engine::{EngineEvent, RateUpdate};
 use ratewright_allocator::feeds::{FeedChange, Feeds, FeedsConfig, Reporter};
 use ratewright_proto::control::{ControlMessage, FrameDecoder};
-use ratewright_proto::telemetry::{LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, Telemetry};
+use ratewright_proto::telemetry::{
+    LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, SyncTerms, Telemetry, TelemetrySender,
+};
 use ratewright_simfabric::report::commit::COMMIT;
-use ratewright_topology::{HostId, Topology, TwoTierClos};
+use ratewright_topology::{HostId, LinkId, Topology, TwoTierClos};
 use serde::Serialize;
 
 use super::sweep::print_json;
@@ -26,12 +31,16 @@ const RACK_HOSTS: u32 = 40;
 const SPINES: u32 = 8;
 /// Rate of a host's link, in bit/s.
 const HOST_BPS: u64 = 25_000_000_000;
-/// Intervals before those that count: links have two readings then.
-const WARM_UP: u32 = 3;
+/// Sessions begin one after another within this many intervals, as hosts are no two alike in time.
+const BEGIN_WITHIN: u32 = 12;
+/// Intervals before those that count: each host has told all, and links have settled.
+const WARM_UP: u32 = BEGIN_WITHIN + 12;
 /// Share of a link that managed flows use.
 const MANAGED_SHARE: f64 = 0.3;
 /// External load of a link at most, in shares of it.
 const EXTERNAL_SHARE: f64 = 0.4;
+/// Largest difference of a measured load from the load that stands, in shares of a link.
+const NOISE_SHARE: f64 = 0.002;
 
 /// Options.
 #[derive(Debug, Clone, Args)]
@@ -39,18 +48,24 @@ pub struct FeedsOptions {
     /// Hosts, in racks of 40
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(80..=400_000))]
     pub hosts: u32,
-    /// Milliseconds between two reports of a host
+    /// Milliseconds between two measurements of a host
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub interval_ms: u64,
-    /// Senders that a report names
+    /// Senders that a host counts
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=256))]
     pub senders: u32,
-    /// Share of the hosts whose external load moves from one report to the next
-    #[arg(long, default_value_t = 0.01)]
-    pub moving: f64,
+    /// Shares of the hosts whose load and senders change from one measurement to the next
+    #[arg(long, value_delimiter = ',', default_values_t = [0.01, 0.1, 1.0])]
+    pub moving: Vec<f64>,
+    /// Share of a link by which a load moves before it is told; 0: hosts repeat everything
+    #[arg(long, value_delimiter = ',', default_values_t = [0.01, 0.0])]
+    pub hysteresis: Vec<f64>,
     /// Intervals that count
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub intervals: u32,
+    /// Rounds; in each, all cases take turns
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
     /// Seed of senders and loads
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -74,27 +89,40 @@ impl Cost {
     }
 }
 
+/// Results of one case.
+#[derive(Debug, Clone, Serialize)]
+struct FeedsCase {
+    /// Share by which a load moves before it is told; 0: everything is repeated.
+    hysteresis: f64,
+    moving: f64,
+    /// Messages of an interval, on average, and those among them that only say that all stands.
+    messages: f64,
+    keep_alives: f64,
+    /// Bytes of a message on the control stream, on average.
+    message_bytes: f64,
+    /// Engine events of an interval, on average.
+    events: f64,
+    /// Medians over the intervals of all rounds.
+    cost: Cost,
+    /// Median of the sum, in milliseconds.
+    total_ms: f64,
+    /// Processor time of a host and interval, in nanoseconds.
+    host_ns: f64,
+    /// Part of one core.
+    core_share: f64,
+    /// Hosts that a tenth of a core serves at this interval.
+    hosts_per_tenth: f64,
+}
+
 /// The results file.
 #[derive(Debug, Clone, Serialize)]
 struct FeedsResults {
     commit: &'static str,
     seed: u64,
-    hosts: usize,
-    links: usize,
+    hosts: u32,
     interval_ms: u64,
-    moving: f64,
-    /// Bytes of a report on the control stream, on average.
-    report_bytes: f64,
-    /// Engine events of an interval, on average.
-    events: f64,
-    /// Medians over the intervals.
-    cost: Cost,
-    /// Processor time of a report, in nanoseconds, its part of the interval's work included.
-    report_ns: f64,
-    /// Part of one core.
-    core_share: f64,
-    /// Hosts that a tenth of a core serves at this interval.
-    hosts_per_tenth: f64,
+    rounds: u32,
+    cases: Vec<FeedsCase>,
 }
 
 /// Runs it and prints the results.
@@ -102,41 +130,72 @@ struct FeedsResults {
 /// # Errors
 /// If the network cannot be made, or a message not be encoded.
 pub fn run(options: &FeedsOptions) -> Result<()> {
-    let results = measure(options)?;
+    let mut runs: Vec<Run> = Vec::new();
+    for &moving in &options.moving {
+        for &hysteresis in &options.hysteresis {
+            runs.push(Run {
+                moving: moving.clamp(0.0, 1.0),
+                hysteresis,
+                ..Run::default()
+            });
+        }
+    }
+    for round in 0..options.rounds {
+        for run in &mut runs {
+            run.measure(options, options.seed + u64::from(round))?;
+        }
+    }
+    let results = FeedsResults {
+        commit: COMMIT,
+        seed: options.seed,
+        hosts: options.hosts,
+        interval_ms: options.interval_ms,
+        rounds: options.rounds,
+        cases: runs.iter().map(|run| run.case(options)).collect(),
+    };
     if options.json {
         return print_json(&results);
     }
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["part", "an interval", "a report"]);
-    let hosts = results.hosts as f64;
-    let cost = &results.cost;
-    for (part, ms) in [
-        ("decode", cost.decode_ms),
-        ("take", cost.take_ms),
-        ("observe loads", cost.observe_ms),
-        ("apply", cost.apply_ms),
-        ("all", cost.total_ms()),
-    ] {
+    table.set_header([
+        "hosts tell",
+        "moving",
+        "messages",
+        "decode",
+        "take",
+        "observe",
+        "apply",
+        "a host",
+        "a core",
+    ]);
+    for case in &results.cases {
+        let ms = |ms: f64| format!("{ms:.2} ms");
+        let cost = &case.cost;
+        let tells = if case.hysteresis > 0.0 {
+            format!("what moved by {}", case.hysteresis)
+        } else {
+            "everything".to_owned()
+        };
         table.add_row([
-            part.to_owned(),
-            format!("{ms:.2} ms"),
-            format!("{:.0} ns", ms * 1e6 / hosts),
+            tells,
+            case.moving.to_string(),
+            format!("{:.0}", case.messages),
+            ms(cost.decode_ms),
+            ms(cost.take_ms),
+            ms(cost.observe_ms),
+            ms(cost.apply_ms),
+            format!("{:.1} ns", case.host_ns),
+            format!("{:.1} %", 100.0 * case.core_share),
         ]);
     }
-    for column in 1..3 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
     println!("{table}");
     println!(
-        "{} hosts, a report of {:.0} bytes every {} ms: {:.0} % of a core. A tenth of one serves {:.0} hosts.",
-        results.hosts,
-        results.report_bytes,
-        results.interval_ms,
-        100.0 * results.core_share,
-        results.hosts_per_tenth
+        "{} hosts measure every {} ms; processor time of an interval, medians.",
+        results.hosts, results.interval_ms
     );
     Ok(())
 }
@@ -147,71 +206,109 @@ fn cpu_ms() -> Result<f64> {
     Ok(time.tv_sec() as f64 * 1e3 + time.tv_nsec() as f64 / 1e6)
 }
 
-/// State of one host's interface.
-#[derive(Debug, Clone, Copy, Default)]
-struct Interface {
+/// State of one host.
+#[derive(Debug, Clone)]
+struct Host {
+    sender: TelemetrySender,
     external_share: f64,
     tx_bytes: u64,
     managed_bytes: u64,
     rx_bytes: u64,
+    senders: Vec<u32>,
 }
 
-/// Hosts that report.
+/// Hosts that measure.
 struct Hosts {
     rng: Pcg64Mcg,
-    interfaces: Vec<Interface>,
-    senders: u32,
+    hosts: Vec<Host>,
+    /// Order in which their messages come.
+    order: Vec<u32>,
     moving: f64,
 }
 
 impl Hosts {
-    /// Makes the frames of all hosts at a time.
-    fn frames(&mut self, now_ns: u64, seconds: f64) -> Result<Vec<Vec<u8>>> {
-        let hosts = self.interfaces.len() as u32;
-        let mut frames = Vec::with_capacity(self.interfaces.len());
-        for host in 0..hosts {
-            let interface = &mut self.interfaces[host as usize];
-            if self.rng.random_bool(self.moving) {
-                interface.external_share = EXTERNAL_SHARE * self.rng.random::<f64>();
+    fn new(seed: u64, hosts: u32, senders: u32, moving: f64, terms: Option<SyncTerms>) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let made = (0..hosts).map(|host| Host {
+            sender: TelemetrySender::new(terms, host),
+            external_share: EXTERNAL_SHARE * rng.random::<f64>(),
+            tx_bytes: 0,
+            managed_bytes: 0,
+            rx_bytes: 0,
+            senders: (0..senders).map(|_| rng.random_range(0..hosts)).collect(),
+        });
+        let made = made.collect();
+        let mut order: Vec<u32> = (0..hosts).collect();
+        order.shuffle(&mut rng);
+        Self {
+            rng,
+            hosts: made,
+            order,
+            moving,
+        }
+    }
+
+    /// Lets all hosts measure. Returns the frames of those that tell something.
+    fn frames(
+        &mut self,
+        interval: u32,
+        now_ns: u64,
+        seconds: f64,
+    ) -> Result<Vec<(HostId, Vec<u8>)>> {
+        let count = self.hosts.len() as u32;
+        let mut frames = Vec::new();
+        for at in 0..self.order.len() {
+            let number = self.order[at];
+            if interval < number % BEGIN_WITHIN {
+                continue;
             }
+            let moves = self.rng.random_bool(self.moving);
+            let noise = NOISE_SHARE * (2.0 * self.rng.random::<f64>() - 1.0);
+            let host = &mut self.hosts[number as usize];
+            if moves {
+                host.external_share = EXTERNAL_SHARE * self.rng.random::<f64>();
+                for sender in &mut host.senders {
+                    *sender = self.rng.random_range(0..count);
+                }
+            }
+            let external = (host.external_share + noise).max(0.0);
             let bytes = |share: f64| (share * HOST_BPS as f64 / 8.0 * seconds) as u64;
-            interface.managed_bytes += bytes(MANAGED_SHARE);
-            interface.tx_bytes += bytes(MANAGED_SHARE + interface.external_share);
-            interface.rx_bytes += bytes(MANAGED_SHARE + interface.external_share);
-            let interface = *interface;
-            let senders: Vec<u32> = (0..self.senders)
-                .map(|_| self.rng.random_range(0..hosts))
-                .collect();
+            host.managed_bytes += bytes(MANAGED_SHARE);
+            host.tx_bytes += bytes(MANAGED_SHARE + external);
+            host.rx_bytes += bytes(MANAGED_SHARE + external);
             let uplink = LinkInt {
                 link: OWN_UPLINK,
-                tx_bytes: interface.tx_bytes,
-                managed_bytes: Some(interface.managed_bytes),
+                tx_bytes: host.tx_bytes,
+                managed_bytes: Some(host.managed_bytes),
                 timestamp_ns: now_ns,
                 bandwidth_bps: HOST_BPS,
                 age_ns: 200_000,
                 ..LinkInt::default()
             };
-            let telemetry = Telemetry {
+            let measured = Telemetry {
                 receivers: vec![ReceiverCount {
-                    receiver: host,
-                    active_senders: self.senders,
-                    sender_flows: vec![1; senders.len()],
-                    senders,
+                    receiver: number,
+                    active_senders: host.senders.len() as u32,
+                    sender_flows: vec![1; host.senders.len()],
+                    senders: host.senders.clone(),
                     age_ns: 200_000,
                     ..ReceiverCount::default()
                 }],
-                credits: Vec::new(),
                 links: vec![
                     uplink,
                     LinkInt {
                         link: OWN_DOWNLINK,
-                        tx_bytes: interface.rx_bytes,
+                        tx_bytes: host.rx_bytes,
                         managed_bytes: None,
                         ..uplink
                     },
                 ],
+                ..Telemetry::default()
             };
-            frames.push(ControlMessage::Telemetry(telemetry).to_frame()?);
+            if let Some(message) = host.sender.measure(now_ns, measured) {
+                let frame = ControlMessage::Telemetry(message).to_frame()?;
+                frames.push((HostId(number), frame));
+            }
         }
         Ok(frames)
     }
@@ -227,109 +324,152 @@ fn decode(frames: &mut FrameDecoder, frame: &[u8]) -> Result<Telemetry> {
     }
 }
 
-fn measure(options: &FeedsOptions) -> Result<FeedsResults> {
-    let shape = TwoTierClos {
-        racks: options.hosts.div_ceil(RACK_HOSTS),
-        hosts_per_rack: RACK_HOSTS,
-        spines: SPINES,
-        host_capacity_bps: HOST_BPS,
-        fabric_capacity_bps: 4 * HOST_BPS,
-        ..TwoTierClos::default()
-    };
-    let topology: Topology = shape.build()?;
-    let hosts = topology.hosts().len();
-    let interval_ns = options.interval_ms * 1_000_000;
-    let mut feeds = Feeds::new(
-        FeedsConfig {
+/// Sums of one case over all its rounds.
+#[derive(Debug, Default)]
+struct Run {
+    moving: f64,
+    hysteresis: f64,
+    costs: Vec<Cost>,
+    messages: u64,
+    keep_alives: u64,
+    bytes: u64,
+    events: u64,
+}
+
+impl Run {
+    fn measure(&mut self, options: &FeedsOptions, seed: u64) -> Result<()> {
+        let shape = TwoTierClos {
+            racks: options.hosts.div_ceil(RACK_HOSTS),
+            hosts_per_rack: RACK_HOSTS,
+            spines: SPINES,
+            host_capacity_bps: HOST_BPS,
+            fabric_capacity_bps: 4 * HOST_BPS,
+            ..TwoTierClos::default()
+        };
+        let topology: Topology = shape.build()?;
+        let hosts = topology.hosts().len() as u32;
+        let interval_ns = options.interval_ms * 1_000_000;
+        let config = FeedsConfig {
             interval_ns,
             fresh_ns: 4 * interval_ns,
             max_age_ns: 10 * interval_ns,
+            state_hysteresis: self.hysteresis,
             ..FeedsConfig::default()
-        },
-        &topology,
-    );
-    let mut reporters = Hosts {
-        rng: Pcg64Mcg::seed_from_u64(options.seed),
-        interfaces: vec![Interface::default(); hosts],
-        senders: options.senders,
-        moving: options.moving.clamp(0.0, 1.0),
-    };
-    // Half of the hosts run a daemon, as senders see it.
-    let sessions: Vec<Option<u32>> = (0..hosts as u32)
-        .map(|host| (host % 2 == 0).then_some(host))
-        .collect();
-    let loads_bps: Vec<f64> = topology
-        .links()
-        .iter()
-        .map(|link| MANAGED_SHARE * topology.effective_capacity_bps(link.id) as f64)
-        .collect();
-    let mut decoder = FrameDecoder::new();
-    let mut costs: Vec<Cost> = Vec::new();
-    let (mut bytes, mut events) = (0, 0_u64);
-    let mut now_ns = interval_ns;
-    feeds.observe(now_ns, &loads_bps);
-    for interval in 0..WARM_UP + options.intervals {
-        now_ns += interval_ns;
-        let frames = reporters.frames(now_ns, interval_ns as f64 / 1e9)?;
-        let began_ms = cpu_ms()?;
-        let mut messages = Vec::with_capacity(frames.len());
-        for frame in &frames {
-            messages.push(decode(&mut decoder, frame)?);
-        }
-        let decoded_ms = cpu_ms()?;
-        for (host, telemetry) in messages.iter().enumerate() {
-            let reporter = Reporter::Host(HostId(host as u32));
-            feeds.take(now_ns, reporter, telemetry, &topology, |sender| {
-                sessions.get(sender.index()).is_some_and(Option::is_some)
+        };
+        let terms = config.sync_terms();
+        let mut reporters = Hosts::new(seed, hosts, options.senders, self.moving, terms);
+        let mut feeds = Feeds::new(config, &topology);
+        // Half of the hosts run a daemon, as senders see it.
+        let sessions: Vec<Option<u32>> = (0..hosts)
+            .map(|host| (host % 2 == 0).then_some(host))
+            .collect();
+        let managed_bps: Vec<f64> = topology
+            .links()
+            .iter()
+            .map(|link| MANAGED_SHARE * topology.effective_capacity_bps(link.id) as f64)
+            .collect();
+        let mut granted_bps = vec![0.0; managed_bps.len()];
+        let mut loads_bps = managed_bps.clone();
+        let mut decoder = FrameDecoder::new();
+        let mut now_ns = interval_ns;
+        let mut changes = Vec::with_capacity(2 * hosts as usize);
+        feeds.observe(now_ns, &mut loads_bps);
+        for interval in 0..WARM_UP + options.intervals {
+            now_ns += interval_ns;
+            let seconds = interval_ns as f64 / 1e9;
+            let frames = reporters.frames(interval, now_ns, seconds)?;
+            // The engine writes what it allocated, dummy flows included.
+            loads_bps.clear();
+            loads_bps.extend(managed_bps.iter().zip(&granted_bps).map(|(m, g)| m + g));
+            let first_ms = cpu_ms()?;
+            let mut keep_alives = 0;
+            for (_, frame) in &frames {
+                let telemetry = decode(&mut decoder, frame)?;
+                keep_alives += u64::from(telemetry.is_empty() && !telemetry.whole);
+            }
+            let began_ms = cpu_ms()?;
+            for (host, frame) in &frames {
+                let telemetry = decode(&mut decoder, frame)?;
+                feeds.take(
+                    now_ns,
+                    Reporter::Host(*host),
+                    &telemetry,
+                    &topology,
+                    |sender| sessions.get(sender.index()).is_some_and(Option::is_some),
+                );
+            }
+            let taken_ms = cpu_ms()?;
+            if feeds.wants_loads(now_ns) {
+                feeds.observe(now_ns, &mut loads_bps);
+            }
+            let observed_ms = cpu_ms()?;
+            feeds.apply(now_ns, &topology, &mut |change| {
+                if let FeedChange::Engine(event) = change {
+                    changes.push(event);
+                }
+            });
+            let applied_ms = cpu_ms()?;
+            let events = changes.len() as u64;
+            for event in changes.drain(..) {
+                if let EngineEvent::Start(spec) = event {
+                    let link = LinkId(spec.key.flow_id());
+                    let rate_bps = spec.demand_bps / 2.0;
+                    granted_bps[link.index()] = rate_bps;
+                    let update = RateUpdate {
+                        key: spec.key,
+                        rate_bps,
+                    };
+                    feeds.external_mut().on_rate(&update);
+                }
+            }
+            if interval < WARM_UP {
+                continue;
+            }
+            self.messages += frames.len() as u64;
+            self.keep_alives += keep_alives;
+            self.bytes += frames
+                .iter()
+                .map(|(_, frame)| frame.len() as u64)
+                .sum::<u64>();
+            self.events += events;
+            let decode_ms = began_ms - first_ms;
+            self.costs.push(Cost {
+                decode_ms,
+                take_ms: taken_ms - began_ms - decode_ms,
+                observe_ms: observed_ms - taken_ms,
+                apply_ms: applied_ms - observed_ms,
             });
         }
-        let taken_ms = cpu_ms()?;
-        if feeds.wants_loads(now_ns) {
-            feeds.observe(now_ns, &loads_bps);
-        }
-        let observed_ms = cpu_ms()?;
-        let mut changes = 0;
-        feeds.apply(now_ns, &topology, &mut |change| {
-            changes += u64::from(matches!(change, FeedChange::Engine(_)));
-        });
-        let applied_ms = cpu_ms()?;
-        if interval < WARM_UP {
-            continue;
-        }
-        bytes += frames.iter().map(Vec::len).sum::<usize>();
-        events += changes;
-        costs.push(Cost {
-            decode_ms: decoded_ms - began_ms,
-            take_ms: taken_ms - decoded_ms,
-            observe_ms: observed_ms - taken_ms,
-            apply_ms: applied_ms - observed_ms,
-        });
+        Ok(())
     }
-    let median = |of: fn(&Cost) -> f64| {
-        let mut values: Vec<f64> = costs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    let cost = Cost {
-        decode_ms: median(|cost| cost.decode_ms),
-        take_ms: median(|cost| cost.take_ms),
-        observe_ms: median(|cost| cost.observe_ms),
-        apply_ms: median(|cost| cost.apply_ms),
-    };
-    let core_share = cost.total_ms() / options.interval_ms as f64;
-    let intervals = f64::from(options.intervals);
-    Ok(FeedsResults {
-        commit: COMMIT,
-        seed: options.seed,
-        hosts,
-        links: topology.links().len(),
-        interval_ms: options.interval_ms,
-        moving: reporters.moving,
-        report_bytes: bytes as f64 / (hosts as f64 * intervals),
-        events: events as f64 / intervals,
-        cost,
-        report_ns: cost.total_ms() * 1e6 / hosts as f64,
-        core_share,
-        hosts_per_tenth: hosts as f64 * 0.1 / core_share,
-    })
+
+    fn case(&self, options: &FeedsOptions) -> FeedsCase {
+        let median = |of: fn(&Cost) -> f64| {
+            let mut values: Vec<f64> = self.costs.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let total_ms = median(Cost::total_ms);
+        let core_share = total_ms / options.interval_ms as f64;
+        let intervals = self.costs.len() as f64;
+        let hosts = f64::from(options.hosts);
+        FeedsCase {
+            hysteresis: self.hysteresis,
+            moving: self.moving,
+            messages: self.messages as f64 / intervals,
+            keep_alives: self.keep_alives as f64 / intervals,
+            message_bytes: self.bytes as f64 / self.messages.max(1) as f64,
+            events: self.events as f64 / intervals,
+            cost: Cost {
+                decode_ms: median(|cost| cost.decode_ms),
+                take_ms: median(|cost| cost.take_ms),
+                observe_ms: median(|cost| cost.observe_ms),
+                apply_ms: median(|cost| cost.apply_ms),
+            },
+            total_ms,
+            host_ns: total_ms * 1e6 / hosts,
+            core_share,
+            hosts_per_tenth: hosts * 0.1 / core_share,
+        }
+    }
 }

@@ -132,6 +132,7 @@ impl SessionEnds {
                     observe: false,
                     sealed_udp: None,
                     telemetry_interval_ns: 0,
+                    telemetry_sync: None,
                     access: AccessCapacity::default(),
                 };
                 self.next_session += 1;

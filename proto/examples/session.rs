@@ -114,6 +114,7 @@ fn admission() -> Admission {
         observe: false,
         sealed_udp: None,
         telemetry_interval_ns: 0,
+        telemetry_sync: None,
         access: AccessCapacity::default(),
     }
 }

@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use crate::error::SessionError;
 use crate::sealed::Cipher;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{SyncTerms, Telemetry};
 use crate::wire;
 
 mod convert;
@@ -62,6 +62,11 @@ pub enum ControlMessage {
 impl ControlMessage {
     /// Decodes and checks one frame's body.
     pub fn decode(body: &[u8]) -> Result<Self, SessionError> {
+        // Hosts measure a hundred times a second and do little else on the stream.
+        if let Some(telemetry) = Telemetry::decode_body(body) {
+            telemetry.validate()?;
+            return Ok(Self::Telemetry(telemetry));
+        }
         let message = wire::ControlMessage::decode(body)
             .map_err(|error| SessionError::Decode(error.to_string()))?;
         message
@@ -141,6 +146,9 @@ pub struct Welcome {
     /// Interval at which the client sends [`Telemetry`]; 0 if the
     /// server takes none.
     pub telemetry_interval_ns: u64,
+    /// Terms on which the client may tell telemetry as a state; `None`: it repeats everything in
+    /// every interval.
+    pub telemetry_sync: Option<SyncTerms>,
     /// Capacities of the host's own links.
     pub access: AccessCapacity,
 }

@@ -2,8 +2,17 @@
 //! section III), credit (SIRD, section 4) and in-band telemetry of links (FNCC, section 3). A
 //! message is checked as a whole: one impossible value refuses all of it.
 
+//!
+//! A reporter repeats its measurements, or tells them as a state that stands: [`TelemetrySender`]
+//! leaves out what has not moved, if the server's [`SyncTerms`] allow it.
+
+mod decode;
+mod sender;
+
 use crate::error::SessionError;
 use crate::wire;
+
+pub use sender::{REFRESH_INTERVALS, SHAPED_READINGS, SyncTerms, TelemetrySender};
 
 /// Maximum number of entries of each kind in one message.
 pub const MAX_ENTRIES: usize = 4096;
@@ -23,10 +32,20 @@ pub struct Telemetry {
     pub credits: Vec<CreditState>,
     /// Queue and throughput per link.
     pub links: Vec<LinkInt>,
+    /// Nothing that was told before stands any more.
+    pub whole: bool,
 }
 
 impl Telemetry {
-    /// Returns true if the message has no entry.
+    /// Returns true if the message says what stands, and not only what was measured.
+    pub(crate) fn is_of_state(&self) -> bool {
+        self.is_empty()
+            || self.receivers.iter().any(|count| count.stands)
+            || self.links.iter().any(|link| link.interval_ns > 0)
+    }
+
+    /// Returns true if the message has no entry. From a host it then says that what it told as a
+    /// state still stands.
     pub fn is_empty(&self) -> bool {
         self.receivers.is_empty() && self.credits.is_empty() && self.links.is_empty()
     }
@@ -49,6 +68,8 @@ pub struct ReceiverCount {
     /// The set leaves out the traffic that the allocator schedules, because the reporter can tell
     /// it apart. Otherwise the allocator leaves out the senders that have a session.
     pub excludes_managed: bool,
+    /// The count stands until another is told, as long as the reporter is heard.
+    pub stands: bool,
     /// Age of the measurement when it was sent.
     pub age_ns: u64,
 }
@@ -98,8 +119,14 @@ pub struct LinkInt {
     /// Time of the reading on the reader's clock. It grows with every reading; its origin does not
     /// matter.
     pub timestamp_ns: u64,
-    /// The link's bandwidth.
+    /// The link's bandwidth, in bit/s.
     pub bandwidth_bps: u64,
+    /// Not 0: bytes and packets are those of this time before the reading, in nanoseconds, and the
+    /// measurement stands until another is told, as long as the reporter is heard. 0: they count
+    /// from any moment, and two readings make a measurement.
+    pub interval_ns: u64,
+    /// Queue at the beginning of that time.
+    pub former_queue_bytes: u64,
     /// Age of the measurement when it was sent.
     pub age_ns: u64,
 }
@@ -194,16 +221,25 @@ impl Telemetry {
                     )
                 },
             )?;
+            check(
+                link.interval_ns <= link.timestamp_ns,
+                "LinkInt.interval_ns",
+                || {
+                    format!(
+                        "{} ns on link {}, which began before its clock",
+                        link.interval_ns, link.link
+                    )
+                },
+            )?;
         }
         Ok(())
     }
 }
 
-impl TryFrom<wire::Telemetry> for Telemetry {
-    type Error = SessionError;
-
-    fn try_from(wire: wire::Telemetry) -> Result<Self, SessionError> {
-        let telemetry = Self {
+impl Telemetry {
+    /// Takes the generated types' values as they are.
+    fn unchecked(wire: wire::Telemetry) -> Self {
+        Self {
             receivers: wire
                 .receivers
                 .into_iter()
@@ -214,6 +250,7 @@ impl TryFrom<wire::Telemetry> for Telemetry {
                     senders: count.senders,
                     sender_flows: count.sender_flows,
                     excludes_managed: count.excludes_managed,
+                    stands: count.stands,
                     age_ns: count.age_ns,
                 })
                 .collect(),
@@ -245,10 +282,21 @@ impl TryFrom<wire::Telemetry> for Telemetry {
                     shaped_packets: link.shaped_packets,
                     timestamp_ns: link.timestamp_ns,
                     bandwidth_bps: link.bandwidth_bps,
+                    interval_ns: link.interval_ns,
+                    former_queue_bytes: link.former_queue_bytes,
                     age_ns: link.age_ns,
                 })
                 .collect(),
-        };
+            whole: wire.whole,
+        }
+    }
+}
+
+impl TryFrom<wire::Telemetry> for Telemetry {
+    type Error = SessionError;
+
+    fn try_from(wire: wire::Telemetry) -> Result<Self, SessionError> {
+        let telemetry = Self::unchecked(wire);
         telemetry.validate()?;
         Ok(telemetry)
     }
@@ -267,6 +315,7 @@ impl From<&Telemetry> for wire::Telemetry {
                     senders: count.senders.clone(),
                     sender_flows: count.sender_flows.clone(),
                     excludes_managed: count.excludes_managed,
+                    stands: count.stands,
                     age_ns: count.age_ns,
                 })
                 .collect(),
@@ -298,9 +347,12 @@ impl From<&Telemetry> for wire::Telemetry {
                     shaped_packets: link.shaped_packets,
                     timestamp_ns: link.timestamp_ns,
                     bandwidth_bps: link.bandwidth_bps,
+                    interval_ns: link.interval_ns,
+                    former_queue_bytes: link.former_queue_bytes,
                     age_ns: link.age_ns,
                 })
                 .collect(),
+            whole: telemetry.whole,
         }
     }
 }

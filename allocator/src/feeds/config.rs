@@ -1,5 +1,7 @@
 //! Settings of the feeds and their bounds.
 
+use ratewright_proto::telemetry::SyncTerms;
+
 /// Settings of the feeds. [`Default`] has every reading on, within the default bounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedsConfig {
@@ -23,6 +25,9 @@ pub struct FeedsConfig {
     /// Maximum share of a link's capacity that measurements and operators' reports together may
     /// take.
     pub external_share: f64,
+    /// Change of a link's load, in shares of its bandwidth, from which a host tells it that tells a
+    /// state; 0: hosts repeat their measurements.
+    pub state_hysteresis: f64,
     /// Change of a link's load, in shares of its capacity, below which the engine is told nothing.
     pub hysteresis: f64,
 }
@@ -39,7 +44,22 @@ impl Default for FeedsConfig {
             max_delay_ns: 1_000_000,
             max_share: 0.5,
             external_share: 0.9,
+            state_hysteresis: 0.01,
             hysteresis: 0.01,
         }
+    }
+}
+
+impl FeedsConfig {
+    /// Returns the terms on which hosts tell a state, if they may. Measured once in an interval and
+    /// held up for a little, the word that all stands comes before the state begins to fade.
+    #[must_use]
+    pub fn sync_terms(&self) -> Option<SyncTerms> {
+        let before_ns = self.interval_ns / 2 * 3;
+        let repeat_ns = self.fresh_ns.saturating_sub(before_ns);
+        (self.state_hysteresis > 0.0).then_some(SyncTerms {
+            hysteresis: self.state_hysteresis,
+            repeat_ns: repeat_ns.max(self.interval_ns / 2).max(1),
+        })
     }
 }

@@ -1,9 +1,9 @@
 //! Sum of all readings of one link.
 
 use arrayvec::ArrayVec;
-use ratewright_topology::{LinkId, Node, Topology};
+use ratewright_topology::{HostId, LinkId, Node, Topology};
 
-use super::{Feed, Feeds, LinkEffect, Reading};
+use super::{Feed, Feeds, LinkEffect, Reading, host_of};
 
 /// Difference of two readings of one quantity, as a share of the link's capacity, from which they
 /// contradict each other.
@@ -13,6 +13,8 @@ const TOLERANCE: f64 = 0.1;
 pub(super) struct Evaluation {
     pub(super) effect: LinkEffect,
     pub(super) contradictions: ArrayVec<Feed, 3>,
+    /// A reading that does not stand has a part in it.
+    pub(super) ages: bool,
 }
 
 /// External load of a link as measured, faded by its age.
@@ -22,6 +24,7 @@ struct MeasuredLink {
     /// Drain of the queue and capacity that the link lacks.
     withheld_bps: f64,
     at_ns: u64,
+    ages: bool,
 }
 
 impl MeasuredLink {
@@ -36,6 +39,7 @@ struct Counted {
     flows: f64,
     demand_bps: f64,
     at_ns: u64,
+    ages: bool,
 }
 
 impl LinkEffect {
@@ -54,14 +58,14 @@ impl Feeds {
         let tolerance_bps = TOLERANCE * capacity_bps;
         let max_bps = self.config.max_share * capacity_bps;
         let mut contradictions = ArrayVec::new();
-        let (measured, agrees) = self.measured(now_ns, link, capacity_bps, tolerance_bps);
+        let (measured, agrees) = self.measured(now_ns, topology, link, tolerance_bps);
         if !agrees {
             contradictions.push(Feed::Int);
         }
         let counted = self.counted(now_ns, topology, link);
         let credited = self.credited(now_ns, topology, link);
         let mut effect = LinkEffect {
-            newest_ns: self.newest_ns[link.index()],
+            newest_ns: self.links[link.index()].newest_ns,
             oldest_ns: u64::MAX,
             ..LinkEffect::default()
         };
@@ -122,30 +126,55 @@ impl Feeds {
         if effect.demand_bps <= 0.0 {
             (effect.flows, effect.demand_bps, effect.weighed_by) = (0.0, 0.0, None);
         }
+        let parts = [
+            counted.map(|part| (part.at_ns, part.ages)),
+            measured.map(|part| (part.at_ns, part.ages)),
+        ];
+        for (at_ns, _) in parts.into_iter().flatten() {
+            effect.newest_ns = effect.newest_ns.max(at_ns);
+        }
+        let ages = credited.is_some() || parts.into_iter().flatten().any(|(_, ages)| ages);
         Evaluation {
             effect,
             contradictions,
+            ages,
         }
+    }
+
+    /// Returns the age of the newest measurement of a link, in nanoseconds. One that stands is as
+    /// old as its host's last word.
+    #[must_use]
+    pub fn age_ns(&self, now_ns: u64, topology: &Topology, link: LinkId) -> u64 {
+        let Evaluation { effect, .. } = self.effect_of(now_ns, topology, link);
+        now_ns.saturating_sub(effect.newest_ns)
     }
 
     /// Returns the measured load of a link: of a host's and a collector's readings the lesser.
     /// False if they contradict each other.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "capacities are far below 2^53 bit/s"
+    )]
     fn measured(
         &self,
         now_ns: u64,
+        topology: &Topology,
         link: LinkId,
-        capacity_bps: f64,
         tolerance_bps: f64,
     ) -> (Option<MeasuredLink>, bool) {
         if !self.config.int {
             return (None, true);
         }
+        let capacity_bps = topology.effective_capacity_bps(link) as f64;
+        let host = host_of(link, topology);
         let faded = |reading: &Reading| {
-            let weight = self.weight(now_ns, reading.at_ns);
+            let (at_ns, ages) = self.known(host, reading.generation, reading.at_ns);
+            let weight = self.weight(now_ns, at_ns);
             (reading.is_measured() && weight > 0.0).then(|| MeasuredLink {
                 external_bps: weight * reading.external_bps,
                 withheld_bps: weight * (reading.drain_bps + reading.lost_bps(capacity_bps)),
-                at_ns: reading.at_ns,
+                at_ns,
+                ages,
             })
         };
         let readings = &self.links[link.index()];
@@ -165,6 +194,15 @@ impl Feeds {
         }
     }
 
+    /// Returns the time up to which a measurement counts as made, and true if it does not stand.
+    fn known(&self, host: Option<HostId>, generation: u32, at_ns: u64) -> (u64, bool) {
+        let Some(host) = host.filter(|_| generation > 0) else {
+            return (at_ns, true);
+        };
+        let stands = generation == self.hosts.generation(host);
+        (self.hosts.known_ns(host, generation, at_ns), !stands)
+    }
+
     /// Returns the unknown senders of a host's downlink. A demand of infinity says that the count
     /// leaves nothing out.
     fn counted(&self, now_ns: u64, topology: &Topology, link: LinkId) -> Option<Counted> {
@@ -172,7 +210,8 @@ impl Feeds {
             return None;
         };
         let senders = &self.senders[receiver.index()];
-        let weight = self.weight(now_ns, senders.at_ns);
+        let (at_ns, ages) = self.known(Some(receiver), senders.generation, senders.at_ns);
+        let weight = self.weight(now_ns, at_ns);
         (self.config.receivers && senders.is_known && weight > 0.0).then_some(Counted {
             flows: weight * senders.flows,
             demand_bps: if senders.is_complete {
@@ -180,7 +219,8 @@ impl Feeds {
             } else {
                 0.0
             },
-            at_ns: senders.at_ns,
+            at_ns,
+            ages,
         })
     }
 

@@ -9,11 +9,12 @@
 //!
 //! [`FeedsConfig::external_share`]: super::FeedsConfig::external_share
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use arrayvec::ArrayVec;
 use ratewright_topology::{LinkId, Topology};
 
+use super::link_map::LinkMap;
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, RateUpdate};
 
 /// Session number of dummy flows, which no host has.
@@ -87,7 +88,10 @@ impl LinkTraffic {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExternalTraffic {
     share: f64,
-    links: BTreeMap<LinkId, LinkTraffic>,
+    links: LinkMap<LinkTraffic>,
+    /// Newest rate that the engine gave a link's dummy flow, in bit/s; shorter than the topology if
+    /// the links beyond have none.
+    granted_bps: Vec<f32>,
     /// Expiry times, earliest first.
     due: BTreeSet<(u64, LinkId)>,
 }
@@ -104,7 +108,8 @@ impl ExternalTraffic {
     pub(super) fn new(share: f64) -> Self {
         Self {
             share,
-            links: BTreeMap::new(),
+            links: LinkMap::default(),
+            granted_bps: Vec::new(),
             due: BTreeSet::new(),
         }
     }
@@ -121,7 +126,7 @@ impl ExternalTraffic {
         let whole_bps = topology.effective_capacity_bps(link) as f64;
         // Load and dummy flow share one bound: what the load takes of it, the dummy flow cannot.
         let max_bps = whole_bps * self.share;
-        let Some(traffic) = self.links.get(&link) else {
+        let Some(traffic) = self.links.get(link) else {
             return LinkShare {
                 capacity_bps: whole_bps,
                 dummy_bps: max_bps,
@@ -148,14 +153,17 @@ impl ExternalTraffic {
     /// Returns the external traffic of a link, if there is any.
     #[must_use]
     pub fn get(&self, link: LinkId) -> Option<&LinkTraffic> {
-        self.links.get(&link)
+        self.links.get(link)
+    }
+
+    /// Returns the newest rates of dummy flows by link, in bit/s; 0 for links beyond its end.
+    pub(super) fn granted_bps(&self) -> &[f32] {
+        &self.granted_bps
     }
 
     /// Returns the external traffic of the links from `from` on, in their order.
     pub fn links_from(&self, from: LinkId) -> impl Iterator<Item = (LinkId, &LinkTraffic)> {
-        self.links
-            .range(from..)
-            .map(|(&link, traffic)| (link, traffic))
+        self.links.from(from)
     }
 
     /// Returns the number of links with external traffic.
@@ -180,7 +188,7 @@ impl ExternalTraffic {
     ) {
         let before = self
             .links
-            .get(&link)
+            .get(link)
             .and_then(|traffic| traffic.told.until_ns);
         if let Some(until_ns) = before {
             self.due.remove(&(until_ns, link));
@@ -210,7 +218,7 @@ impl ExternalTraffic {
         change: impl FnOnce(&mut LinkTraffic),
     ) {
         let before = self.link_share(topology, link);
-        change(self.links.entry(link).or_default());
+        change(self.links.or_default(link));
         let capacity_bps = self.link_share(topology, link).capacity_bps;
         // Reports repeat; only a difference costs the engine an event.
         if capacity_bps != before.capacity_bps {
@@ -220,8 +228,8 @@ impl ExternalTraffic {
             });
         }
         self.place_dummy_flow(topology, link, events);
-        if self.links.get(&link).is_some_and(LinkTraffic::is_empty) {
-            self.links.remove(&link);
+        if self.links.get(link).is_some_and(LinkTraffic::is_empty) {
+            self.links.remove(link);
         }
     }
 
@@ -233,7 +241,7 @@ impl ExternalTraffic {
         events: &mut dyn FnMut(EngineEvent),
     ) {
         let share = self.link_share(topology, link);
-        let Some(traffic) = self.links.get_mut(&link) else {
+        let Some(traffic) = self.links.get_mut(link) else {
             return;
         };
         let key = FlowKey::new(EXTERNAL_SESSION, link.0);
@@ -250,6 +258,9 @@ impl ExternalTraffic {
         } else if traffic.is_allocated {
             events(EngineEvent::End(key));
             traffic.granted_bps = 0.0;
+            if let Some(granted_bps) = self.granted_bps.get_mut(link.index()) {
+                *granted_bps = 0.0;
+            }
         }
         traffic.is_allocated = wanted;
     }
@@ -283,7 +294,8 @@ impl ExternalTraffic {
     pub fn move_to(&mut self, before: &Topology, after: &Topology) {
         let node = |name: &str| after.node_by_name(name);
         self.due.clear();
-        for (link, mut traffic) in std::mem::take(&mut self.links) {
+        self.granted_bps.clear();
+        for (link, mut traffic) in self.links.take() {
             traffic.measured = MeasuredLoad::default();
             let same = before.links().get(link.index()).and_then(|link| {
                 let from = node(before.node_name(link.from))?;
@@ -314,7 +326,7 @@ impl ExternalTraffic {
 
     /// Hands all dummy flows to an engine that has none.
     pub fn restart(&mut self, topology: &Topology, events: &mut dyn FnMut(EngineEvent)) {
-        let links: Vec<LinkId> = self.links.keys().copied().collect();
+        let links: Vec<LinkId> = self.links.links_from(LinkId(0)).collect();
         for traffic in self.links.values_mut() {
             traffic.is_allocated = false;
         }
@@ -326,8 +338,15 @@ impl ExternalTraffic {
         if update.key.session() != EXTERNAL_SESSION {
             return false;
         }
-        if let Some(traffic) = self.links.get_mut(&LinkId(update.key.flow_id())) {
+        let link = LinkId(update.key.flow_id());
+        if let Some(traffic) = self.links.get_mut(link) {
             traffic.granted_bps = update.rate_bps;
+            if link.index() >= self.granted_bps.len() {
+                self.granted_bps.resize(link.index() + 1, 0.0);
+            }
+            #[allow(clippy::cast_possible_truncation, reason = "a ten-millionth is enough")]
+            let granted_bps = update.rate_bps as f32;
+            self.granted_bps[link.index()] = granted_bps;
         }
         true
     }

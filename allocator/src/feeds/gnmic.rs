@@ -203,6 +203,7 @@ impl Interface {
             timestamp_ns: u64::try_from(at_ns).unwrap_or(0),
             bandwidth_bps: self.bandwidth_bps.max(1),
             age_ns: self.age_ns(now_ns, at_ns),
+            ..LinkInt::default()
         }
     }
 

@@ -3,6 +3,11 @@
 //! Two readings of one interface give what arrived at it between them: bytes sent and growth of the
 //! queue. Less what managed flows used, or what the allocator handed out, this is the external
 //! load.
+//!
+//! A reading that is told as a state is a measurement by itself, and stands. If its host can tell
+//! managed traffic apart, it is taken as it is: no loop passes through it. Otherwise what was
+//! handed out is looked at again from time to time
+//! ([`Feeds::read_again`](super::Feeds::read_again)).
 
 use ratewright_proto::telemetry::LinkInt;
 
@@ -27,7 +32,6 @@ pub(super) struct Reading {
     managed_bytes: Option<u64>,
     queue_bytes: u64,
     shaped_packets: u64,
-    handed_out_bits: f64,
     /// Readings since the counters began.
     readings: u32,
     /// External load, smoothed, in bit/s.
@@ -36,14 +40,22 @@ pub(super) struct Reading {
     pub(super) drain_bps: f64,
     /// Capacity below the nominal one, in bit/s; 0 if there is none.
     limit_bps: f64,
+    /// Generation of its host in which it was told as a state; 0 if it was not.
+    pub(super) generation: u32,
+    /// Rate of all that arrived in the newest interval, in bit/s.
+    pub(super) arrived_bps: f64,
+    /// Time of the last change of the external load.
+    pub(super) changed_ns: u64,
 }
 
 /// Facts of a link at a reading.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LinkFacts {
+#[derive(Clone, Copy)]
+pub(super) struct LinkFacts<'a> {
     pub(super) capacity_bps: f64,
-    /// Integral of what was handed out up to the measurement, in bit.
-    pub(super) handed_out_bits: f64,
+    /// Mean of what was handed out between two times, in bit/s.
+    pub(super) handed_out_bps: &'a dyn Fn(u64, u64) -> f64,
+    /// Present generation of a host that tells a state, 0 of any other reporter.
+    pub(super) generation: u32,
     /// The reporter sees the queue, since it stands at the sending end.
     pub(super) sees_queue: bool,
     pub(super) max_delay_ns: u64,
@@ -64,25 +76,61 @@ impl Reading {
         }
     }
 
+    /// Returns true if it stands in this generation of its host.
+    pub(super) fn stands(&self, generation: u32) -> bool {
+        self.generation > 0 && self.generation == generation
+    }
+
+    /// Returns true if it holds managed traffic that its reporter cannot tell apart.
+    pub(super) fn holds_managed(&self) -> bool {
+        self.managed_bytes.is_none()
+    }
+
     /// Takes a reading. Returns the external load since the one before, in bit/s, if it measures
     /// one.
     #[allow(
         clippy::cast_precision_loss,
         reason = "bytes and times of one interval are far below 2^53"
     )]
-    pub(super) fn take(&mut self, at_ns: u64, entry: &LinkInt, facts: &LinkFacts) -> Option<f64> {
-        let before = *self;
-        if before.readings > 0 && entry.timestamp_ns == before.stamp_ns {
+    pub(super) fn take(
+        &mut self,
+        at_ns: u64,
+        entry: &LinkInt,
+        facts: &LinkFacts<'_>,
+    ) -> Option<f64> {
+        if self.readings > 0 && entry.timestamp_ns == self.stamp_ns {
             // The same reading again is no measurement, and must not keep an old one fresh.
             return None;
         }
+        let is_state = entry.interval_ns > 0;
+        let before = if is_state {
+            // It has its former reading with it.
+            Self {
+                at_ns: at_ns.saturating_sub(entry.interval_ns),
+                stamp_ns: entry.timestamp_ns.saturating_sub(entry.interval_ns),
+                tx_bytes: 0,
+                managed_bytes: entry.managed_bytes.map(|_| 0),
+                queue_bytes: entry.former_queue_bytes,
+                shaped_packets: 0,
+                readings: self.readings.max(1),
+                ..*self
+            }
+        } else if self.generation > 0 {
+            // Its counters were those of one interval.
+            Self {
+                readings: 0,
+                ..*self
+            }
+        } else {
+            *self
+        };
         self.at_ns = at_ns;
         self.stamp_ns = entry.timestamp_ns;
         self.tx_bytes = entry.tx_bytes;
         self.managed_bytes = entry.managed_bytes;
         self.queue_bytes = entry.queue_bytes;
         self.shaped_packets = entry.shaped_packets;
-        self.handed_out_bits = facts.handed_out_bits;
+        self.generation = if is_state { facts.generation } else { 0 };
         let began_anew = entry.timestamp_ns < before.stamp_ns || entry.tx_bytes < before.tx_bytes;
         if before.readings == 0 || began_anew {
             self.readings = 1;
@@ -100,12 +148,18 @@ impl Reading {
             (0.0, 0.0)
         };
         let arrived_bps = carried_bps + (queue - former) * 8.0 / seconds;
-        let managed_bits = match (entry.managed_bytes, before.managed_bytes) {
-            (Some(now), Some(then)) if now >= then => (now - then) as f64 * 8.0,
-            _ => facts.handed_out_bits - before.handed_out_bits,
+        let managed_bps = match (entry.managed_bytes, before.managed_bytes) {
+            (Some(now), Some(then)) if now >= then => (now - then) as f64 * 8.0 / seconds,
+            _ => (facts.handed_out_bps)(before.at_ns, at_ns),
         };
-        let external_bps = (arrived_bps - managed_bits / seconds).clamp(0.0, facts.capacity_bps);
-        let gain = gain::steady(facts.max_delay_ns, interval_ns);
+        let external_bps = (arrived_bps - managed_bps).clamp(0.0, facts.capacity_bps);
+        let gain = if is_state && entry.managed_bytes.is_some() {
+            1.0
+        } else {
+            gain::steady(facts.max_delay_ns, interval_ns)
+        };
+        self.arrived_bps = arrived_bps;
+        self.changed_ns = at_ns;
         self.external_bps += gain * (external_bps - self.external_bps);
         // What stood at both ends of the interval stands.
         let standing = queue.min(former);

@@ -15,6 +15,11 @@
 //! | [`gnmic`] | readings of switches out of events of a collector |
 //! | [`gain`] | gain of the loop through a reading, and its bounds |
 //! | `effect` | what all readings of one link come to |
+//! | `hosts` | when each host was heard, and which of its words stand |
+//! | `standing` | standing readings of links, against what was handed out |
+//! | `handed_out` | what the allocator handed out on every link |
+//! | `link_map` | map from links to values |
+//! | `links` | readings of one link, and who may tell of it |
 //! | `status` | figures for operators |
 //!
 //! # What a message must hold
@@ -23,12 +28,14 @@
 //! |---|---|---|
 //! | `ReceiverCount` | the receiver, a collector | all senders with bytes under way to the receiver, announced ones included |
 //! | `CreditState` | the sender or the receiver, a collector; of a scheduled flow not the receiver | counters that only grow while the pair exists; the entry repeats in every message while it is active |
-//! | `LinkInt` | a host at one end, a collector | counters of one interface; two readings make a measurement |
+//! | `LinkInt` | a host at one end, a collector | counters of one interface; two readings make a measurement, or one with its interval |
 //!
-//! A reporter repeats its state at every [`FeedsConfig::interval_ns`], and at once when a sender
-//! begins or is announced. Silence is no measurement: the effect of the newest one fades from
-//! [`FeedsConfig::fresh_ns`] to [`FeedsConfig::max_age_ns`]. A counter that falls begins anew.
-//! `age_ns` is the time from the measurement to the sending of the message.
+//! A reporter repeats its measurements at every [`FeedsConfig::interval_ns`], and at once when a
+//! sender begins or is announced. A host may tell a **state** instead ([`TelemetrySender`]):
+//! entries that stand until others replace them, as long as any message of the host comes.
+//! Silence is no measurement: the effect of the newest one fades from [`FeedsConfig::fresh_ns`] to
+//! [`FeedsConfig::max_age_ns`]. A counter that falls begins anew. `age_ns` is the time from the
+//! measurement to the sending of the message.
 //!
 //! # Contradictions
 //!
@@ -38,13 +45,13 @@
 //! A host moves its own two links and its own flows alone, whatever it tells. Of a pair's
 //! credit, the sender's word counts at its uplink, the receiver's at its downlink; a collector's
 //! counts at both, where the host itself says nothing.
+//!
+//! [`TelemetrySender`]: ratewright_proto::telemetry::TelemetrySender
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ratewright_proto::telemetry::{
-    CreditState, LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, Telemetry,
-};
-use ratewright_topology::{HostId, LinkId, Node, Topology};
+use ratewright_proto::telemetry::{CreditState, ReceiverCount, Telemetry};
+use ratewright_topology::{HostId, LinkId, Topology};
 use rustc_hash::FxHashMap;
 
 use crate::engine::EngineEvent;
@@ -55,18 +62,28 @@ mod effect;
 mod external;
 pub mod gain;
 pub mod gnmic;
+mod handed_out;
+mod hosts;
 mod int;
+mod link_map;
+mod links;
 mod receivers;
+mod standing;
 mod status;
 
 pub use config::FeedsConfig;
 pub use external::{EXTERNAL_SESSION, ExternalTraffic, LinkTraffic, MeasuredLoad, ToldLoad};
 pub use status::{Feed, FeedStatus, FeedsStatus, LinkEffect, Refused};
 
-use credit::{CreditTaken, Credits, HEADROOM, PairKey};
+use credit::{CreditTaken, Credits, PairKey};
 use effect::Evaluation;
-use int::{LinkFacts, Reading};
+use handed_out::HandedOut;
+use hosts::Hosts;
+use int::Reading;
+use link_map::LinkMap;
+use links::{LinkReadings, host_of};
 use receivers::UnknownSenders;
+use standing::Standing;
 
 /// Maximum number of links that one [`Feeds::apply`] evaluates; the others follow in the next one.
 pub const MAX_LINKS: usize = 4_096;
@@ -79,9 +96,6 @@ const DEMAND_HYSTERESIS: f64 = 0.1;
 
 /// Minimum demand of a flow that credit bounds, as a share of its sender's uplink.
 const MIN_DEMAND_SHARE: f64 = 0.01;
-
-/// Part of a dummy flow's maximum that it keeps per reading that measures less.
-const SHRINK: f64 = 0.75;
 
 /// Sender of a telemetry message, as its session or its configuration proves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,24 +121,6 @@ pub enum FeedChange {
     },
 }
 
-/// Readings of one link.
-#[derive(Debug, Clone, Default)]
-struct LinkReadings {
-    host: Reading,
-    collector: Option<Box<Reading>>,
-    /// Maximum of the dummy flow that the measured load allows, in bit/s; 0 before a measurement.
-    dummy_bps: f64,
-    /// Sum that was last marked for evaluation, in bit/s.
-    marked_bps: f64,
-}
-
-/// Rate and bits that the allocator handed out on one link.
-#[derive(Debug, Clone, Copy, Default)]
-struct HandedOut {
-    bits: f64,
-    load_bps: f64,
-}
-
 /// Bound of a scheduled flow's demand.
 #[derive(Debug, Clone, Copy)]
 struct FlowBound {
@@ -139,8 +135,15 @@ pub struct Feeds {
     config: FeedsConfig,
     external: ExternalTraffic,
     links: Vec<LinkReadings>,
-    handed_out: Vec<HandedOut>,
-    observed_ns: u64,
+    handed_out: HandedOut,
+    hosts: Hosts,
+    standing: Vec<Standing>,
+    /// Links of `standing` that are compared with what was handed out.
+    standing_links: usize,
+    /// Part of `standing` that is compared next.
+    turn: usize,
+    /// Links that differ; empty between calls.
+    differing: Vec<usize>,
     /// End of the time in which what is handed out has to be known: a reporter that cannot tell
     /// managed traffic apart has been heard.
     needs_loads_until_ns: u64,
@@ -148,11 +151,10 @@ pub struct Feeds {
     credits: Credits,
     bounds: FxHashMap<(u32, u32), FlowBound>,
     dirty_bounds: VecDeque<(u32, u32)>,
-    /// Time of the newest measurement of any feed, by link.
-    newest_ns: Vec<u64>,
     dirty: VecDeque<LinkId>,
-    is_dirty: Vec<bool>,
-    effects: BTreeMap<LinkId, LinkEffect>,
+    effects: LinkMap<LinkEffect>,
+    /// Links with an effect by readings that do not stand.
+    ageing: BTreeSet<LinkId>,
     applied_ns: u64,
     /// A sender began or was announced: it does not wait for the interval.
     is_urgent: bool,
@@ -168,17 +170,20 @@ impl Feeds {
             external: ExternalTraffic::new(config.external_share),
             config,
             links: Vec::new(),
-            handed_out: Vec::new(),
-            observed_ns: 0,
+            handed_out: HandedOut::default(),
+            hosts: Hosts::default(),
+            standing: Vec::new(),
+            standing_links: 0,
+            turn: 0,
+            differing: Vec::new(),
             needs_loads_until_ns: 0,
             senders: Vec::new(),
             credits: Credits::default(),
             bounds: FxHashMap::default(),
             dirty_bounds: VecDeque::new(),
-            newest_ns: Vec::new(),
             dirty: VecDeque::new(),
-            is_dirty: Vec::new(),
-            effects: BTreeMap::new(),
+            effects: LinkMap::default(),
+            ageing: BTreeSet::new(),
             applied_ns: 0,
             is_urgent: false,
             figures: <[FeedStatus; 3]>::default(),
@@ -192,12 +197,14 @@ impl Feeds {
     fn forget(&mut self, topology: &Topology) {
         let (links, hosts) = (topology.links().len(), topology.hosts().len());
         self.links = vec![LinkReadings::default(); links];
-        self.handed_out = vec![HandedOut::default(); links];
+        self.handed_out.clear();
+        self.hosts = Hosts::new(hosts);
+        self.standing = vec![Standing::default(); links];
+        self.standing_links = 0;
         self.senders = vec![UnknownSenders::default(); hosts];
-        self.newest_ns = vec![0; links];
-        self.is_dirty = vec![false; links];
         self.dirty.clear();
         self.effects.clear();
+        self.ageing.clear();
         for figures in &mut self.figures {
             figures.moved_bps = 0.0;
         }
@@ -211,7 +218,7 @@ impl Feeds {
     pub fn reconfigure(&mut self, config: FeedsConfig) {
         self.external.set_share(config.external_share);
         self.config = config;
-        let links: Vec<LinkId> = self.effects.keys().copied().collect();
+        let links: Vec<LinkId> = self.effects.links_from(LinkId(0)).collect();
         for link in links {
             self.mark(link);
         }
@@ -252,6 +259,12 @@ impl Feeds {
         topology: &Topology,
         is_managed: impl Fn(HostId) -> bool,
     ) {
+        if let Reporter::Host(host) = reporter {
+            if telemetry.whole {
+                self.hosts.take_back(host);
+            }
+            self.hear(now_ns, host, topology);
+        }
         for count in &telemetry.receivers {
             let taken = self.take_count(now_ns, reporter, count, topology, &is_managed);
             self.count(Feed::Receivers, count.age_ns, taken);
@@ -263,6 +276,30 @@ impl Feeds {
         for link in &telemetry.links {
             let taken = self.take_int(now_ns, reporter, link, topology);
             self.count(Feed::Int, link.age_ns, taken);
+        }
+    }
+
+    /// Takes a host's word that what it told as a state still stands, as an empty message says it.
+    pub fn hear(&mut self, now_ns: u64, host: HostId, topology: &Topology) {
+        if self.hosts.hear(now_ns, host, self.config.fresh_ns) {
+            self.revive(host, topology);
+        }
+    }
+
+    /// Marks the links of a host whose words had begun to fade.
+    #[cold]
+    fn revive(&mut self, host: HostId, topology: &Topology) {
+        if host.index() < self.senders.len() {
+            self.mark(topology.host_uplink(host));
+            self.mark(topology.host_downlink(host));
+        }
+    }
+
+    /// Returns the generation of a reporter that tells a state, otherwise 0.
+    fn generation_of(&self, reporter: Reporter, tells_state: bool) -> u32 {
+        match reporter {
+            Reporter::Host(host) if tells_state => self.hosts.generation(host),
+            _ => 0,
         }
     }
 
@@ -314,8 +351,9 @@ impl Feeds {
             return self.is_on(Feed::Receivers, count.age_ns);
         }
         self.is_on(Feed::Receivers, count.age_ns)?;
+        let generation = self.generation_of(reporter, count.stands);
         let senders = &mut self.senders[receiver.index()];
-        let grew = senders.take(at_ns, count, is_managed);
+        let grew = senders.take(at_ns, generation, count, is_managed);
         let changed = grew || senders.flows != before;
         let link = topology.host_downlink(receiver);
         self.touch(link, at_ns);
@@ -430,132 +468,33 @@ impl Feeds {
         (demand_bps / weight).max(min_bps)
     }
 
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "capacities are far below 2^53 bit/s"
-    )]
-    fn take_int(
-        &mut self,
-        now_ns: u64,
-        reporter: Reporter,
-        entry: &LinkInt,
-        topology: &Topology,
-    ) -> Result<(), Refused> {
-        let id = link_of(reporter, entry.link, topology)?;
-        self.is_on(Feed::Int, entry.age_ns)?;
-        let link = &topology.links()[id.index()];
-        let at_ns = now_ns.saturating_sub(entry.age_ns);
-        let capacity_bps = topology.effective_capacity_bps(id) as f64;
-        if capacity_bps == 0.0 {
-            // A dead link carries nothing that could be handed out.
-            return Ok(());
-        }
-        if entry.managed_bytes.is_none() {
-            self.needs_loads_until_ns = now_ns.saturating_add(self.config.max_age_ns);
-            // Managed traffic would count as external.
-            let observed_ns = self.observed_ns;
-            if observed_ns == 0 || observed_ns.saturating_add(self.config.max_age_ns) <= now_ns {
-                return Err(Refused::Unobserved);
-            }
-        }
-        let handed_out = self.handed_out[id.index()];
-        #[allow(clippy::cast_precision_loss, reason = "differences of milliseconds")]
-        let since_s = (at_ns as f64 - self.observed_ns as f64) / 1e9;
-        let facts = LinkFacts {
-            capacity_bps,
-            handed_out_bits: handed_out.bits + handed_out.load_bps * since_s,
-            sees_queue: match reporter {
-                Reporter::Host(host) => link.from == Node::Host(host),
-                Reporter::Collector => true,
-            },
-            max_delay_ns: self.config.max_delay_ns,
-        };
-        let readings = &mut self.links[id.index()];
-        let reading = match reporter {
-            Reporter::Host(_) => &mut readings.host,
-            Reporter::Collector => readings.collector.get_or_insert_with(Box::default),
-        };
-        if at_ns < reading.at_ns {
-            return Ok(());
-        }
-        let expected_bps = reading.external_bps;
-        let had_measured = reading.is_measured();
-        let Some(measured_bps) = reading.take(at_ns, entry, &facts) else {
-            return Ok(());
-        };
-        let sum_bps = reading.external_bps + reading.drain_bps + reading.lost_bps(capacity_bps);
-        let hysteresis_bps = self.config.hysteresis * capacity_bps;
-        let wanted_bps = measured_bps.max(reading.external_bps) * HEADROOM + hysteresis_bps;
-        let former_bps = if readings.dummy_bps > 0.0 {
-            readings.dummy_bps
-        } else {
-            self.config.max_share * capacity_bps
-        };
-        readings.dummy_bps = wanted_bps.max(former_bps * SHRINK);
-        let moved = (sum_bps - readings.marked_bps).abs() > hysteresis_bps / 2.0
-            || (readings.dummy_bps - former_bps).abs() > hysteresis_bps / 2.0;
-        if moved {
-            readings.marked_bps = sum_bps;
-        }
-        if had_measured {
-            let error = (measured_bps - expected_bps).abs() / capacity_bps;
-            self.figures[Feed::Int as usize].erred(error);
-        }
-        let effect = self.effects.get(&id);
-        if let Some(effect) = effect
-            && let Some(feed) = effect.weighed_by
-        {
-            let granted_bps = self.external.get(id).map_or(0.0, |link| link.granted_bps);
-            let error = (measured_bps - granted_bps).abs() / capacity_bps;
-            self.figures[feed as usize].erred(error);
-        }
-        self.touch(id, at_ns);
-        if moved || (sum_bps >= hysteresis_bps && self.is_faded(now_ns, id)) {
-            self.mark(id);
-        }
-        Ok(())
-    }
-
     /// Returns true if a link's effect has ended or fades: a new measurement then counts, although
     /// it says what the one before said.
     fn is_faded(&self, now_ns: u64, link: LinkId) -> bool {
-        let effect = self.effects.get(&link);
+        let effect = self.effects.get(link);
         effect.is_none_or(|effect| effect.oldest_ns.saturating_add(self.config.fresh_ns) < now_ns)
     }
 
     fn touch(&mut self, link: LinkId, at_ns: u64) {
-        let newest_ns = &mut self.newest_ns[link.index()];
+        let newest_ns = &mut self.links[link.index()].newest_ns;
         *newest_ns = (*newest_ns).max(at_ns);
     }
 
     /// Puts a link into the queue of those that are evaluated, once.
     fn mark(&mut self, link: LinkId) {
-        if !std::mem::replace(&mut self.is_dirty[link.index()], true) {
+        if !std::mem::replace(&mut self.links[link.index()].is_dirty, true) {
             self.dirty.push_back(link);
         }
     }
 
     /// Takes the load that the engine allocated to every link, in bit/s, by link index. The caller
     /// calls it after iterations, at least once per [`FeedsConfig::interval_ns`] while rates move.
-    /// O(links).
-    pub fn observe(&mut self, now_ns: u64, loads_bps: &[f64]) {
-        #[allow(
-            clippy::cast_precision_loss,
-            reason = "intervals are far below 2^53 ns"
-        )]
-        let seconds = now_ns.saturating_sub(self.observed_ns) as f64 / 1e9;
-        self.observed_ns = self.observed_ns.max(now_ns);
-        for (handed_out, &load_bps) in self.handed_out.iter_mut().zip(loads_bps) {
-            handed_out.bits += handed_out.load_bps * seconds;
-            handed_out.load_bps = load_bps;
-        }
-        // Dummy flows stand for traffic of others.
-        for (link, traffic) in self.external.links_from(LinkId(0)) {
-            if let Some(handed_out) = self.handed_out.get_mut(link.index()) {
-                let managed_bps = handed_out.load_bps - traffic.granted_bps;
-                handed_out.load_bps = managed_bps.max(0.0);
-            }
-        }
+    /// The vector becomes that of an old call, or empty. O(1), unless more than 32 calls come
+    /// within the maximum age.
+    pub fn observe(&mut self, now_ns: u64, loads_bps: &mut Vec<f64>) {
+        // What is read again lies some intervals back.
+        let span_ns = self.config.max_age_ns + 4 * self.config.interval_ns;
+        self.handed_out.observe(now_ns, span_ns, loads_bps);
     }
 
     /// True if [`next_loads_ns`](Self::next_loads_ns) has come.
@@ -568,8 +507,13 @@ impl Feeds {
     /// `None` unless a reporter that needs it was heard within the maximum age.
     #[must_use]
     pub fn next_loads_ns(&self) -> Option<u64> {
-        let at_ns = self.observed_ns.saturating_add(self.config.interval_ns);
-        (at_ns < self.needs_loads_until_ns).then_some(at_ns)
+        let at_ns = (self.handed_out.newest_ns()).saturating_add(self.config.interval_ns);
+        let mut until_ns = self.needs_loads_until_ns;
+        if self.standing_links > 0 {
+            let heard_ns = self.hosts.newest_ns();
+            until_ns = until_ns.max(heard_ns.saturating_add(self.config.max_age_ns));
+        }
+        (at_ns < until_ns).then_some(at_ns)
     }
 
     /// Returns the part of its effect that a measurement has: 1 while it is fresh, 0 from the
@@ -624,13 +568,14 @@ impl Feeds {
         self.is_urgent = false;
         if is_due {
             self.applied_ns = now_ns;
-            self.mark_stale(now_ns);
+            self.mark_stale(now_ns, topology);
+            self.compare_standing(now_ns, topology);
         }
         for _ in 0..self.dirty.len().min(MAX_LINKS) {
             let Some(link) = self.dirty.pop_front() else {
                 break;
             };
-            self.is_dirty[link.index()] = false;
+            self.links[link.index()].is_dirty = false;
             self.evaluate(now_ns, topology, link, events);
         }
         for _ in 0..self.dirty_bounds.len().min(MAX_DEMAND_CHANGES) {
@@ -652,17 +597,31 @@ impl Feeds {
     }
 
     /// Marks links and flows whose measurements fade.
-    fn mark_stale(&mut self, now_ns: u64) {
+    fn mark_stale(&mut self, now_ns: u64, topology: &Topology) {
         let stale_ns = now_ns.saturating_sub(self.config.fresh_ns);
-        let stale: Vec<LinkId> = self
-            .effects
-            .iter()
-            .filter(|(_, effect)| effect.oldest_ns < stale_ns)
-            .map(|(&link, _)| link)
-            .collect();
-        for link in stale {
-            self.mark(link);
+        let (links, dirty, effects) = (&mut self.links, &mut self.dirty, &self.effects);
+        let mut mark = |link: LinkId| {
+            if !std::mem::replace(&mut links[link.index()].is_dirty, true) {
+                dirty.push_back(link);
+            }
+        };
+        for &link in &self.ageing {
+            let effect = effects.get(link);
+            if effect.is_some_and(|effect| effect.oldest_ns < stale_ns) {
+                mark(link);
+            }
         }
+        let fresh_ns = self.config.fresh_ns;
+        self.hosts.find_stale(now_ns, fresh_ns, |host| {
+            let links = [topology.host_uplink(host), topology.host_downlink(host)];
+            let with_effect = links.map(|link| effects.get(link).is_some());
+            for (link, has_effect) in links.into_iter().zip(with_effect) {
+                if has_effect {
+                    mark(link);
+                }
+            }
+            with_effect.contains(&true)
+        });
         let mut gone = Vec::new();
         let max_age_ns = self.config.max_age_ns;
         self.credits
@@ -684,6 +643,7 @@ impl Feeds {
         let Evaluation {
             effect,
             contradictions,
+            ages,
         } = self.effect_of(now_ns, topology, link);
         for feed in contradictions {
             *self.contradictions.entry(feed.label()).or_insert(0) += 1;
@@ -693,9 +653,14 @@ impl Feeds {
             reason = "capacities are far below 2^53 bit/s"
         )]
         let capacity_bps = topology.effective_capacity_bps(link) as f64;
-        let before = self.effects.get(&link).copied().unwrap_or_default();
+        let before = self.effects.get(link).copied().unwrap_or_default();
+        if ages && !effect.is_none() {
+            self.ageing.insert(link);
+        } else if !self.ageing.is_empty() {
+            self.ageing.remove(&link);
+        }
         if !differs(&before, &effect, self.config.hysteresis * capacity_bps) {
-            if let Some(known) = self.effects.get_mut(&link) {
+            if let Some(known) = self.effects.get_mut(link) {
                 known.oldest_ns = effect.oldest_ns;
                 known.newest_ns = effect.newest_ns;
                 known.external_bps = effect.external_bps;
@@ -712,7 +677,7 @@ impl Feeds {
             demand_bps: effect.demand_bps,
         };
         if effect.is_none() {
-            self.effects.remove(&link);
+            self.effects.remove(link);
         } else {
             self.effects.insert(link, effect);
         }
@@ -736,14 +701,12 @@ impl Feeds {
     /// Returns the effect of the feeds on a link, if they have one.
     #[must_use]
     pub fn effect(&self, link: LinkId) -> Option<&LinkEffect> {
-        self.effects.get(&link)
+        self.effects.get(link)
     }
 
     /// Returns the effects of the feeds on the links from `from` on, in their order.
     pub fn effects_from(&self, from: LinkId) -> impl Iterator<Item = (LinkId, &LinkEffect)> {
-        self.effects
-            .range(from..)
-            .map(|(&link, effect)| (link, effect))
+        self.effects.from(from)
     }
 
     /// Returns the figures of all feeds.
@@ -776,28 +739,6 @@ fn differs(before: &LinkEffect, after: &LinkEffect, hysteresis_bps: f64) -> bool
         || (after.demand_bps - before.demand_bps).abs() > hysteresis_bps
         || (after.flows - before.flows).abs() > 0.1 * before.flows
         || (after.load_bps == 0.0) != (before.load_bps == 0.0)
-}
-
-/// Returns the link that an entry names, if the reporter may tell of it.
-fn link_of(reporter: Reporter, link: u32, topology: &Topology) -> Result<LinkId, Refused> {
-    match (reporter, link) {
-        (Reporter::Host(host), OWN_UPLINK) => Ok(topology.host_uplink(host)),
-        (Reporter::Host(host), OWN_DOWNLINK) => Ok(topology.host_downlink(host)),
-        (_, link) => {
-            let known = topology
-                .links()
-                .get(link as usize)
-                .ok_or(Refused::Unknown)?;
-            match reporter {
-                Reporter::Host(host)
-                    if known.from != Node::Host(host) && known.to != Node::Host(host) =>
-                {
-                    Err(Refused::NotOfReporter)
-                }
-                _ => Ok(known.id),
-            }
-        }
-    }
 }
 
 #[cfg(test)]

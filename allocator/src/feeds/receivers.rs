@@ -19,16 +19,20 @@ pub(super) struct UnknownSenders {
     /// The last report counted fewer flows than are in force.
     is_lower: bool,
     pub(super) is_known: bool,
+    /// Generation of its host in which it was told as a state; 0 if it was not.
+    pub(super) generation: u32,
     /// The count leaves out managed traffic, not senders that have managed traffic too.
     pub(super) is_complete: bool,
 }
 
 impl UnknownSenders {
-    /// Takes a count. Returns true if flows were added. More flows count at once; fewer only once
-    /// two reports in a row have counted fewer, so that a count that flaps stays at its maximum.
+    /// Takes a count of a generation. Returns true if flows were added. More flows count at once;
+    /// fewer only once two reports in a row have counted fewer, so that a count that flaps stays at
+    /// its maximum. The sender of a state has seen to that.
     pub(super) fn take(
         &mut self,
         at_ns: u64,
+        generation: u32,
         count: &ReceiverCount,
         is_managed: impl Fn(HostId) -> bool,
     ) -> bool {
@@ -37,7 +41,8 @@ impl UnknownSenders {
         self.at_ns = at_ns;
         self.is_known = true;
         self.is_complete = count.excludes_managed;
-        if flows >= self.flows {
+        self.generation = generation;
+        if flows >= self.flows || generation > 0 {
             self.flows = flows;
             self.is_lower = false;
         } else if self.is_lower {

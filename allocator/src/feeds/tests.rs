@@ -1,4 +1,4 @@
-use ratewright_proto::telemetry::{CreditState, LinkInt, ReceiverCount};
+use ratewright_proto::telemetry::{CreditState, LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount};
 use ratewright_topology::TwoTierClos;
 
 use super::*;
@@ -6,6 +6,7 @@ use super::*;
 mod histories;
 mod loops;
 mod rates;
+mod states;
 
 fn topology() -> Topology {
     TwoTierClos::default().build().expect("a topology")

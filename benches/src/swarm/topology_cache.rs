@@ -90,6 +90,7 @@ mod tests {
             classes: Vec::new(),
             sealed_udp: None,
             telemetry_interval_ns: 0,
+            telemetry_sync: None,
             access: AccessCapacity::default(),
         }
     }

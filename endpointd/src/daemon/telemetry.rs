@@ -14,11 +14,13 @@ impl Daemon {
             return;
         };
         let (access, interval_ns) = (welcome.access, welcome.telemetry_interval_ns);
+        let terms = welcome.telemetry_sync;
         self.sampler.start(
             now_ns,
             network,
             access,
             interval_ns,
+            terms,
             self.second_line.is_some(),
         );
     }
@@ -42,9 +44,13 @@ impl Daemon {
             return;
         };
         match self.session.send_telemetry(message) {
+            Ok(()) => {}
             // The session counts what it drops: a newer measurement follows.
-            Ok(()) | Err(SessionError::Backlog { .. }) => {}
-            Err(error) => tracing::debug!(%error, "telemetry was not sent"),
+            Err(SessionError::Backlog { .. }) => self.sampler.tell_anew(),
+            Err(error) => {
+                self.sampler.tell_anew();
+                tracing::debug!(%error, "telemetry was not sent");
+            }
         }
     }
 }

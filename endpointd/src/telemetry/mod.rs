@@ -21,7 +21,7 @@ use std::io;
 use std::sync::Arc;
 
 use ratewright_proto::control::AccessCapacity;
-use ratewright_proto::telemetry::Telemetry;
+use ratewright_proto::telemetry::{SyncTerms, Telemetry};
 use serde::Serialize;
 
 use crate::backend::Usage;
@@ -141,13 +141,15 @@ impl Sampler {
     }
 
     /// Begins to measure for the host of `network`. `interval_ns` is the allocator's, 0 if it takes
-    /// no messages; `for_others` says that somebody else needs the measurements.
+    /// no messages, and so are the `terms`; `for_others` says that somebody else needs the
+    /// measurements.
     pub fn start(
         &mut self,
         now_ns: u64,
         network: &Arc<NetworkView>,
         access: AccessCapacity,
         interval_ns: u64,
+        terms: Option<SyncTerms>,
         for_others: bool,
     ) {
         self.stop();
@@ -169,7 +171,7 @@ impl Sampler {
         self.status.active = true;
         self.status.interface = interface.as_ref().map(|interface| interface.name.clone());
         self.measuring = Some(Box::new(Measuring {
-            reporter: Reporter::new(network.own_host, access),
+            reporter: Reporter::new(network.own_host, access, terms),
             network: network.clone(),
             access,
             interval_ns: own_ns.max(interval_ns),
@@ -189,6 +191,15 @@ impl Sampler {
     pub fn set_network(&mut self, network: &Arc<NetworkView>) {
         if let Some(measuring) = &mut self.measuring {
             measuring.network = network.clone();
+            // The allocator forgets what it was told of another topology.
+            measuring.reporter.restart();
+        }
+    }
+
+    /// Tells all anew in the next message, because the last one was not sent.
+    pub fn tell_anew(&mut self) {
+        if let Some(measuring) = &mut self.measuring {
+            measuring.reporter.restart();
         }
     }
 

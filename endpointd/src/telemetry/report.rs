@@ -4,7 +4,9 @@
 
 use indexmap::IndexMap;
 use ratewright_proto::control::AccessCapacity;
-use ratewright_proto::telemetry::{LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, Telemetry};
+use ratewright_proto::telemetry::{
+    LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, SyncTerms, Telemetry, TelemetrySender,
+};
 use rustc_hash::FxBuildHasher;
 
 use super::interface::InterfaceCounters;
@@ -57,18 +59,27 @@ pub struct Reporter {
     before: Option<LinkReading>,
     /// Messages that may still follow although nothing happens.
     words_left: u32,
+    sender: TelemetrySender,
 }
 
 impl Reporter {
-    /// Makes a builder for the host `own_host`. A link without a capacity is not reported.
+    /// Makes a builder for a session of the host `own_host`, on the allocator's terms for a state.
+    /// A link without a capacity is not reported.
     #[must_use]
-    pub fn new(own_host: u32, access: AccessCapacity) -> Self {
+    pub fn new(own_host: u32, access: AccessCapacity, terms: Option<SyncTerms>) -> Self {
         Self {
             own_host,
             access,
             before: None,
             words_left: 0,
+            sender: TelemetrySender::new(terms, own_host),
         }
+    }
+
+    /// Tells all anew in the next message: the last one was not sent, or the allocator has another
+    /// topology.
+    pub fn restart(&mut self) {
+        self.sender.restart();
     }
 
     /// Returns the message about the present state, if there is something to tell.
@@ -83,16 +94,21 @@ impl Reporter {
             .zip(self.before.as_ref())
             .is_some_and(|(now, before)| now.is_busy_since(before, self.access));
         self.before = reading.copied();
+        let links = reading.map_or_else(Vec::new, |reading| self.links(now_ns, reading));
+        let mut measured = Telemetry {
+            links,
+            ..Telemetry::default()
+        };
         if carries || !senders.is_empty() {
             self.words_left = LAST_WORDS;
+        } else if self.words_left > 0 {
+            self.words_left -= 1;
         } else {
-            self.words_left = self.words_left.checked_sub(1)?;
+            self.sender.rest(&measured);
+            return None;
         }
-        Some(Telemetry {
-            receivers: vec![self.count(now_ns, measured_ns, senders)],
-            credits: Vec::new(),
-            links: reading.map_or_else(Vec::new, |reading| self.links(now_ns, reading)),
-        })
+        measured.receivers = vec![self.count(now_ns, measured_ns, senders)];
+        self.sender.measure(now_ns, measured)
     }
 
     fn count(&self, now_ns: u64, measured_ns: u64, senders: &[ActiveSender]) -> ReceiverCount {
@@ -123,6 +139,7 @@ impl Reporter {
             timestamp_ns: reading.at_ns,
             bandwidth_bps: self.access.uplink_bps,
             age_ns: now_ns.saturating_sub(reading.at_ns),
+            ..LinkInt::default()
         };
         // The queue of the downlink is in the switch, where this host cannot see it.
         let downlink = LinkInt {
@@ -202,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_idle_host_says_nothing() {
-        let mut reporter = Reporter::new(1, ACCESS);
+        let mut reporter = Reporter::new(1, ACCESS, None);
         for at_ms in (0..1_000).step_by(10) {
             // Keep-alives: well below a hundredth of the capacity.
             let reading = reading(at_ms, at_ms * 100);
@@ -213,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_busy_host_reports_each_time_and_a_little_beyond() {
-        let mut reporter = Reporter::new(1, ACCESS);
+        let mut reporter = Reporter::new(1, ACCESS, None);
         let mut told = 0;
         for at_ms in (0..300).step_by(10) {
             // A tenth of the capacity until 100 ms.
@@ -226,7 +243,7 @@ mod tests {
 
     #[test]
     fn senders_of_the_topology_are_named_and_others_counted() {
-        let mut reporter = Reporter::new(1, ACCESS);
+        let mut reporter = Reporter::new(1, ACCESS, None);
         let senders = [
             sender(SenderName::Host(4)),
             sender(SenderName::Address([192, 0, 2, 1].into())),
@@ -246,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_message_is_valid_and_bounded_with_any_number_of_senders() {
-        let mut reporter = Reporter::new(1, ACCESS);
+        let mut reporter = Reporter::new(1, ACCESS, None);
         let senders: Vec<_> = (0..5_000).map(|id| sender(SenderName::Host(id))).collect();
         let message = reporter
             .report(30 * MS, 30 * MS, &senders, Some(&reading(30, 9)))
@@ -258,7 +275,7 @@ mod tests {
 
     #[test]
     fn both_links_are_told_with_their_counters() {
-        let mut reporter = Reporter::new(1, ACCESS);
+        let mut reporter = Reporter::new(1, ACCESS, None);
         let senders = [sender(SenderName::Host(4))];
         let message = reporter
             .report(31 * MS, 30 * MS, &senders, Some(&reading(30, 9)))
@@ -282,6 +299,7 @@ mod tests {
                 uplink_bps: 0,
                 ..ACCESS
             },
+            None,
         );
         let senders = [sender(SenderName::Host(4))];
         let message = reporter

@@ -14,7 +14,7 @@ use ratewright_proto::control::{
     RefusalCode, SealedUdp, TopologySnapshot,
 };
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
-use ratewright_proto::telemetry::Telemetry;
+use ratewright_proto::telemetry::{SyncTerms, Telemetry};
 use ratewright_proto::{FlowId, StartRecord};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -40,6 +40,8 @@ pub struct AllocatorScript {
     pub members: Vec<Members>,
     /// Interval at which a Welcome asks for telemetry.
     pub telemetry_interval_ns: u64,
+    /// Terms on which it lets the daemon tell a state.
+    pub telemetry_sync: Option<SyncTerms>,
     /// Capacities of the host's own links, as a Welcome tells them.
     pub access: AccessCapacity,
     /// Telemetry that arrived.
@@ -277,6 +279,7 @@ fn on_event(
                 observe: false,
                 sealed_udp: script.sealed_udp,
                 telemetry_interval_ns: script.telemetry_interval_ns,
+                telemetry_sync: script.telemetry_sync,
                 access: script.access,
             };
             session.accept(now_ns, admission).unwrap();

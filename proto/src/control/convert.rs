@@ -12,6 +12,7 @@ use crate::VERSION;
 use crate::error::SessionError;
 use crate::records::MAX_SLOTS;
 use crate::sealed::Cipher;
+use crate::telemetry::SyncTerms;
 use crate::wire::{self, control_message::Body};
 
 /// Longest lease, liveness time or acknowledgement delay: one hour. It keeps sums of times far from
@@ -215,6 +216,10 @@ impl TryFrom<wire::Welcome> for Welcome {
             classes,
             sealed_udp: welcome.sealed_udp.and_then(sealed_udp),
             telemetry_interval_ns: welcome.telemetry_interval_ns,
+            telemetry_sync: SyncTerms::from_wire(
+                welcome.telemetry_hysteresis,
+                welcome.telemetry_repeat_ns,
+            )?,
             access: AccessCapacity {
                 uplink_bps: welcome.uplink_bps,
                 downlink_bps: welcome.downlink_bps,
@@ -253,6 +258,8 @@ impl From<&Welcome> for wire::Welcome {
                 ipv4: udp.address.map(|address| address.octets().to_vec()),
             }),
             telemetry_interval_ns: welcome.telemetry_interval_ns,
+            telemetry_hysteresis: welcome.telemetry_sync.map_or(0.0, |terms| terms.hysteresis),
+            telemetry_repeat_ns: welcome.telemetry_sync.map_or(0, |terms| terms.repeat_ns),
             uplink_bps: welcome.access.uplink_bps,
             downlink_bps: welcome.access.downlink_bps,
         }

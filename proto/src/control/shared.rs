@@ -187,6 +187,7 @@ mod tests {
             }],
             sealed_udp: None,
             telemetry_interval_ns: 0,
+            telemetry_sync: None,
             access: AccessCapacity::default(),
         }
     }

@@ -33,7 +33,7 @@ use crate::packet_space::{LivenessTimer, PacketContents, PacketSpace, PacketSpac
 use crate::queue::ControlQueue;
 use crate::records::{FlowId, MAX_SLOTS, RateRecord, StartRecord};
 use crate::recovery::{AckOutcome, RecoveryConfig};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{SyncTerms, Telemetry};
 
 use self::slots::{RecordOutcome, ServerSlots};
 
@@ -128,6 +128,8 @@ pub struct Admission {
     pub sealed_udp: Option<SealedUdp>,
     /// Interval at which the client sends telemetry; 0 if none is wanted.
     pub telemetry_interval_ns: u64,
+    /// Terms on which the client may tell telemetry as a state.
+    pub telemetry_sync: Option<SyncTerms>,
     /// Capacities of the host's own links.
     pub access: AccessCapacity,
 }
@@ -199,6 +201,8 @@ pub struct ServerSession {
     more_rates: bool,
     /// Hello, Refused and PeerLost, then the bounded kinds, in order.
     events: VecDeque<ServerEvent>,
+    /// Measurements were dropped since the client told its whole state.
+    telemetry_gap: bool,
     counters: Counters,
 }
 
@@ -224,6 +228,7 @@ impl ServerSession {
             updates_ns: 0,
             more_rates: false,
             events: VecDeque::new(),
+            telemetry_gap: false,
             counters: Counters::default(),
         }
     }
@@ -269,6 +274,7 @@ impl ServerSession {
             classes: admission.classes,
             sealed_udp: admission.sealed_udp.filter(|_| hello.sealed_udp),
             telemetry_interval_ns: admission.telemetry_interval_ns,
+            telemetry_sync: admission.telemetry_sync,
             access: admission.access,
         };
         let (topology, known) = (&admission.topology, hello.known_hosts);
@@ -345,12 +351,14 @@ impl ServerSession {
                     released,
                     paced_flows,
                 },
-            ) => self.bounded_event(ServerEvent::ReleaseAck {
-                released,
-                paced_flows,
-            }),
+            ) => {
+                self.bounded_event(ServerEvent::ReleaseAck {
+                    released,
+                    paced_flows,
+                });
+            }
             (ServerPhase::Established(_), ControlMessage::Telemetry(telemetry)) => {
-                self.bounded_event(ServerEvent::Telemetry(telemetry));
+                self.telemetry(telemetry);
             }
             (ServerPhase::Established(_), _) => {
                 return Err(SessionError::Unexpected(
@@ -381,13 +389,31 @@ impl ServerSession {
         self.refuse(refusal);
     }
 
-    fn bounded_event(&mut self, event: ServerEvent) {
+    /// Hands measurements over. Once one was dropped, what the client says to stand is not what the
+    /// caller knows: nothing counts until the client tells the whole state.
+    fn telemetry(&mut self, telemetry: Telemetry) {
+        if self.telemetry_gap && !telemetry.whole && telemetry.is_of_state() {
+            self.counters.telemetry_dropped += 1;
+            return;
+        }
+        let whole = telemetry.whole;
+        if !self.bounded_event(ServerEvent::Telemetry(telemetry)) {
+            self.telemetry_gap = true;
+        } else if whole {
+            self.telemetry_gap = false;
+        }
+    }
+
+    /// Queues an event, unless too many wait. Returns false if it was dropped.
+    fn bounded_event(&mut self, event: ServerEvent) -> bool {
         // A client could send telemetry faster than the service takes it.
-        if self.events.len() < self.config.max_events {
+        let fits = self.events.len() < self.config.max_events;
+        if fits {
             self.events.push_back(event);
         } else {
             self.counters.telemetry_dropped += 1;
         }
+        fits
     }
 
     /// Takes one datagram. An error is counted by its reason and changes nothing else.

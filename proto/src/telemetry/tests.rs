@@ -1,3 +1,6 @@
+use proptest::prelude::*;
+use prost::Message as _;
+
 use super::*;
 
 fn field_of(telemetry: &Telemetry) -> &'static str {
@@ -119,4 +122,117 @@ fn a_link_has_a_bandwidth_and_a_message_a_bound() {
     assert_eq!(field_of(&links(MAX_ENTRIES + 1, 1)), "Telemetry.links");
     assert_eq!(field_of(&links(1, 0)), "LinkInt.bandwidth_bps");
     assert!(Telemetry::default().is_empty());
+}
+
+fn any_telemetry() -> impl Strategy<Value = Telemetry> {
+    let number = || prop_oneof![Just(0), 0..300_u64, any::<u64>()];
+    let id = || prop_oneof![Just(0), 0..300_u32, any::<u32>()];
+    let ids = || proptest::collection::vec(id(), 0..5);
+    let counts = (
+        (id(), id(), id()),
+        (ids(), ids()),
+        (any::<bool>(), any::<bool>(), number()),
+    );
+    let counts = counts.prop_map(|(sizes, (senders, sender_flows), others)| ReceiverCount {
+        receiver: sizes.0,
+        active_senders: sizes.1,
+        lookahead_senders: sizes.2,
+        senders,
+        sender_flows,
+        excludes_managed: others.0,
+        stands: others.1,
+        age_ns: others.2,
+    });
+    let credits = (
+        (id(), id(), proptest::option::of(id())),
+        (number(), number(), number(), number()),
+        (number(), number(), number(), number()),
+    );
+    let credits = credits.prop_map(|(ends, bytes, others)| CreditState {
+        sender: ends.0,
+        receiver: ends.1,
+        flow: ends.2,
+        granted_bytes: bytes.0,
+        consumed_bytes: bytes.1,
+        accumulated_bytes: bytes.2,
+        csn_marked_packets: bytes.3,
+        packets: others.0,
+        sender_bucket_bytes: others.1,
+        global_bucket_bytes: others.2,
+        age_ns: others.3,
+    });
+    let links = (
+        (id(), number(), number(), proptest::option::of(number())),
+        (number(), number(), number(), number()),
+        (number(), number()),
+    );
+    let links = links.prop_map(|(first, second, third)| LinkInt {
+        link: first.0,
+        queue_bytes: first.1,
+        tx_bytes: first.2,
+        managed_bytes: first.3,
+        shaped_packets: second.0,
+        timestamp_ns: second.1,
+        bandwidth_bps: second.2,
+        age_ns: second.3,
+        interval_ns: third.0,
+        former_queue_bytes: third.1,
+    });
+    let vec = |size| 0..size;
+    (
+        proptest::collection::vec(counts, vec(3)),
+        proptest::collection::vec(credits, vec(3)),
+        proptest::collection::vec(links, vec(3)),
+        any::<bool>(),
+    )
+        .prop_map(|(receivers, credits, links, whole)| Telemetry {
+            receivers,
+            credits,
+            links,
+            whole,
+        })
+}
+
+/// Decodes by the generated types.
+fn generated(body: &[u8]) -> Option<Telemetry> {
+    let message = wire::ControlMessage::decode(body).ok()?;
+    let Some(wire::control_message::Body::Telemetry(telemetry)) = message.body else {
+        return None;
+    };
+    Some(Telemetry::unchecked(telemetry))
+}
+
+proptest! {
+    #[test]
+    fn every_message_is_decoded_directly_as_it_was_encoded(telemetry in any_telemetry()) {
+        let body = wire::ControlMessage {
+            body: Some(wire::control_message::Body::Telemetry((&telemetry).into())),
+        }
+        .encode_to_vec();
+        prop_assert_eq!(Telemetry::decode_body(&body), Some(telemetry.clone()));
+        prop_assert_eq!(generated(&body), Some(telemetry));
+    }
+
+    /// The generated decoder is the oracle for bytes that no encoder of ours writes.
+    #[test]
+    fn what_is_decoded_directly_is_what_the_generated_decoder_reads(
+        telemetry in any_telemetry(),
+        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..4),
+        cut in proptest::option::of(any::<proptest::sample::Index>()),
+    ) {
+        let mut body = wire::ControlMessage {
+            body: Some(wire::control_message::Body::Telemetry((&telemetry).into())),
+        }
+        .encode_to_vec();
+        for (at, byte) in damage {
+            let at = at.index(body.len());
+            body[at] = byte;
+        }
+        if let Some(cut) = cut {
+            body.truncate(cut.index(body.len() + 1));
+        }
+        if let Some(direct) = Telemetry::decode_body(&body) {
+            prop_assert_eq!(generated(&body), Some(direct));
+        }
+    }
 }

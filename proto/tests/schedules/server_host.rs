@@ -251,6 +251,7 @@ impl ServerHost {
                 cipher: Cipher::default(),
             }),
             telemetry_interval_ns: 0,
+            telemetry_sync: None,
             access: AccessCapacity::default(),
         };
         let epoch = self.epoch;

@@ -6,13 +6,13 @@ use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOpt
 use ratewright_allocator::engine::{
     EngineEvent, FlowKey, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
 };
-use ratewright_allocator::feeds::{FeedChange, Feeds, Reporter};
+use ratewright_allocator::feeds::{FeedChange, Feeds, FeedsConfig, Reporter};
 use ratewright_proto::control::{
     AccessCapacity, ControlMessage, EncodedTopology, FrameDecoder, TopologySnapshot,
 };
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
-use ratewright_proto::telemetry::Telemetry;
+use ratewright_proto::telemetry::{SyncTerms, Telemetry};
 use ratewright_proto::{Counters, RateCode, SessionError, VERSION};
 use ratewright_topology::{HostId, LinkId, PathChoice, Topology};
 
@@ -79,6 +79,7 @@ pub struct AllocatorNode {
     /// Messages that the feeds took.
     taken: Vec<Telemetry>,
     telemetry_interval_ns: u64,
+    telemetry_sync: Option<SyncTerms>,
     /// Load of every link by the last iteration, if there are feeds.
     loads_bps: Vec<f64>,
     /// Datagrams sent towards the hosts.
@@ -130,6 +131,7 @@ impl AllocatorNode {
             feeds: (config.feeds.clone()).map(|feeds| Feeds::new(feeds, &topology)),
             taken: Vec::new(),
             telemetry_interval_ns: (config.feeds.as_ref()).map_or(0, |feeds| feeds.interval_ns),
+            telemetry_sync: config.feeds.as_ref().and_then(FeedsConfig::sync_terms),
             loads_bps: Vec::new(),
             topology,
             config: server,
@@ -204,6 +206,7 @@ impl AllocatorNode {
                         observe: false,
                         sealed_udp: None,
                         telemetry_interval_ns: self.telemetry_interval_ns,
+                        telemetry_sync: self.telemetry_sync,
                         access: AccessCapacity::default(),
                     };
                     host_session
@@ -272,7 +275,7 @@ impl AllocatorNode {
         };
         if feeds.wants_loads(now_ns) {
             // No iteration has come since: the loads are the same.
-            feeds.observe(now_ns, &self.loads_bps);
+            feeds.observe(now_ns, &mut self.loads_bps.clone());
         }
         let mut changes = Vec::new();
         feeds.apply(now_ns, &self.topology, &mut |change| changes.push(change));
@@ -405,7 +408,7 @@ impl AllocatorNode {
         self.counts.iterations += 1;
         if let Some(feeds) = &mut self.feeds {
             self.engine.link_loads(&mut self.loads_bps);
-            feeds.observe(now_ns, &self.loads_bps);
+            feeds.observe(now_ns, &mut self.loads_bps.clone());
         }
         self.settled = self.last.settled;
         self.last

@@ -20,6 +20,7 @@
 use std::sync::Arc;
 
 use rand::RngExt as _;
+use ratewright_proto::telemetry::TelemetrySender;
 use ratewright_topology::{HostId, Topology};
 
 use self::audit::Audit;
@@ -143,6 +144,7 @@ pub struct FlowtuneHost {
     timer: Option<TimerId>,
     /// True if a timer for the lease is set.
     lease_watched: bool,
+    telemetry: TelemetrySender,
 }
 
 /// Kinds of timers. That of [`TcpHost::TIMER`] is the flows'.
@@ -376,6 +378,8 @@ impl FlowtuneHost {
         let now_ns = cx.now().as_ns();
         let connected = cx.shared.allocator.connect(now_ns, host.0, &mut self.agent);
         cx.shared.failed_handshakes += u64::from(connected.is_err());
+        // Another session knows nothing of what the lost one was told.
+        self.telemetry.restart();
         self.drive(cx);
         if let Some(allocator) = cx.allocator() {
             cx.poke(allocator);
@@ -623,7 +627,10 @@ impl Transport for Flowtune {
 
     fn start(self, nodes: u32) -> (FlowtuneShared, Vec<FlowtuneNode>) {
         let tcp = Arc::new(self.shared.config.tcp);
-        let host = |agent| {
+        let terms = self.shared.config.feeds.config();
+        let terms = terms.and_then(|feeds| feeds.sync_terms());
+        let host = |(number, agent): (usize, Agent)| {
+            let telemetry = TelemetrySender::new(terms, number as u32);
             FlowtuneNode::Host(Box::new(FlowtuneHost {
                 agent,
                 tcp: TcpHost::new(Arc::clone(&tcp)),
@@ -631,9 +638,10 @@ impl Transport for Flowtune {
                 ids: Vec::new(),
                 timer: None,
                 lease_watched: false,
+                telemetry,
             }))
         };
-        let mut all: Vec<_> = self.agents.into_iter().map(host).collect();
+        let mut all: Vec<_> = self.agents.into_iter().enumerate().map(host).collect();
         // Without links to the allocator there is no node for it.
         all.resize_with(nodes as usize, || FlowtuneNode::Allocator);
         (self.shared, all)

@@ -80,20 +80,22 @@ fn entry() -> impl Strategy<Value = Telemetry> {
         hosts(),
         prop_oneof![0..64_u32, any::<u32>()],
         proptest::collection::vec(hosts(), 0..4),
-        any::<bool>(),
+        (any::<bool>(), any::<bool>(), any::<bool>()),
         age(),
     );
-    let counts = counts.prop_map(|(receiver, active_senders, senders, excludes, age_ns)| {
+    let counts = counts.prop_map(|(receiver, active_senders, senders, flags, age_ns)| {
         let count = ReceiverCount {
             receiver,
             active_senders,
             senders,
-            excludes_managed: excludes,
+            excludes_managed: flags.0,
+            stands: flags.1,
             age_ns,
             ..ReceiverCount::default()
         };
         Telemetry {
             receivers: vec![count],
+            whole: flags.2,
             ..Telemetry::default()
         }
     });
@@ -124,8 +126,13 @@ fn entry() -> impl Strategy<Value = Telemetry> {
         prop_oneof![Just(OWN_UPLINK), Just(OWN_DOWNLINK), 0..64_u32],
         (counter(), counter(), proptest::option::of(counter())),
         (counter(), counter(), any::<u64>(), age()),
+        (
+            prop_oneof![Just(0), 0..20 * MS, any::<u64>()],
+            counter(),
+            any::<bool>(),
+        ),
     );
-    let links = links.prop_map(|(link, bytes, others)| {
+    let links = links.prop_map(|(link, bytes, others, state)| {
         let reading = LinkInt {
             link,
             queue_bytes: bytes.0,
@@ -135,13 +142,17 @@ fn entry() -> impl Strategy<Value = Telemetry> {
             timestamp_ns: others.1,
             bandwidth_bps: others.2,
             age_ns: others.3,
+            interval_ns: state.0,
+            former_queue_bytes: state.1,
         };
         Telemetry {
             links: vec![reading],
+            whole: state.2,
             ..Telemetry::default()
         }
     });
-    prop_oneof![counts, credits, links]
+    // The last one says that all stands.
+    prop_oneof![counts, credits, links, Just(Telemetry::default())]
 }
 
 pub(super) fn steps(
@@ -169,7 +180,7 @@ fn play(
             host.0 % 2 == 0
         });
         if feeds.wants_loads(now_ns) {
-            feeds.observe(now_ns, &loads_bps);
+            feeds.observe(now_ns, &mut loads_bps.clone());
         }
         if feeds.next_due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             engine.apply(now_ns, feeds, topology);

@@ -24,8 +24,8 @@ impl Link {
     fn new(delay_ns: u64) -> Self {
         let topology = topology();
         let mut feeds = Feeds::new(FeedsConfig::default(), &topology);
-        let loads_bps: Vec<f64> = topology.links().iter().map(|_| CAPACITY_BPS).collect();
-        feeds.observe(MS, &loads_bps);
+        let mut loads_bps: Vec<f64> = topology.links().iter().map(|_| CAPACITY_BPS).collect();
+        feeds.observe(MS, &mut loads_bps);
         Self {
             feeds,
             topology,
@@ -60,7 +60,7 @@ impl Link {
             if self.feeds.wants_loads(now_ns) {
                 let newest_bps = self.newest_bps();
                 let links = self.topology.links().len();
-                self.feeds.observe(now_ns, &vec![newest_bps; links]);
+                self.feeds.observe(now_ns, &mut vec![newest_bps; links]);
             }
             if now_ns.is_multiple_of(10 * MS)
                 && let Some(lie) = lie
@@ -80,7 +80,7 @@ impl Link {
                 let capacity_bps = self.feeds.external().capacity_bps(&self.topology, uplink);
                 self.handed_out.push((now_ns + self.delay_ns, capacity_bps));
                 let loads_bps: Vec<f64> = vec![capacity_bps; self.topology.links().len()];
-                self.feeds.observe(now_ns, &loads_bps);
+                self.feeds.observe(now_ns, &mut loads_bps.clone());
             }
             least = least.min(self.newest_bps());
             most = most.max(self.newest_bps());

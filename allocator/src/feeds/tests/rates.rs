@@ -97,7 +97,7 @@ impl Network {
             self.feeds
                 .take(self.now_ns, reporter, telemetry, &self.topology, |_| false);
             self.engine.link_loads(&mut loads_bps);
-            self.feeds.observe(self.now_ns, &loads_bps);
+            self.feeds.observe(self.now_ns, &mut loads_bps);
             self.apply();
             self.iterate(2);
             self.now_ns += pause_ns;

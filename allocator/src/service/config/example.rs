@@ -117,13 +117,15 @@ max_control_bytes_per_s = 4194304
 receivers = false           # senders towards a host, counted there
 credit = false              # what receivers grant their senders
 int = false                 # bytes and queues of links
-# Hosts tell it this often. What is older than fresh_ms fades; at max_age_ms it is forgotten.
+# Hosts measure this often. What is older than fresh_ms fades; at max_age_ms it is forgotten.
 interval_ms = 10
 fresh_ms = 40
 max_age_ms = 100
 # Longest time in which traffic follows its rates: the longer, the slower measured loads are followed.
 max_delay_us = 1000
 max_share = 0.5
+# Share of a link's bandwidth by which a load must move before its host tells it; 0: hosts repeat all that they measure.
+state_hysteresis = 0.01
 # Share of a link by which a load must move to change rates.
 hysteresis = 0.01
 

@@ -57,6 +57,14 @@ impl Checker<'_> {
             |share| (0.001..=0.2).contains(&share),
             "must be from 0.001 to 0.2, a share of a link's capacity; 0.01 is the default",
         )?;
+        let state_hysteresis = self.within(
+            raw.state_hysteresis,
+            default.state_hysteresis,
+            "feeds.state_hysteresis",
+            |share| share == 0.0 || (0.001..=0.2).contains(&share),
+            "must be from 0.001 to 0.2, a share of a link's bandwidth, or 0: hosts repeat their \
+             measurements; 0.01 is the default",
+        )?;
         Ok(FeedsConfig {
             receivers: on(raw.receivers),
             credit: on(raw.credit),
@@ -66,6 +74,7 @@ impl Checker<'_> {
             max_age_ns: max_age_ms * MS,
             max_delay_ns: max_delay_us * 1_000,
             max_share,
+            state_hysteresis,
             hysteresis,
             ..default
         })

@@ -77,6 +77,7 @@ pub(super) struct RawFeeds {
     pub(super) max_age_ms: Field<u64>,
     pub(super) max_delay_us: Field<u64>,
     pub(super) max_share: Field<f64>,
+    pub(super) state_hysteresis: Field<f64>,
     pub(super) hysteresis: Field<f64>,
     pub(super) collector: Option<RawCollector>,
 }

@@ -59,6 +59,10 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
             address: Some(std::net::Ipv4Addr::LOCALHOST),
         }),
         telemetry_interval_ns: u64::MAX,
+        telemetry_sync: Some(ratewright_proto::telemetry::SyncTerms {
+            hysteresis: 0.5,
+            repeat_ns: u64::MAX,
+        }),
         access: AccessCapacity {
             uplink_bps: u64::MAX,
             downlink_bps: u64::MAX,
@@ -253,6 +257,7 @@ impl Hub {
             observe: order == PacingOrder::Observe,
             sealed_udp: self.sealed_offer(id),
             telemetry_interval_ns: self.telemetry_interval_ns(),
+            telemetry_sync: super::feeds::telemetry_sync(&self.settings),
             access: AccessCapacity {
                 uplink_bps: self
                     .topology

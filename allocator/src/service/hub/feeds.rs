@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use ratewright_proto::FlowId;
-use ratewright_proto::telemetry::Telemetry;
+use ratewright_proto::telemetry::{SyncTerms, Telemetry};
 use ratewright_topology::{HostId, LinkId};
 
 use crate::engine::EngineEvent;
@@ -40,6 +40,11 @@ pub(super) fn telemetry_interval_ns(settings: &HubSettings) -> u64 {
     } else {
         0
     }
+}
+
+/// Returns the terms on which hosts may tell telemetry as a state.
+pub(super) fn telemetry_sync(settings: &HubSettings) -> Option<SyncTerms> {
+    settings.feeds.sync_terms()
 }
 
 impl Hub {
@@ -172,7 +177,8 @@ impl Hub {
     }
 
     /// Takes the load that the engine allocated to every link, in bit/s, by link index.
-    pub fn observe_link_loads(&mut self, now_ns: u64, loads_bps: &[f64]) {
+    /// The vector becomes an old one.
+    pub fn observe_link_loads(&mut self, now_ns: u64, loads_bps: &mut Vec<f64>) {
         self.feeds.observe(now_ns, loads_bps);
     }
 
@@ -214,7 +220,7 @@ impl Hub {
             effects: links
                 .map(|(link, effect)| FeedLink {
                     name: link_name(&self.topology, link),
-                    age_ms: now_ns.saturating_sub(effect.newest_ns) / 1_000_000,
+                    age_ms: self.feeds.age_ns(now_ns, &self.topology, link) / 1_000_000,
                     effect: *effect,
                 })
                 .collect(),

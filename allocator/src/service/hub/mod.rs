@@ -250,8 +250,11 @@ impl Hub {
         }
         // A daemon hears of it with its session. One that measures for nothing may go on.
         let interval_ns = feeds::telemetry_interval_ns(&settings);
-        if interval_ns > 0 && interval_ns != self.telemetry_interval_ns() {
-            let reason = "the interval of measurements has changed; connect again";
+        let terms = feeds::telemetry_sync(&settings);
+        let differs = interval_ns != self.telemetry_interval_ns()
+            || terms != feeds::telemetry_sync(&self.settings);
+        if interval_ns > 0 && differs {
+            let reason = "the terms of measurements have changed; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
         self.class_known = classes_by_id(&settings.classes, |_| true);

@@ -107,7 +107,7 @@ impl CoLocatedEngine {
             && let Some(engine) = &self.engine
         {
             engine.driver.link_loads(&mut self.loads_bps);
-            core.hub.observe_link_loads(now_ns, &self.loads_bps);
+            core.hub.observe_link_loads(now_ns, &mut self.loads_bps);
         }
         core.on_timers(timers_ns);
         for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {

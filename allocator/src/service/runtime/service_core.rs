@@ -456,9 +456,9 @@ impl ServiceCore {
                 // The flush after this call offers the events again.
                 self.ring_timer_ns = None;
                 if self.hub.wants_link_loads(now_ns)
-                    && let Some(loads_bps) = self.engine.take_link_loads(now_ns)
+                    && let Some(mut loads_bps) = self.engine.take_link_loads(now_ns)
                 {
-                    self.hub.observe_link_loads(now_ns, &loads_bps);
+                    self.hub.observe_link_loads(now_ns, &mut loads_bps);
                 }
                 self.hub.apply_feeds(now_ns);
                 self.hub.advance_members(now_ns);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::control::HOSTS_DIGEST_BYTES;
-use crate::telemetry::{CreditState, LinkInt, ReceiverCount, Telemetry};
+use crate::telemetry::{CreditState, LinkInt, ReceiverCount, SyncTerms, Telemetry};
 
 fn topology() -> TopologySnapshot {
     TopologySnapshot {
@@ -52,6 +52,10 @@ fn welcome() -> Welcome {
             address: Some([10, 1, 2, 3].into()),
         }),
         telemetry_interval_ns: 10_000_000,
+        telemetry_sync: Some(SyncTerms {
+            hysteresis: 0.02,
+            repeat_ns: 25_000_000,
+        }),
         access: AccessCapacity {
             uplink_bps: 25_000_000_000,
             downlink_bps: u64::MAX,
@@ -128,6 +132,7 @@ fn every_message_survives_a_round_trip() {
                 senders: vec![4, 5],
                 sender_flows: vec![1, 9],
                 excludes_managed: true,
+                stands: true,
                 age_ns: 6,
             }],
             credits: vec![CreditState {
@@ -151,8 +156,11 @@ fn every_message_survives_a_round_trip() {
                 shaped_packets: 7,
                 timestamp_ns: 4,
                 bandwidth_bps: 5,
+                interval_ns: 4,
+                former_queue_bytes: 8,
                 age_ns: 6,
             }],
+            whole: true,
         }),
     ] {
         round_trip(&message);

@@ -147,6 +147,10 @@ impl Audit {
         let age_ns = core.now.as_ns().saturating_sub(link.timestamp_ns);
         let queue = link.queue_bytes as f64;
         self.queues.add(queue, true_queue as f64, age_ns);
+        if link.interval_ns > 0 {
+            // Its bytes are those of its own interval, whose truth nobody kept.
+            return;
+        }
         let Some(census) = &core.census else { return };
         let arrived = core.fabric.ports[link.link as usize].arrived().bytes;
         let now = Before {

@@ -14,7 +14,6 @@
 use ratewright_allocator::feeds::FeedsConfig;
 use ratewright_proto::control::ControlMessage;
 use ratewright_proto::telemetry::{CreditState, LinkInt, ReceiverCount, Telemetry};
-use ratewright_topology::HostId;
 use serde::{Deserialize, Serialize};
 
 use super::{FlowtuneContext, FlowtuneHost, FlowtuneShared, kind, timer};
@@ -48,6 +47,9 @@ pub struct FeedSources {
     pub max_delay: Delay,
     /// Share of a link that the feeds may take from the allocator's flows.
     pub max_share: f64,
+    /// Share of a link's bandwidth by which a load moves before its host tells it; 0: hosts repeat
+    /// their readings, since datagrams of their own may be lost.
+    pub state_hysteresis: f64,
 }
 
 impl Default for FeedSources {
@@ -60,6 +62,7 @@ impl Default for FeedSources {
             // Two iterations, the way to a host and back, and one round trip of data.
             max_delay: Delay::from_us(100),
             max_share: FeedsConfig::default().max_share,
+            state_hysteresis: 0.0,
         }
     }
 }
@@ -85,6 +88,7 @@ impl FeedSources {
             max_age_ns: 10 * interval_ns,
             max_delay_ns: self.max_delay.ns(),
             max_share: self.max_share,
+            state_hysteresis: self.state_hysteresis,
             ..FeedsConfig::default()
         })
     }
@@ -171,7 +175,19 @@ impl FlowtuneHost {
             Vec::new()
         };
         let link = sources.int.then(|| self.uplink(cx)).flatten();
-        for telemetry in messages(me, count, credits, link) {
+        let credits = credits.into_iter().map(|credit| CreditState {
+            receiver: me.0,
+            ..credit
+        });
+        let measured = Telemetry {
+            receivers: count.map(bounded).into_iter().collect(),
+            credits: credits.collect(),
+            links: link.into_iter().collect(),
+            ..Telemetry::default()
+        };
+        let now_ns = cx.now().as_ns();
+        let message = self.telemetry.measure(now_ns, measured);
+        for telemetry in message.into_iter().flat_map(pieces) {
             self.agent.report(telemetry);
         }
         self.drive(cx);
@@ -190,36 +206,28 @@ impl FlowtuneHost {
     }
 }
 
-/// Makes a host's messages, each of which fits a datagram.
-fn messages(
-    receiver: HostId,
-    count: Option<ReceiverCount>,
-    credits: Vec<CreditState>,
-    link: Option<LinkInt>,
-) -> Vec<Telemetry> {
-    let receivers = count.map(|mut count| {
-        count.senders.truncate(MOST_SENDERS);
-        count.sender_flows.truncate(MOST_SENDERS);
-        count
-    });
+/// Bounds the senders that a count names.
+fn bounded(mut count: ReceiverCount) -> ReceiverCount {
+    count.senders.truncate(MOST_SENDERS);
+    count.sender_flows.truncate(MOST_SENDERS);
+    count
+}
+
+/// Cuts a host's message into such as fit a datagram.
+fn pieces(message: Telemetry) -> Vec<Telemetry> {
+    let credits = message.credits;
     let first = Telemetry {
-        receivers: receivers.into_iter().collect(),
         credits: Vec::new(),
-        links: link.into_iter().collect(),
+        ..message
     };
-    let credits: Vec<CreditState> = credits
-        .into_iter()
-        .map(|credit| CreditState {
-            receiver: receiver.0,
-            ..credit
-        })
-        .collect();
     let rest = credits.chunks(MOST_ENTRIES).map(|credits| Telemetry {
         credits: credits.to_vec(),
         ..Telemetry::default()
     });
+    // One without any entry says that all stands.
+    let tells = first.whole || !first.is_empty() || credits.is_empty();
     std::iter::once(first)
-        .filter(|first| !first.is_empty())
+        .filter(|_| tells)
         .chain(rest)
         .collect()
 }

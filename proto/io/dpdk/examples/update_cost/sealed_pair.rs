@@ -60,6 +60,7 @@ impl SealedPair {
             observe: false,
             sealed_udp: None,
             telemetry_interval_ns: 0,
+            telemetry_sync: None,
             access: AccessCapacity::default(),
         };
         server.accept(now_ns, admission)?;
