@@ -71,6 +71,7 @@ fn config<C>(control: C) -> RdmaConfig<C> {
         ack_every: 1,
         ack_wire_bytes: None,
         int_bytes: 0,
+        stamp_bytes: 0,
         cnp_interval: None,
         dasr: None,
         source_mark_bytes: None,

@@ -400,6 +400,7 @@ fn rdma<C>(int_bytes: u16, control: C) -> RdmaConfig<C> {
         ack_every: 1,
         ack_wire_bytes: None,
         int_bytes,
+        stamp_bytes: 0,
         cnp_interval: Some(Span::from_us(50)),
         dasr: None,
         source_mark_bytes: None,

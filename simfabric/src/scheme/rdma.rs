@@ -52,6 +52,9 @@ crate::parameters! {
         /// Bytes on the link of an acknowledgement without telemetry; unless given, those of a
         /// packet without payload.
         ack_wire_bytes: Option<u16> = None,
+        /// Bytes of each data packet beyond the framing's header, such as a time stamp; at most
+        /// 1000 (HPCC's public simulator: 8 under TIMELY).
+        stamp_bytes: u16 = 0,
         /// Order in which a host's queue pairs send: "fifo", "round-robin", "srpt" or "half".
         arbiter: Policy = Policy::RoundRobin,
         /// Round-trip time T of an idle path; unless given, the longest of a full packet and its
@@ -82,8 +85,13 @@ crate::parameters! {
 
 /// Checks the bytes that carriers of telemetry reserve.
 pub(super) fn check_int_bytes(int_bytes: u16) -> Result<(), ParamError> {
-    if int_bytes > 1_000 {
-        return Err(ParamError::of("int_bytes", "it must be at most 1000"));
+    check_header("int_bytes", int_bytes)
+}
+
+/// Checks bytes that packets have beyond the framing's header.
+fn check_header(key: &str, bytes: u16) -> Result<(), ParamError> {
+    if bytes > 1_000 {
+        return Err(ParamError::of(key, "it must be at most 1000"));
     }
     Ok(())
 }
@@ -93,6 +101,7 @@ impl RdmaFamily {
         for (key, time) in [("rto", self.rto), ("rto_low", self.rto_low)] {
             time.map_or(Ok(()), |time| tcp::time_out(key, time))?;
         }
+        check_header("stamp_bytes", self.stamp_bytes)?;
         if self.ack_every == 0 {
             return Err(ParamError::of("ack_every", "it must be at least 1"));
         }
@@ -163,6 +172,7 @@ impl RdmaFamily {
             ack_every: self.ack_every,
             ack_wire_bytes: self.ack_wire_bytes,
             int_bytes,
+            stamp_bytes: self.stamp_bytes,
             cnp_interval: cnp_interval.map(|interval| interval.0),
             dasr: None,
             source_mark_bytes: None,
@@ -173,7 +183,7 @@ impl RdmaFamily {
             arbiter: self.arbiter,
             base_rtt: match self.base_rtt {
                 Some(rtt) => rtt.0,
-                None => base_rtt(network, int_bytes),
+                None => base_rtt(network, int_bytes, self.stamp_bytes),
             },
             control,
         }
@@ -195,11 +205,11 @@ fn headroom_bytes(network: &Network<'_>) -> u64 {
 }
 
 /// The longest round-trip time of a full packet and its acknowledgement on idle paths.
-fn base_rtt(network: &Network<'_>, int_bytes: u16) -> Span {
+fn base_rtt(network: &Network<'_>, int_bytes: u16, stamp_bytes: u16) -> Span {
     let Network {
         topology, framing, ..
     } = *network;
-    let data = framing.wire_bytes(framing.mss_bytes) + int_bytes;
+    let data = (framing.wire_bytes(framing.mss_bytes)).saturating_add(int_bytes + stamp_bytes);
     let ack = framing.wire_bytes(0) + int_bytes;
     let one_way = |(src, dst), wire_bytes: u16| one_way(topology, src, dst, wire_bytes);
     // One host stands for its rack, unless that is the only one.

@@ -658,7 +658,7 @@ impl<C: Control> Endpoint for RdmaHost<C> {
                 seq: outgoing.seq,
                 ack: asks.into(),
                 payload_bytes: payload,
-                wire_bytes: framing.wire_bytes(payload),
+                wire_bytes: (framing.wire_bytes(payload)).saturating_add(self.config.stamp_bytes),
                 path_hash: pair.path_hash,
                 stamp: now,
                 class: pair.class,
@@ -669,7 +669,7 @@ impl<C: Control> Endpoint for RdmaHost<C> {
             }
             if C::TELEMETRY == Telemetry::Asked {
                 packet.flags.insert(Flags::INT);
-                packet.wire_bytes += self.config.int_bytes;
+                packet.wire_bytes = packet.wire_bytes.saturating_add(self.config.int_bytes);
             }
             if outgoing.again {
                 packet.flags.insert(Flags::RETRANSMIT);

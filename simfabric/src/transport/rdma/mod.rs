@@ -64,6 +64,8 @@ pub struct RdmaConfig<C> {
     pub ack_wire_bytes: Option<u16>,
     /// Bytes that carriers of telemetry have more on the link, whatever they collect.
     pub int_bytes: u16,
+    /// Bytes that every data packet has more on the link, such as a time stamp.
+    pub stamp_bytes: u16,
     /// Least time between a receiver's notifications of one flow; `None`: it sends none.
     pub cnp_interval: Option<Span>,
     /// Apportioning of the line's rate by receivers; `None`: they tell of no senders.
