@@ -328,6 +328,87 @@ mod tests {
         );
     }
 
+    /// A flow whose last two windows had a steady use of `used_bps`, and what is said of it.
+    fn verdict(used_bps: u64, rate_bps: u64, reported_bps: Option<u64>) -> Verdict {
+        let mut meter = Meter::new(0, &usage(0, 0));
+        let per_window = used_bps / 8 / 50;
+        for window in 1..=2 {
+            let at_ns = window * WINDOW_NS;
+            let _ = meter.evaluate(at_ns, &usage(window * per_window, 0), rate_bps, None);
+        }
+        meter.evaluate(
+            2 * WINDOW_NS,
+            &usage(2 * per_window, 0),
+            rate_bps,
+            reported_bps,
+        )
+    }
+
+    /// An eighth of the rate, a sixteenth of growth and a quarter of a reported demand are the
+    /// least that is worth a message.
+    #[test]
+    fn a_demand_is_told_only_where_it_differs_by_more_than_its_step() {
+        // 8 Mbit/s ask for 9.
+        for (rate, reported, lowered) in [
+            // The first demand: at seven eighths of the rate, and just below.
+            (72 * MBIT / 7, None, false),
+            (72 * MBIT / 7 + 16, None, true),
+            // Growth: by a sixteenth, and by just more.
+            (100 * MBIT, Some(144 * MBIT / 17 + 1), false),
+            (100 * MBIT, Some(144 * MBIT / 17 - 16), true),
+            // Shrinking: three quarters are used, and just less.
+            (100 * MBIT, Some(12 * MBIT), false),
+            (100 * MBIT, Some(12 * MBIT + 16), true),
+        ] {
+            let expected = if lowered {
+                Verdict::Lower(9 * MBIT)
+            } else {
+                Verdict::Keep
+            };
+            let told = verdict(8 * MBIT, rate, reported);
+            assert_eq!(told, expected, "rate {rate}, reported {reported:?}");
+        }
+    }
+
+    #[test]
+    fn a_flow_that_was_held_back_is_held_for_exactly_the_hold() {
+        let mut meter = Meter::new(0, &usage(0, 0));
+        meter.on_limited(2 * WINDOW_NS);
+        // It grew soon after the beginning, so the hold is twice the usual one.
+        let until_ns = 2 * WINDOW_NS + 2 * HOLD_NS;
+        let mut at = |at_ns| meter.evaluate(at_ns, &usage(1, 0), 100 * MBIT, None);
+        assert_eq!(at(WINDOW_NS), Verdict::Keep);
+        assert_eq!(at(until_ns - 1), Verdict::Keep);
+        assert_eq!(at(until_ns), Verdict::Lower(FLOOR_BPS));
+    }
+
+    #[test]
+    fn the_hold_doubles_after_growth_within_four_holds_and_halves_after_later_growth() {
+        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut holds = Vec::new();
+        // Each growth comes this many holds after the lowering before it.
+        for (holds_after, less_ns) in [(4, 1), (4, 1), (4, 0), (4, 1), (9, 0), (9, 0), (9, 0)] {
+            meter.lowered_ns = 1_000_000 * MS;
+            meter.on_limited(meter.lowered_ns + holds_after * meter.hold_ns - less_ns);
+            holds.push(meter.hold_ns / HOLD_NS);
+        }
+        assert_eq!(holds, [2, 4, 2, 4, 2, 1, 1]);
+    }
+
+    #[test]
+    fn a_rate_allows_all_of_its_time_only_to_a_flow_that_it_held_back() {
+        // 80 Mbit/s for 10 ms are 100 kB, of which the flow sent 40 kB and then 70 kB.
+        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut measured = |at_ms: u64, sent_bytes, limited_ms: u64| {
+            let usage = usage(sent_bytes, limited_ms * MS);
+            let bytes = meter.measured_bytes(at_ms * MS, &usage, 80 * MBIT);
+            (bytes.allowed, bytes.achieved)
+        };
+        assert_eq!(measured(10, 40_000, 10), (100_000, 40_000));
+        assert_eq!(measured(20, 110_000, 9), (70_000, 70_000));
+        assert_eq!(measured(30, 130_000, 20), (100_000, 20_000));
+    }
+
     #[test]
     fn a_flow_at_most_of_its_rate_is_left_alone() {
         let mut flow = MeteredFlow::new();

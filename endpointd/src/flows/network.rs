@@ -150,4 +150,20 @@ mod tests {
             None
         );
     }
+
+    #[test]
+    fn classes_are_found_by_number_and_by_name() {
+        let network = NetworkView {
+            classes: vec![(0, "default".into()), (2, "gold".into())],
+            ..NetworkView::default()
+        };
+        for (id, name) in [(0, "default"), (2, "gold")] {
+            assert_eq!(network.class_name(id), Some(name));
+            assert_eq!(network.class_id(name), Some(id));
+        }
+        assert_eq!(
+            (network.class_name(1), network.class_id("silver")),
+            (None, None)
+        );
+    }
 }

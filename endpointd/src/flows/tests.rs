@@ -220,7 +220,7 @@ fn a_close_ends_at_once_and_what_comes_later_is_ignored() {
         (table.counters().stale_events, table.counters().rates_stale),
         (3, 1)
     );
-    assert_eq!(table.rated_count(), 0);
+    assert_eq!((table.rated_count(), table.counters().closed), (0, 1));
 }
 
 #[test]
@@ -244,6 +244,7 @@ fn the_next_connection_on_a_slot_ends_one_whose_close_got_lost() {
     assert!(
         matches!(actions[2], FlowAction::Start(next) if next.flow() == lost.flow().next_generation())
     );
+    assert_eq!(table.counters().closed, 1);
 }
 
 #[test]
@@ -343,6 +344,40 @@ fn rates_displaced_by_shares_hold_again_once_the_allocator_is_heard() {
     actions(&mut table);
     table.end_shares();
     assert_eq!(actions(&mut table), []);
+}
+
+/// A path may lose its capacity while the allocator is lost, and its sharing receiver then gives 0.
+#[test]
+fn a_share_of_nothing_gives_way_to_the_rate_and_to_no_rate_before_it() {
+    let mut table = established("");
+    let [rated, unrated] = [1, 2].map(|slot| start(&mut table, conn(slot, 1), "10.0.3.77"));
+    table.on_rate(0, rated.flow(), 1_000_000, 9 * LEASE_NS);
+    actions(&mut table);
+    for record in [&rated, &unrated] {
+        table.on_share(1, record.flow(), 0, 9 * LEASE_NS);
+    }
+    assert_eq!(actions(&mut table), [FlowAction::Clear(conn(1, 1))]);
+    assert_eq!(table.rated_count(), 0);
+    table.end_shares();
+    assert_eq!(
+        actions(&mut table),
+        [FlowAction::SetRate {
+            conn: conn(1, 1),
+            rate_bps: 1_000_000,
+            expires_ns: 9 * LEASE_NS,
+            waited_ns: None,
+        }]
+    );
+    assert_eq!(table.rated_count(), 1);
+}
+
+#[test]
+fn first_paced_transmissions_are_counted() {
+    let mut table = established("");
+    start(&mut table, conn(0, 0), "10.0.2.1");
+    let kind = FlowEventKind::FirstPaced { latency_ns: 9 };
+    event(&mut table, conn(0, 0), 10, kind);
+    assert_eq!(table.counters().first_paced, 1);
 }
 
 #[test]

@@ -86,6 +86,8 @@ struct FlowTableModel {
     newest: BTreeMap<u32, u32>,
     known: BTreeMap<u32, FlowId>,
     ended: BTreeSet<u32>,
+    /// Actions so far, by the counters that stand for them.
+    done: FlowCounters,
 }
 
 impl FlowTableModel {
@@ -93,6 +95,7 @@ impl FlowTableModel {
         while let Some(action) = table.poll_action() {
             match action {
                 FlowAction::Start(start) => {
+                    self.done.reported += 1;
                     let flow = start.flow();
                     assert!(!self.ended.contains(&flow.0), "{flow} was ended");
                     self.known.insert(flow.slot(), flow);
@@ -107,6 +110,7 @@ impl FlowTableModel {
                     expires_ns,
                     ..
                 } => {
+                    self.done.rates_applied += 1;
                     assert!(
                         rate_bps > 0
                             && expires_ns > now_ns
@@ -123,12 +127,16 @@ impl FlowTableModel {
                     );
                     self.paced.insert(conn.slot.0, conn.use_count);
                 }
-                FlowAction::Watch(conn) => assert_eq!(
-                    self.paced.get(&conn.slot.0),
-                    Some(&conn.use_count),
-                    "watched, but not paced"
-                ),
+                FlowAction::Watch(conn) => {
+                    self.done.demands_lowered += 1;
+                    assert_eq!(
+                        self.paced.get(&conn.slot.0),
+                        Some(&conn.use_count),
+                        "watched, but not paced"
+                    );
+                }
                 FlowAction::Renew { .. } => {
+                    self.done.renewals += 1;
                     assert!(table.pacing_state() == PacingState::Pace && !self.paced.is_empty());
                 }
                 FlowAction::Clear(conn) => {
@@ -146,6 +154,19 @@ impl FlowTableModel {
                 "slot {slot} is paced without a live flowlet"
             );
         }
+        let counters = table.counters();
+        let counted = FlowCounters {
+            reported: counters.reported,
+            rates_applied: counters.rates_applied,
+            renewals: counters.renewals,
+            demands_lowered: counters.demands_lowered,
+            ..FlowCounters::default()
+        };
+        assert_eq!(counted, self.done);
+        assert_eq!(
+            counters.flowlets_started - counters.flowlets_ended,
+            table.flow_count() as u64
+        );
         assert_eq!(self.paced.len(), table.rated_count() as usize);
         assert_eq!(self.known.len(), table.reported_count());
         assert!(table.flow_count() <= SLOTS as usize && table.idle.len() <= SLOTS as usize);

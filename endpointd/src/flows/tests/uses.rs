@@ -45,6 +45,8 @@ fn a_lowered_flowlet_outlives_short_pauses_and_a_raised_one_does_not() {
         matches!(told[..], [FlowAction::Start(raised)] if raised.demand().is_none()),
         "{told:?}"
     );
+    let counters = table.counters();
+    assert_eq!((counters.demands_lowered, counters.demands_raised), (1, 1));
     // The timer of the pause before is not due yet: this one's gap is the usual one.
     event(&mut table, conn(0, 0), 142 * MS, FlowEventKind::Idle);
     assert_eq!(table.next_timeout(), Some(142 * MS + GAP_NS));
@@ -72,6 +74,103 @@ fn a_lowered_flowlet_that_rests_without_a_word_ends_at_a_look() {
         actions(&mut table),
         [FlowAction::End(flow), FlowAction::Clear(conn(0, 0))]
     );
+}
+
+/// Many flows that use a tenth of their rates of 100 Mbit/s, and when they are measured.
+struct ManyFlows {
+    table: FlowTable,
+    flows: u32,
+    now_ns: u64,
+}
+
+impl ManyFlows {
+    fn new(flows: u32) -> Self {
+        let mut table = FlowTable::new(flows, GAP_NS, Policy::default());
+        table.on_established(usual(), PacingState::Pace);
+        for slot in 0..flows {
+            let kind = FlowEventKind::Start(facts("10.0.2.1", 80));
+            event(&mut table, conn(slot, 0), 0, kind);
+        }
+        assert_eq!(table.next_usage_ns(), None, "no flow has a rate");
+        for action in actions(&mut table) {
+            if let FlowAction::Start(record) = action {
+                table.on_rate(0, record.flow(), 100 * MBIT, 100_000 * MS);
+            }
+        }
+        Self {
+            table,
+            flows,
+            now_ns: 0,
+        }
+    }
+
+    /// Measures all of them when that is due next; returns the demands lowered so far.
+    fn measure(&mut self) -> u64 {
+        let now_ns = self.table.next_usage_ns().expect("they have rates");
+        self.now_ns = now_ns.max(self.now_ns);
+        let sent_bytes = self.now_ns / MS * 1_250;
+        let usages: Vec<_> = (0..self.flows)
+            .map(|slot| usage(conn(slot, 0), sent_bytes))
+            .collect();
+        self.table.on_usage(self.now_ns, &usages);
+        actions(&mut self.table);
+        self.table.counters().demands_lowered
+    }
+}
+
+#[test]
+fn use_is_measured_every_20_ms_and_with_many_flows_every_5_us_for_each() {
+    for (flows, every_ns) in [(1, 20 * MS), (4_000, 20 * MS), (8_000, 40 * MS)] {
+        let mut many = ManyFlows::new(flows);
+        many.measure();
+        assert_eq!(many.table.next_usage_ns(), Some(every_ns), "{flows} flows");
+    }
+}
+
+/// The budget of lowered demands is 4,096 in a second. Those beyond it are lowered in the next.
+#[test]
+fn no_more_than_4096_demands_are_lowered_in_a_second() {
+    let mut many = ManyFlows::new(6_000);
+    while many.now_ns < 900 * MS {
+        many.measure();
+    }
+    assert_eq!(many.table.counters().demands_lowered, 4_096);
+    while many.now_ns < 1_100 * MS {
+        many.measure();
+    }
+    assert_eq!(many.table.counters().demands_lowered, 6_000);
+}
+
+/// Nothing is acknowledged for a second: the allocator forgets the flow, unless it only pauses.
+#[test]
+fn a_flow_that_stalls_ends_and_one_that_pauses_waits_for_its_own_timer() {
+    for pauses in [false, true] {
+        let mut table = established("");
+        table.set_idle_gap_ns(10_000 * MS);
+        let flow = start(&mut table, conn(0, 0), "10.0.2.1").flow();
+        table.on_rate(0, flow, 100 * MBIT, 10_000 * MS);
+        table.on_usage(0, &[usage(conn(0, 0), 0)]);
+        actions(&mut table);
+        if pauses {
+            event(&mut table, conn(0, 0), 10, FlowEventKind::Idle);
+        }
+        table.on_usage(1_000 * MS, &[usage(conn(0, 0), 0)]);
+        let told = actions(&mut table);
+        assert_eq!(told.contains(&FlowAction::End(flow)), !pauses);
+        assert_eq!(table.counters().stalled, u64::from(!pauses));
+    }
+}
+
+#[test]
+fn a_rate_measures_nothing_from_the_end_of_its_lease_on() {
+    let mut table = established("");
+    let flow = start(&mut table, conn(0, 0), "10.0.2.1").flow();
+    table.on_rate(0, flow, 100 * MBIT, 40 * MS);
+    for (at_ms, sent_bytes) in [(0, 0), (20, 1_000), (40, 9_000)] {
+        table.on_usage(at_ms * MS, &[usage(conn(0, 0), sent_bytes)]);
+    }
+    assert_eq!(table.class_use(30 * MS)[0].achieved_bytes, 1_000);
+    assert_eq!(table.class_use(30 * MS)[0].achieved_bps, 0, "a fresh meter");
 }
 
 /// Counts the records (starts, changes and ends of flowlets) that a web service's host reports in
