@@ -209,7 +209,7 @@ fn a_timeout_counts_once_and_each_datagram_that_it_loses() {
     assert!(pair.server.srtt_ns().is_some_and(|srtt_ns| srtt_ns > 1));
 }
 
-/// One end receives what the other sends, kind by kind.
+/// Each kind that one end sends, the other receives.
 #[test]
 fn records_are_counted_by_kind_at_both_ends() {
     let mut pair = SessionPair::new();

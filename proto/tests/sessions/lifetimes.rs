@@ -1,7 +1,7 @@
 //! Leases, keep-alives and liveness.
 
 use crate::session_pair::{LEASE_NS, SessionPair, start};
-use ratewright_proto::client::{ClientEvent, LossReason};
+use ratewright_proto::client::{ClientConfig, ClientEvent, LossReason};
 use ratewright_proto::server::{PeerLoss, ServerConfig, ServerEvent};
 use ratewright_proto::{DatagramError, FlowId};
 
@@ -211,6 +211,22 @@ fn a_lost_keep_alive_is_repeated_well_within_the_lease() {
         sent += usize::from(pair.client_datagram().is_some());
     }
     assert!(sent >= 5, "{sent} keep-alives, all lost, within a lease");
+}
+
+/// Its acknowledgement renews the lease, or its time-out asks again.
+#[test]
+fn no_keep_alive_is_due_while_a_datagram_is_in_flight() {
+    let client = ClientConfig {
+        min_rto_ns: 2 * LEASE_NS,
+        ..ClientConfig::default()
+    };
+    let mut pair = SessionPair::with(client, ServerConfig::default());
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.client_datagram().expect("a start");
+    let timeout_ns = pair.now_ns + 2 * LEASE_NS;
+    assert_eq!(pair.client.next_timeout(), Some(timeout_ns));
+    pair.now_ns = timeout_ns - 1;
+    assert_eq!(pair.client_datagram(), None);
 }
 
 #[test]
