@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
 use ratewright_cli::output;
 
@@ -61,7 +61,13 @@ pub fn run(options: LabOptions) -> Result<()> {
         .map_err(Into::into)
         // A closed terminal comes first: the scenario then failed because of it.
         .and(outcome)
-        .and_then(|outcome| report::publish(&lab.options, &outcome));
+        .and_then(|outcome| {
+            report::publish(&lab.options, &outcome)?;
+            match outcome.broken_off {
+                None => Ok(()),
+                Some(why) => bail!("ended before the last run: {why}"),
+            }
+        });
     // A lab whose output is closed cannot report where its logs are.
     let quietly = result
         .as_ref()

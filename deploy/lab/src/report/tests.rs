@@ -96,6 +96,7 @@ fn every_picture_names_its_panels_and_its_curves() {
         backend: "struct_ops".to_owned(),
         with: Some(phase(&["leased", "lapsed"])),
         without: Some(phase(&["cubic"])),
+        broken_off: None,
     };
     let directory = tempfile::tempdir().unwrap();
     let rates = "Cubic alone|with Ratewright (struct_ops)|h0 → r|h17 → r|short flows|link capacity|\

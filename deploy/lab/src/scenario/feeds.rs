@@ -57,6 +57,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         backend: lab.options.backend.name().to_owned(),
         with: None,
         without: None,
+        broken_off: None,
     };
     if !lab.options.no_baseline {
         outcome.without = Some(phase(lab, "base", false, &mut outcome.backend)?);

@@ -52,6 +52,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         backend: lab.options.backend.name().to_owned(),
         with: None,
         without: None,
+        broken_off: None,
     };
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let mut recording = Recording::new();

@@ -23,6 +23,8 @@ pub struct RunOutcome {
     pub with: Option<ScenarioPhase>,
     /// Without it: the kernel's Cubic alone, or control datagrams that wait with data.
     pub without: Option<ScenarioPhase>,
+    /// Cause of an end before the last run; the phases hold the runs before it.
+    pub broken_off: Option<String>,
 }
 
 impl RunOutcome {
@@ -32,6 +34,7 @@ impl RunOutcome {
             backend,
             with: None,
             without: None,
+            broken_off: None,
         };
         for (with, phase) in phases {
             if with {

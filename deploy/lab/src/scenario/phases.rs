@@ -66,6 +66,7 @@ pub(super) fn phases(
         backend: lab.options.backend.name().to_owned(),
         with: None,
         without: None,
+        broken_off: None,
     };
     if !lab.options.no_baseline {
         lab.live.say("building the network for the baseline");

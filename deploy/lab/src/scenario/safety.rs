@@ -91,8 +91,10 @@ impl SafetyRow {
 
 /// Runs every back end, fate and address family.
 ///
+/// A lab that fails, or that the user ends, after its first run has results of the runs before.
+///
 /// # Errors
-/// When the lab itself fails; connections that are harmed are results.
+/// When the lab itself fails before; connections that are harmed are results.
 pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let backends = match lab.options.backend {
         // Without daemons no probe is needed, and the programs need not be there.
@@ -102,9 +104,19 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
     };
     let mut rows: Vec<SafetyRow> = Vec::new();
     let mut recording = Recording::new();
+    let mut broken_off = None;
     for backend in &backends {
-        recording = run_backend(lab, *backend, &mut rows)?;
+        match run_backend(lab, *backend, &mut rows) {
+            Ok(of_backend) => recording = of_backend,
+            // Runs of hours are not lost with their last minute.
+            Err(error) if rows.iter().any(|row| row.runs > 0) => {
+                broken_off = Some(format!("{error:#}"));
+                break;
+            }
+            Err(error) => return Err(error),
+        }
     }
+    rows.retain(|row| row.runs > 0);
     let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
     let phase = |rows: Vec<SafetyRow>| {
         (!rows.is_empty()).then(|| ScenarioPhase {
@@ -122,6 +134,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         backend: names.join(", "),
         with: phase(with),
         without: phase(without),
+        broken_off,
     })
 }
 
