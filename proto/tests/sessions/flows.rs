@@ -429,3 +429,39 @@ fn flows_are_listed_by_slot_with_their_rates() {
     assert_eq!((pair.client.flow_count(), pair.server.flow_count()), (2, 2));
     assert_eq!(pair.server.flows_on(0..9).count(), 2);
 }
+
+#[test]
+fn a_flow_that_began_changed_and_ended_between_two_looks_is_no_event() {
+    let mut pair = SessionPair::new();
+    let limited = start(2, 0).with_demand(RateCode::encode(9_000_000));
+    for record in [start(2, 0), limited] {
+        pair.client.start(pair.now_ns, record).unwrap();
+        let bytes = pair.client_datagram().expect("a start");
+        pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+    }
+    pair.client.end(pair.now_ns, limited.flow()).unwrap();
+    pair.settle();
+    assert_eq!(pair.server_events(), []);
+}
+
+#[test]
+fn a_rate_after_a_time_without_one_waits_for_nobody() {
+    let server = ServerConfig {
+        update_interval_ns: 5 * MS,
+        ..ServerConfig::default()
+    };
+    let mut pair = SessionPair::with(ClientConfig::default(), server);
+    let [flow, other] = [0, 1].map(|slot| {
+        pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
+        FlowId::new(slot, 0)
+    });
+    pair.settle();
+    for (rated, rate_bps) in [(flow, 1_000_000), (other, 1_000_000), (flow, 0)] {
+        pair.server.set_rate(pair.now_ns, rated, rate_bps).unwrap();
+        pair.settle();
+    }
+    pair.server.set_rate(pair.now_ns, other, 3_000_000).unwrap();
+    assert!(pair.server_datagram().is_some(), "nothing was sent lately");
+    pair.server.set_rate(pair.now_ns, flow, 2_000_000).unwrap();
+    assert!(pair.server_datagram().is_some(), "it is a first rate again");
+}
