@@ -262,6 +262,8 @@ impl Feeds {
         if let Reporter::Host(host) = reporter {
             if telemetry.whole {
                 self.hosts.take_back(host);
+                // What does not stand any more begins to age.
+                self.revive(host, topology);
             }
             self.hear(now_ns, host, topology);
         }
@@ -286,7 +288,7 @@ impl Feeds {
         }
     }
 
-    /// Marks the links of a host whose words had begun to fade.
+    /// Marks the links of a host whose words stand again, or do not stand any more.
     #[cold]
     fn revive(&mut self, host: HostId, topology: &Topology) {
         if host.index() < self.senders.len() {
@@ -600,7 +602,7 @@ impl Feeds {
     fn mark_stale(&mut self, now_ns: u64, topology: &Topology) {
         let stale_ns = now_ns.saturating_sub(self.config.fresh_ns);
         let (links, dirty, effects) = (&mut self.links, &mut self.dirty, &self.effects);
-        let mut mark = |link: LinkId| {
+        let mark = |links: &mut Vec<LinkReadings>, dirty: &mut VecDeque<LinkId>, link: LinkId| {
             if !std::mem::replace(&mut links[link.index()].is_dirty, true) {
                 dirty.push_back(link);
             }
@@ -608,19 +610,21 @@ impl Feeds {
         for &link in &self.ageing {
             let effect = effects.get(link);
             if effect.is_some_and(|effect| effect.oldest_ns < stale_ns) {
-                mark(link);
+                mark(links, dirty, link);
             }
         }
         let fresh_ns = self.config.fresh_ns;
         self.hosts.find_stale(now_ns, fresh_ns, |host| {
-            let links = [topology.host_uplink(host), topology.host_downlink(host)];
-            let with_effect = links.map(|link| effects.get(link).is_some());
-            for (link, has_effect) in links.into_iter().zip(with_effect) {
-                if has_effect {
-                    mark(link);
+            let own = [topology.host_uplink(host), topology.host_downlink(host)];
+            let mut has_effect = false;
+            for link in own {
+                if effects.get(link).is_some() {
+                    mark(links, dirty, link);
                 }
+                // One that waits for its evaluation may get an effect yet.
+                has_effect |= links[link.index()].is_dirty;
             }
-            with_effect.contains(&true)
+            has_effect
         });
         let mut gone = Vec::new();
         let max_age_ns = self.config.max_age_ns;
