@@ -130,7 +130,7 @@ fn use_is_added_up_by_class_over_flows_whose_rates_hold() {
     // The third's lease ran out at 130 ms: its bytes count up to the measurement before.
     let gold = class(2, "gold", 2, 30, 3, 40 * 125 + 40 * 250 + 20 * 500);
     let default = class(0, "default", 1, 80, 8, 40 * 1_000);
-    assert_eq!(table.class_use(140 * MS), [default.clone(), gold.clone()]);
+    assert_eq!(table.class_use(140 * MS), [default, gold.clone()]);
     // A lease is over at its end.
     let [_, at_end] = &table.class_use(1_000 * MS)[..] else {
         panic!("both classes had rates")
