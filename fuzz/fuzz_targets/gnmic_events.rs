@@ -26,7 +26,7 @@ fuzz_target!(|lines: &[u8]| {
     let mut now_ns = 1_000_000_000;
     for datagram in lines.split(|byte| *byte == b'\n').take(64) {
         now_ns += 10_000_000;
-        feeds.observe(now_ns, &vec![0.0; topology.links().len()]);
+        feeds.observe(now_ns, &mut vec![0.0; topology.links().len()]);
         if let Ok(read) = reader.read(now_ns, datagram) {
             read.telemetry.validate().expect("a good message");
             assert!(read.telemetry.links.iter().all(|entry| entry.link == link.id.0));
