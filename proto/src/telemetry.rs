@@ -1,7 +1,6 @@
 //! Measurements of endpoints and the fabric for the allocator's feeds: receiver counts (DART,
 //! section III), credit (SIRD, section 4) and in-band telemetry of links (FNCC, section 3). A
 //! message is checked as a whole: one impossible value refuses all of it.
-
 //!
 //! A reporter repeats its measurements, or tells them as a state that stands: [`TelemetrySender`]
 //! leaves out what has not moved, if the server's [`SyncTerms`] allow it.

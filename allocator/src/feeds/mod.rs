@@ -484,9 +484,7 @@ impl Feeds {
 
     /// Puts a link into the queue of those that are evaluated, once.
     fn mark(&mut self, link: LinkId) {
-        if !std::mem::replace(&mut self.links[link.index()].is_dirty, true) {
-            self.dirty.push_back(link);
-        }
+        mark(&mut self.links, &mut self.dirty, link);
     }
 
     /// Takes the load that the engine allocated to every link, in bit/s, by link index. The caller
@@ -602,11 +600,6 @@ impl Feeds {
     fn mark_stale(&mut self, now_ns: u64, topology: &Topology) {
         let stale_ns = now_ns.saturating_sub(self.config.fresh_ns);
         let (links, dirty, effects) = (&mut self.links, &mut self.dirty, &self.effects);
-        let mark = |links: &mut Vec<LinkReadings>, dirty: &mut VecDeque<LinkId>, link: LinkId| {
-            if !std::mem::replace(&mut links[link.index()].is_dirty, true) {
-                dirty.push_back(link);
-            }
-        };
         for &link in &self.ageing {
             let effect = effects.get(link);
             if effect.is_some_and(|effect| effect.oldest_ns < stale_ns) {
@@ -743,6 +736,13 @@ fn differs(before: &LinkEffect, after: &LinkEffect, hysteresis_bps: f64) -> bool
         || (after.demand_bps - before.demand_bps).abs() > hysteresis_bps
         || (after.flows - before.flows).abs() > 0.1 * before.flows
         || (after.load_bps == 0.0) != (before.load_bps == 0.0)
+}
+
+/// Puts a link into the queue of those to evaluate, once.
+fn mark(links: &mut [LinkReadings], dirty: &mut VecDeque<LinkId>, link: LinkId) {
+    if !std::mem::replace(&mut links[link.index()].is_dirty, true) {
+        dirty.push_back(link);
+    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::lab::lock::Company;
-
 /// Scenario to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScenarioKind {
@@ -44,16 +42,6 @@ impl ScenarioKind {
             ScenarioKind::Starts => "starts",
             ScenarioKind::Links => "links",
             ScenarioKind::Safety => "safety",
-        }
-    }
-
-    /// Returns which labs may run beside it: safety keeps all cores busy by itself, and what it
-    /// asserts has to hold then.
-    #[must_use]
-    pub fn company(self) -> Company {
-        match self {
-            ScenarioKind::Safety => Company::Shared,
-            _ => Company::Alone,
         }
     }
 }

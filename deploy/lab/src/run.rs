@@ -10,7 +10,8 @@ use ratewright_cli::output;
 use crate::cancel::Cancel;
 use crate::cleanup::{self, LabResources, Watchdog};
 use crate::lab::context::Lab;
-use crate::lab::{lock, preflight};
+use crate::lab::lock::{self, Company};
+use crate::lab::preflight;
 use crate::net::cgroup;
 use crate::options::LabOptions;
 use crate::view::live::Live;
@@ -24,7 +25,7 @@ use crate::{report, scenario};
 pub fn run(options: LabOptions) -> Result<()> {
     // Before the lock: a lab that cannot run need not wait for another one.
     let binaries = preflight::check(&options)?;
-    let _lock = lock::take(options.scenario.company())?;
+    let _lock = lock::take(Company::of(options.scenario))?;
     let cancel = Cancel::default();
     // Before any other thread, which inherits the blocked signals.
     catch_signals(&cancel)?;

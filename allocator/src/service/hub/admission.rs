@@ -257,7 +257,7 @@ impl Hub {
             observe: order == PacingOrder::Observe,
             sealed_udp: self.sealed_offer(id),
             telemetry_interval_ns: self.telemetry_interval_ns(),
-            telemetry_sync: super::feeds::telemetry_sync(&self.settings),
+            telemetry_sync: self.settings.feeds.sync_terms(),
             access: AccessCapacity {
                 uplink_bps: self
                     .topology

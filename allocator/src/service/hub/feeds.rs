@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use ratewright_proto::FlowId;
-use ratewright_proto::telemetry::{SyncTerms, Telemetry};
+use ratewright_proto::telemetry::Telemetry;
 use ratewright_topology::{HostId, LinkId};
 
 use crate::engine::EngineEvent;
@@ -40,11 +40,6 @@ pub(super) fn telemetry_interval_ns(settings: &HubSettings) -> u64 {
     } else {
         0
     }
-}
-
-/// Returns the terms on which hosts may tell telemetry as a state.
-pub(super) fn telemetry_sync(settings: &HubSettings) -> Option<SyncTerms> {
-    settings.feeds.sync_terms()
 }
 
 impl Hub {

@@ -8,6 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use ratewright_cli::output;
 
+use crate::options::ScenarioKind;
+
 const LOCK: &str = "/run/ratewright-lab.lock";
 
 /// Held while a lab runs; the kernel lets go of it however the lab ends.
@@ -21,6 +23,18 @@ pub enum Company {
     Alone,
     /// Others of this kind
     Shared,
+}
+
+impl Company {
+    /// Returns which labs may run beside one of this scenario: safety keeps all cores busy by
+    /// itself, and what it asserts has to hold then.
+    #[must_use]
+    pub fn of(scenario: ScenarioKind) -> Self {
+        match scenario {
+            ScenarioKind::Safety => Company::Shared,
+            _ => Company::Alone,
+        }
+    }
 }
 
 /// Waits for the lab that runs now, if there is one that this one cannot run beside.
@@ -70,6 +84,22 @@ fn take_at(path: &Path, company: Company) -> Result<LabLock> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
+
+    /// A lab for free cores begins when the one that holds this lock has ended, and not before.
+    fn waits_for(running: LabLock, path: PathBuf) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let alone = std::thread::spawn(move || {
+            let lock = take_at(&path, Company::Alone).unwrap();
+            sender.send(()).unwrap();
+            drop(lock);
+        });
+        let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
+        assert!(early.is_err(), "both labs run at once");
+        drop(running);
+        receiver.recv().unwrap();
+        alone.join().unwrap();
+    }
 
     #[test]
     fn the_second_lab_waits_for_the_first() {
@@ -80,17 +110,7 @@ mod tests {
             std::fs::read_to_string(&path).unwrap(),
             std::process::id().to_string()
         );
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let second = std::thread::spawn(move || {
-            let lock = take_at(&path, Company::Alone).unwrap();
-            sender.send(()).unwrap();
-            drop(lock);
-        });
-        let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
-        assert!(early.is_err(), "both labs run at once");
-        drop(first);
-        receiver.recv().unwrap();
-        second.join().unwrap();
+        waits_for(first, path);
     }
 
     #[test]
@@ -100,16 +120,6 @@ mod tests {
         let first = take_at(&path, Company::Shared).unwrap();
         let second = take_at(&path, Company::Shared).unwrap();
         drop(first);
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let alone = std::thread::spawn(move || {
-            let lock = take_at(&path, Company::Alone).unwrap();
-            sender.send(()).unwrap();
-            drop(lock);
-        });
-        let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
-        assert!(early.is_err(), "a lab for free cores runs beside another");
-        drop(second);
-        receiver.recv().unwrap();
-        alone.join().unwrap();
+        waits_for(second, path);
     }
 }
