@@ -51,6 +51,14 @@ impl Default for FeedsConfig {
 }
 
 impl FeedsConfig {
+    /// Returns true if this takes a kind of readings that `before` refused.
+    #[must_use]
+    pub fn takes_more_than(&self, before: &Self) -> bool {
+        (self.receivers && !before.receivers)
+            || (self.credit && !before.credit)
+            || (self.int && !before.int)
+    }
+
     /// Returns the terms on which hosts tell a state, if they may. Measured once in an interval and
     /// held up for a little, the word that all stands comes before the state begins to fade.
     #[must_use]

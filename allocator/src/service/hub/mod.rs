@@ -250,9 +250,12 @@ impl Hub {
         }
         // A daemon hears of it with its session. One that measures for nothing may go on.
         let interval_ns = feeds::telemetry_interval_ns(&settings);
-        let terms = feeds::telemetry_sync(&settings);
+        let terms = settings.feeds.sync_terms();
+        // Who tells a state has told what was refused, and would not repeat it.
+        let misses = terms.is_some() && settings.feeds.takes_more_than(&self.settings.feeds);
         let differs = interval_ns != self.telemetry_interval_ns()
-            || terms != feeds::telemetry_sync(&self.settings);
+            || terms != self.settings.feeds.sync_terms()
+            || misses;
         if interval_ns > 0 && differs {
             let reason = "the terms of measurements have changed; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);

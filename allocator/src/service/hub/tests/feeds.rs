@@ -130,8 +130,14 @@ fn a_reload_has_hosts_connect_again_if_they_are_to_measure_otherwise() {
         settings.feeds.credit = false;
         settings
     };
+    let repeated = |mut settings: HubSettings| {
+        settings.feeds.state_hysteresis = 0.0;
+        settings
+    };
     for (before, after, again) in [
         (off(settings()), settings(), true),
+        (fewer(settings()), settings(), true),
+        (repeated(fewer(settings())), repeated(settings()), false),
         (settings(), other(settings()), true),
         (settings(), fewer(settings()), false),
         (settings(), off(settings()), false),
