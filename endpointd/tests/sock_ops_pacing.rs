@@ -14,7 +14,9 @@ use fallback::{
     Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, cubic_pair, ensure_kept, wire_mbit,
 };
 use netns::tries::best_of_three;
-use netns::{BulkReceiver, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6, sleep};
+use netns::{
+    BulkReceiver, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6, assert_lifted, sleep,
+};
 use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::backend::{BackendConfig, BackendError, FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
@@ -134,6 +136,7 @@ fn connections_from_before_are_taken_over_and_given_back() {
         let trace = receiver.finish().remove(0);
         assert_eq!(trace.last().map(|last| last.1), Some(written));
         ensure_kept(&trace, paced_from, shut, WIRE_V4, 50.0)?;
+        assert_lifted(&trace, shut + SETTLE_MS * MS, end, 50.0);
         let free = wire_mbit(&trace, shut + SETTLE_MS * MS, end, WIRE_V4);
         println!("given back {free:.0} Mbit/s");
         ensure!(free > 250.0, "{free} Mbit/s after the shut-down");
@@ -267,6 +270,7 @@ fn another_table_size_replaces_what_was_pinned() {
         second.backend.shut_down().expect("shut down");
         sender.stop();
         let trace = receiver.finish().remove(0);
+        assert_lifted(&trace, from + 100 * MS, to, 20.0);
         let free = wire_mbit(&trace, from + 100 * MS, to, WIRE_V4);
         ensure!(
             free > 250.0,

@@ -10,7 +10,8 @@ use netns::backend::{FOREVER_NS, MBIT, StructOpsDriver};
 use netns::tries::{best_of_three, ensure_within};
 use netns::{
     ArrivalTrace, BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6,
-    bytes_between, ensure_plain_after, passed_ns, payload_rate_bps, settled_rate_bps, sleep,
+    assert_lifted, bytes_between, ensure_plain_after, passed_ns, payload_rate_bps,
+    settled_rate_bps, sleep,
 };
 use ratewright_endpointd::backend::{FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
@@ -219,6 +220,7 @@ fn renewal_extends_live_rates_and_revives_none() {
         let trace = receiver.finish().remove(0);
         let renewed = settled_rate_bps(&trace, begin + 250 * MS, begin + 990 * MS) * WIRE_V4;
         ensure_within(renewed, 48e6..52e6, "bit/s under the renewed lease")?;
+        assert_lifted(&trace, end - 150 * MS, end, 50.0);
         let dead = payload_rate_bps(&trace, end - 150 * MS, end);
         ensure!(
             dead > 5.0 * 50e6,
@@ -250,6 +252,7 @@ fn clearing_all_rates_releases_every_socket_at_once() {
             let before = settled_rate_bps(&trace, released - 800 * MS, released) * WIRE_V4;
             let after = payload_rate_bps(&trace, released + 20 * MS, end);
             ensure_within(before, 45e6..55e6, "bit/s while paced")?;
+            assert_lifted(&trace, released + 20 * MS, end, 50.0);
             ensure!(after > 5.0 * 50e6, "{after} bit/s after the release");
         }
         Ok(())

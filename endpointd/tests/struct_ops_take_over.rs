@@ -13,8 +13,8 @@ use netns::backend::{FOREVER_NS, MBIT, StructOpsDriver, config};
 use netns::echo::{Echo, EchoClient};
 use netns::tries::{best_of_three, ensure_within};
 use netns::{
-    BulkReceiver, BulkSender, Namespace, NamespacePair, RIGHT_V4, WIRE_V4, ensure_plain_after,
-    payload_rate_bps, settled_rate_bps, sleep, wait_for,
+    BulkReceiver, BulkSender, Namespace, NamespacePair, RIGHT_V4, WIRE_V4, assert_lifted,
+    ensure_plain_after, payload_rate_bps, settled_rate_bps, sleep, wait_for,
 };
 use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::PacingBackend;
@@ -91,6 +91,7 @@ fn settings_and_sockets_are_taken_over_and_given_back() {
         for trace in receiver.finish() {
             let paced = settled_rate_bps(&trace, begin, end) * WIRE_V4;
             ensure_within(paced, 49e6..51e6, "bit/s of 50 Mbit/s")?;
+            assert_lifted(&trace, end + 50 * MS, last, 50.0);
             let free = payload_rate_bps(&trace, end + 50 * MS, last);
             ensure!(free > 5.0 * 50e6, "{free} bit/s after shut-down");
         }

@@ -16,8 +16,8 @@ use ratewright_endpointd::clock::now_ns;
 
 use crate::netns::tries::best_of_three;
 use crate::netns::{
-    ArrivalTrace, BulkReceiver, Namespace, NamespacePair, payload_rate_bps, settled_rate_bps,
-    wait_for,
+    ArrivalTrace, BulkReceiver, Namespace, NamespacePair, assert_lifted, payload_rate_bps,
+    settled_rate_bps, wait_for,
 };
 
 pub mod demand;
@@ -315,6 +315,7 @@ fn try_expiry(open: Open, wire_per_payload: f64, settle_ms: u64) -> Result<()> {
     // While the lease was valid, and again under a new rate.
     ensure_kept(&trace, paced_from, expiry, wire_per_payload, 50.0)?;
     ensure_kept(&trace, again + 100 * MS, end, wire_per_payload, 50.0)?;
+    assert_lifted(&trace, expiry + settle_ms * MS, free_to, 50.0);
     let free = wire_mbit(&trace, expiry + settle_ms * MS, free_to, wire_per_payload);
     println!("after expiry {free:.0} Mbit/s");
     ensure!(free > 250.0, "still slow after the lease: {free} Mbit/s");
@@ -532,6 +533,7 @@ fn try_clearing(open: Open, wire_per_payload: f64) -> Result<()> {
     }
     for trace in receiver.finish() {
         ensure_kept(&trace, cleared - 850 * MS, cleared, wire_per_payload, 20.0)?;
+        assert_lifted(&trace, cleared + 100 * MS, end, 20.0);
         let free = wire_mbit(&trace, cleared + 100 * MS, end, wire_per_payload);
         println!("cleared: {free:.0} Mbit/s");
         ensure!(free > 200.0, "still slow: {free} Mbit/s");

@@ -10,7 +10,7 @@ use ratewright_endpointd::clock::now_ns;
 
 use super::{Bulk, FallbackDriver, MS, Open, alone, config, cubic_pair, ensure_kept, wire_mbit};
 use crate::netns::tries::best_of_three;
-use crate::netns::{BulkReceiver, NamespacePair, RIGHT_V4, wait_for};
+use crate::netns::{BulkReceiver, NamespacePair, RIGHT_V4, assert_lifted, wait_for};
 
 /// Environment variable that makes the process the owner, of the instance it names.
 const ROLE: &str = "RATEWRIGHT_TEST_OWNER";
@@ -183,6 +183,8 @@ fn try_restart(
     let kept = |from, to| ensure_kept(&trace, from, to, wire_per_payload, RATE_MBIT as f64);
     kept(killed - 350 * MS, killed)?;
     kept(paced_again + 100 * MS, end)?;
+    assert_lifted(&trace, lapsed + settle_ms * MS, restarted, RATE_MBIT as f64);
+    assert_lifted(&trace, end + 100 * MS, after, RATE_MBIT as f64);
     let dead = rate(lapsed + settle_ms * MS, restarted);
     let given_back = rate(end + 100 * MS, after);
     println!("killed and lapsed {dead:.0}, given back {given_back:.0} Mbit/s");
