@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -349,4 +351,47 @@ fn a_reproduction_does_not_depend_on_jobs() {
         (output.stdout, files)
     };
     assert_eq!(results("1"), results("2"));
+}
+
+/// A command reads the runs of the one before it, and without time for new ones its figures are of
+/// those that are there.
+#[test]
+fn a_long_form_goes_on_where_it_was() {
+    let dir = TempDir::new().unwrap();
+    let reproduce = |more: &[&str]| -> Value {
+        let arguments = ["reproduce", "fncc", "fig12", "--seeds", "2"];
+        let output = simfabric(&[&arguments[..], &["--out", text(dir.path())], more].concat());
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let figure = std::fs::read(dir.path().join("fig12_telemetry_age.json")).unwrap();
+        serde_json::from_slice(&figure).unwrap()
+    };
+    let whole = reproduce(&[]);
+    let runs = || -> Vec<PathBuf> {
+        let files = std::fs::read_dir(dir.path().join("runs")).unwrap();
+        let mut paths: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+        paths.sort();
+        paths
+    };
+    // Two carriers, three rates, two seeds.
+    assert_eq!(runs().len(), 12);
+    assert_eq!(reproduce(&[]), whole);
+    // A run's file speaks for it: another number is in the figure.
+    let first = std::fs::read_to_string(&runs()[0]).unwrap();
+    let mut other: Value = serde_json::from_str(&first).unwrap();
+    other["sample"]["measured_ps"][0] = 123_456_789.into();
+    std::fs::write(&runs()[0], other.to_string()).unwrap();
+    let read = reproduce(&[]);
+    assert!(read["data"].to_string().contains("123456789"), "{read}");
+    // What is half written does not count.
+    std::fs::write(&runs()[0], &first[..first.len() / 2]).unwrap();
+    std::fs::remove_file(&runs()[1]).unwrap();
+    let part = reproduce(&["--minutes", "0"]);
+    let notes = part["notes"].to_string();
+    assert!(notes.contains("10 of 12 runs are there"), "{notes}");
+    assert_eq!(runs().len(), 11);
+    assert_eq!(reproduce(&[]), whole);
 }

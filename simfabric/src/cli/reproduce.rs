@@ -5,6 +5,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ratewright_simfabric::experiment::monitor::{MONITOR, MonitorProgress};
 use ratewright_simfabric::experiment::store::RunStore;
+use ratewright_simfabric::experiment::sweep::take_run_count;
 use ratewright_simfabric::experiment::{
     Experiment, ExperimentError, PAPERS, PaperExperiments, Reproduction, Settings,
 };
@@ -56,8 +57,8 @@ pub(crate) struct ReproduceArgs {
     /// Also measure the judged rows under other parameters, for a table without verdicts.
     #[arg(long)]
     sensitivity: bool,
-    /// Minutes after which SIRD's long form begins no run any more: its figures are then of the
-    /// runs that are there. Runs are kept in the folder, and another command goes on.
+    /// Minutes after which the long form begins no run any more: its figures are then of the runs
+    /// that are there. Runs are kept in the folder, and another command goes on.
     #[arg(long, conflicts_with = "quick")]
     minutes: Option<u64>,
     /// Runs at the same time; by default as many as there are cores.
@@ -125,7 +126,10 @@ impl ReproduceArgs {
                 same_commit: self.quick,
             }),
         };
-        if let Some(minutes) = self.minutes {
+        if self.minutes == Some(0) {
+            // Only what is in the folder.
+            MONITOR.close();
+        } else if let Some(minutes) = self.minutes {
             // Nobody waits for this thread: it ends with the process.
             std::thread::spawn(move || {
                 let (_sender, nothing) = mpsc::channel::<()>();
@@ -157,7 +161,8 @@ impl ReproduceArgs {
                     let (part, whole) = since(before);
                     let ms = |ns: u64| short(ns as f64 / 1e6);
                     bail!(
-                        "stopped: {} had simulated {} of {} ms; {}",
+                        "stopped: {} had simulated {} of {} ms; {}, and runs/ what was done, from \
+                         which the long form goes on",
                         experiment.name,
                         ms(part),
                         ms(whole),
@@ -214,6 +219,7 @@ impl ReproduceArgs {
                 result.figure.add_sensitivity(parameters, &other.figure);
             }
         }
+        result.figure.notes.extend(take_run_count().remarks());
         Ok(result)
     }
 

@@ -8,8 +8,6 @@
 //! a lower bound. Completion is at the receiver's last byte, and beside it at the sender's last
 //! acknowledgement.
 
-use std::sync::{Mutex, PoisonError};
-
 use rand::RngExt as _;
 use ratewright_topology::{HostId, LinkId, Node, PathChoice, Topology};
 
@@ -18,7 +16,7 @@ use super::fig09_update_traffic::PRODUCTION;
 use super::monitor::MONITOR;
 use super::scene::{PathQueues, SceneConfig, ScoreWeight};
 use super::schedule::Schedule;
-use super::sweep::{Replicas, sweep};
+use super::sweep::{CasePlan, Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
 use crate::plan::PlannedTransport;
 use crate::report::estimate::Estimate;
@@ -74,7 +72,7 @@ pub(super) const VARIATIONS: &[&[&str]] = &[
 ];
 
 /// Measurements of one scheme at one load.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SchemeSample {
     /// The scheme's label.
     pub scheme: String,
@@ -326,10 +324,6 @@ pub(super) fn is_stationary(series: &Series, warm_up: Time) -> bool {
     cut.is_some_and(|&at| at <= warm_up)
 }
 
-/// Samples of this process by case: its transport's key, its scene, its load and the settings of
-/// seeds and form. A list does: cases are tens.
-type Cache = Mutex<Vec<(String, Replicas<SchemeSample>)>>;
-
 /// Samples of all schemes at all loads.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[serde(transparent)]
@@ -346,60 +340,49 @@ struct ComparedCase {
 }
 
 impl Comparison {
-    /// Runs all schemes at all loads under all seeds, but for cases that this process has run
-    /// before: figures 12 to 15 share them.
+    /// Runs all schemes at all loads under all seeds. Figures 12 to 15 share these runs.
     ///
     /// # Errors
     /// See [`ExperimentError`].
     pub fn run(settings: &Settings) -> Result<Self, ExperimentError> {
-        static DONE: Cache = Mutex::new(Vec::new());
-        // The lock is held during the runs: a second caller waits for results instead of making
-        // them too.
-        let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
         let topology = scene::topology(scene::RACKS)?;
         let transports = contenders(&topology, settings)?;
         let scene = settings.scene()?;
-        let form = (settings.first_seed, settings.seed_count, settings.quick);
-        let mut cases = Vec::new();
+        let mut runs = Vec::new();
         for &load in loads(settings.quick) {
             for label in PAPER {
                 let found = transports.iter().find(|t| t.label == label);
                 let transport =
                     found.ok_or_else(|| ExperimentError::NoContender(label.to_owned()))?;
-                // Settings of other schemes are not in the key, so that runs which could not differ
-                // are one case.
-                let key = format!("{form:?} {load} {scene:?}\n{}", transport.key());
-                let run = ComparisonRun {
+                runs.push(ComparisonRun {
                     transport,
                     topology: &topology,
                     load,
                     quick: settings.quick,
                     scene: &scene,
-                };
-                cases.push((key, label, run));
+                });
             }
         }
-        let known = |done: &[(String, Replicas<SchemeSample>)], key: &str| {
-            let found = done.iter().find(|(of, _)| of == key);
-            found.map(|(_, samples)| samples.clone())
-        };
-        let missing: Vec<_> = cases
-            .iter()
-            .filter(|(key, ..)| known(&done, key).is_none())
-            .collect();
-        let runs = missing.len() * settings.seed_count as usize;
-        MONITOR.expect(runs, schedule(settings.quick).most());
-        let new = sweep(settings, &missing, |(.., run), seed| run.run(seed))?;
-        done.extend(missing.into_iter().map(|case| case.0.clone()).zip(new));
-        let compared = cases.iter().filter_map(|(key, label, run)| {
-            Some(ComparedCase {
-                scheme: label,
-                load: run.load,
-                samples: known(&done, key)?,
+        let times = schedule(settings.quick);
+        // Settings of other schemes are not in the key, so that runs which could not differ are
+        // one.
+        let plan = |run: &ComparisonRun<'_>| {
+            Ok(CasePlan {
+                name: format!("comparison-{}-{}", run.load, run.transport.label),
+                key: format!("{times:?} {scene:?}\n{}", run.transport.key()),
+                time: times.most(),
             })
+        };
+        let samples = sweep(settings, &runs, plan, ComparisonRun::run)?;
+        let schemes = PAPER.into_iter().cycle();
+        let compared = runs.iter().zip(schemes).zip(samples);
+        let cases = compared.map(|((run, scheme), samples)| ComparedCase {
+            scheme,
+            load: run.load,
+            samples,
         });
         Ok(Self {
-            cases: compared.collect(),
+            cases: cases.collect(),
         })
     }
 
@@ -440,7 +423,7 @@ impl Comparison {
             if moving > 0 {
                 parts.push(format!(
                     "unstable: active flowlets are not stationary after the warm-up with {moving} of {} seeds",
-                    samples.0.len()
+                    samples.count()
                 ));
             }
             let unfinished = samples.total(|sample| sample.unfinished);

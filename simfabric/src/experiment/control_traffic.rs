@@ -7,17 +7,14 @@
 //! share of the servers' links, which is what makes the paper's "each allocator NIC can update 89
 //! servers" (§6) out of 1.12 %.
 //!
-//! Every data packet runs too. Cases of equal parameters run once in a process: figures 9 and 10
-//! share most of theirs.
-
-use std::sync::{Mutex, PoisonError};
+//! Every data packet runs too. Figures 9 and 10 share most of their runs.
 
 use ratewright_topology::Topology;
 
 use super::contenders::{FLOWTUNE, contender};
 use super::monitor::MONITOR;
 use super::scene::{Counting, SceneConfig};
-use super::sweep::{Replicas, sweep};
+use super::sweep::{CasePlan, Replicas, sweep};
 use super::{ExperimentError, Settings, scene};
 use crate::FlowSpec;
 use crate::control::ControlTraffic;
@@ -61,12 +58,12 @@ impl TrafficCase {
 }
 
 /// Measurements of a run. Its fields are the figures' JSON.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TrafficSample {
     /// Servers.
     pub hosts: u32,
     /// The size distribution.
-    pub workload: &'static str,
+    pub workload: String,
     /// Offered load.
     pub load: f64,
     /// The threshold.
@@ -105,7 +102,7 @@ pub struct TrafficSample {
 }
 
 /// Part of a run.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RunPart {
     /// Begin of the part.
     pub from_ms: f64,
@@ -230,7 +227,7 @@ fn sample(
     let with_updates = counted.from.datagrams - counted.from.bare_datagrams;
     TrafficSample {
         hosts,
-        workload: case.workload,
+        workload: case.workload.to_owned(),
         load: case.load,
         threshold: case.threshold,
         to_allocator_percent: percent(counted.to.ip_bytes),
@@ -250,9 +247,6 @@ fn sample(
         growth,
     }
 }
-
-/// Samples of this process by the run's key.
-type Cache = Mutex<Vec<(String, Replicas<TrafficSample>)>>;
 
 /// A case that is ready to run.
 struct TrafficRun<'a> {
@@ -292,13 +286,6 @@ impl<'a> TrafficRun<'a> {
         })
     }
 
-    /// The run's key; equal runs have equal keys.
-    fn key(&self, settings: &Settings) -> String {
-        let seeds = (settings.first_seed, settings.seed_count);
-        let (case, scene) = (self.case, &self.scene);
-        format!("{seeds:?} {case:?} {scene:?}\n{}", self.transport.key())
-    }
-
     /// Runs the case packet by packet.
     fn run(&self, seed: u64) -> Result<TrafficSample, ExperimentError> {
         let case = self.case;
@@ -330,8 +317,7 @@ impl<'a> TrafficRun<'a> {
     }
 }
 
-/// Runs cases under all seeds. Results are in the order of the cases; cases that this process has
-/// run before are not run again.
+/// Runs cases under all seeds. Results are in the order of the cases.
 ///
 /// # Errors
 /// The first run that fails.
@@ -339,32 +325,19 @@ pub fn all(
     settings: &Settings,
     cases: &[TrafficCase],
 ) -> Result<Vec<Replicas<TrafficSample>>, ExperimentError> {
-    static DONE: Cache = Mutex::new(Vec::new());
-    // The lock is held during the runs: a second caller waits for results instead of making them
-    // too.
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut keys = Vec::new();
-    let mut missing: Vec<(String, TrafficRun<'_>)> = Vec::new();
-    for case in cases {
-        let run = TrafficRun::new(settings, case)?;
-        let key = run.key(settings);
-        let known = done.iter().map(|(known, _)| known);
-        if !known
-            .chain(missing.iter().map(|(known, _)| known))
-            .any(|known| *known == key)
-        {
-            MONITOR.expect(settings.seed_count as usize, case.end().since(Time::ZERO));
-            missing.push((key.clone(), run));
-        }
-        keys.push(key);
-    }
-    let new = sweep(settings, &missing, |(_, run), seed| run.run(seed))?;
-    done.extend(missing.into_iter().map(|(key, _)| key).zip(new));
-    let found = keys.iter().filter_map(|key| {
-        let found = done.iter().find(|(known, _)| known == key);
-        found.map(|(_, samples)| samples.clone())
-    });
-    Ok(found.collect())
+    let runs: Result<Vec<TrafficRun<'_>>, _> = cases
+        .iter()
+        .map(|case| TrafficRun::new(settings, case))
+        .collect();
+    let plan = |run: &TrafficRun<'_>| {
+        let (case, scene) = (run.case, &run.scene);
+        Ok(CasePlan {
+            name: format!("traffic-{}-{}-{}", case.workload, case.load, case.racks),
+            key: format!("{case:?} {scene:?}\n{}", run.transport.key()),
+            time: case.end().since(Time::ZERO),
+        })
+    };
+    sweep(settings, &runs?, plan, TrafficRun::run)
 }
 
 /// Traffic and records so far, from the scheme's counters.

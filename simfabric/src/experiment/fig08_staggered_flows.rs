@@ -11,7 +11,7 @@ use ratewright_topology::{HostId, Topology};
 use super::contenders::{DCTCP, FLOWTUNE, IDEAL, PFABRIC, SFQ_CODEL, XCP, contenders};
 use super::fig09_update_traffic::PRODUCTION;
 use super::monitor::MONITOR;
-use super::sweep::{Replicas, sweep};
+use super::sweep::{CasePlan, Replicas, sweep};
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::plan::PlannedTransport;
 use crate::report::figure::{Claim, Row};
@@ -201,17 +201,18 @@ fn active(phase: u32) -> std::ops::Range<u32> {
 }
 
 /// Measurements of one run under one scheme.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Fairness {
     /// Time to fairness by phase, in µs.
     fair_after_us: Vec<Option<f64>>,
     /// Largest relative distance from 1/N.
     worst: f64,
-    /// Deliveries, for the picture.
-    deliveries: Deliveries,
+    /// Throughput of each flow by interval, for the picture.
+    throughput: Vec<Vec<(f64, f64)>>,
 }
 
 impl Fairness {
-    fn new(deliveries: Deliveries, capacity_bps: f64) -> Self {
+    fn new(deliveries: &Deliveries, capacity_bps: f64) -> Self {
         let phases = 0..PHASES;
         Self {
             fair_after_us: phases
@@ -223,7 +224,9 @@ impl Fairness {
                 SFQ_CODEL => deliveries.worst_burst(capacity_bps),
                 _ => deliveries.worst_after_100_us(capacity_bps),
             },
-            deliveries,
+            throughput: (0..FLOWS as usize)
+                .map(|flow| deliveries.throughput(flow))
+                .collect(),
         }
     }
 
@@ -284,8 +287,14 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let framing = transports[0].fabric.framing;
     let goodput_bps = scene::HOST_BPS as f64 * f64::from(framing.mss_bytes)
         / f64::from(framing.wire_bytes(framing.mss_bytes));
-    MONITOR.expect(transports.len() * settings.seed_count as usize, DURATION);
-    let found = sweep(settings, &transports, |transport, seed| {
+    let plan = |transport: &PlannedTransport| {
+        Ok(CasePlan {
+            name: format!("staggered-{}", transport.label),
+            key: transport.key(),
+            time: DURATION,
+        })
+    };
+    let found = sweep(settings, &transports, plan, |transport, seed| {
         let deliveries = five_flows(transport, &topology, seed)?;
         // The ideal scheme hands out less than the link, to leave acknowledgements the rest: 1/N is
         // of that.
@@ -293,7 +302,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             IDEAL => goodput_bps * framing.data_share(),
             _ => goodput_bps,
         };
-        Ok(Fairness::new(deliveries, capacity_bps))
+        Ok(Fairness::new(&deliveries, capacity_bps))
     })?;
     let mut figure = settings.figure(
         "flowtune-fig08",
@@ -329,28 +338,23 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         format!("1/N of {:.3} Gbit/s, the payload of a 10 Gbit/s link in packets of 1,460 bytes", goodput_bps / 1e9),
     ];
     // Courses over time cannot be averaged: the picture is the first seed's.
-    let panels: Vec<&Deliveries> = found
-        .iter()
-        .filter_map(|runs| Some(&runs.0.first()?.deliveries))
-        .collect();
-    let plot = |panel: &Deliveries| {
-        let lines = (0..FLOWS as usize)
-            .map(|flow| {
-                Curve::new(format!("flow {}", flow + 1), panel.throughput(flow))
-                    .colour(style::colour(flow))
-            })
-            .collect();
-        Panel::curves(
-            panel.name.as_str(),
+    let plot = |(transport, runs): (&PlannedTransport, &Replicas<Fairness>)| {
+        let lines = runs.first()?.throughput.iter().enumerate();
+        let lines = lines.map(|(flow, throughput)| {
+            Curve::new(format!("flow {}", flow + 1), throughput.clone()).colour(style::colour(flow))
+        });
+        Some(Panel::curves(
+            transport.label.as_str(),
             Axis::linear("Time (ms)").over(0.0, 100.0),
             Axis::linear("Throughput (Gbit/s)").over(0.0, 10.0),
-            lines,
-        )
+            lines.collect(),
+        ))
     };
+    let panels = transports.iter().zip(&found).filter_map(plot);
     let picture = Picture::new(
         "Five staggered flows to one receiver",
         "Flowtune fig. 8: a flow starts every 10 ms, then one stops every 10 ms; intervals of 100 µs; first seed",
-        panels.into_iter().map(plot).collect(),
+        panels.collect(),
     )
     .columns(3)
     .panel_size(420, 300);

@@ -170,7 +170,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     );
     let growth = by_workload.iter().enumerate().filter_map(|(i, samples)| {
         // One run's course, since means of both axes would be those of no run.
-        let parts = samples.last()?.0.first()?.growth.iter();
+        let parts = samples.last()?.first()?.growth.iter();
         let points = parts.map(|part| (part.active_per_host, part.updates_per_flowlet));
         let colour = style::colour(i);
         Some(
@@ -205,8 +205,7 @@ const HADOOP: &str = "the paper's sizes are not public: with the public curve's 
 /// mean size, at the highest load, and the least of these.
 fn order(by_workload: &[&[Replicas<TrafficSample>]], counting: Counting) -> Row {
     let mut at_top: Vec<_> = by_workload.iter().filter_map(|runs| runs.last()).collect();
-    let starts =
-        |runs: &Replicas<TrafficSample>| runs.0.first().map_or(0.0, |s| s.starts_per_host_s);
+    let starts = |runs: &Replicas<TrafficSample>| runs.first().map_or(0.0, |s| s.starts_per_host_s);
     // At equal load the rate of starts is inverse to the mean size, so this orders by mean size.
     at_top.sort_by(|a, b| starts(b).total_cmp(&starts(a)));
     let ratios = at_top.windows(2).map(|pair| {
@@ -243,7 +242,7 @@ fn measured(runs: &Replicas<TrafficSample>, mean_bytes: f64) -> String {
         let estimate: Option<Estimate> = runs.estimate(|sample| Some(of(sample)));
         estimate.map_or(0.0, |estimate| estimate.mean)
     };
-    let growth = runs.0.first().map_or(&[][..], |sample| &sample.growth);
+    let growth = runs.first().map_or(&[][..], |sample| &sample.growth);
     let grown = match (growth.first(), growth.last()) {
         (Some(first), Some(last)) => format!(
             "; a start or end moves the rates of all that share its links, so updates per flowlet grow with the active flowlets: with the first seed from {:.1} with {:.1} of these per server in the first {} ms to {:.1} with {:.1} from {} to {} ms",

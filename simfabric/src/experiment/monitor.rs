@@ -1,7 +1,7 @@
 //! Progress of this process's experiments, and a request to stop them.
 //!
-//! An experiment announces the simulated time of its runs before it starts them
-//! ([`Monitor::expect`]). Its runs report the time that they have done, and end early, with
+//! A [sweep](super::sweep) announces the simulated time of its runs before it starts them
+//! ([`Monitor::expect`]). Runs report the time that they have done, and end early, with
 //! [`ExperimentError::Stopped`], after [`Monitor::stop`]. One monitor serves the whole process,
 //! because all its experiments share one progress bar and one Ctrl-C.
 
@@ -60,8 +60,7 @@ impl Monitor {
         self.stopped.store(true, Relaxed);
     }
 
-    /// Lets no run begin, where an experiment can do with a part of its runs; those that have begun
-    /// go on.
+    /// Lets no run begin; those that have begun go on.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
     }
@@ -72,10 +71,9 @@ impl Monitor {
         self.closed.load(Relaxed)
     }
 
-    /// Announces runs of `each` simulated time.
-    pub fn expect(&self, runs: usize, each: Span) {
-        let span = each.0 / 1_000 * runs as u64;
-        self.expected_ns.fetch_add(span, Relaxed);
+    /// Announces a run of a simulated time.
+    pub fn expect(&self, time: Span) {
+        self.expected_ns.fetch_add(time.0 / 1_000, Relaxed);
     }
 
     /// Counts simulated time of a run that does not go through [`Monitor::run_until`].

@@ -39,14 +39,16 @@ impl RunStore {
         self.dir.join(format!("{name}-{hash:016x}.json"))
     }
 
-    /// Reads a result; `None` if it is not there, not whole, or of another key.
+    /// Reads a result, and its commit if that is not this program's. `None` if there is no result,
+    /// not a whole one, or one of another key.
     #[must_use]
-    pub fn read<T: DeserializeOwned>(&self, path: &Path, key: &str) -> Option<T> {
+    pub fn read<T: DeserializeOwned>(&self, path: &Path, key: &str) -> Option<(T, Option<String>)> {
         let text = std::fs::read_to_string(path).ok()?;
         let stored: Stored<T> = serde_json::from_str(&text).ok()?;
         // `+` marks changes since the commit.
         let is_own = stored.commit == COMMIT && !COMMIT.ends_with('+');
-        (stored.key == key && (is_own || !self.same_commit)).then_some(stored.sample)
+        let other = (stored.commit != COMMIT).then_some(stored.commit);
+        (stored.key == key && (is_own || !self.same_commit)).then_some((stored.sample, other))
     }
 
     /// Writes a result.
@@ -88,7 +90,7 @@ mod tests {
         assert_ne!(path, store.path("run", "another key"));
         assert_eq!(store.read::<f64>(&path, "key"), None);
         RunStore::write(&path, "key", &(1.0_f64 / 3.0)).unwrap();
-        assert_eq!(store.read(&path, "key"), Some(1.0_f64 / 3.0));
+        assert_eq!(store.read(&path, "key"), Some((1.0_f64 / 3.0, None)));
         assert_eq!(store.read::<f64>(&path, "another key"), None);
         let whole = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() - 2]).unwrap();

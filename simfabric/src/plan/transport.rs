@@ -15,6 +15,7 @@ use crate::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
 use crate::net::queue::{ClassMask, MAX_CLASSES, holds_a_packet};
 use crate::net::{FabricConfig, FabricError};
 use crate::parameters::{ParamError, Setting};
+use crate::report::file::file_stem;
 use crate::run::Config;
 use crate::scheme::{self, Built, Configured, FabricNeeds, Network, Run, Setup, StartError};
 use crate::time::Span;
@@ -98,15 +99,7 @@ impl PlannedTransport {
     /// The label as part of a file's name.
     #[must_use]
     pub fn file_name(&self) -> String {
-        // Letters beyond ASCII are replaced, too: file systems differ in their forms of them.
-        let keep = |c: char| {
-            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
-                c
-            } else {
-                '-'
-            }
-        };
-        self.label.chars().map(keep).collect()
+        file_stem(&self.label)
     }
 }
 

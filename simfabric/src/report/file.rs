@@ -33,6 +33,20 @@ pub enum ReportError {
     },
 }
 
+/// Returns a name with a dash for every character that is not an ASCII letter or digit, a dash, a dot
+/// or an underscore: file systems differ in their forms of other letters.
+#[must_use]
+pub fn file_stem(name: &str) -> String {
+    let keep = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    name.chars().map(keep).collect()
+}
+
 /// Writes `value` as indented JSON with a final newline, making the directory if it is missing.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use ratewright_topology::{BigSwitch, HostId, Topology, TwoTierClos};
 use super::{SYMMETRIC, colour, label, reproduction, transport};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::sweep;
+use crate::experiment::sweep::{CasePlan, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::plan::PlannedTransport;
 use crate::report::figure::{Claim, Row};
@@ -143,7 +143,7 @@ const CASES: [Case; 6] = [
 ];
 
 /// Measurements of one run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct ConvergenceSample {
     /// Round trips until all senders' rates are fair, for schemes with rates.
     of_rates: Option<f64>,
@@ -302,10 +302,15 @@ fn sample(
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
-    let runs: u64 = CASES.iter().map(|(label, ..)| runs(label)).sum();
-    let runs = runs as usize * settings.seeds().count();
-    MONITOR.expect(runs, JOIN.since(Time::ZERO) + MOST);
-    let samples = sweep(settings, &CASES, |(label, scenario, _), seed| {
+    let plan = |(label, scenario, _): &Case| {
+        let topology = scenario.topology(scenario.link_delay(label))?;
+        Ok(CasePlan {
+            name: format!("convergence-{scenario:?}-{label}"),
+            key: transport(label, &topology, settings)?.key(),
+            time: (JOIN.since(Time::ZERO) + MOST) * runs(label),
+        })
+    };
+    let samples = sweep(settings, &CASES, plan, |(label, scenario, _), seed| {
         sample(settings, (label, *scenario), seed)
     })?;
     let mut figure = settings.figure(
@@ -321,7 +326,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     ];
     for ((label, scenario, paper), runs) in CASES.iter().zip(&samples) {
         let claim = || paper.map_or(Claim::nothing(), |range| Claim::range(range, TOLERANCE));
-        let by_rates = runs.0.iter().all(|sample| sample.of_rates.is_some());
+        let by_rates = runs.samples().all(|sample| sample.of_rates.is_some());
         for (what, value, claims) in [
             (
                 "senders' rates are fair",
@@ -343,7 +348,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         .iter()
         .zip(&samples)
         .map(|((label, scenario, _), runs)| {
-            let curves = runs.0.first().into_iter().flat_map(|sample| {
+            let curves = runs.first().into_iter().flat_map(|sample| {
                 let [first, last] = &sample.series_gbps;
                 let until = |points: &Vec<(f64, f64)>| {
                     points

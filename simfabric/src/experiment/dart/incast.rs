@@ -11,7 +11,7 @@ use super::runs::Scene;
 use super::{colour, label, reproduction, transport};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
@@ -49,7 +49,7 @@ const PAPER: (f64, f64) = (2.5, 3.3);
 const TOLERANCE: f64 = 0.25;
 
 /// Measurements of one run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct IncastSample {
     /// Median and 99 % of the incasts' completion times, in µs.
     short_us: [Option<f64>; 2],
@@ -145,9 +145,16 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let cases: Vec<(&str, u32)> = (LABELS.iter())
         .flat_map(|label| DEGREES.map(|degree| (*label, degree)))
         .collect();
-    let runs = cases.len() * settings.seeds().count();
-    MONITOR.expect(runs, end(settings).since(Time::ZERO));
-    let samples: Vec<Replicas<IncastSample>> = sweep(settings, &cases, |case, seed| {
+    let jitter = Scene::of(settings)?.incast_jitter;
+    let plan = |(label, degree): &(&str, u32)| {
+        let transport = transport(label, &topology, settings)?;
+        Ok(CasePlan {
+            name: format!("incast-{degree}-{label}"),
+            key: format!("{:?} {jitter:?}\n{}", end(settings), transport.key()),
+            time: end(settings).since(Time::ZERO),
+        })
+    };
+    let samples: Vec<Replicas<IncastSample>> = sweep(settings, &cases, plan, |case, seed| {
         sample(settings, &topology, *case, seed)
     })?;
     let of = |label: &str, degree: usize| {

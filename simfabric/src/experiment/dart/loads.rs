@@ -1,10 +1,9 @@
 //! Dart figures 11 to 13, tables I and II: tail and median latency of short messages, throughput,
 //! marks, and what deflection costs, by mix and load.
 
-use super::runs::{Load, LoadSample, Mix, SHORT_BYTES, Scene, sample, schedule};
+use super::runs::{Load, LoadSample, Mix, SHORT_BYTES, Scene, samples, schedule};
 use super::{colour, label, reproduction};
-use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::Replicas;
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Figure, Row};
@@ -73,18 +72,18 @@ impl Samples {
         value: impl Fn(&LoadSample) -> Option<f64>,
     ) -> Option<Estimate> {
         let seeds = self.of(label::DART, 0).0.len();
+        // A seed that lacks one of the runs, or the value in one, has no mean.
         let of_seed = |seed: usize| {
             let ratios: Option<Vec<f64>> = (labels.iter())
                 .flat_map(|label| loads.iter().map(move |load| (*label, *load)))
                 .map(|(label, load)| {
-                    let [other, dart] = [label, label::DART].map(|l| &self.of(l, load).0[seed]);
-                    Some(value(other)? / value(dart)?)
+                    let of = |label| value(self.of(label, load).0[seed].as_ref()?);
+                    Some(of(label)? / of(label::DART)?)
                 })
                 .collect();
             mean(&ratios?)
         };
-        let ratios: Option<Vec<f64>> = (0..seeds).map(of_seed).collect();
-        Estimate::of(ratios?)
+        Estimate::of((0..seeds).filter_map(of_seed))
     }
 }
 
@@ -104,16 +103,11 @@ fn latency(statistic: usize) -> impl Fn(&LoadSample) -> Option<f64> {
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let scene = Scene::of(settings)?;
-    let topology = scene.topology()?;
     let cases: Vec<(&str, Load)> = (LABELS.iter())
         .flat_map(|label| LOADS.iter().map(move |load| (*label, *load)))
         .collect();
     let times = schedule(settings.quick);
-    MONITOR.expect(cases.len() * settings.seeds().count(), times.most());
-    let samples = sweep(settings, &cases, |case, seed| {
-        sample(settings, &topology, *case, seed)
-    })?;
-    let samples = Samples(samples);
+    let samples = Samples(samples(settings, &cases)?);
     let mut figure = settings.figure(
         "dart-fig11",
         "Latency and throughput by mix and load (Dart figures 11 to 13, tables I and II)",

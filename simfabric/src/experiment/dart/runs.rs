@@ -14,6 +14,7 @@ use ratewright_topology::{Node, ThreeTierClos, Topology};
 use super::{SYMMETRIC, transport};
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::schedule::Schedule;
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Settings};
 use crate::parameters::{SetError, from_settings};
 use crate::report::stats::quantile;
@@ -137,7 +138,7 @@ impl Mix {
 pub type Load = (Mix, u32);
 
 /// Measurements of one run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LoadSample {
     /// Median and 99 % of the completion times by size of short messages, in µs.
     pub short_us: [[Option<f64>; 2]; 3],
@@ -225,11 +226,32 @@ fn messages(
     Ok((Merge::new(sources), config))
 }
 
-/// Runs a load under a scheme.
+/// Runs loads under schemes, under all seeds.
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn sample(
+pub fn samples(
+    settings: &Settings,
+    cases: &[(&str, Load)],
+) -> Result<Vec<Replicas<LoadSample>>, ExperimentError> {
+    let scene = Scene::of(settings)?;
+    let topology = scene.topology()?;
+    let times = schedule(settings.quick);
+    let plan = |(label, (mix, percent)): &(&str, Load)| {
+        let transport = transport(label, &topology, settings)?;
+        Ok(CasePlan {
+            name: format!("{}-{percent}-{label}", mix.name()),
+            key: format!("{times:?} {scene:?}\n{}", transport.key()),
+            time: times.most(),
+        })
+    };
+    sweep(settings, cases, plan, |case, seed| {
+        sample(settings, &topology, *case, seed)
+    })
+}
+
+/// Runs a load under a scheme.
+fn sample(
     settings: &Settings,
     topology: &Topology,
     (label, load): (&str, Load),

@@ -1,9 +1,7 @@
 //! Dart fig. 14: tail latency of short messages with each technique alone, normalised to DCQCN's.
 
-use super::runs::{Load, LoadSample, Mix, Scene, sample, schedule};
+use super::runs::{Load, LoadSample, Mix, samples};
 use super::{colour, label, reproduction};
-use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Row};
@@ -75,15 +73,10 @@ fn tail(sample: &LoadSample) -> Option<f64> {
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
-    let topology = Scene::of(settings)?.topology()?;
     let cases: Vec<(&str, Load)> = (LABELS.iter())
         .flat_map(|label| LOADS.map(|load| (*label, (Mix::Typical, load))))
         .collect();
-    let runs = cases.len() * settings.seeds().count();
-    MONITOR.expect(runs, schedule(settings.quick).most());
-    let samples: Vec<Replicas<LoadSample>> = sweep(settings, &cases, |case, seed| {
-        sample(settings, &topology, *case, seed)
-    })?;
+    let samples = samples(settings, &cases)?;
     let of = |label: &str, load: usize| {
         let scheme = LABELS.iter().position(|other| *other == label);
         &samples[scheme.unwrap_or(0) * LOADS.len() + load]

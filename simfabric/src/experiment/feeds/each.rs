@@ -1,9 +1,8 @@
 //! Each feed alone, all and none, at a load of 80 %: what each gives, its error and its age.
 
-use super::runs::{Case, FeedSample, READINGS, network, sample, schedule};
+use super::runs::{Case, FeedSample, READINGS, samples};
 use super::{Feeds, SCHEMES};
-use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::Replicas;
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Figure, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};
@@ -33,16 +32,11 @@ const VALUES: [(&str, &str, Value); 4] = [
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
-    let topology = network()?;
     let schemes = schemes(settings.quick);
     let cases: Vec<Case> = (schemes.iter())
         .flat_map(|scheme| Feeds::EVERY.map(|feeds| (*scheme, feeds, LOAD)))
         .collect();
-    let times = schedule(settings.quick);
-    MONITOR.expect(cases.len() * settings.seeds().count(), times.most());
-    let samples = sweep(settings, &cases, |case, seed| {
-        sample(settings, &topology, *case, seed)
-    })?;
+    let samples = samples(settings, &cases)?;
     let mut figure = settings.figure("feeds-each", "Each feed alone, all and none");
     figure.scenario = super::scenario(settings.quick);
     figure.scenario.push(format!("load {LOAD} %"));

@@ -1,10 +1,9 @@
 //! All feeds against none, by the other scheme and load: standing queues, the tail of Ratewright's
 //! flows, goodput, and what it costs the other scheme.
 
-use super::runs::{Case, FeedSample, network, sample, schedule};
+use super::runs::{Case, FeedSample, samples};
 use super::{Feeds, SCHEMES};
-use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::Replicas;
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Figure, Row};
@@ -56,7 +55,6 @@ impl Samples {
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
-    let topology = network()?;
     let loads = loads(settings.quick);
     let mut cases: Vec<Case> = Vec::new();
     for scheme in SCHEMES {
@@ -64,14 +62,9 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             cases.extend([Feeds::None, Feeds::All].map(|feeds| (scheme, feeds, *load)));
         }
     }
-    let times = schedule(settings.quick);
-    MONITOR.expect(cases.len() * settings.seeds().count(), times.most());
-    let samples = sweep(settings, &cases, |case, seed| {
-        sample(settings, &topology, *case, seed)
-    })?;
     let samples = Samples {
         loads,
-        runs: samples,
+        runs: samples(settings, &cases)?,
     };
     let mut figure = settings.figure("feeds-loads", "All feeds against none, by scheme and load");
     figure.scenario = super::scenario(settings.quick);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Feeds, HOST_BPS, HOST_DELAY, topology, transport};
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::schedule::Schedule;
-use crate::experiment::store::RunStore;
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Settings};
 use crate::report::ideal::completion_time;
 use crate::report::stats::{mean, quantile};
@@ -100,10 +100,7 @@ pub fn schedule(quick: bool) -> Schedule {
 }
 
 /// Makes the network: 144 hosts.
-///
-/// # Errors
-/// None in truth; the builder's are passed on.
-pub fn network() -> Result<Topology, ExperimentError> {
+fn network() -> Result<Topology, ExperimentError> {
     topology(9, 16, 4, 40_000_000_000)
 }
 
@@ -120,11 +117,31 @@ fn flows(hosts: u32, percent: u32, until: Time, seed: u64) -> Result<FlowStream,
     Ok(Box::new(Merge::new(sources)))
 }
 
-/// Runs a case, or reads its result if it is stored.
+/// Runs cases under all seeds.
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn sample(
+pub fn samples(
+    settings: &Settings,
+    cases: &[Case],
+) -> Result<Vec<Replicas<FeedSample>>, ExperimentError> {
+    let topology = network()?;
+    let times = schedule(settings.quick);
+    let plan = |(label, feeds, percent): &Case| {
+        let transport = transport(label, *feeds, &topology, settings)?;
+        Ok(CasePlan {
+            name: format!("{percent}-{}-{label}", feeds.name()),
+            key: format!("{times:?}\n{}", transport.key()),
+            time: times.most(),
+        })
+    };
+    sweep(settings, cases, plan, |case, seed| {
+        sample(settings, &topology, *case, seed)
+    })
+}
+
+/// Runs a case.
+fn sample(
     settings: &Settings,
     topology: &Topology,
     (label, feeds, percent): Case,
@@ -132,18 +149,6 @@ pub fn sample(
 ) -> Result<FeedSample, ExperimentError> {
     let schedule = schedule(settings.quick);
     let transport = transport(label, feeds, topology, settings)?;
-    let key = format!("{}\n{schedule:?}\n{percent} {seed}", transport.key());
-    let name = format!("feeds-{}", transport.file_name());
-    let stored = settings
-        .store
-        .as_ref()
-        .map(|store| (store, store.path(&name, &key)));
-    if let Some((store, path)) = &stored
-        && let Some(sample) = store.read(path, &key)
-    {
-        MONITOR.done(schedule.most())?;
-        return Ok(sample);
-    }
     let hosts = topology.hosts().len() as u32;
     let bound = Time::ZERO + schedule.most();
     let downlinks = topology
@@ -185,7 +190,7 @@ pub fn sample(
         slowdowns[label].push(took.as_secs_f64() / least.as_secs_f64());
     }
     let (shared_queue_bytes, shared_time) = shared_queues(&schedule, &results);
-    let sample = FeedSample {
+    Ok(FeedSample {
         shared_queue_bytes,
         shared_time,
         queue_bytes: mean(&switch_queues(topology, &after)).unwrap_or(0.0),
@@ -196,11 +201,7 @@ pub fn sample(
         drops: after.drops(),
         readings: READINGS.map(|(name, _, _, unit)| readings(&before, &after, name, unit)),
         control_share: control_share(topology, &after, seconds),
-    };
-    if let Some((_, path)) = &stored {
-        RunStore::write(path, &key, &sample)?;
-    }
-    Ok(sample)
+    })
 }
 
 /// Mean bytes that wait for receivers' links at the samples at which flows of both schemes are on

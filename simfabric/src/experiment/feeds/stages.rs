@@ -8,11 +8,11 @@
 //! | `credit` | a receiver's | one flow | three SIRD flows |
 
 use ratewright_topology::{HostId, LinkId, PathChoice, Topology};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Feeds, HOST_BPS, topology, transport};
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::flow::{FlowId, FlowSpec};
 use crate::report::figure::{Claim, Row};
@@ -74,7 +74,7 @@ const CREDIT: Stage = Stage {
 };
 
 /// Course of one run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Course {
     times_ms: Vec<f64>,
     queue_kb: Vec<f64>,
@@ -197,11 +197,15 @@ fn course(
 fn run(stage: &Stage, settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let topology = topology(2, 4, 1, stage.fabric_bps)?;
     let cases = [Feeds::None, stage.feed];
-    MONITOR.expect(
-        cases.len() * settings.seeds().count(),
-        END.since(Time::ZERO),
-    );
-    let courses = sweep(settings, &cases, |feeds, seed| {
+    let plan = |feeds: &Feeds| {
+        let transport = transport(stage.scheme, *feeds, &topology, settings)?;
+        Ok(CasePlan {
+            name: format!("{}-{}", stage.name, feeds.name()),
+            key: transport.key(),
+            time: END.since(Time::ZERO),
+        })
+    };
+    let courses = sweep(settings, &cases, plan, |feeds, seed| {
         course(stage, settings, &topology, *feeds, seed)
     })?;
     let mut figure = settings.figure(stage.name, stage.title);
@@ -263,7 +267,7 @@ fn picture(stage: &Stage, cases: &[Feeds], courses: &[Replicas<Course>]) -> Pict
         cases
             .iter()
             .zip(courses)
-            .map(|(feeds, runs)| (feeds, &runs.0[0]))
+            .filter_map(|(feeds, runs)| Some((feeds, runs.first()?)))
     };
     let time = || Axis::linear("time (ms)").over(0.0, 8.0);
     let points = |times: &[f64], values: &[f64]| -> Vec<(f64, f64)> {

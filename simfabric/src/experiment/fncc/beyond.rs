@@ -104,7 +104,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
 /// Queues of all schemes at one hop.
 fn queues(hop: Hop, runs: &[Replicas<TwoFlowSample>]) -> Panel {
     let curves = LABELS.iter().zip(runs).map(|(label, runs)| {
-        let first = runs.0.first().map(|sample| &sample.curves.queue);
+        let first = runs.first().map(|sample| &sample.curves.queue);
         curve(label, first, SHOWN_US)
     });
     let time = Axis::linear("Time (µs)").over(SHOWN_US.0, SHOWN_US.1);

@@ -52,7 +52,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         let curves = LABELS.iter().zip(runs).map(|(label, runs)| {
             curve(
                 label,
-                runs.0.first().map(|sample| &sample.curves.queue),
+                runs.first().map(|sample| &sample.curves.queue),
                 SHOWN_US,
             )
         });

@@ -165,7 +165,7 @@ fn panels(rate: u64, runs: &[Replicas<TwoFlowSample>]) -> [Panel; 3] {
     let time = || Axis::linear("Time (µs)").over(SHOWN_US.0, SHOWN_US.1);
     let of = |points: fn(&TwoFlowSample) -> &Vec<(f64, f64)>| {
         let curves = LABELS.iter().zip(runs);
-        let curves = curves.map(|(label, runs)| curve(label, runs.0.first().map(points), SHOWN_US));
+        let curves = curves.map(|(label, runs)| curve(label, runs.first().map(points), SHOWN_US));
         curves.collect::<Vec<_>>()
     };
     let mut rates = of(|sample| &sample.curves.rates[0]);

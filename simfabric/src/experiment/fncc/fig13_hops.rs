@@ -16,7 +16,7 @@ use super::two_flows::{JOIN, TwoFlowCase, TwoFlowSample, data, two_flows};
 use super::{colour, curve, label, transport};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::flow::FlowId;
 use crate::report::figure::{Claim, Row};
@@ -75,7 +75,7 @@ const STEPS: u64 = 7;
 const POINTS: u64 = 20;
 
 /// Measurements of flows that come and go.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StairSample {
     /// Jain's index over the flows of each step, by their throughput in its second half.
     pub jain: Vec<f64>,
@@ -88,8 +88,12 @@ const fn step(quick: bool) -> Span {
     Span::from_ms(if quick { 2 } else { 100 })
 }
 
+fn stair_meeting() -> Result<Meeting, ExperimentError> {
+    Meeting::new(Hop::First, FLOWS, RATE_GBPS * 1_000_000_000)
+}
+
 fn stairs(settings: &Settings, label: &str, seed: u64) -> Result<StairSample, ExperimentError> {
-    let meeting = Meeting::new(Hop::First, FLOWS, RATE_GBPS * 1_000_000_000)?;
+    let meeting = stair_meeting()?;
     let transport = transport(label, &meeting.topology, settings)?;
     let step = step(settings.quick);
     let mut rng = Stream::new(seed, Purpose::Arrivals, 0);
@@ -223,8 +227,15 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let samples = two_flows(settings, &cases)?;
     let of_stairs = [label::HPCC, label::FNCC];
     let step = step(settings.quick);
-    MONITOR.expect(of_stairs.len() * settings.seeds().count(), step * STEPS);
-    let stairs = sweep(settings, &of_stairs, |label, seed| {
+    let plan = |label: &&str| {
+        let transport = transport(label, &stair_meeting()?.topology, settings)?;
+        Ok(CasePlan {
+            name: format!("stairs-{label}"),
+            key: format!("{step:?}\n{}", transport.key()),
+            time: step * STEPS,
+        })
+    };
+    let stairs = sweep(settings, &of_stairs, plan, |label, seed| {
         stairs(settings, label, seed)
     })?;
     let hops: Vec<_> = Hop::ALL
@@ -291,7 +302,7 @@ fn picture(
     let curves = |runs: &[Replicas<TwoFlowSample>],
                   points: fn(&TwoFlowSample) -> &Vec<(f64, f64)>| {
         let curves = LABELS.iter().zip(runs);
-        let curves = curves.map(|(label, runs)| curve(label, runs.0.first().map(points), SHOWN_US));
+        let curves = curves.map(|(label, runs)| curve(label, runs.first().map(points), SHOWN_US));
         curves.collect::<Vec<_>>()
     };
     let time = || Axis::linear("Time (µs)").over(SHOWN_US.0, SHOWN_US.1);
@@ -347,7 +358,7 @@ fn picture(
                 .hollow(),
         ],
     ));
-    if let Some(sample) = fairness.and_then(|runs| runs.0.first()) {
+    if let Some(sample) = fairness.and_then(|runs| runs.first()) {
         let curves = sample.goodput.iter().enumerate();
         panels.push(Panel::curves(
             "Four flows that come and go under FNCC",

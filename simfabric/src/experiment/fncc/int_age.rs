@@ -21,7 +21,7 @@ use ratewright_topology::HostId;
 use super::scene::{Hop, LINK_DELAY, Meeting, SWITCHES};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::sweep;
+use crate::experiment::sweep::{CasePlan, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::ext::{Extension, IntHop};
 use crate::flow::FlowId;
@@ -159,7 +159,7 @@ impl Endpoint for ProbingHost {
 }
 
 /// Ages of one carrier's telemetry, in picoseconds.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct AgeSample {
     /// Measured, by switch of the path.
     pub measured_ps: Vec<u64>,
@@ -231,8 +231,14 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         .flat_map(|rate| Carrier::ALL.map(|carrier| (rate, carrier)))
         .collect();
     let each = GAP * (PROBES + 1);
-    MONITOR.expect(cases.len() * settings.seeds().count(), each);
-    let samples = sweep(settings, &cases, |&(rate, carrier), _| {
+    let plan = |(rate, carrier): &(u64, Carrier)| {
+        Ok(CasePlan {
+            name: format!("int-age-{rate}G-{}", carrier.scheme()),
+            key: format!("{:?}", super::FRAMING),
+            time: each,
+        })
+    };
+    let samples = sweep(settings, &cases, plan, |&(rate, carrier), _| {
         let sample = sample(rate, carrier)?;
         MONITOR.done(each)?;
         Ok(sample)

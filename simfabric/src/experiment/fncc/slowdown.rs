@@ -13,7 +13,7 @@ use super::{colour, label, transport};
 use crate::experiment::comparison::is_stationary;
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::schedule::Schedule;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Figure, Row};
@@ -112,7 +112,7 @@ fn schedule(quick: bool) -> Schedule {
 }
 
 /// Measurements of one scheme.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SlowdownSample {
     /// Slowdown by group of `GROUPS` and by `STATISTICS`.
     pub slowdown: [[Option<f64>; 4]; 5],
@@ -239,14 +239,23 @@ pub fn hadoop(settings: &Settings) -> Result<Reproduction, ExperimentError> {
 /// Runs published sizes on the fat tree under these schemes.
 pub(super) fn samples(
     settings: &Settings,
-    sizes: &str,
+    name: &str,
     labels: &[&'static str],
 ) -> Result<Vec<Replicas<SlowdownSample>>, ExperimentError> {
     let topology = fat_tree(RATE_BPS)?;
-    let sizes = SizeDistribution::published(sizes)?;
-    let runs = labels.len() * settings.seeds().count();
-    MONITOR.expect(runs, schedule(settings.quick).most());
-    sweep(settings, labels, |label, seed| {
+    let sizes = SizeDistribution::published(name)?;
+    let times = schedule(settings.quick);
+    let plan = |label: &&str| {
+        Ok(CasePlan {
+            name: format!("{name}-{label}"),
+            key: format!(
+                "{times:?}\n{}",
+                transport(label, &topology, settings)?.key()
+            ),
+            time: times.most(),
+        })
+    };
+    sweep(settings, labels, plan, |label, seed| {
         sample(settings, &topology, (&sizes, label), seed)
     })
 }
@@ -359,7 +368,7 @@ pub(super) fn measured(figure: &mut Figure, labels: &[&str], samples: &[Replicas
             "{label}: {unfinished} of {counted} flows were unfinished at the end and count with \
              their age; in {unstable} of {} runs the number of active flows was not stationary \
              from the warm-up's end on",
-            runs.0.len()
+            runs.count()
         ));
     }
 }

@@ -16,7 +16,7 @@ use super::scene::{Hop, Meeting};
 use super::{FRAMING, transport};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Settings};
 use crate::flow::FlowId;
 use crate::net::port::ByteTime;
@@ -52,9 +52,15 @@ pub struct TwoFlowCase {
     pub rate_gbps: u64,
 }
 
+impl TwoFlowCase {
+    const fn rate_bps(&self) -> u64 {
+        self.rate_gbps * 1_000_000_000
+    }
+}
+
 /// Measurements of one run. Times are in µs since the run began, or since the join where that is
 /// said; rates in Gbit/s, queues in kB.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TwoFlowSample {
     /// First slow-down of flow 0, since the join.
     pub slow_down_us: Option<f64>,
@@ -72,13 +78,13 @@ pub struct TwoFlowSample {
     pub pauses: u64,
     /// Packets that were dropped.
     pub drops: u64,
-    /// Curves over time.
-    #[serde(skip)]
+    /// Curves over time; [`data`] has those of one run alone.
+    #[serde(default, skip_serializing_if = "Curves::is_empty")]
     pub curves: Curves,
 }
 
 /// Curves of one run, over µs since it began.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Curves {
     /// Rates of flow 0, and of flow 1 once it began.
     pub rates: [Vec<(f64, f64)>; 2],
@@ -88,13 +94,27 @@ pub struct Curves {
     pub throughput: Vec<(f64, f64)>,
 }
 
+impl Curves {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Data of a figure: all samples, and the curves of the first seed.
 #[must_use]
 pub fn data(cases: &[TwoFlowCase], samples: &[Replicas<TwoFlowSample>]) -> serde_json::Value {
     let first = samples
         .iter()
-        .map(|runs| runs.0.first().map(|run| &run.curves));
+        .map(|runs| runs.first().map(|run| &run.curves));
     let curves: Vec<Option<&Curves>> = first.collect();
+    let without_curves = |run: &TwoFlowSample| TwoFlowSample {
+        curves: Curves::default(),
+        ..run.clone()
+    };
+    let samples: Vec<_> = samples
+        .iter()
+        .map(|runs| runs.map(without_curves))
+        .collect();
     serde_json::json!({ "cases": cases, "samples": samples, "curves": curves })
 }
 
@@ -121,9 +141,18 @@ pub fn two_flows(
     settings: &Settings,
     cases: &[TwoFlowCase],
 ) -> Result<Vec<Replicas<TwoFlowSample>>, ExperimentError> {
-    let runs = cases.len() * settings.seeds().count();
-    MONITOR.expect(runs, END.since(Time::ZERO));
-    sweep(settings, cases, |case, seed| sample(settings, case, seed))
+    let plan = |of: &TwoFlowCase| {
+        let meeting = Meeting::new(of.hop, 2, of.rate_bps())?;
+        let transport = transport(of.label, &meeting.topology, settings)?;
+        Ok(CasePlan {
+            name: format!("two-flows-{}-{}G-{}", of.hop.name(), of.rate_gbps, of.label),
+            key: transport.key(),
+            time: END.since(Time::ZERO),
+        })
+    };
+    sweep(settings, cases, plan, |case, seed| {
+        sample(settings, case, seed)
+    })
 }
 
 fn sample(
@@ -131,7 +160,7 @@ fn sample(
     of: &TwoFlowCase,
     seed: u64,
 ) -> Result<TwoFlowSample, ExperimentError> {
-    let rate_bps = of.rate_gbps * 1_000_000_000;
+    let rate_bps = of.rate_bps();
     let meeting = Meeting::new(of.hop, 2, rate_bps)?;
     let transport = transport(of.label, &meeting.topology, settings)?;
     let packet = ByteTime::of_rate(rate_bps).of(FRAMING.wire_bytes(FRAMING.mss_bytes));

@@ -6,12 +6,11 @@
 //! paper has no such experiment; rows compare both markings on the same flows.
 
 use rand::RngExt as _;
-use ratewright_topology::{EcmpConfig, HostId, TwoTierClos};
+use ratewright_topology::{EcmpConfig, HostId, Topology, TwoTierClos};
 
 use super::{HOST_BPS, Marking, results, transport};
 use crate::FlowSpec;
-use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::sweep;
+use crate::experiment::sweep::{CasePlan, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Bars, Panel, Picture};
@@ -27,13 +26,15 @@ const HOSTS: u32 = 8;
 const SPINES: u32 = 4;
 /// Bytes of short flows: ten packets.
 const SHORT_BYTES: u64 = 14_600;
+/// Processing of hosts per packet.
+const HOST_DELAY: Span = Span::from_us(10);
 /// Mean time between short flows.
 const GAP: Span = Span::from_us(200);
 /// Share by which RPM may differ for the worse: the width of what three seeds can tell.
 const WORSE: f64 = 0.05;
 
 /// Measurements of one run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct PathSample {
     /// Throughput of the long flows, in Gbit/s.
     pub goodput_gbps: f64,
@@ -54,29 +55,34 @@ struct PathCase {
     marking: Marking,
 }
 
+impl PathCase {
+    fn topology(self) -> Result<Topology, ExperimentError> {
+        let tree = TwoTierClos {
+            racks: 2,
+            hosts_per_rack: HOSTS,
+            spines: SPINES,
+            host_capacity_bps: HOST_BPS,
+            fabric_capacity_bps: HOST_BPS,
+            host_delay_ns: super::SWITCH_DELAY.as_ns(),
+            fabric_delay_ns: super::SWITCH_DELAY.as_ns(),
+            ecmp: EcmpConfig {
+                symmetric: self.symmetric,
+                ..EcmpConfig::default()
+            },
+            ..TwoTierClos::default()
+        };
+        Ok(tree.build()?)
+    }
+}
+
 fn sample(
     settings: &Settings,
     (warm_up, end): (Time, Time),
     of: PathCase,
     seed: u64,
 ) -> Result<PathSample, ExperimentError> {
-    let topology = TwoTierClos {
-        racks: 2,
-        hosts_per_rack: HOSTS,
-        spines: SPINES,
-        host_capacity_bps: HOST_BPS,
-        fabric_capacity_bps: HOST_BPS,
-        host_delay_ns: super::SWITCH_DELAY.as_ns(),
-        fabric_delay_ns: super::SWITCH_DELAY.as_ns(),
-        ecmp: EcmpConfig {
-            symmetric: of.symmetric,
-            ..EcmpConfig::default()
-        },
-        ..TwoTierClos::default()
-    }
-    .build()?;
-    let host_delay = Span::from_us(10);
-    let dctcp = transport("dctcp", of.marking, &topology, host_delay, settings)?;
+    let topology = of.topology()?;
+    let dctcp = transport("dctcp", of.marking, &topology, HOST_DELAY, settings)?;
     let mut rng = Stream::new(seed, Purpose::Arrivals, 0);
     let long = (0..HOSTS).map(|host| {
         FlowSpec::new(
@@ -134,9 +140,20 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         .into_iter()
         .flat_map(|symmetric| markings.map(|marking| PathCase { symmetric, marking }))
         .collect();
-    let runs = cases.len() * settings.seeds().count();
-    MONITOR.expect(runs, end.since(Time::ZERO));
-    let samples = sweep(settings, &cases, |case, seed| {
+    let plan = |of: &PathCase| {
+        let dctcp = transport("dctcp", of.marking, &of.topology()?, HOST_DELAY, settings)?;
+        let paths = if of.symmetric {
+            "symmetric"
+        } else {
+            "asymmetric"
+        };
+        Ok(CasePlan {
+            name: format!("{paths}-{}", of.marking.name()),
+            key: format!("{warm_up:?} {end:?}\n{}", dctcp.key()),
+            time: end.since(Time::ZERO),
+        })
+    };
+    let samples = sweep(settings, &cases, plan, |case, seed| {
         sample(settings, (warm_up, end), *case, seed)
     })?;
     let mut figure = settings.figure(

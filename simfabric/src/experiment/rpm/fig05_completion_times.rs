@@ -9,12 +9,11 @@
 //! number.
 
 use rand::RngExt as _;
-use ratewright_topology::HostId;
+use ratewright_topology::{HostId, Topology};
 
 use super::{HOST_BPS, Marking, PAIRS, Testbed, results, transport};
 use crate::FlowSpec;
-use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::sweep;
+use crate::experiment::sweep::{CasePlan, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::net::Framing;
 use crate::report::figure::{Claim, Row};
@@ -38,7 +37,7 @@ const FEW: &str = "the directions differ by less than the spread over seeds";
 const MARKINGS: [Marking; 3] = [Marking::Forward, Marking::Reverse, Marking::ReverseByPort];
 
 /// Measurements of one run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CompletionSample {
     /// Mean completion time by size, in µs. A flow that did not finish counts with its age.
     pub mean_us: Vec<Option<f64>>,
@@ -80,17 +79,21 @@ fn flows(until: Time, seed: u64) -> impl Iterator<Item = FlowSpec> + Send {
     })
 }
 
-fn sample(
-    settings: &Settings,
-    marking: Marking,
-    seed: u64,
-) -> Result<CompletionSample, ExperimentError> {
+fn testbed() -> Result<Topology, ExperimentError> {
     let testbed = Testbed {
         rates_bps: [HOST_BPS; 2],
         senders: super::SWITCH_DELAY,
         receivers: [super::SWITCH_DELAY; PAIRS as usize],
     };
-    let topology = testbed.topology()?;
+    testbed.topology()
+}
+
+fn sample(
+    settings: &Settings,
+    marking: Marking,
+    seed: u64,
+) -> Result<CompletionSample, ExperimentError> {
+    let topology = testbed()?;
     let dctcp = transport("dctcp", marking, &topology, HOST_DELAY, settings)?;
     let [warm_up, last, end] = schedule(settings.quick).map(Time::from_ms);
     let long = (0..PAIRS).map(|pair| {
@@ -131,11 +134,15 @@ fn sample(
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let [warm_up, last, end] = schedule(settings.quick);
-    MONITOR.expect(
-        MARKINGS.len() * settings.seeds().count(),
-        Span::from_ms(end),
-    );
-    let samples = sweep(settings, &MARKINGS, |marking, seed| {
+    let plan = |marking: &Marking| {
+        let dctcp = transport("dctcp", *marking, &testbed()?, HOST_DELAY, settings)?;
+        Ok(CasePlan {
+            name: format!("fig5-{}", marking.name()),
+            key: format!("{warm_up} to {last} to {end} ms\n{}", dctcp.key()),
+            time: Span::from_ms(end),
+        })
+    };
+    let samples = sweep(settings, &MARKINGS, plan, |marking, seed| {
         sample(settings, *marking, seed)
     })?;
     let mut figure = settings.figure("rpm-fig5", "Completion of short DCTCP flows (RPM fig. 5)");

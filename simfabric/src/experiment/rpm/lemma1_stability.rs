@@ -16,16 +16,16 @@
 //! as stable if the queue's standard deviation is at most 0.35 of its distance from x* at the
 //! equilibrium: half of what a sinusoid has that just reaches x* (1/√2).
 
-use ratewright_topology::HostId;
+use ratewright_topology::{HostId, Topology};
 
 use super::model::{Clock, Loop};
 use super::{HOST_BPS, Marking, PAIRS, Testbed, results, transport};
 use crate::FlowSpec;
-use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::sweep;
+use crate::experiment::sweep::{CasePlan, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::net::queue::red::{self, RedConfig};
 use crate::net::{Framing, QueueConfig};
+use crate::plan::PlannedTransport;
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
@@ -43,6 +43,8 @@ const SHARE: f64 = 1_000.0;
 const LINK: Span = Span::from_us(2_500);
 /// Queueing delay at the equilibrium, in seconds.
 const QUEUEING_S: f64 = 0.01;
+/// Queue at the equilibrium.
+const EQUILIBRIUM_PACKETS: f64 = FLOWS as f64 * SHARE * QUEUEING_S;
 /// Largest deviation of a stable queue over its distance from x* at the equilibrium.
 const STABLE: f64 = 0.35;
 /// η over that of RPM's boundary, and the marking.
@@ -67,7 +69,7 @@ const FORWARD: Loop = Loop {
 };
 
 /// Measurements of one run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LoopSample {
     /// Mean of the queue, in packets.
     pub mean_packets: f64,
@@ -79,29 +81,31 @@ pub struct LoopSample {
     pub queue: Vec<(f64, f64)>,
 }
 
-fn sample(
-    settings: &Settings,
-    (eta, marking): (f64, Marking),
-    (warm_up, end): (Time, Time),
-    seed: u64,
-) -> Result<LoopSample, ExperimentError> {
+fn packet_bits() -> f64 {
     let framing = Framing::default();
-    let packet_bits = 8.0 * f64::from(framing.wire_bytes(framing.mss_bytes));
-    let rate_bps = (f64::from(FLOWS) * SHARE * packet_bits) as u64;
+    8.0 * f64::from(framing.wire_bytes(framing.mss_bytes))
+}
+
+/// Distance of the queue at the equilibrium from x*, with a gain of η.
+fn excess_packets(eta: f64) -> f64 {
+    REVERSE.marked_share() / (eta / f64::from(FLOWS))
+}
+
+/// Makes the network and its NewReno under linear marking with a gain of η.
+fn network(
+    settings: &Settings,
+    eta: f64,
+    marking: Marking,
+) -> Result<(Topology, PlannedTransport), ExperimentError> {
+    let rate_bps = (f64::from(FLOWS) * SHARE * packet_bits()) as u64;
     let testbed = Testbed {
         rates_bps: [10 * HOST_BPS, rate_bps],
         senders: LINK,
         receivers: [LINK; PAIRS as usize],
     };
     let topology = testbed.topology()?;
-    let bottleneck = topology.links().iter().find(|link| {
-        topology.node_name(link.from) == "spine1" && topology.node_name(link.to) == "leaf2"
-    });
-    let bottleneck = bottleneck.map(|link| link.id);
     let per_packet = eta / f64::from(FLOWS);
-    let equilibrium = f64::from(FLOWS) * SHARE * QUEUEING_S;
-    let excess = REVERSE.marked_share() / per_packet;
-    let target = (equilibrium - excess).max(0.0);
+    let target = (EQUILIBRIUM_PACKETS - excess_packets(eta)).max(0.0);
     let red = QueueConfig::Red(red::Config {
         control: RedConfig {
             min_packets: target,
@@ -114,6 +118,20 @@ fn sample(
     });
     let mut new_reno = transport("newreno", marking, &topology, Span::ZERO, settings)?;
     new_reno.fabric.core = marking.of(red);
+    Ok((topology, new_reno))
+}
+
+fn sample(
+    settings: &Settings,
+    (eta, marking): (f64, Marking),
+    (warm_up, end): (Time, Time),
+    seed: u64,
+) -> Result<LoopSample, ExperimentError> {
+    let (topology, new_reno) = network(settings, eta, marking)?;
+    let bottleneck = topology.links().iter().find(|link| {
+        topology.node_name(link.from) == "spine1" && topology.node_name(link.to) == "leaf2"
+    });
+    let bottleneck = bottleneck.map(|link| link.id);
     // Starts are spread over two seconds, so that slow starts do not meet.
     let flows: FlowStream = Box::new((0..FLOWS).map(move |i| {
         let (from, to) = (HostId(i % PAIRS), HostId(PAIRS + i % PAIRS));
@@ -135,11 +153,11 @@ fn sample(
             samples
                 .filter(|(at, _)| **at >= warm_up)
                 .filter_map(|(at, row)| {
-                    Some((at.as_secs_f64(), *row.first()? as f64 * 8.0 / packet_bits))
+                    Some((at.as_secs_f64(), *row.first()? as f64 * 8.0 / packet_bits()))
                 })
         })
         .collect();
-    Ok(LoopSample::of(&queue, excess))
+    Ok(LoopSample::of(&queue, excess_packets(eta)))
 }
 
 impl LoopSample {
@@ -251,8 +269,15 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let (warm_up, end) = (Time::from_ms(1_000 * warm_up), Time::from_ms(1_000 * end));
     let bound = boundary(&REVERSE, Clock::Constant);
     let seeds = settings.seeds().count();
-    MONITOR.expect(CASES.len() * seeds, end.since(Time::ZERO));
-    let samples = sweep(settings, &CASES, |&(factor, marking), seed| {
+    let plan = |&(factor, marking): &(f64, Marking)| {
+        let (_, new_reno) = network(settings, factor * bound, marking)?;
+        Ok(CasePlan {
+            name: format!("lemma1-{factor}-{}", marking.name()),
+            key: format!("{warm_up:?} {end:?}\n{}", new_reno.key()),
+            time: end.since(Time::ZERO),
+        })
+    };
+    let samples = sweep(settings, &CASES, plan, |&(factor, marking), seed| {
         sample(settings, (factor * bound, marking), (warm_up, end), seed)
     })?;
     let mut figure = settings.figure("rpm-lemma1", "Stability of the delayed loop (RPM lemma 1)");
@@ -311,7 +336,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             let note = format!("at the boundary with ACK clocking the model has {period:.3} s");
             figure.rows.push(row.note(note));
         }
-        if let Some(first) = runs.0.first() {
+        if let Some(first) = runs.first() {
             lines.push((marking, Curve::new(label, first.queue.clone())));
         }
     }
@@ -323,7 +348,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             Axis::linear("Queue (packets)").starting_at(0.0),
             own.map(|(_, line)| line.clone()).collect(),
         )
-        .mark(f64::from(FLOWS) * SHARE * QUEUEING_S, "equilibrium")
+        .mark(EQUILIBRIUM_PACKETS, "equilibrium")
     };
     let picture = Picture::new(
         "The loop on both sides of the model's boundary",

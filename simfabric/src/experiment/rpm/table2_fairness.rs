@@ -12,7 +12,7 @@ use ratewright_topology::HostId;
 use super::{HOST_BPS, Marking, PAIRS, Testbed, transport};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::sweep;
+use crate::experiment::sweep::{CasePlan, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Bars, Panel, Picture, style};
@@ -41,7 +41,7 @@ const SHORT: &str = "the short form counts 16 s, in which CUBIC regains a tenth 
 const MARKINGS: [Marking; 3] = [Marking::Forward, Marking::Reverse, Marking::ReverseByPort];
 
 /// Measurements of one run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct FairnessSample {
     /// Jain's index over the flows' throughput.
     pub jain: f64,
@@ -60,18 +60,21 @@ const fn schedule(quick: bool) -> (u64, u64) {
     if quick { (8, 24) } else { (20, 120) }
 }
 
+fn testbed(experiment: usize) -> Testbed {
+    Testbed {
+        rates_bps: [10 * HOST_BPS, HOST_BPS],
+        senders: Span::from_ms(10),
+        receivers: std::array::from_fn(|pair| Span::from_ms(DELAYS_MS[experiment][pair / 2])),
+    }
+}
+
 /// Runs one experiment of table I.
 fn sample(
     settings: &Settings,
     (experiment, marking): (usize, Marking),
     seed: u64,
 ) -> Result<FairnessSample, ExperimentError> {
-    let testbed = Testbed {
-        rates_bps: [10 * HOST_BPS, HOST_BPS],
-        senders: Span::from_ms(10),
-        receivers: std::array::from_fn(|pair| Span::from_ms(DELAYS_MS[experiment][pair / 2])),
-    };
-    let topology = testbed.topology()?;
+    let topology = testbed(experiment).topology()?;
     let cubic = transport("cubic", marking, &topology, Span::ZERO, settings)?;
     let mut rng = Stream::new(seed, Purpose::Arrivals, 0);
     let mut starts: Vec<(u64, u32)> = (0..PAIRS)
@@ -125,9 +128,18 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         .flat_map(|experiment| markings.iter().map(move |&marking| (experiment, marking)))
         .collect();
     let (warm_up, end) = schedule(settings.quick);
-    let runs = cases.len() * settings.seeds().count();
-    MONITOR.expect(runs, Span::from_ms(1_000 * end));
-    let samples = sweep(settings, &cases, |case, seed| sample(settings, *case, seed))?;
+    let plan = |&(experiment, marking): &(usize, Marking)| {
+        let topology = testbed(experiment).topology()?;
+        let cubic = transport("cubic", marking, &topology, Span::ZERO, settings)?;
+        Ok(CasePlan {
+            name: format!("table2-{}-{}", experiment + 1, marking.name()),
+            key: format!("{warm_up} to {end} s\n{}", cubic.key()),
+            time: Span::from_ms(1_000 * end),
+        })
+    };
+    let samples = sweep(settings, &cases, plan, |case, seed| {
+        sample(settings, *case, seed)
+    })?;
     let mut figure = settings.figure(
         "rpm-table2",
         "Jain's index of ten Cubic flows (RPM table II)",

@@ -33,7 +33,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let port_kb = BUFFER_MB_PER_TBPS * HOST_BPS as f64 / 1e9;
     let rack_mb = BUFFER_MB_PER_TBPS * TOR_TBPS;
     let (mut ports, mut racks) = (Vec::new(), Vec::new());
-    for (load, of_load) in loads.iter().zip(&runs.cases) {
+    for (load, of_load) in loads.iter().zip(&runs) {
         let name = format!("{:.0} %", 100.0 * load);
         for (what, share) in [("median", 50), ("99 %", 99), ("largest", 100)] {
             figure.rows.push(Row::judge(
@@ -49,7 +49,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
                 "MB",
             ));
         }
-        if let Some(sample) = of_load.samples().next() {
+        if let Some(sample) = of_load.first() {
             let of = |per_cents: &[f64], unit: f64| {
                 let points = per_cents.iter().enumerate();
                 points.map(|(at, kb)| (kb / unit, at as f64)).collect()
@@ -58,7 +58,6 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             racks.push(Curve::new(name, of(&sample.rack_kb, 1e3)));
         }
     }
-    figure.notes.extend(runs.remark());
     let panel = |title: &str, unit: &str, buffer: f64, curves| {
         Panel::curves(
             title,
@@ -141,7 +140,6 @@ pub fn table3(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             ));
         }
     }
-    figure.notes.extend(table.remark());
     let groups = SWITCHES.iter().map(|(name, ..)| {
         let model = name.split_once(' ').map_or(*name, |(_, model)| model);
         model

@@ -8,13 +8,11 @@ use rand::RngExt as _;
 use ratewright_topology::{HostId, LinkId, Node, Topology};
 
 use super::scene::{HOST_BPS, testbed};
-use super::{label, transport};
+use super::testbed_transport;
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
-use crate::net::FabricConfig;
-use crate::parameters::Setting;
 use crate::report::figure::{Claim, Row};
 use crate::report::ideal::completion_time;
 use crate::report::plot::{Axis, Curve, Panel, Picture};
@@ -55,10 +53,18 @@ impl Load {
             Self::Srr => "SRR",
         }
     }
+
+    /// Setting of the receiver's order of credit.
+    const fn order(self) -> &'static str {
+        match self {
+            Self::Srr => "sird.order=round-robin",
+            Self::Unloaded | Self::Srpt => "sird.order=srpt",
+        }
+    }
 }
 
 /// Measurements of one run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct IncastSample {
     /// Latencies of probes in µs, ascending.
     latency_us: Vec<f64>,
@@ -110,18 +116,7 @@ fn sample(
     case: (Load, usize),
     seed: u64,
 ) -> Result<IncastSample, ExperimentError> {
-    let fabric = FabricConfig {
-        framing: testbed::FRAMING,
-        host_delay: testbed::HOST_DELAY,
-        ..FabricConfig::default()
-    };
-    let order = match case.0 {
-        Load::Srr => "sird.order=round-robin",
-        Load::Unloaded | Load::Srpt => "sird.order=srpt",
-    };
-    let mut own = super::of_testbed()?;
-    own.push(order.parse::<Setting>()?);
-    let transport = transport(label::SIRD, topology, fabric, settings, &own)?;
+    let transport = testbed_transport(settings, topology, case.0.order())?;
     let end = end(settings.quick);
     let config = Config {
         seed,
@@ -163,9 +158,16 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let cases: Vec<(Load, usize)> = (0..PROBES.len())
         .flat_map(|probe| Load::ALL.map(|load| (load, probe)))
         .collect();
-    let runs = cases.len() * settings.seeds().count();
-    MONITOR.expect(runs, end(settings.quick).since(Time::ZERO));
-    let samples = sweep(settings, &cases, |case, seed| {
+    let end = end(settings.quick);
+    let plan = |case: &(Load, usize)| {
+        let transport = testbed_transport(settings, &topology, case.0.order())?;
+        Ok(CasePlan {
+            name: format!("incast-{}-{}B", case.0.name(), PROBES[case.1].0),
+            key: format!("{end:?}\n{}", transport.key()),
+            time: end.since(Time::ZERO),
+        })
+    };
+    let samples = sweep(settings, &cases, plan, |case, seed| {
         sample(settings, &topology, *case, seed)
     })?;
     let mut figure = settings.figure("sird-fig3", "Latency beside an incast (SIRD fig. 3)");
@@ -179,7 +181,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         format!(
             "probes of 8 bytes every 100 µs, of 500 kB every ms, from {} to {} ms",
             WARM_UP.as_us_f64() / 1e3,
-            end(settings.quick).as_us_f64() / 1e3
+            end.as_us_f64() / 1e3
         ),
         "latency with a reply of 8 bytes on an empty network".to_owned(),
     ];
@@ -265,7 +267,9 @@ fn reproduction(
             .nth(probe)
             .unwrap_or_default();
         let curves = Load::ALL.iter().zip(of_probe).map(|(load, runs)| {
-            let all = runs.0.iter().flat_map(|run| run.latency_us.iter().copied());
+            let all = runs
+                .samples()
+                .flat_map(|run| run.latency_us.iter().copied());
             Curve::distribution(load.name(), all.collect())
         });
         let title = match bytes {
@@ -287,7 +291,7 @@ fn reproduction(
     figure.data = serde_json::json!({
         "probes": PROBES.map(|(bytes, _)| bytes),
         "loads": Load::ALL.map(Load::name),
-        "queue_kb": samples.iter().map(|runs| runs.0.iter().map(|s| s.queue_kb).collect()).collect::<Vec<Vec<_>>>(),
+        "queue_kb": samples.iter().map(|runs| runs.samples().map(|s| s.queue_kb).collect()).collect::<Vec<Vec<_>>>(),
     });
     Reproduction { figure, picture }
 }

@@ -9,13 +9,11 @@ use rand::RngExt as _;
 use ratewright_topology::{HostId, Topology};
 
 use super::scene::testbed;
-use super::{label, transport};
+use super::testbed_transport;
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::sweep::{Replicas, sweep};
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
-use crate::net::FabricConfig;
-use crate::parameters::Setting;
 use crate::report::figure::{Claim, Figure, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
 use crate::rng::{Purpose, Stream};
@@ -45,14 +43,14 @@ const THRESHOLDS: [(&str, &str); 2] = [
 ];
 
 /// Measurements of one run, in bandwidth-delay products.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct OutcastSample {
     /// Mean credit at the sender, by number of receivers.
     stored: [f64; 3],
     /// Mean credit that all receivers have left.
     left: [f64; 3],
     /// Both over time: ms, at the sender, left.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     course: Vec<(f64, f64, f64)>,
 }
 
@@ -62,14 +60,7 @@ fn sample(
     threshold: &str,
     seed: u64,
 ) -> Result<OutcastSample, ExperimentError> {
-    let fabric = FabricConfig {
-        framing: testbed::FRAMING,
-        host_delay: testbed::HOST_DELAY,
-        ..FabricConfig::default()
-    };
-    let mut own = super::of_testbed()?;
-    own.push(threshold.parse::<Setting>()?);
-    let transport = transport(label::SIRD, topology, fabric, settings, &own)?;
+    let transport = testbed_transport(settings, topology, threshold)?;
     let mut rng = Stream::new(seed, Purpose::Arrivals, 0);
     let mut flows = Vec::new();
     for receiver in 0..RECEIVERS {
@@ -119,9 +110,14 @@ fn sample(
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let topology = testbed::topology()?;
-    let runs = THRESHOLDS.len() * settings.seeds().count();
-    MONITOR.expect(runs, Span(STAGE.0 * u64::from(RECEIVERS)));
-    let samples = sweep(settings, &THRESHOLDS, |(_, threshold), seed| {
+    let plan = |(_, threshold): &(&str, &str)| {
+        Ok(CasePlan {
+            name: format!("outcast-{threshold}"),
+            key: testbed_transport(settings, &topology, threshold)?.key(),
+            time: STAGE * u64::from(RECEIVERS),
+        })
+    };
+    let samples = sweep(settings, &THRESHOLDS, plan, |(_, threshold), seed| {
         sample(settings, &topology, threshold, seed)
     })?;
     let mut figure = settings.figure("sird-fig4", "Credit under an outcast (SIRD fig. 4)");
@@ -135,9 +131,17 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     for ((name, _), runs) in THRESHOLDS.iter().zip(&samples) {
         judge(&mut figure, name, runs, *name == THRESHOLDS[0].0);
     }
+    let without_course = |run: &OutcastSample| OutcastSample {
+        course: Vec::new(),
+        ..run.clone()
+    };
+    let data: Vec<_> = samples
+        .iter()
+        .map(|runs| runs.map(without_course))
+        .collect();
     figure.data = serde_json::json!({
         "thresholds": THRESHOLDS.map(|(name, _)| name),
-        "samples": samples,
+        "samples": data,
     });
     Ok(Reproduction {
         picture: picture(&samples),
@@ -183,7 +187,7 @@ fn picture(samples: &[Replicas<OutcastSample>]) -> Picture {
     type Of = fn(&(f64, f64, f64)) -> f64;
     let panel = |title: &str, most: f64, of: Of| {
         let curves = THRESHOLDS.iter().zip(samples).map(|((name, _), runs)| {
-            let course = runs.0.first().map(|run| &run.course);
+            let course = runs.first().map(|run| &run.course);
             // Every tenth look: the curve has no more pixels.
             let looks = course.into_iter().flatten().step_by(10);
             Curve::new(*name, looks.map(|look| (look.0, of(look))).collect())

@@ -187,7 +187,6 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     figure.notes.push(format!(
         "a column is in order from a τ of {IN_ORDER} on, of means over the seeds"
     ));
-    figure.notes.extend(table.remark());
     let panel = Panel::bars(
         "Headlines in the order of the table",
         "",

@@ -210,11 +210,21 @@ fn reproduction(mut figure: Figure, picture: Picture) -> Reproduction {
     Reproduction { figure, picture }
 }
 
-/// Parameters of the testbed's SIRD (§6.1): its bandwidth-delay product, and no priorities.
-fn of_testbed() -> Result<Vec<Setting>, ExperimentError> {
-    let options = ["sird.bdp_bytes=216000", "sird.first_priority=none"];
+/// Returns the testbed's SIRD (§6.1), with its bandwidth-delay product and without priorities, and
+/// with one parameter of the case's own.
+fn testbed_transport(
+    settings: &Settings,
+    topology: &Topology,
+    own: &str,
+) -> Result<PlannedTransport, ExperimentError> {
+    let options = ["sird.bdp_bytes=216000", "sird.first_priority=none", own];
     let set: Result<Vec<Setting>, _> = options.iter().map(|option| option.parse()).collect();
-    Ok(set?)
+    let fabric = FabricConfig {
+        framing: scene::testbed::FRAMING,
+        host_delay: scene::testbed::HOST_DELAY,
+        ..FabricConfig::default()
+    };
+    transport(label::SIRD, topology, fabric, settings, &set?)
 }
 
 /// Returns a transport of `sird.toml` by its label, with parameters of the case's own.
@@ -253,11 +263,10 @@ mod tests {
     fn every_variation_changes_a_transport() {
         let topology = scene::testbed::topology().unwrap();
         let keys = |options: &[&str]| {
-            let own = of_testbed().unwrap();
             [label::SIRD, label::DCTCP, label::DCPIM, label::EXPRESSPASS].map(|label| {
                 let fabric = FabricConfig::default();
                 let all = settings(options);
-                transport(label, &topology, fabric, &all, &own)
+                transport(label, &topology, fabric, &all, &[])
                     .unwrap()
                     .key()
             })

@@ -10,20 +10,16 @@
 //!
 //! Runs of the short form begin on an empty network a moment before: seven tenths are enough for
 //! it, and it cannot see growth.
-//!
-//! A process does each run once, and keeps it in a [folder](crate::experiment::store).
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ratewright_topology::{LinkId, Node, Topology};
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::scene::{BDP_BYTES, Configuration, HOSTS, INCAST_LABEL, Workload, least_time};
 use super::transport;
 use crate::experiment::monitor::MONITOR;
-use crate::experiment::store::RunStore;
+use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Settings};
 use crate::net::FabricConfig;
 use crate::net::mmu::SharedBuffer;
@@ -96,11 +92,11 @@ impl Case {
         Ok(self)
     }
 
-    /// Name of a run's file.
-    fn name(&self, seed: u64) -> String {
+    /// Name of the runs' files.
+    fn name(&self) -> String {
         let (label, workload) = (self.label, self.workload.name());
         let (configuration, load) = (self.configuration.name(), self.load * 100.0);
-        format!("{label}-{workload}-{configuration}-{load:.0}-{seed}")
+        format!("{label}-{workload}-{configuration}-{load:.0}")
     }
 
     pub(super) fn transport(
@@ -505,30 +501,8 @@ impl Sample {
     }
 }
 
-/// Samples of a case by seed; `None` of a run that was left out.
-#[derive(Clone, PartialEq, Debug)]
-pub struct CaseRuns(pub Vec<Option<Arc<Sample>>>);
-
 /// A value of each seed that has one.
 pub type BySeed = Vec<Option<f64>>;
-
-impl CaseRuns {
-    /// Returns a value of each seed.
-    pub fn values(&self, value: impl Fn(&Sample) -> Option<f64>) -> BySeed {
-        let of = |run: &Option<Arc<Sample>>| run.as_deref().and_then(&value);
-        self.0.iter().map(of).collect()
-    }
-
-    /// Estimates a value over the seeds that have it.
-    pub fn estimate(&self, value: impl Fn(&Sample) -> Option<f64>) -> Option<Estimate> {
-        estimate(&self.values(value))
-    }
-
-    /// Returns the samples that are there.
-    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
-        self.0.iter().flatten().map(|sample| &**sample)
-    }
-}
 
 /// Estimates the mean over the seeds that have a value.
 #[must_use]
@@ -548,113 +522,42 @@ pub fn paired(
         .collect()
 }
 
-/// Runs of all cases in their order, and the part of them that there is.
-pub struct Runs {
-    /// Runs by case.
-    pub cases: Vec<CaseRuns>,
-    /// Runs that are there, and all.
-    pub part: [usize; 2],
-}
-
-impl Runs {
-    /// Says which part of the runs is missing, if one is.
-    #[must_use]
-    pub fn remark(&self) -> Option<String> {
-        let [there, all] = self.part;
-        (there < all).then(|| {
-            format!("{there} of {all} runs are there; values are means over their seeds alone")
-        })
-    }
-}
-
-/// Runs of this process.
-static DONE: Mutex<BTreeMap<String, Arc<Sample>>> = Mutex::new(BTreeMap::new());
-
-fn known(key: &str) -> Option<Arc<Sample>> {
-    let done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    done.get(key).cloned()
-}
-
-fn keep(key: String, sample: Sample) -> Arc<Sample> {
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let sample = Arc::new(sample);
-    let kept = done.entry(key);
-    Arc::clone(kept.or_insert(sample))
-}
-
-/// Does the runs of all cases under all seeds that are not known, on all threads of the pool.
+/// Runs all cases under all seeds.
 ///
 /// # Errors
 /// The first run that fails, or that cannot be written.
-pub fn runs(settings: &Settings, cases: &[Case]) -> Result<Runs, ExperimentError> {
+pub fn runs(settings: &Settings, cases: &[Case]) -> Result<Vec<Replicas<Sample>>, ExperimentError> {
     let topologies = Configuration::ALL
         .iter()
         .map(|configuration| Ok((*configuration, configuration.topology()?)))
         .collect::<Result<Vec<_>, ExperimentError>>()?;
-    let topology = |case: &Case| {
-        let found = topologies.iter().find(|(of, _)| *of == case.configuration);
-        found.map(|(_, topology)| topology)
-    };
     let mut planned = Vec::new();
     for case in cases {
-        let Some(topology) = topology(case) else {
-            continue;
-        };
-        let transport = case.transport(topology, settings)?;
-        let times = Times::of(case, settings.quick);
-        let of = (case.workload, case.configuration, case.load, times);
-        // All that a run depends on.
-        let key = format!("{of:?}\n{}", transport.key());
-        planned.push((case, topology, transport, times, key));
-    }
-    let store = settings.store.as_ref();
-    let mut wanted = Vec::new();
-    for (case, topology, transport, times, key) in &planned {
-        for seed in settings.seeds() {
-            let key = format!("seed {seed}\n{key}");
-            let path = store.map(|store| store.path(&case.name(seed), &key));
-            let stored = || store?.read(path.as_ref()?, &key);
-            let found = known(&key).or_else(|| stored().map(|sample| keep(key.clone(), sample)));
-            let is_new = found.is_none();
-            if is_new {
-                MONITOR.expect(1, times.most());
-            }
-            wanted.push((
-                key,
-                path,
-                found,
-                (*case, *topology, transport, *times, seed),
-            ));
+        for (_, topology) in topologies
+            .iter()
+            .filter(|(of, _)| *of == case.configuration)
+        {
+            planned.push((case, topology, case.transport(topology, settings)?));
         }
     }
-    let samples = wanted
-        .into_par_iter()
-        // Runs differ in length by far: threads take them one by one.
-        .with_max_len(1)
-        .map(
-            |(key, path, found, (case, topology, transport, times, seed))| {
-                if let Some(found) = found.or_else(|| known(&key)) {
-                    return Ok(Some(found));
-                }
-                if MONITOR.is_closed() {
-                    MONITOR.done(times.most())?;
-                    return Ok(None);
-                }
-                let sample = sample(case, transport, topology, times, seed)?;
-                if let Some(path) = path {
-                    RunStore::write(&path, &key, &sample)?;
-                }
-                Ok(Some(keep(key, sample)))
-            },
-        )
-        .collect::<Result<Vec<_>, ExperimentError>>()?;
-    let part = [samples.iter().flatten().count(), samples.len()];
-    let seeds = settings.seeds().count().max(1);
-    let cases = samples
-        .chunks(seeds)
-        .map(|runs| CaseRuns(runs.to_vec()))
-        .collect();
-    Ok(Runs { cases, part })
+    let plan = |(case, _, transport): &(&Case, &Topology, PlannedTransport)| {
+        let times = Times::of(case, settings.quick);
+        let of = (case.workload, case.configuration, case.load, times);
+        Ok(CasePlan {
+            name: case.name(),
+            key: format!("{of:?}\n{}", transport.key()),
+            time: times.most(),
+        })
+    };
+    sweep(
+        settings,
+        &planned,
+        plan,
+        |(case, topology, transport), seed| {
+            let times = Times::of(case, settings.quick);
+            sample(case, transport, topology, times, seed)
+        },
+    )
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! SIRD figures 2 and 9 to 11: goodput and queues over the overcommitment of SIRD and Homa, over B
 //! and SThr; slowdown over UnschT, and over the use of priorities.
 
-use super::runs::{
-    ALL_SIZES, BySeed, Case, CaseRuns, GROUPS, Runs, Sample, estimate, paired, runs,
-};
+use super::runs::{ALL_SIZES, BySeed, Case, GROUPS, Sample, estimate, paired, runs};
 use super::scene::{Configuration, HOSTS, Workload};
 use super::tables::HALF;
 use super::{label, reproduction};
+use crate::experiment::sweep::Replicas;
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Figure, Row};
@@ -19,7 +18,7 @@ const WEB_SEARCH: (Configuration, Workload) = (Configuration::Balanced, Workload
 /// Cases with the runs of each.
 struct Swept<K> {
     keys: Vec<K>,
-    runs: Runs,
+    runs: Vec<Replicas<Sample>>,
 }
 
 impl<K: PartialEq> Swept<K> {
@@ -29,9 +28,9 @@ impl<K: PartialEq> Swept<K> {
         Ok(Self { keys, runs })
     }
 
-    fn of(&self, key: &K) -> Option<&CaseRuns> {
+    fn of(&self, key: &K) -> Option<&Replicas<Sample>> {
         let place = self.keys.iter().position(|of| of == key)?;
-        self.runs.cases.get(place)
+        self.runs.get(place)
     }
 
     fn values(&self, key: &K, value: impl Fn(&Sample) -> Option<f64>) -> BySeed {
@@ -45,7 +44,7 @@ fn goodput(sample: &Sample) -> Option<f64> {
 }
 
 /// Adds rows of goodput and queues without verdicts.
-fn levels(figure: &mut Figure, name: &str, runs: &CaseRuns) {
+fn levels(figure: &mut Figure, name: &str, runs: &Replicas<Sample>) {
     type Value = fn(&Sample) -> f64;
     let measures: [(&str, &str, Value); 3] = [
         ("goodput", "Gbit/s", |sample| sample.goodput_gbps),
@@ -115,7 +114,7 @@ pub fn fig02(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     let mut curves = Vec::new();
     for label in [label::SIRD, label::HOMA] {
         let mut points = Vec::new();
-        for (key, runs) in swept.keys.iter().zip(&swept.runs.cases) {
+        for (key, runs) in swept.keys.iter().zip(&swept.runs) {
             if key.0 == label {
                 let sign = if label == label::SIRD { "B" } else { "k" };
                 levels(&mut figure, &format!("{label}, {sign} = {}", key.1), runs);
@@ -126,7 +125,6 @@ pub fn fig02(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         }
         curves.push(Curve::estimates(label, points).colour(super::colour(label)));
     }
-    figure.notes.extend(swept.runs.remark());
     let panel = Panel::curves(
         "",
         Axis::linear("Goodput (Gbit/s)"),
@@ -196,7 +194,7 @@ pub fn fig09(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         "ratio",
     ));
     let places = ["at senders", "in flight", "at receivers"];
-    for ((credit, threshold), runs) in swept.keys.iter().zip(&swept.runs.cases) {
+    for ((credit, threshold), runs) in swept.keys.iter().zip(&swept.runs) {
         let name = format!("B = {credit}, SThr = {threshold}");
         levels(&mut figure, &name, runs);
         for (place, of) in places.iter().enumerate() {
@@ -208,7 +206,6 @@ pub fn fig09(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             ));
         }
     }
-    figure.notes.extend(swept.runs.remark());
     let curves = thresholds.iter().map(|threshold| {
         let points = credits.iter().filter_map(|credit| {
             let runs = swept.of(&(*credit, *threshold))?;
@@ -268,8 +265,9 @@ fn slowdowns<K: PartialEq>(
             let mut bars = Vec::new();
             for (name, key) in keys(workload) {
                 let Some(runs) = swept.of(&key) else { continue };
-                let of =
-                    |group: usize| runs.estimate(|sample| Some(sample.slowdown[group]?[statistic]));
+                let of = |group: usize| {
+                    estimate(&runs.values(|sample| Some(sample.slowdown[group]?[statistic])))
+                };
                 let values: Vec<Option<Estimate>> = (0..=ALL_SIZES).map(of).collect();
                 for (group, value) in groups().iter().zip(&values) {
                     if value.is_some() {
@@ -418,7 +416,7 @@ pub fn fig10(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         over(burst, Sample::p99),
         "ratio",
     ));
-    for (key, runs) in swept.keys.iter().zip(&swept.runs.cases) {
+    for (key, runs) in swept.keys.iter().zip(&swept.runs) {
         let (workload, configuration, length) = key;
         let name = format!(
             "{} {}, UnschT = {length}",
@@ -438,7 +436,6 @@ pub fn fig10(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         };
         lengths.iter().map(name).collect()
     });
-    figure.notes.extend(swept.runs.remark());
     let picture =
         Picture::new("Slowdown over UnschT, in BDP", "SIRD fig. 10", panels).panel_size(560, 280);
     Ok(reproduction(figure, picture))
@@ -510,7 +507,6 @@ pub fn fig11(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             .map(|(name, _)| (name.to_owned(), (workload, name)))
             .into()
     });
-    figure.notes.extend(swept.runs.remark());
     let picture = Picture::new(
         "Slowdown over the use of priorities",
         "SIRD fig. 11",

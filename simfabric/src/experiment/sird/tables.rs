@@ -9,11 +9,10 @@
 //! | order | Kendall's τ-b of a column's protocols by slowdown against the paper's; what is unstable comes last |
 
 use super::paper::{Column, Measure, column_name, columns};
-use super::runs::{
-    ALL_SIZES, BySeed, Case, CaseRuns, GROUPS, Runs, Sample, estimate, paired, runs,
-};
+use super::runs::{ALL_SIZES, BySeed, Case, GROUPS, Sample, estimate, paired, runs};
 use super::scene::{Configuration, Workload};
 use super::{PROTOCOLS, colour, label, reproduction};
+use crate::experiment::sweep::Replicas;
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Figure, Paper, Row};
@@ -51,7 +50,7 @@ fn is_run(label: &str, column: Column, load: f64, quick: bool) -> bool {
 /// Runs of protocols in columns at loads.
 pub struct Table {
     cases: Vec<Case>,
-    runs: Runs,
+    runs: Vec<Replicas<Sample>>,
     quick: bool,
 }
 
@@ -91,14 +90,8 @@ impl Table {
         is_run(label, column, highest, self.quick)
     }
 
-    /// Says which part of the runs is missing, if one is.
-    #[must_use]
-    pub fn remark(&self) -> Option<String> {
-        self.runs.remark()
-    }
-
-    fn of(&self, label: &str, column: Column) -> impl Iterator<Item = (f64, &CaseRuns)> {
-        let all = self.cases.iter().zip(&self.runs.cases);
+    fn of(&self, label: &str, column: Column) -> impl Iterator<Item = (f64, &Replicas<Sample>)> {
+        let all = self.cases.iter().zip(&self.runs);
         all.filter_map(move |(case, runs)| {
             let of = (case.configuration, case.workload);
             (case.label == label && of == column).then_some((case.load, runs))
@@ -107,7 +100,7 @@ impl Table {
 
     /// Returns the runs of a protocol in a column at a load.
     #[must_use]
-    pub fn at(&self, label: &str, column: Column, load: f64) -> Option<&CaseRuns> {
+    pub fn at(&self, label: &str, column: Column, load: f64) -> Option<&Replicas<Sample>> {
         let mut all = self.of(label, column);
         all.find(|(of, _)| (of - load).abs() < 1e-9)
             .map(|(_, runs)| runs)
@@ -229,7 +222,7 @@ impl Table {
 
     /// Returns Kendall's τ-b of a column's order against the paper's, seed by seed.
     fn order(&self, column: Column) -> BySeed {
-        let seeds = self.runs.cases.first().map_or(0, |runs| runs.0.len());
+        let seeds = self.runs.first().map_or(0, |runs| runs.0.len());
         let ours = PROTOCOLS.map(|label| {
             let unstable = self.unstable(Measure::Slowdown, label, column);
             let values = self.values(Measure::Slowdown, label, column);
@@ -341,11 +334,9 @@ fn scenario(loads: &[f64]) -> Vec<String> {
     ]
 }
 
-/// Adds what is true of the tables' runs: the part that is there, what a form leaves out, which
-/// are unstable.
+/// Adds which of the tables' runs are unstable.
 fn remarks(figure: &mut Figure, table: &Table) {
-    figure.notes.extend(table.remark());
-    for (case, runs) in table.cases.iter().zip(&table.runs.cases) {
+    for (case, runs) in table.cases.iter().zip(&table.runs) {
         let count = |of: fn(&Sample) -> bool| runs.samples().filter(|sample| of(sample)).count();
         let parts = [
             (
@@ -357,7 +348,7 @@ fn remarks(figure: &mut Figure, table: &Table) {
         let parts: Vec<String> = parts
             .iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} of {} runs {what}", runs.0.len()))
+            .map(|(count, what)| format!("{count} of {} runs {what}", runs.count()))
             .collect();
         if !parts.is_empty() {
             let column = column_name((case.configuration, case.workload));
@@ -373,20 +364,15 @@ fn remarks(figure: &mut Figure, table: &Table) {
 
 /// Samples of all runs.
 fn data(table: &Table) -> serde_json::Value {
-    let cases = table
-        .cases
-        .iter()
-        .zip(&table.runs.cases)
-        .map(|(case, runs)| {
-            let samples: Vec<Option<&Sample>> = runs.0.iter().map(Option::as_deref).collect();
-            serde_json::json!({
-                "protocol": case.label,
-                "workload": case.workload,
-                "configuration": case.configuration,
-                "load": case.load,
-                "samples": samples,
-            })
-        });
+    let cases = table.cases.iter().zip(&table.runs).map(|(case, runs)| {
+        serde_json::json!({
+            "protocol": case.label,
+            "workload": case.workload,
+            "configuration": case.configuration,
+            "load": case.load,
+            "samples": runs,
+        })
+    });
     serde_json::Value::Array(cases.collect())
 }
 
@@ -434,7 +420,7 @@ pub fn table4(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             figure.rows.push(Row::judge(
                 format!("{}, {label}: 99 % slowdown", column_name(column)),
                 Claim::nothing(),
-                runs.and_then(|runs| runs.estimate(Sample::p99)),
+                runs.and_then(|runs| estimate(&runs.values(Sample::p99))),
                 "",
             ));
         }
@@ -543,7 +529,6 @@ fn queues(
             curves,
         ));
     }
-    figure.notes.extend(table.remark());
     let picture = Picture::new(title, "means over seeds, a point for each load", panels)
         .columns(3)
         .panel_size(400, 300);
@@ -587,8 +572,9 @@ fn slowdowns(
                 let Some(runs) = table.at(label, column, load) else {
                     continue;
                 };
-                let of =
-                    |group: usize| runs.estimate(|sample| Some(sample.slowdown[group]?[statistic]));
+                let of = |group: usize| {
+                    estimate(&runs.values(|sample| Some(sample.slowdown[group]?[statistic])))
+                };
                 let values: Vec<Option<Estimate>> = (0..=ALL_SIZES).map(of).collect();
                 for (group, value) in groups().zip(&values).filter(|(_, value)| value.is_some()) {
                     figure.rows.push(Row::judge(
@@ -613,7 +599,6 @@ fn slowdowns(
             ));
         }
     }
-    figure.notes.extend(table.remark());
     let picture = Picture::new(
         title,
         "A below a packet, B below 1 BDP, C below 8, D larger",
