@@ -249,9 +249,9 @@ pub fn passed_ns(trace: &ArrivalTrace, total: u64) -> u64 {
         .0
 }
 
-/// Asserts, in every run, that a rate holds a flow no more within `[from_ns, to_ns)`, and returns the
-/// time from which it does not: the begin of 20 ms in which three times as much arrived as the rate
-/// allows. A sender that waits for a processor has slow times; a paced one has none so fast.
+/// Asserts, in every run, that a rate holds a flow no more within `[from_ns, to_ns)`, and returns
+/// the time from which it does not: the begin of 20 ms in which three times as much arrived as the
+/// rate allows. A sender that waits for a processor has slow times; a paced one has none so fast.
 pub fn assert_lifted(trace: &ArrivalTrace, from_ns: u64, to_ns: u64, rate_mbit: f64) -> u64 {
     const WINDOW_NS: u64 = 20_000_000;
     let fast = (3.0 * rate_mbit * 1e6 / 8.0 * WINDOW_NS as f64 / 1e9) as u64;

@@ -26,7 +26,7 @@ use crate::time::Span;
 #[serde(transparent)]
 pub struct Replicas<S>(pub Vec<Option<S>>);
 
-/// What the runs of a case are known by.
+/// Name and key of the runs of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CasePlan {
     /// Name of the runs' files.
@@ -277,7 +277,7 @@ mod tests {
         assert!(matches!(failed, Err(ExperimentError::Stopped)));
     }
 
-    /// What is left out leaves the others of its case, and their pairs.
+    /// A run that is left out leaves the others of its case, and their pairs.
     #[test]
     fn a_run_that_was_left_out_is_in_no_estimate() {
         let part = Replicas(vec![Some(1.0), None, Some(3.0)]);

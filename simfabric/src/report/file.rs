@@ -33,8 +33,8 @@ pub enum ReportError {
     },
 }
 
-/// Returns a name with a dash for every character that is not an ASCII letter or digit, a dash, a dot
-/// or an underscore: file systems differ in their forms of other letters.
+/// Returns a name with a dash for every character that is not an ASCII letter or digit, a dash, a
+/// dot or an underscore: file systems differ in their forms of other letters.
 #[must_use]
 pub fn file_stem(name: &str) -> String {
     let keep = |c: char| {
