@@ -90,8 +90,7 @@ fn settings_and_sockets_are_taken_over_and_given_back() {
         before.into_iter().chain([after]).for_each(BulkSender::stop);
         for trace in receiver.finish() {
             let paced = settled_rate_bps(&trace, begin, end) * WIRE_V4;
-            // In force, and never exceeded; that it is also reached is another test's.
-            ensure_within(paced, 25e6..51e6, "bit/s of 50 Mbit/s")?;
+            ensure_within(paced, 49e6..51e6, "bit/s of 50 Mbit/s")?;
             assert_lifted(&trace, end + 50 * MS, last, 50.0);
             let free = payload_rate_bps(&trace, end + 50 * MS, last);
             ensure!(free > 5.0 * 50e6, "{free} bit/s after shut-down");

@@ -161,8 +161,7 @@ impl ReproduceArgs {
                     let (part, whole) = since(before);
                     let ms = |ns: u64| short(ns as f64 / 1e6);
                     bail!(
-                        "stopped: {} had simulated {} of {} ms; {}, and runs/ what was done, from \
-                         which the long form goes on",
+                        "stopped: {} had simulated {} of {} ms; {}; the long form goes on from {}",
                         experiment.name,
                         ms(part),
                         ms(whole),
@@ -170,7 +169,8 @@ impl ReproduceArgs {
                             "no figure is written".to_owned()
                         } else {
                             format!("{} holds {}", self.out.display(), written.join(", "))
-                        }
+                        },
+                        self.out.join("runs").display()
                     );
                 }
                 Err(e) => return Err(e.into()),

@@ -354,29 +354,29 @@ impl Comparison {
                 let found = transports.iter().find(|t| t.label == label);
                 let transport =
                     found.ok_or_else(|| ExperimentError::NoContender(label.to_owned()))?;
-                runs.push(ComparisonRun {
+                let run = ComparisonRun {
                     transport,
                     topology: &topology,
                     load,
                     quick: settings.quick,
                     scene: &scene,
-                });
+                };
+                runs.push((label, run));
             }
         }
         let times = schedule(settings.quick);
         // Settings of other schemes are not in the key, so that runs which could not differ are
         // one.
-        let plan = |run: &ComparisonRun<'_>| {
+        let plan = |(label, run): &(&str, ComparisonRun<'_>)| {
             Ok(CasePlan {
-                name: format!("comparison-{}-{}", run.load, run.transport.label),
+                name: format!("comparison-{}-{}", run.load, label),
                 key: format!("{times:?} {scene:?}\n{}", run.transport.key()),
                 time: times.most(),
             })
         };
-        let samples = sweep(settings, &runs, plan, ComparisonRun::run)?;
-        let schemes = PAPER.into_iter().cycle();
-        let compared = runs.iter().zip(schemes).zip(samples);
-        let cases = compared.map(|((run, scheme), samples)| ComparedCase {
+        let samples = sweep(settings, &runs, plan, |(_, run), seed| run.run(seed))?;
+        let compared = runs.iter().zip(samples);
+        let cases = compared.map(|((scheme, run), samples)| ComparedCase {
             scheme,
             load: run.load,
             samples,

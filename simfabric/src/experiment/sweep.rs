@@ -78,15 +78,21 @@ impl RunCount {
     }
 }
 
+/// A result, and its commit if that is not this program's.
+struct KnownRun {
+    sample: Arc<dyn Any + Send + Sync>,
+    commit: Option<String>,
+}
+
 /// Runs of this process.
 struct Known {
-    samples: BTreeMap<String, Arc<dyn Any + Send + Sync>>,
+    runs: BTreeMap<String, KnownRun>,
     count: RunCount,
 }
 
 fn known() -> MutexGuard<'static, Known> {
     static KNOWN: Mutex<Known> = Mutex::new(Known {
-        samples: BTreeMap::new(),
+        runs: BTreeMap::new(),
         count: RunCount {
             there: 0,
             left_out: 0,
@@ -97,12 +103,23 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 impl Known {
-    fn sample<S: Sample>(&self, key: &str) -> Option<S> {
-        self.samples.get(key)?.downcast_ref().cloned()
+    fn keep<S: Sample>(&mut self, key: String, sample: S, commit: Option<String>) {
+        let sample = Arc::new(sample);
+        self.runs.insert(key, KnownRun { sample, commit });
     }
 
-    fn keep<S: Sample>(&mut self, key: String, sample: S) {
-        self.samples.insert(key, Arc::new(sample));
+    /// Returns the result of a run that was asked for, and counts it.
+    fn take<S: Sample>(&mut self, key: &str) -> Option<S> {
+        let run = self.runs.get(key);
+        let sample: Option<S> = run.and_then(|run| run.sample.downcast_ref().cloned());
+        if sample.is_some() {
+            self.count.there += 1;
+        } else {
+            self.count.left_out += 1;
+        }
+        let commit = run.and_then(|run| run.commit.clone());
+        self.count.commits.extend(commit);
+        sample
     }
 }
 
@@ -131,7 +148,7 @@ pub fn sweep<C: Sync, S: Sample>(
         let plan = plan(case)?;
         for seed in settings.seeds() {
             let key = plan.run_key(seed);
-            if seen.insert(key.clone()) && known().sample::<S>(&key).is_none() {
+            if seen.insert(key.clone()) && !known().runs.contains_key(&key) {
                 let file = settings.store.as_ref().map(|store| {
                     let path = store.path(&format!("{}-{seed}", file_stem(&plan.name)), &key);
                     (store, path)
@@ -140,9 +157,7 @@ pub fn sweep<C: Sync, S: Sample>(
                     .as_ref()
                     .and_then(|(store, path)| store.read::<S>(path, &key))
                 {
-                    let mut known = known();
-                    known.count.commits.extend(commit);
-                    known.keep(key.clone(), sample);
+                    known().keep(key.clone(), sample, commit);
                 } else {
                     MONITOR.expect(plan.time);
                     let path = file.map(|(_, path)| path);
@@ -160,7 +175,7 @@ pub fn sweep<C: Sync, S: Sample>(
         if let Some(path) = path {
             RunStore::write(&path, &key, &sample)?;
         }
-        known().keep(key, sample);
+        known().keep(key, sample, None);
         Ok(())
     };
     missing
@@ -169,10 +184,7 @@ pub fn sweep<C: Sync, S: Sample>(
         .with_max_len(1)
         .try_for_each(one)?;
     let mut known = known();
-    let samples: Vec<Option<S>> = wanted.iter().map(|key| known.sample(key)).collect();
-    let there = samples.iter().flatten().count();
-    known.count.there += there;
-    known.count.left_out += samples.len() - there;
+    let samples: Vec<Option<S>> = wanted.iter().map(|key| known.take(key)).collect();
     let seeds = settings.seeds().count().max(1);
     let of_case = samples.chunks(seeds).map(<[_]>::to_vec);
     Ok(of_case.map(Replicas).collect())
@@ -312,7 +324,7 @@ mod tests {
         assert_eq!((&first[0], done.load(Relaxed)), (&first[1], 3));
         assert_eq!((&once("once", &[1])[0], done.load(Relaxed)), (&first[0], 3));
         // Another process knows nothing.
-        known().samples.retain(|key, _| !key.starts_with("once\n"));
+        known().runs.retain(|key, _| !key.starts_with("once\n"));
         assert_eq!((&once("once", &[1])[0], done.load(Relaxed)), (&first[0], 3));
         once("once", &[2]);
         assert_eq!(done.load(Relaxed), 6);
