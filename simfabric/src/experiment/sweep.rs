@@ -129,8 +129,10 @@ pub fn take_run_count() -> RunCount {
     std::mem::take(&mut known().count)
 }
 
-/// Does the runs of every case under every seed that are not known, on all threads of the pool.
-/// Results are in the order of the cases, whatever the number of threads.
+/// Does the runs of every case under every seed that are not known, on all threads of the pool:
+/// all cases under one seed, in their order, and then under the next. A form that is stopped has
+/// more cases then, and fewer seeds. Results are in the order of the cases, whatever the number of
+/// threads.
 ///
 /// # Errors
 /// The first run that fails, or whose result cannot be written.
@@ -178,11 +180,9 @@ pub fn sweep<C: Sync, S: Sample>(
         known().keep(key, sample, None);
         Ok(())
     };
-    missing
-        .into_par_iter()
-        // Runs differ in length by far: threads take them one by one.
-        .with_max_len(1)
-        .try_for_each(one)?;
+    missing.sort_by_key(|(_, seed, ..)| *seed);
+    // Threads take them in order, one by one.
+    missing.into_iter().par_bridge().try_for_each(one)?;
     let mut known = known();
     let samples: Vec<Option<S>> = wanted.iter().map(|key| known.take(key)).collect();
     let seeds = settings.seeds().count().max(1);

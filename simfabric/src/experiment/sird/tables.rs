@@ -65,8 +65,9 @@ impl Table {
         loads: &[f64],
     ) -> Result<Self, ExperimentError> {
         let mut cases = Vec::new();
-        for &column in columns {
-            for &load in loads {
+        // Of a form that is stopped, the highest load says most.
+        for &load in loads.iter().rev() {
+            for &column in columns {
                 for label in PROTOCOLS {
                     if is_run(label, column, load, settings.quick) {
                         cases.push(Case::new(label, column, load));
@@ -90,8 +91,9 @@ impl Table {
         is_run(label, column, highest, self.quick)
     }
 
+    /// Returns the loads of a protocol in a column, with their runs, from the least on.
     fn of(&self, label: &str, column: Column) -> impl Iterator<Item = (f64, &Replicas<Sample>)> {
-        let all = self.cases.iter().zip(&self.runs);
+        let all = self.cases.iter().zip(&self.runs).rev();
         all.filter_map(move |(case, runs)| {
             let of = (case.configuration, case.workload);
             (case.label == label && of == column).then_some((case.load, runs))
@@ -106,12 +108,18 @@ impl Table {
             .map(|(_, runs)| runs)
     }
 
-    /// Returns the largest value over the loads, seed by seed; none without the highest load.
+    /// Returns the largest value over the loads whose runs are there, seed by seed; none without
+    /// the highest load's.
     fn largest(&self, label: &str, column: Column, value: fn(&Sample) -> f64) -> BySeed {
-        let all = self.of(label, column);
-        let all = all.map(|(_, runs)| runs.values(|sample| Some(value(sample))));
-        let larger = |a: BySeed, b: BySeed| paired(&a, &b, f64::max);
-        all.reduce(larger).unwrap_or_default()
+        let values = |runs: &Replicas<Sample>| runs.values(|sample| Some(value(sample)));
+        let highest = self.at(label, column, HIGHEST);
+        let mut largest = highest.map_or_else(Vec::new, values);
+        for (_, runs) in self.of(label, column) {
+            for (largest, value) in largest.iter_mut().zip(values(runs)) {
+                *largest = largest.map(|most| value.map_or(most, |value| most.max(value)));
+            }
+        }
+        largest
     }
 
     /// Returns a measure of a protocol in a column, seed by seed.
