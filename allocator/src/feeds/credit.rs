@@ -10,6 +10,9 @@ use rustc_hash::FxHashMap;
 /// Maximum number of pairs that one host may report.
 const MAX_PAIRS_PER_HOST: u32 = 4_096;
 
+/// Maximum number of pairs that the collector may report.
+const MAX_PAIRS_OF_COLLECTOR: u32 = 65_536;
+
 /// Space above the measured rate in which a demand can grow.
 pub(super) const HEADROOM: f64 = 1.25;
 
@@ -73,7 +76,8 @@ pub(super) struct Credits {
     /// its own link alone, so that a lie costs no other one.
     by_sender: BTreeMap<u32, BTreeSet<PairKey>>,
     by_receiver: BTreeMap<u32, BTreeSet<PairKey>>,
-    per_reporter: FxHashMap<u32, u32>,
+    /// Number of pairs by reporter: a host, or the collector (`None`).
+    per_reporter: FxHashMap<Option<u32>, u32>,
     /// Times at which to look whether a pair is too old; one entry each.
     due: VecDeque<(u64, PairKey)>,
 }
@@ -111,13 +115,12 @@ impl Credits {
         };
         let taken = entry.flow.map_or(CreditTaken::External, CreditTaken::Flow);
         let Some(pair) = self.pairs.get_mut(&key) else {
-            if let Some(host) = reporter {
-                let count = self.per_reporter.entry(host).or_insert(0);
-                if *count >= MAX_PAIRS_PER_HOST {
-                    return CreditTaken::Full;
-                }
-                *count += 1;
+            let most = reporter.map_or(MAX_PAIRS_OF_COLLECTOR, |_| MAX_PAIRS_PER_HOST);
+            let count = self.per_reporter.entry(reporter).or_insert(0);
+            if *count >= most {
+                return CreditTaken::Full;
             }
+            *count += 1;
             self.due.push_back((at_ns + max_age_ns, key));
             if entry.flow.is_none() {
                 if reporter.is_none_or(|host| host == key.sender) {
@@ -216,12 +219,10 @@ impl Credits {
                 continue;
             }
             self.pairs.remove(&key);
-            if let Some(host) = key.reporter
-                && let Some(count) = self.per_reporter.get_mut(&host)
-            {
+            if let Some(count) = self.per_reporter.get_mut(&key.reporter) {
                 *count = count.saturating_sub(1);
                 if *count == 0 {
-                    self.per_reporter.remove(&host);
+                    self.per_reporter.remove(&key.reporter);
                 }
             }
             remove(&mut self.by_sender, key.sender, key);

@@ -15,15 +15,19 @@ pub(super) struct Evaluation {
     pub(super) contradictions: ArrayVec<Feed, 3>,
     /// A reading that does not stand has a part in it.
     pub(super) ages: bool,
+    /// The collector's reading stands, and the host's would take more.
+    pub(super) is_held: bool,
 }
 
-/// External load of a link as measured, faded by its age.
+/// External load of a link as measured.
 #[derive(Debug, Clone, Copy, Default)]
 struct MeasuredLink {
     external_bps: f64,
     /// Drain of the queue and capacity that the link lacks.
     withheld_bps: f64,
     at_ns: u64,
+    /// Part of its effect that its age leaves it.
+    weight: f64,
     ages: bool,
 }
 
@@ -31,14 +35,41 @@ impl MeasuredLink {
     fn sum_bps(&self) -> f64 {
         self.external_bps + self.withheld_bps
     }
+
+    fn is_fresh(&self) -> bool {
+        self.weight >= 1.0
+    }
+
+    /// Returns it with the part of its effect that its age leaves it.
+    fn faded(self) -> Self {
+        Self {
+            external_bps: self.weight * self.external_bps,
+            withheld_bps: self.weight * self.withheld_bps,
+            ..self
+        }
+    }
 }
 
-/// Traffic that gives way, as a feed counts it.
+/// External load of a link as its readings together give it.
+struct Measured {
+    /// The reading in force, faded by its age.
+    stands: Option<MeasuredLink>,
+    /// No fresh reading contradicts it.
+    agrees: bool,
+    /// It is the collector's, and the host's would take more.
+    is_held: bool,
+}
+
+/// Traffic that gives way, as a feed counts it, faded by its age.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     flows: f64,
+    /// Flows by fresh measurements alone.
+    fresh_flows: f64,
     demand_bps: f64,
     at_ns: u64,
+    /// A fresh measurement has a part in it.
+    is_fresh: bool,
     ages: bool,
 }
 
@@ -58,12 +89,20 @@ impl Feeds {
         let tolerance_bps = TOLERANCE * capacity_bps;
         let max_bps = self.config.max_share * capacity_bps;
         let mut contradictions = ArrayVec::new();
-        let (measured, agrees) = self.measured(now_ns, topology, link, tolerance_bps);
+        let Measured {
+            stands: measured,
+            agrees,
+            is_held,
+        } = self.measured(now_ns, topology, link, tolerance_bps);
         if !agrees {
             contradictions.push(Feed::Int);
         }
-        let counted = self.counted(now_ns, topology, link);
         let credited = self.credited(now_ns, topology, link);
+        let credit_is_fresh = credited.is_some_and(|credited| credited.is_fresh);
+        // A count that fades has no say beside fresh credit.
+        let counted = self
+            .counted(now_ns, topology, link)
+            .filter(|counted| counted.is_fresh || !credit_is_fresh);
         let mut effect = LinkEffect {
             newest_ns: self.links[link.index()].newest_ns,
             oldest_ns: u64::MAX,
@@ -78,7 +117,7 @@ impl Feeds {
                 effect.oldest_ns = effect.oldest_ns.min(counted.at_ns);
                 if let Some(credited) = credited {
                     effect.oldest_ns = effect.oldest_ns.min(credited.at_ns);
-                    if credited.flows > counted.flows + 0.5 {
+                    if credited.fresh_flows > counted.flows + 0.5 {
                         contradictions.push(Feed::Credit);
                     }
                     if credited.flows + 0.5 > counted.flows {
@@ -99,16 +138,22 @@ impl Feeds {
             effect.external_bps = measured.external_bps;
             effect.load_bps = measured.withheld_bps;
             let dummy_bps = self.links[link.index()].dummy_bps;
+            let is_fresh = measured.is_fresh();
             if effect.flows > 0.0 {
                 if dummy_bps > 0.0 {
-                    if demand_bps.is_finite() && demand_bps > dummy_bps + tolerance_bps {
+                    let exceeds = demand_bps.is_finite() && demand_bps > dummy_bps + tolerance_bps;
+                    if exceeds && is_fresh && credit_is_fresh {
                         contradictions.push(Feed::Credit);
                     }
                     demand_bps = demand_bps.min(dummy_bps);
                 }
             } else if counted.is_none_or(|counted| !counted.demand_bps.is_infinite()) {
                 effect.load_bps += measured.external_bps;
-            } else if measured.external_bps > tolerance_bps && !contradictions.is_full() {
+            } else if measured.external_bps > tolerance_bps
+                && is_fresh
+                && counted.is_some_and(|counted| counted.is_fresh)
+                && !contradictions.is_full()
+            {
                 // The receiver can tell managed traffic apart, and sees no other.
                 contradictions.push(Feed::Int);
             }
@@ -138,6 +183,7 @@ impl Feeds {
             effect,
             contradictions,
             ages,
+            is_held,
         }
     }
 
@@ -149,8 +195,12 @@ impl Feeds {
         now_ns.saturating_sub(effect.newest_ns)
     }
 
-    /// Returns the measured load of a link: of a host's and a collector's readings the lesser.
-    /// False if they contradict each other.
+    /// Returns the measured load of a link by its host's and a collector's readings.
+    ///
+    /// While both are fresh, the lesser stands. Once one of them fades, the newer stands alone, and
+    /// nothing contradicts it; of two as old as each other the lesser. Values are compared as they
+    /// were measured, and the one that stands fades by its own age. A silent reporter thus neither
+    /// pulls a fresh load down nor counts.
     #[allow(
         clippy::cast_precision_loss,
         reason = "capacities are far below 2^53 bit/s"
@@ -161,36 +211,46 @@ impl Feeds {
         topology: &Topology,
         link: LinkId,
         tolerance_bps: f64,
-    ) -> (Option<MeasuredLink>, bool) {
+    ) -> Measured {
+        let alone = |reading: Option<MeasuredLink>| Measured {
+            stands: reading.map(MeasuredLink::faded),
+            agrees: true,
+            is_held: false,
+        };
         if !self.config.int {
-            return (None, true);
+            return alone(None);
         }
         let capacity_bps = topology.effective_capacity_bps(link) as f64;
         let host = host_of(link, topology);
-        let faded = |reading: &Reading| {
+        let known = |reading: &Reading| {
             let (at_ns, ages) = self.known(host, reading.generation, reading.at_ns);
             let weight = self.weight(now_ns, at_ns);
             (reading.is_measured() && weight > 0.0).then(|| MeasuredLink {
-                external_bps: weight * reading.external_bps,
-                withheld_bps: weight * (reading.drain_bps + reading.lost_bps(capacity_bps)),
+                external_bps: reading.external_bps,
+                withheld_bps: reading.drain_bps + reading.lost_bps(capacity_bps),
                 at_ns,
+                weight,
                 ages,
             })
         };
         let readings = &self.links[link.index()];
-        let host = faded(&readings.host);
-        let collector = readings.collector.as_deref().and_then(faded);
-        match (host, collector) {
-            (Some(host), Some(collector)) => {
-                let apart_bps = (host.external_bps - collector.external_bps).abs();
-                let lesser = if host.sum_bps() < collector.sum_bps() {
-                    host
-                } else {
-                    collector
-                };
-                (Some(lesser), apart_bps <= tolerance_bps)
-            }
-            (host, collector) => (host.or(collector), true),
+        let host = known(&readings.host);
+        let collector = readings.collector.as_deref().and_then(known);
+        let (Some(host), Some(collector)) = (host, collector) else {
+            return alone(host.or(collector));
+        };
+        let are_fresh = host.is_fresh() && collector.is_fresh();
+        let either = |is_host: bool| if is_host { host } else { collector };
+        if !are_fresh && host.at_ns != collector.at_ns {
+            return alone(Some(either(host.at_ns > collector.at_ns)));
+        }
+        let lesser = either(host.sum_bps() < collector.sum_bps());
+        let apart_bps = (host.external_bps - collector.external_bps).abs();
+        let hysteresis_bps = self.config.hysteresis * capacity_bps;
+        Measured {
+            stands: Some(lesser.faded()),
+            agrees: !are_fresh || apart_bps <= tolerance_bps,
+            is_held: host.sum_bps() > collector.sum_bps() + hysteresis_bps,
         }
     }
 
@@ -212,14 +272,17 @@ impl Feeds {
         let senders = &self.senders[receiver.index()];
         let (at_ns, ages) = self.known(Some(receiver), senders.generation, senders.at_ns);
         let weight = self.weight(now_ns, at_ns);
+        let is_fresh = weight >= 1.0;
         (self.config.receivers && senders.is_known && weight > 0.0).then_some(Counted {
             flows: weight * senders.flows,
+            fresh_flows: if is_fresh { senders.flows } else { 0.0 },
             demand_bps: if senders.is_complete {
                 f64::INFINITY
             } else {
                 0.0
             },
             at_ns,
+            is_fresh,
             ages,
         })
     }
@@ -238,6 +301,10 @@ impl Feeds {
             let weight = self.weight(now_ns, pair.at_ns);
             if weight > 0.0 {
                 sum.flows += weight;
+                if weight >= 1.0 {
+                    sum.fresh_flows += 1.0;
+                    sum.is_fresh = true;
+                }
                 // Before two readings, nothing bounds it.
                 sum.demand_bps += weight * demand_bps.unwrap_or(f64::INFINITY);
                 sum.at_ns = sum.at_ns.min(pair.at_ns);

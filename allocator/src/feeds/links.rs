@@ -140,6 +140,9 @@ impl Feeds {
         if at_ns < reading.at_ns {
             return Ok(());
         }
+        // A host's reading that stands takes its place meanwhile.
+        let was_silent = reporter == Reporter::Collector
+            && reading.at_ns.saturating_add(self.config.fresh_ns) < now_ns;
         let expected_bps = reading.external_bps;
         let had_measured = reading.is_measured();
         let Some(measured_bps) = reading.take(at_ns, entry, &facts) else {
@@ -171,7 +174,7 @@ impl Feeds {
             self.figures[feed as usize].erred(error);
         }
         self.touch(id, at_ns);
-        if moved || (sum_bps >= hysteresis_bps && self.is_faded(now_ns, id)) {
+        if moved || was_silent || (sum_bps >= hysteresis_bps && self.is_faded(now_ns, id)) {
             self.mark(id);
         }
         Ok(())

@@ -41,6 +41,7 @@
 //!
 //! Of two fresh readings of one quantity, the one that takes less of the link stands. A wrong
 //! reading beside a right one thus moves the answer towards the one without feeds, never beyond.
+//! Once one of the two fades, the newer stands alone, and fades by its own age.
 //!
 //! A host moves its own two links and its own flows alone, whatever it tells. Of a pair's
 //! credit, the sender's word counts at its uplink, the receiver's at its downlink; a collector's
@@ -153,7 +154,8 @@ pub struct Feeds {
     dirty_bounds: VecDeque<(u32, u32)>,
     dirty: VecDeque<LinkId>,
     effects: LinkMap<LinkEffect>,
-    /// Links with an effect by readings that do not stand.
+    /// Links with an effect by readings that do not stand, and links where the collector's reading
+    /// keeps the host's from one.
     ageing: BTreeSet<LinkId>,
     applied_ns: u64,
     /// A sender began or was announced: it does not wait for the interval.
@@ -424,8 +426,13 @@ impl Feeds {
             is_dirty: false,
         });
         bound.receiver = receiver;
-        let before_bps = bound.applied_bps;
+        let (before_bps, is_dirty) = (bound.applied_bps, bound.is_dirty);
         let wanted_bps = self.wanted_demand_bps(now_ns, key, topology);
+        if wanted_bps.is_infinite() && before_bps.is_infinite() && !is_dirty {
+            // Its credit moves nothing.
+            self.bounds.remove(&key);
+            return;
+        }
         let moved = (wanted_bps.is_infinite() != before_bps.is_infinite())
             || (wanted_bps - before_bps).abs() > DEMAND_HYSTERESIS * before_bps;
         if moved {
@@ -537,6 +544,7 @@ impl Feeds {
         let at_work = !self.dirty.is_empty()
             || !self.dirty_bounds.is_empty()
             || !self.effects.is_empty()
+            || !self.ageing.is_empty()
             || !self.bounds.is_empty()
             || !self.credits.is_empty();
         let next_ns = if self.is_urgent {
@@ -601,8 +609,12 @@ impl Feeds {
         let stale_ns = now_ns.saturating_sub(self.config.fresh_ns);
         let (links, dirty, effects) = (&mut self.links, &mut self.dirty, &self.effects);
         for &link in &self.ageing {
-            let effect = effects.get(link);
-            if effect.is_some_and(|effect| effect.oldest_ns < stale_ns) {
+            let oldest_ns = match (effects.get(link), &links[link.index()].collector) {
+                (Some(effect), _) => effect.oldest_ns,
+                (None, Some(collector)) => collector.at_ns,
+                (None, None) => continue,
+            };
+            if oldest_ns < stale_ns {
                 mark(links, dirty, link);
             }
         }
@@ -641,6 +653,7 @@ impl Feeds {
             effect,
             contradictions,
             ages,
+            is_held,
         } = self.effect_of(now_ns, topology, link);
         for feed in contradictions {
             *self.contradictions.entry(feed.label()).or_insert(0) += 1;
@@ -651,7 +664,7 @@ impl Feeds {
         )]
         let capacity_bps = topology.effective_capacity_bps(link) as f64;
         let before = self.effects.get(link).copied().unwrap_or_default();
-        if ages && !effect.is_none() {
+        if ages && (is_held || !effect.is_none()) {
             self.ageing.insert(link);
         } else if !self.ageing.is_empty() {
             self.ageing.remove(&link);

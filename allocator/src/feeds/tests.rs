@@ -3,6 +3,7 @@ use ratewright_topology::TwoTierClos;
 
 use super::*;
 
+mod contradictions;
 mod histories;
 mod loops;
 mod rates;
@@ -158,4 +159,82 @@ fn a_reporter_that_was_silent_too_long_has_its_effect_again_by_the_same_words() 
     assert_eq!(feeds.status().links, 0, "all is forgotten");
     let (load, flows) = effect_of(tell(&mut feeds, 100));
     assert!((load - 0.2).abs() < 0.01 && flows == 3.0, "{load} {flows}");
+}
+
+/// Credit of flows of host 1 to host 2 that its receiver bounds to 1 Gbit/s if the bucket is not 0.
+fn credit_of_flows(flows: std::ops::Range<u32>, at_ns: u64, bucket_bytes: u64) -> Telemetry {
+    let credits = flows.map(|flow| CreditState {
+        sender: 1,
+        receiver: 2,
+        flow: Some(flow),
+        granted_bytes: at_ns / 8,
+        sender_bucket_bytes: bucket_bytes,
+        ..CreditState::default()
+    });
+    Telemetry {
+        credits: credits.collect(),
+        ..Telemetry::default()
+    }
+}
+
+#[test]
+fn pairs_beyond_a_reporters_bound_are_refused_until_others_are_forgotten() {
+    let topology = topology();
+    for (reporter, most) in [
+        (Reporter::Host(HostId(1)), 4_096),
+        (Reporter::Collector, 65_536),
+    ] {
+        let mut feeds = Feeds::new(FeedsConfig::default(), &topology);
+        let take = |feeds: &mut Feeds, now_ns, flows| {
+            let told = credit_of_flows(flows, now_ns, 0);
+            feeds.take(now_ns, reporter, &told, &topology, |_| true);
+            let figures = &feeds.status().feeds["credit"];
+            let refused = figures.refused.get("too_many").copied();
+            (figures.taken, refused.unwrap_or(0))
+        };
+        let most_taken = u64::from(most);
+        assert_eq!(take(&mut feeds, 0, 0..most + 3), (most_taken, 3));
+        assert_eq!(
+            take(&mut feeds, 1, 0..3),
+            (most_taken + 3, 3),
+            "known ones count on"
+        );
+        let later_ns = 2 * FeedsConfig::default().max_age_ns;
+        feeds.apply(later_ns, &topology, &mut |_| {});
+        assert_eq!(
+            take(&mut feeds, later_ns, most..most + 3),
+            (most_taken + 6, 3)
+        );
+    }
+}
+
+#[test]
+fn only_flows_that_a_bound_moves_count() {
+    let topology = topology();
+    let config = FeedsConfig::default();
+    let mut feeds = Feeds::new(config.clone(), &topology);
+    let mut now_ns = 0;
+    let mut pass = |feeds: &mut Feeds, bucket_bytes| {
+        now_ns += config.interval_ns;
+        let told = credit_of_flows(0..3, now_ns, bucket_bytes);
+        feeds.take(now_ns, Reporter::Host(HostId(1)), &told, &topology, |_| {
+            true
+        });
+        let flows = feeds.status().flows;
+        let mut moved = 0;
+        feeds.apply(now_ns, &topology, &mut |change| {
+            moved += u32::from(matches!(change, FeedChange::Demand { .. }));
+        });
+        (flows, feeds.status().flows, moved)
+    };
+    for _ in 0..3 {
+        assert_eq!(pass(&mut feeds, 0), (0, 0, 0), "nothing bounds them");
+    }
+    assert!(!feeds.bounds_demands());
+    assert_eq!(pass(&mut feeds, 1_000), (3, 3, 3));
+    let demand_bps = feeds.demand_bps(HostId(1), 2);
+    assert!((demand_bps - 1.25e9).abs() < 1.0, "{demand_bps}");
+    assert_eq!(pass(&mut feeds, 1_000), (3, 3, 0), "it stands");
+    assert_eq!(pass(&mut feeds, 0), (3, 0, 3), "it is taken back");
+    assert_eq!(pass(&mut feeds, 0), (0, 0, 0));
 }

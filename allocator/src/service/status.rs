@@ -218,7 +218,7 @@ pub struct HostView {
 /// A flow in `/explain`, with the reasons for its rate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ExplainedFlow {
-    /// The flow.
+    /// The flow, with the lesser of its demand and the bound that its receiver's credit puts on it.
     #[serde(flatten)]
     pub row: FlowRow,
     /// Factor of its class on its weight.

@@ -9,7 +9,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde_json::Value;
 
 use crate::admin;
-use crate::units::{percent_of, rate_of, text_of};
+use crate::units::{percent_of, rate, rate_of, text_of};
 
 /// `ratewright explain`
 #[derive(Debug, Args)]
@@ -119,7 +119,34 @@ fn flow_text(flow: &Value) -> String {
         ]);
     }
     let _ = writeln!(out, "{table}");
+    for link in flow["links"].as_array().map_or(&[][..], Vec::as_slice) {
+        if let Some(text) = feeds_text(link) {
+            let _ = writeln!(out, "  {text}");
+        }
+    }
     out
+}
+
+/// Says what feeds take of a link, and by which readings; `None` where they take nothing.
+fn feeds_text(link: &Value) -> Option<String> {
+    let effect = link.get("feeds").filter(|effect| effect.is_object())?;
+    let number = |name: &str| effect[name].as_f64().filter(|&number| number > 0.0);
+    let mut parts = Vec::new();
+    if let Some(load_bps) = number("load_bps") {
+        parts.push(format!("{} withheld (feeds.int)", rate(load_bps)));
+    }
+    if let Some(flows) = number("flows") {
+        parts.push(format!(
+            "a dummy flow that weighs as {flows:.1} flows and takes {} at most (feeds.{})",
+            rate_of(&effect["demand_bps"]),
+            text_of(&effect["weighed_by"]),
+        ));
+    }
+    if let Some(external_bps) = number("external_bps") {
+        parts.push(format!("{} of others measured", rate(external_bps)));
+    }
+    let name = text_of(&link["name"]);
+    (!parts.is_empty()).then(|| format!("feeds on {name}: {}", parts.join(", ")))
 }
 
 #[cfg(test)]
@@ -150,5 +177,59 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
+        assert!(!text.contains("feeds"), "{text}");
+    }
+
+    #[test]
+    fn an_explanation_says_what_feeds_do() {
+        let link = |name: &str, feeds: Value| {
+            serde_json::json!({
+                "name": name, "load_bps": 4e9, "capacity_bps": 9.9e9, "utilization": 0.4,
+                "price": 0.0, "external_load_bps": 0, "up": true, "feeds": feeds,
+            })
+        };
+        let links = [
+            serde_json::json!({
+                "load_bps": 0.0, "flows": 3.0, "demand_bps": 5e9, "weighed_by": "receivers",
+                "external_bps": 4.2e9, "newest_ns": 7, "oldest_ns": 7,
+            }),
+            serde_json::json!({
+                "load_bps": 1.5e9, "flows": 0.5, "demand_bps": 1e9, "weighed_by": "credit",
+                "external_bps": 0.0, "newest_ns": 7, "oldest_ns": 7,
+            }),
+            serde_json::json!({
+                "load_bps": 2e9, "flows": 0.0, "demand_bps": 0.0, "weighed_by": null,
+                "external_bps": 1.9e9, "newest_ns": 7, "oldest_ns": 7,
+            }),
+            Value::Null,
+        ];
+        let names = ["leaf4->h16", "leaf2->h7", "h1->leaf1", "leaf1->spine1"];
+        let links: Vec<Value> = (names.into_iter().zip(links))
+            .map(|(name, feeds)| link(name, feeds))
+            .collect();
+        let text = render(&serde_json::json!({
+            "flows_total": 1,
+            "flows": [{
+                "flow": 7, "class": "gold", "weight": 1.0, "class_weight": 2.0,
+                "demand_bps": 1_250_000_000_u64, "rate_bps": 1_240_000_000_u64,
+                "demand": "limited: by its receiver's credit (feeds.credit)",
+                "limit": "its receiver's credit (feeds.credit)", "links": links,
+            }],
+        }));
+        for line in [
+            "flow 7: 1.24 Gbit/s, limited by its receiver's credit (feeds.credit)",
+            "  demand 1.25 Gbit/s: limited: by its receiver's credit (feeds.credit)",
+            "  feeds on leaf4->h16: a dummy flow that weighs as 3.0 flows and takes 5.00 Gbit/s \
+             at most (feeds.receivers), 4.20 Gbit/s of others measured",
+            "  feeds on leaf2->h7: 1.50 Gbit/s withheld (feeds.int), a dummy flow that weighs as \
+             0.5 flows and takes 1.00 Gbit/s at most (feeds.credit)",
+            "  feeds on h1->leaf1: 2.00 Gbit/s withheld (feeds.int), 1.90 Gbit/s of others measured",
+        ] {
+            assert!(
+                text.lines().any(|told| told == line),
+                "{line} is missing in\n{text}"
+            );
+        }
+        assert_eq!(text.matches("feeds on").count(), 3, "{text}");
     }
 }

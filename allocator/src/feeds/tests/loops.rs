@@ -18,6 +18,12 @@ struct Link {
     handed_out: Vec<(u64, f64)>,
     tx_bytes: f64,
     queue_bytes: f64,
+    /// Time from a reading to its arrival.
+    late_ns: u64,
+    /// Readings say how late they are.
+    tells_age: bool,
+    /// Readings under way, by the time at which they arrive.
+    under_way: VecDeque<(u64, Telemetry)>,
 }
 
 impl Link {
@@ -34,6 +40,9 @@ impl Link {
             handed_out: vec![(0, CAPACITY_BPS)],
             tx_bytes: 0.0,
             queue_bytes: 0.0,
+            late_ns: 0,
+            tells_age: true,
+            under_way: VecDeque::new(),
         }
     }
 
@@ -71,6 +80,12 @@ impl Link {
                 told.links[0].queue_bytes = self.queue_bytes as u64;
                 told.links[0].timestamp_ns = now_ns;
                 told.links[0].bandwidth_bps = CAPACITY_BPS as u64;
+                if self.tells_age {
+                    told.links[0].age_ns = self.late_ns;
+                }
+                self.under_way.push_back((now_ns + self.late_ns, told));
+            }
+            while let Some((_, told)) = self.under_way.pop_front_if(|next| next.0 <= now_ns) {
                 let host = Reporter::Host(HostId(1));
                 self.feeds
                     .take(now_ns, host, &told, &self.topology, |_| true);
@@ -128,5 +143,54 @@ fn a_reporter_that_doubles_or_hides_its_traffic_costs_at_most_the_share() {
         let (least, most) = link.run(1_000 * MS, 1e9, Some(lie));
         assert!(most <= CAPACITY_BPS, "{lie}");
         assert!(least >= 0.5 * CAPACITY_BPS - 1.0, "{lie}: {least}");
+    }
+}
+
+/// Checks that what was handed out and the external load together were never above the link's
+/// capacity by more than the share, and that scheduled flows kept theirs.
+fn assert_bounded((least, most): (f64, f64), external_bps: f64, case: &str) {
+    let share_bps = FeedsConfig::default().max_share * CAPACITY_BPS;
+    let excess_bps = most - (CAPACITY_BPS - external_bps);
+    assert!(excess_bps <= share_bps, "{case}: {excess_bps}");
+    assert!(least >= CAPACITY_BPS - share_bps - 1.0, "{case}: {least}");
+}
+
+#[test]
+fn a_feed_that_flaps_costs_at_most_the_share_and_is_forgotten_in_time() {
+    for (flap_ns, outlasts) in [(20 * MS, false), (50 * MS, false), (200 * MS, true)] {
+        let case = format!("{flap_ns} ns");
+        let mut link = Link::new(MS);
+        link.run(1_000 * MS, 4e9, Some(1.0));
+        let mut extremes = (f64::INFINITY, 0.0_f64);
+        for flap in 0..10 {
+            let told = (flap % 2 == 1).then_some(1.0);
+            let (least, most) = link.run(link.now_ns + flap_ns, 4e9, told);
+            extremes = (extremes.0.min(least), extremes.1.max(most));
+        }
+        assert_bounded(extremes, 4e9, &case);
+        // The whole link is handed out only once a silence outlasts the maximum age.
+        assert_eq!(extremes.1 == CAPACITY_BPS, outlasts, "{case}");
+        link.run(link.now_ns + 120 * MS, 4e9, None);
+        assert_eq!(link.newest_bps(), CAPACITY_BPS, "{case}");
+    }
+}
+
+#[test]
+fn a_feed_that_is_late_costs_at_most_the_share_and_is_forgotten_in_time() {
+    for (late_ns, tells_age) in [(100 * MS, true), (100 * MS, false), (70 * MS, true)] {
+        let case = format!("{late_ns} ns, tells its age: {tells_age}");
+        let mut link = Link::new(MS);
+        (link.late_ns, link.tells_age) = (late_ns, tells_age);
+        let extremes = link.run(2_000 * MS, 4e9, Some(1.0));
+        assert_bounded(extremes, 4e9, &case);
+        let is_refused = tells_age && late_ns >= FeedsConfig::default().max_age_ns;
+        assert_eq!(extremes.0 == CAPACITY_BPS, is_refused, "{case}");
+        let figures = &link.feeds.status().feeds["int"];
+        let too_old = figures.refused.get("too_old").copied().unwrap_or(0);
+        assert_eq!(too_old > 0, is_refused, "{case}");
+        // What is under way still comes.
+        let extremes = link.run(link.now_ns + late_ns + 120 * MS, 4e9, None);
+        assert_bounded(extremes, 4e9, &case);
+        assert_eq!(link.newest_bps(), CAPACITY_BPS, "{case}");
     }
 }

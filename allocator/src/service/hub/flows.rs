@@ -385,7 +385,7 @@ impl Hub {
     }
 
     /// Returns the bound that credit puts on a flow's demand, in bit/s; infinite without one.
-    fn credit_demand_bps(&self, id: u32, flow: FlowId) -> f64 {
+    pub(super) fn credit_demand_bps(&self, id: u32, flow: FlowId) -> f64 {
         if !self.feeds.bounds_demands() {
             return f64::INFINITY;
         }

@@ -209,43 +209,72 @@ impl Hub {
             Placement::Allocated => None,
             Placement::Unmanaged(reason) => Some(reason.reason()),
         };
-        let demand_bps = if class.is_some_and(|class| !class.measured_demand) {
-            None
-        } else {
-            reported_demand(record)
-        };
+        let is_ignored = class.is_some_and(|class| !class.measured_demand);
+        let demand = self.demand_in_force(id, record, is_ignored);
         let class_cap_bps = class.and_then(|class| class.max_rate_bps);
-        let limit = limit_of(rate_bps, demand_bps, class_cap_bps, unmanaged, &links);
+        let limit = limit_of(rate_bps, &demand, class_cap_bps, unmanaged, &links);
+        let mut row = self.flow_row(id, record, rate_bps);
+        row.demand_bps = demand.bps.or(row.demand_bps);
         Some(ExplainedFlow {
-            row: self.flow_row(id, record, rate_bps),
+            row,
             class_weight: class.map_or(1.0, |class| class.weight),
             class_cap_bps,
-            demand: match (
-                class.is_some_and(|class| !class.measured_demand),
-                demand_bps,
-            ) {
+            demand: demand.why,
+            unmanaged,
+            limit,
+            links,
+        })
+    }
+
+    /// Returns the lesser of a flow's own demand, unless its class ignores it, and of the bound
+    /// that credit puts on it.
+    fn demand_in_force(&self, id: u32, record: &StartRecord, is_ignored: bool) -> Demand {
+        let own_bps = reported_demand(record).filter(|_| !is_ignored);
+        let credit_bps = finite_bps(self.credit_demand_bps(id, record.flow()));
+        if credit_bps.is_some_and(|credit| own_bps.is_none_or(|own| credit < own)) {
+            return Demand {
+                bps: credit_bps,
+                why: "limited: by its receiver's credit (feeds.credit)",
+                limit: "its receiver's credit (feeds.credit)",
+            };
+        }
+        Demand {
+            bps: own_bps,
+            why: match (is_ignored, own_bps) {
                 (true, _) => "ignored: the class keeps its share, used or not",
                 (false, None) => "unbounded: its rate holds it back",
                 (false, Some(_)) => {
                     "limited: by measured use, policy or the application's own maximum"
                 }
             },
-            unmanaged,
-            limit,
-            links,
-        })
+            limit: "its demand",
+        }
     }
+}
+
+/// Demand of a flow in force.
+struct Demand {
+    /// Demand in bit/s; `None` for an unbounded one.
+    bps: Option<u64>,
+    /// Reason for it.
+    why: &'static str,
+    /// Name of the bound that it puts on the rate.
+    limit: &'static str,
 }
 
 /// Returns the demand that a host reported; `None` for an unbounded one.
 fn reported_demand(record: &StartRecord) -> Option<u64> {
-    let demand = flows::demand_bps(record);
+    finite_bps(flows::demand_bps(record))
+}
+
+/// Returns a demand in whole bit/s; `None` for an unbounded one.
+fn finite_bps(demand_bps: f64) -> Option<u64> {
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "demands are finite here, not negative, and below 2^53 bit/s"
     )]
-    demand.is_finite().then_some(demand as u64)
+    demand_bps.is_finite().then_some(demand_bps as u64)
 }
 
 /// Share of a bound from which on a rate counts as being at it: the notification threshold and the
@@ -256,7 +285,7 @@ const AT_BOUND: f64 = 0.95;
 #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
 fn limit_of(
     rate_bps: u64,
-    demand_bps: Option<u64>,
+    demand: &Demand,
     class_cap_bps: Option<u64>,
     unmanaged: Option<&'static str>,
     links: &[LinkRow],
@@ -272,8 +301,8 @@ fn limit_of(
     if at(class_cap_bps) {
         return "its class's max_rate_bps".to_owned();
     }
-    if at(demand_bps) {
-        return "its demand".to_owned();
+    if at(demand.bps) {
+        return demand.limit.to_owned();
     }
     // At the optimum only full links have a price; without prices, the fullest link binds.
     let binding = links.iter().max_by(|a, b| {
