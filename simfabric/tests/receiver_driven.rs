@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use ratewright_simfabric::net::Framing;
 use ratewright_simfabric::net::queue::DropReason;
+use ratewright_simfabric::parameters::Setting;
 use ratewright_simfabric::plan::{Overrides, RunPlan};
 use ratewright_simfabric::report::ideal::completion_time;
 use ratewright_simfabric::results::RunResults;
@@ -245,19 +245,16 @@ fn counter(results: &RunResults, name: &str) -> f64 {
 }
 
 /// Credit is neither lost nor invented, none is left when all is done, and no receiver ever has
-/// more than B outstanding (SIRD §4.1).
+/// more than B outstanding (SIRD §4.1). Senders count what they took and used, receivers what they
+/// issued and got back, and each of their senders what it has.
 fn credit_balances(results: &RunResults, bound: f64) {
-    let [issued, returned, reclaimed, outstanding, stored, most] = [
-        "credit_issued",
-        "credit_returned",
-        "credit_reclaimed",
-        "credit_outstanding",
-        "credit_stored",
-        "largest_credit_outstanding",
-    ]
-    .map(|name| counter(results, name));
-    assert_eq!(issued, returned + reclaimed + outstanding);
-    assert_eq!((outstanding, stored), (0.0, 0.0));
+    let of = |name: &str| counter(results, &format!("credit_{name}"));
+    assert_eq!((of("outstanding"), of("stored")), (0.0, 0.0));
+    assert_eq!(of("issued"), of("returned") + of("reclaimed"));
+    // Of a lost credit, a later one or a request for bytes brings what it was for.
+    assert_eq!(of("issued"), of("taken"));
+    assert_eq!(of("taken"), of("used") + of("given_up"));
+    let most = counter(results, "largest_credit_outstanding");
     assert!(most <= bound, "{most} of {bound}");
 }
 
@@ -413,6 +410,80 @@ fn a_dead_sirds_credit_is_reclaimed() {
     assert!(fct[1] < 9_300.0, "{fct:?}");
     assert!(fct[0] > 20_000.0, "{fct:?}");
     credit_balances(&results, 150_000.0);
+}
+
+/// Two senders that keep all of a receiver's credit, as their links are another scheme's, and that
+/// answer its requests: within three time-outs an honest one has the whole link. They complete when
+/// they can send, and none of the credit is lost (SIRD §4.4: credit is reclaimed).
+#[test]
+fn sird_hoarders_hold_up_an_honest_sender_for_three_time_outs() {
+    // 2 ms of the links.
+    let others = list(&[(1, 9, 23_700_000, 0.0), (2, 10, 23_700_000, 0.0)]);
+    let flows = [
+        (1, 0, 2_000_000, 10.0),
+        (2, 0, 2_000_000, 10.0),
+        (3, 0, 20_000_000, 20.0),
+    ];
+    let workload = format!("{others}\n[[workload]]\n{}", list(&flows));
+    let transport = "name = \"constant\"\nrate = \"200Gbit/s\"\n\
+         beside = { name = \"sird\", workloads = [1], turns = \"first\", resend_time_out = \"200us\" }";
+    let plan = plan(transport, &workload);
+    let flows = plan.flows().expect("flows");
+    let mut run = plan.transports[0]
+        .start(Config::default(), &plan.topology, flows)
+        .expect("it starts");
+    let mut delivered = |at_us: u64| {
+        run.run_until(Time::from_us(at_us)).expect("it runs");
+        let results = run.results();
+        results.conservation.expect("it conserves");
+        results
+            .flows
+            .iter()
+            .map(|f| f.delivered_bytes)
+            .collect::<Vec<_>>()
+    };
+    let [held, before, after] = [400, 620, 1_620].map(&mut delivered);
+    println!("{held:?} {before:?} {after:?}");
+    // All but a packet's credit is with the others.
+    assert_eq!((held[2], held[3]), (0, 0));
+    assert!(held[4] < 2 * 1_460, "{held:?}");
+    let whole = 1e-3 * 100e9 / 8.0 * 1_460.0 / 1_538.0;
+    let share = (after[4] - before[4]) as f64 / whole;
+    assert!(share > 0.99, "{share}");
+    run.run_until(plan.end).expect("it runs");
+    let results = run.results();
+    results.conservation.expect("it conserves");
+    fct_us(&results);
+    assert!(counter(&results, "credit_reclaimed") > 140_000.0);
+    credit_balances(&results, 150_000.0);
+}
+
+/// A sender that is busy with shorter messages answers as a hoarder does. It keeps what credit it
+/// has, and is late by the time that the next one takes: a round trip.
+#[test]
+fn a_busy_sird_sender_loses_a_round_trip() {
+    let flows = [
+        (0, 1, 3_000_000, 0.0),
+        (0, 2, 2_000_000, 3.0),
+        (0, 2, 2_000_000, 3.0),
+    ];
+    let course = |time_out: &str| {
+        let transport = format!(
+            "name = \"sird\"\nuplink = \"srpt\"\nsender_threshold = inf\nresend_time_out = \"{time_out}\""
+        );
+        let results = run(&transport, &list(&flows));
+        credit_balances(&results, 150_000.0);
+        (fct_us(&results), counter(&results, "credit_reclaimed"))
+    };
+    let (patient, kept) = course("5ms");
+    let (fct, reclaimed) = course("40us");
+    println!("{patient:?} {fct:?} {reclaimed}");
+    assert!(kept == 0.0 && reclaimed > 50_000.0, "{reclaimed}");
+    // Requests and answers share links with the others' credit.
+    for (fct, patient) in fct.iter().zip(&patient).skip(1) {
+        assert!((fct - patient).abs() < 0.2, "{fct}, {patient}");
+    }
+    assert!((0.0..6.0).contains(&(fct[0] - patient[0])), "{fct:?}");
 }
 
 /// However long the messages are that begin without credit, each sends a BDP so and the rest with
@@ -602,71 +673,198 @@ fn dcpim_is_the_same_in_regions() {
     regions_change_nothing("name = \"dcpim\"");
 }
 
+/// A plan of the comparison with public simulators, with these parameters of its scheme.
+fn comparison(kind: &str, scheme: &str, set: &[(&str, &str)]) -> RunPlan {
+    let file = format!("plans/receivers-{kind}-{scheme}.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let setting = |(key, value): &(&str, &str)| Setting {
+        name: scheme.to_owned(),
+        key: (*key).to_owned(),
+        value: (*value).to_owned(),
+    };
+    let overrides = Overrides {
+        set: set.iter().map(setting).collect(),
+        ..Overrides::default()
+    };
+    RunPlan::load(&path, &overrides).expect("a good plan")
+}
+
 /// Completion times of one message in an empty network, by the ns-2 simulator of SIRD's authors, in
-/// µs: of 8 B to 10 MB, in a rack and between racks. Its hosts look for work every 30 ns in SIRD,
-/// which its shortest messages show; ExpressPass has jitter.
+/// µs and in the order of the plans: of 8 B to 10 MB, in a rack and then between racks. They are
+/// within 0.5 % but for the sizes that are named with a bound of their own.
 #[test]
 fn messages_alone_take_as_long_as_in_the_public_simulator() {
-    const SIZES: [u64; 7] = [8, 1_000, 1_458, 10_000, 100_000, 1_000_000, 10_000_000];
-    let dctcp = "name = \"dctcp\"\ninitial_window_packets = 66\ngain = 0.08\nmark_packets = 82\n\
-                 mark_rate = \"100Gbit/s\"\nmin_rto = \"200us\"\ninitial_rto = \"1ms\"";
-    for (transport, [mss, header], [slack_ns, share], theirs) in [
+    type Apart = (u32, u64, f64);
+    // Its hosts look for work every 30 ns, in vain at first.
+    let polls: &[Apart] = &[
+        (1, 8, 0.012),
+        (1, 1_000, 0.008),
+        (9, 8, 0.009),
+        (9, 1_000, 0.006),
+    ];
+    // Its one run draws jitter of credit, by which ours spread: 10 kB by 7 %, 100 kB and 1 MB by 1
+    // to 3 %. For 10 MB between racks it takes 4.6 % more time than in a rack, and ours 1.4 %, for
+    // a cause not found.
+    let jitter: &[Apart] = &[
+        (1, 10_000, 0.013),
+        (1, 1_000_000, 0.007),
+        (9, 100_000, 0.011),
+        (9, 1_000_000, 0.007),
+        (9, 10_000_000, 0.031),
+    ];
+    let mut off = Vec::new();
+    for (scheme, seeds, apart, theirs) in [
         (
-            "name = \"sird\"",
-            [1_458, 80],
-            [31.0, 0.000_1],
-            [
-                [2.544, 2.693, 2.756, 3.468, 16.115, 92.063, 851.571],
-                [3.548, 3.736, 3.818, 4.529, 19.186, 95.135, 854.642],
+            "sird",
+            1,
+            polls,
+            &[
+                2.544, 2.693, 2.756, 3.468, 16.115, 92.063, 851.571, 3.548, 3.736, 3.818, 4.529,
+                19.186, 95.135, 854.642, 8.775, 10.651, 15.707, 49.908,
+            ][..],
+        ),
+        (
+            "homa",
+            1,
+            &[],
+            &[
+                2.517, 2.675, 2.755, 3.477, 11.161, 87.221, 847.769, 3.521, 3.719, 3.817, 4.538,
+                12.222, 88.283, 848.830,
             ],
         ),
         (
-            "name = \"homa\"\nsizes = \"hadoop\"\ngranted_header_bytes = 82",
-            [1_442, 96],
-            [10.0, 0.000_1],
-            [
-                [2.517, 2.675, 2.755, 3.477, 11.161, 87.221, 847.769],
-                [3.521, 3.719, 3.817, 4.538, 12.222, 88.283, 848.830],
+            "expresspass",
+            10,
+            jitter,
+            &[
+                7.541, 7.700, 7.773, 26.722, 39.336, 123.945, 923.359, 10.551, 10.750, 10.841,
+                31.511, 47.944, 137.206, 965.675,
             ],
         ),
         (
-            "name = \"expresspass\"\nrules = \"simulator\"",
-            [1_460, 78],
-            [3.0, 0.12],
-            [
-                [7.541, 7.700, 7.773, 26.722, 39.336, 123.945, 923.359],
-                [10.551, 10.750, 10.841, 31.511, 47.944, 137.206, 965.675],
-            ],
-        ),
-        (
-            dctcp,
-            [1_460, 78],
-            [1.0, 0.000_1],
-            [
-                [2.514, 2.672, 2.746, 3.467, 11.054, 86.897, 845.367],
-                [3.517, 3.716, 3.807, 4.528, 12.115, 87.959, 846.429],
+            "dctcp",
+            1,
+            &[],
+            &[
+                2.514, 2.672, 2.746, 3.467, 11.054, 86.897, 845.367, 3.517, 3.716, 3.807, 4.528,
+                12.115, 87.959, 846.429,
             ],
         ),
     ] {
-        for (dst, theirs) in [1, 9].into_iter().zip(theirs) {
-            let flow = |(n, bytes): (usize, &u64)| (0, dst, *bytes, 2_000.0 * n as f64);
-            let flows: Vec<_> = SIZES.iter().enumerate().map(flow).collect();
-            let mut plan = plan(transport, &list(&flows));
-            plan.transports[0].fabric.framing = Framing {
-                mss_bytes: mss,
-                header_bytes: header,
-                min_wire_bytes: 84,
+        let plan = comparison("alone", scheme, &[]);
+        let mut sums = vec![0.0; theirs.len()];
+        let mut specs = Vec::new();
+        for seed in 1..=seeds {
+            let config = Config {
+                seed,
+                ..Config::default()
             };
-            let ours = fct_us(&run_with(&plan, Config::default()));
-            for ((ours, theirs), bytes) in ours.into_iter().zip(theirs).zip(SIZES) {
-                let most = (slack_ns / 1e3_f64).max(theirs * share);
-                assert!(
-                    (ours - theirs).abs() < most,
-                    "{transport}: {bytes} B take {ours}, {theirs}"
-                );
+            let results = run_with(&plan, config);
+            for (sum, fct) in sums.iter_mut().zip(fct_us(&results)) {
+                *sum += fct;
+            }
+            specs = results.flows.iter().map(|flow| flow.spec).collect();
+        }
+        assert_eq!(specs.len(), theirs.len(), "{scheme}");
+        for ((sum, spec), theirs) in sums.into_iter().zip(specs).zip(theirs) {
+            let (ours, dst, bytes) = (sum / seeds as f64, spec.dst.0, spec.bytes);
+            let own = apart.iter().find(|(to, of, _)| (*to, *of) == (dst, bytes));
+            let most = own.map_or(0.005, |(.., most)| *most);
+            let share = ours / theirs - 1.0;
+            println!("{scheme}: {bytes} B to {dst} take {ours:.3}, {theirs}: {share:.4}");
+            if share.abs() >= most {
+                off.push((scheme, bytes, dst, share));
             }
         }
     }
+    assert!(off.is_empty(), "{off:?}");
+}
+
+/// 65 packets are within UnschT on the link, and a byte more asks for credit: the step is the one
+/// of the authors' simulator.
+#[test]
+fn a_sird_request_takes_as_long_as_in_the_public_simulator() {
+    let results = run_with(&comparison("alone", "sird", &[]), Config::default());
+    let of = |bytes: u64| {
+        let flow = results.flows.iter().find(|flow| flow.spec.bytes == bytes);
+        let fct = flow.and_then(ratewright_simfabric::results::FlowResult::fct);
+        fct.expect("the plan has it").as_us_f64()
+    };
+    let step = of(94_771) - of(94_770);
+    assert!((step / (15.707 - 10.651) - 1.0).abs() < 0.005, "{step}");
+}
+
+/// Credit that the sender of the outcast stores, in the authors' simulator: with marks of 33
+/// packets it is just below these, without them a bucket for each receiver, less what is under way.
+#[test]
+fn the_outcasts_sender_stores_as_much_credit_as_in_the_public_simulator() {
+    // While one, two and three receivers are served; the first 400 µs of each settle.
+    const WINDOWS: [[u64; 2]; 3] = [[500, 1_100], [1_500, 2_100], [2_500, 4_300]];
+    let mut off = Vec::new();
+    for (threshold, theirs) in [
+        ("0.48114", [0.0, 46_918.0, 46_826.0]),
+        ("inf", [0.0, 133_442.0, 233_380.0]),
+    ] {
+        let plan = comparison("outcast", "sird", &[("sender_threshold", threshold)]);
+        let mut run = plan.transports[0]
+            .start(
+                Config::default(),
+                &plan.topology,
+                plan.flows().expect("flows"),
+            )
+            .expect("it starts");
+        let mut means = Vec::new();
+        for [from, until] in WINDOWS {
+            let mut stored = Vec::new();
+            for at in from..until {
+                run.run_until(Time::from_us(at)).expect("it runs");
+                let counters = run.counters();
+                let found = counters.iter().find(|(name, _)| *name == "credit_stored");
+                stored.push(found.expect("the counter is there").1);
+            }
+            means.push(stored.iter().sum::<f64>() / stored.len() as f64);
+        }
+        println!("{threshold}: {means:?}");
+        for (ours, theirs) in means.into_iter().zip(theirs) {
+            // Without competition, credit is used as it comes: a packet's at most.
+            let most = f64::max(0.05 * theirs, 1_538.0);
+            if (ours - theirs).abs() >= most {
+                off.push((threshold, ours, theirs));
+            }
+        }
+    }
+    assert!(off.is_empty(), "{off:?}");
+}
+
+/// In the authors' simulator, a sender takes no more credit for itself than its bucket has room
+/// for, and a packet's at least; the rest of a message needs its receiver's.
+#[test]
+fn sirds_simulator_bounds_the_credit_that_a_sender_takes() {
+    let flows = [(0, 1, 60_000, 0.0); 3];
+    let plan = plan("name = \"sird\"\nrules = \"simulator\"", &list(&flows));
+    let mut run = plan.transports[0]
+        .start(
+            Config::default(),
+            &plan.topology,
+            plan.flows().expect("flows"),
+        )
+        .expect("it starts");
+    run.run_until(Time::from_ns(1)).expect("it runs");
+    let counters = run.counters();
+    let taken = counters.iter().find(|(name, _)| *name == "credit_taken");
+    // 41 full packets and one of 140 bytes, of which one has left; 24 packets; one.
+    let (first, packet) = (41 * 1_538 + 218, 1_538);
+    let room = (100_000 - (first - packet)) / packet;
+    let expected = first + room * packet + packet;
+    assert_eq!(
+        (room, taken.expect("the counter is there").1),
+        (24, f64::from(expected))
+    );
+    run.run_until(plan.end).expect("it runs");
+    let results = run.results();
+    results.conservation.expect("it conserves");
+    fct_us(&results);
+    credit_balances(&results, 150_000.0);
 }
 
 /// The rules of SIRD's simulator keep its invariants, too, and the link of a sender in the order of

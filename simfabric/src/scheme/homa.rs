@@ -234,7 +234,6 @@ impl Transport for Homa {
             waiting: BTreeSet::new(),
             active: Vec::new(),
             in_incast: BTreeSet::new(),
-            most_granted: 0,
         };
         ((), (0..nodes).map(host).collect())
     }
@@ -246,9 +245,12 @@ impl Transport for Homa {
 
     fn check((): &(), hosts: &[&HomaHost]) -> Result<(), BrokenInvariant> {
         for host in hosts {
+            let extremes = host.messages.extremes();
+            let law = "no data comes that was not granted, behind its prefix (Homa §3.3)";
+            BrokenInvariant::unless_equal(law, extremes.unallowed_bytes, 0)?;
             let law = "RTTbytes of a message are granted and have not come, at most (Homa §3.3)";
             let bound = host.config.rtt_bytes;
-            BrokenInvariant::unless_within(law, host.most_granted, bound)?;
+            BrokenInvariant::unless_within(law, extremes.outstanding_bytes, bound)?;
         }
         Ok(())
     }
@@ -280,8 +282,6 @@ pub struct HomaHost {
     active: Vec<(HostId, u32)>,
     /// Receivers of many messages at once.
     in_incast: BTreeSet<HostId>,
-    /// The most bytes of a message that were granted and had not come.
-    most_granted: u64,
 }
 
 impl HomaHost {
@@ -364,7 +364,6 @@ impl HomaHost {
             }
             message.allowed = end;
             let id = message.id;
-            self.most_granted = self.most_granted.max(end - message.received_bytes());
             if end == message.bytes
                 && let Some(remaining) = message.own.take()
             {

@@ -10,15 +10,18 @@ use crate::host::Timer;
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::Span;
 use crate::transport::Context;
-use crate::transport::message::Arrival;
+use crate::transport::message::{Arrival, Incoming};
 
 /// Credit of one receiver: a ledger that balances.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Credit {
     pub(super) issued: u64,
+    /// Part of what was issued that senders took by themselves.
+    pub(super) unscheduled: u64,
     pub(super) returned: u64,
     pub(super) reclaimed: u64,
-    /// The most that was outstanding at once when credit was issued.
+    /// The most that was outstanding at once when credit was issued, senders' own included. That
+    /// may exceed B as it comes: it is kept, and no credit is issued meanwhile.
     pub(super) most: u64,
 }
 
@@ -35,6 +38,16 @@ impl Credit {
     /// Counts what a sender took by itself, for an unscheduled message.
     pub(super) fn note_unscheduled(&mut self, bytes: u64) {
         self.issued += bytes;
+        self.unscheduled += bytes;
+    }
+}
+
+impl Incoming<Received> {
+    /// Returns true if the sender has credit that it does not use: it answered two requests for
+    /// these bytes by BUSY. The credit is free for others, and the message gets no other until all
+    /// bytes have come that it was for.
+    fn is_hoarded(&self) -> bool {
+        self.own.busy_answers >= 2 && self.misses_any()
     }
 }
 
@@ -59,8 +72,13 @@ impl SirdHost {
     /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
     pub(super) fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
         let bytes = cx.flow(packet.flow).bytes;
-        let prefix = self.config.prefix_bytes(bytes);
         let simulator = self.config.simulator;
+        let prefix = if simulator {
+            // Data and probes name it.
+            packet.ack.min(bytes)
+        } else {
+            self.config.prefix_bytes(bytes)
+        };
         let is_data = packet.kind == PacketKind::Data;
         // Bytes behind the prefix have credit.
         let counts = simulator || !is_data || packet.end() > prefix;
@@ -78,7 +96,7 @@ impl SirdHost {
                 sender.issued += received.outstanding;
                 credit.note_unscheduled(received.outstanding);
             }
-            (prefix.max(packet.ack), received)
+            (prefix, received)
         };
         let arrival = self.messages.on_data(cx, packet, own);
         let sender = match &arrival {
@@ -104,6 +122,9 @@ impl SirdHost {
                 let mut returned = 0;
                 if let Some(message) = self.messages.incoming(slot) {
                     message.own.asked = false;
+                    if new_bytes > 0 && !message.is_hoarded() {
+                        message.own.busy_answers = 0;
+                    }
                     if new_bytes > 0 && counts {
                         returned = u64::from(packet.wire_bytes).min(message.own.outstanding);
                         message.own.outstanding -= returned;
@@ -181,7 +202,8 @@ impl SirdHost {
         let Some(message) = self.messages.incoming(slot) else {
             return;
         };
-        let waits = (message.allowed < message.bytes).then(|| message.remaining_bytes());
+        let may_wait = message.allowed < message.bytes && !message.is_hoarded();
+        let waits = may_wait.then(|| message.remaining_bytes());
         let waited = std::mem::replace(&mut message.own.waits, waits);
         let flow = message.id.0;
         if waited != waits {
@@ -205,7 +227,13 @@ impl SirdHost {
         let sender = &self.senders[message.own.sender as usize];
         let [by_sender, by_network] = sender.buckets;
         let bucket = by_sender.bytes.min(by_network.bytes);
-        ((sender.outstanding + bytes) as f64 <= bucket).then_some((bytes, end))
+        let (before, after) = (sender.outstanding, sender.outstanding + bytes);
+        let has_room = if config.simulator {
+            before as f64 <= bucket && after as f64 <= config.sender_credit_bytes
+        } else {
+            after as f64 <= bucket
+        };
+        has_room.then_some((bytes, end))
     }
 
     /// Chooses the message that gets the next credit.
@@ -286,12 +314,39 @@ impl SirdHost {
         if !std::mem::replace(&mut message.own.asked, true) {
             return;
         }
+        // It gets no credit until something of it comes.
+        self.reclaim(slot);
+    }
+
+    /// Takes the word of a sender that bytes are not lost which it may send: it has not come to
+    /// them. A sender that says so twice, and sends none of them meanwhile, hoards their credit or
+    /// has no use for it: it is free for others.
+    pub(super) fn on_busy(&mut self, slot: u32) {
+        let Some(message) = self.messages.incoming(slot) else {
+            return;
+        };
+        message.own.asked = false;
+        if message.misses_any() {
+            message.own.busy_answers = message.own.busy_answers.saturating_add(1);
+        }
+        if message.is_hoarded() {
+            self.reclaim(slot);
+        } else {
+            self.wait_for_credit(slot);
+        }
+    }
+
+    /// Frees the credit of a message for others, and takes it out of those that wait for credit.
+    /// The sender may still use it: of what comes then, nothing is given back.
+    fn reclaim(&mut self, slot: u32) {
+        let Some(message) = self.messages.incoming(slot) else {
+            return;
+        };
         let outstanding = std::mem::take(&mut message.own.outstanding);
         if outstanding > 0 {
             self.senders[message.own.sender as usize].outstanding -= outstanding;
             self.credit.reclaimed += outstanding;
         }
-        // It gets no credit until something of it comes.
         let flow = message.id.0;
         if let Some(remaining) = message.own.waits.take() {
             self.waiting.remove(&(remaining, flow, slot));

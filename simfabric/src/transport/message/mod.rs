@@ -69,6 +69,16 @@ pub struct Messages<S, R> {
     /// Ranges that receivers asked for, and probes of senders.
     resends: u64,
     probes: u64,
+    extremes: Extremes,
+}
+
+/// Largest differences between what receivers allowed by offsets, and what came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extremes {
+    /// Bytes of a data packet behind what its receiver had allowed, by prefix, grants or credit.
+    pub unallowed_bytes: u64,
+    /// Bytes of a message that were allowed and had not come, when something of it came.
+    pub outstanding_bytes: u64,
 }
 
 impl<S, R> Messages<S, R> {
@@ -86,7 +96,15 @@ impl<S, R> Messages<S, R> {
             control_flags: Flags::NONE,
             resends: 0,
             probes: 0,
+            extremes: Extremes::default(),
         }
+    }
+
+    /// Returns the extremes of the messages that this host received, but for packets of messages
+    /// that were complete.
+    #[must_use]
+    pub fn extremes(&self) -> Extremes {
+        self.extremes
     }
 
     /// Adds up, for a scheme's counters, how often hosts asked for bytes again, and how often they
@@ -236,6 +254,13 @@ impl<S, R> Messages<S, R> {
         let Some(message) = self.incoming.get_mut(slot) else {
             return Arrival::Late;
         };
+        if packet.kind == PacketKind::Data {
+            let extremes = &mut self.extremes;
+            let unallowed = packet.end().saturating_sub(message.allowed);
+            extremes.unallowed_bytes = extremes.unallowed_bytes.max(unallowed);
+            let outstanding = message.allowed.saturating_sub(message.received_bytes());
+            extremes.outstanding_bytes = extremes.outstanding_bytes.max(outstanding);
+        }
         let new_bytes = message.on_packet(packet, cx.now());
         let complete = message.is_complete();
         cx.delivered(id, new_bytes);
@@ -307,12 +332,19 @@ impl<S, R> Messages<S, R> {
         Some(slot)
     }
 
-    /// Takes the answer of a sender that has not come to a message yet. Returns the message's slot.
-    pub fn on_busy<X>(&mut self, cx: &Context<'_, X>, packet: &Packet) -> Option<u32> {
+    /// Returns the slot of the incomplete message that a packet of its sender is about.
+    pub fn received_of<X>(&self, cx: &Context<'_, X>, packet: &Packet) -> Option<u32> {
         if cx.flow(packet.flow).dst != cx.me() {
             return None;
         }
         let slot = cx.slot(packet.flow, Side::Receiver);
+        self.incoming.get(slot)?;
+        Some(slot)
+    }
+
+    /// Takes the answer of a sender that has not come to a message yet. Returns the message's slot.
+    pub fn on_busy<X>(&mut self, cx: &Context<'_, X>, packet: &Packet) -> Option<u32> {
+        let slot = self.received_of(cx, packet)?;
         self.incoming.get_mut(slot)?.heard_at = cx.now();
         Some(slot)
     }
