@@ -28,8 +28,8 @@ pub struct IntHop(u64);
 impl IntHop {
     /// Telemetry of no port: a link without a rate.
     pub const NONE: Self = Self(0);
-    /// Rates that the code stands for, in Gbit/s. FNCC does not list them.
-    const RATES_GBPS: [u64; 16] = [
+    /// Rates that the code stands for, in Gbit/s; 0 is that of no port. FNCC does not list them.
+    pub const RATES_GBPS: [u64; 16] = [
         0, 1, 2, 5, 10, 20, 25, 40, 50, 80, 100, 160, 200, 400, 800, 1_600,
     ];
     const TIME_BITS: u32 = 24;
@@ -49,6 +49,13 @@ impl IntHop {
         let queue = (queue_bytes / Self::QUEUE_UNIT).min((1 << Self::QUEUE_BITS) - 1);
         let word = (code as u64) << Self::TIME_BITS | time;
         Self((word << Self::BYTES_BITS | sent) << Self::QUEUE_BITS | queue)
+    }
+
+    /// Returns true if the code stands for this very rate of a link.
+    #[must_use]
+    pub fn has_rate(rate_bps: u64) -> bool {
+        let mut rates = Self::RATES_GBPS[1..].iter();
+        rates.any(|gbps| gbps * 1_000_000_000 == rate_bps)
     }
 
     /// Returns the link's rate, in bit/s.
@@ -367,6 +374,9 @@ mod tests {
             IntHop::new(39_000_000_000, at, 0, 0).rate_bps(),
             25_000_000_000
         );
+        assert!(IntHop::has_rate(1_000_000_000) && IntHop::has_rate(1_600_000_000_000));
+        let others = [0, 999_999_999, 39_000_000_000, 100_000_000_001];
+        assert!(others.iter().all(|bps| !IntHop::has_rate(*bps)));
     }
 
     #[test]

@@ -56,6 +56,7 @@ const POWER: PowerTcpConfig = PowerTcpConfig {
     eta: 0.95,
     tolerance: 1.05,
     min_rate_bps: MIN_BPS,
+    first_reacts: false,
 };
 
 const THETA: PowerTcpConfig = PowerTcpConfig {
@@ -76,6 +77,7 @@ const fn timely(patched: bool) -> TimelyConfig {
         min_rate_bps: MIN_BPS,
         patched,
         window: true,
+        keep_turns: false,
     }
 }
 
@@ -269,67 +271,129 @@ const LIES: [Lie; 8] = [
     Lie::NoHops,
 ];
 
-/// One hop and one flow, as fluid: an acknowledgement per microsecond with the hop's telemetry, of
-/// which `changed` may return another, or lose it. Returns the mean rate over the last half, in
-/// Gbit/s.
-fn alone<C: Control>(
-    config: &C::Config,
-    mut changed: impl FnMut(u64, IntHop, IntHop) -> Option<Vec<IntHop>>,
-) -> f64 {
-    let mut control = C::new(config, PATH);
-    let step = Span::from_us(1);
-    let (mut sent, mut queue, mut before) = (0.0, 0.0, IntHop::NONE);
-    let (mut sum, steps) = (0.0, 4_000_u64);
-    for n in 1..=steps {
-        let now = Time::ZERO + step * n;
-        let (rate, line) = (control.rate_bps(), PATH.line_bps);
+/// Queue above which packets are marked, and least time between notifications.
+const MARK_BYTES: f64 = 20_000.0;
+const CNP_INTERVAL: Span = Span::from_us(50);
+
+/// Content of an acknowledgement.
+#[derive(Clone, Default, Debug)]
+struct Told {
+    ack: u64,
+    rtt: Span,
+    marked: bool,
+    hops: Vec<IntHop>,
+}
+
+/// One hop, as fluid, and a flow that crosses it.
+#[derive(Clone, Copy)]
+struct Crossing {
+    /// Rate of another flow to the same receiver, as a share of the line's.
+    other: f64,
+    /// Length in µs.
+    steps: u64,
+}
+
+/// A lone flow.
+const ALONE: Crossing = Crossing {
+    other: 0.0,
+    steps: 4_000,
+};
+
+/// A flow for which the link has half of its rate, for many of a control's swings.
+const BESIDE: Crossing = Crossing {
+    other: 0.5,
+    steps: 100_000,
+};
+
+impl Crossing {
+    /// Gives the control an acknowledgement per microsecond, which `changed` may change, or lose
+    /// with the notification beside it. Returns the flow's mean rate over the last half, in Gbit/s.
+    fn rate_gbps<C: Control>(
+        self,
+        config: &C::Config,
+        mut changed: impl FnMut(u64, Told) -> Option<Told>,
+    ) -> f64 {
+        let mut control = C::new(config, PATH);
+        let line = PATH.line_bps;
+        let step = Span::from_us(1);
         let bytes = step.as_secs_f64() / 8.0;
-        let out = (queue + rate * bytes).min(line * bytes);
-        queue += rate * bytes - out;
-        sent += out;
-        let stamp = IntHop::new(LINE_BPS, now, sent as u64, queue as u64);
-        let hops = changed(n, stamp, before);
-        before = stamp;
-        if let Some(hops) = hops {
+        let (mut own, mut sent, mut queue, mut next) = (0.0, 0.0, 0.0, 0);
+        let (mut notifies_from, mut sum) = (Time::ZERO, 0.0);
+        for n in 1..=self.steps {
+            let now = Time::ZERO + step * n;
+            while control.timer() <= now {
+                control.on_timer(control.timer());
+            }
+            let rate = control.rate_bps();
+            assert!((MIN_BPS..=line).contains(&rate));
+            if n > self.steps / 2 {
+                sum += rate / 1e9 / (self.steps / 2) as f64;
+            }
+            control.on_sent(now, (rate * bytes) as u16);
+            let came = (rate + self.other * line) * bytes;
+            let out = f64::min(queue + came, line * bytes);
+            queue += came - out;
+            sent += out;
+            own += rate * bytes;
+            let rtt = BASE_RTT + Span::from_secs_f64(queue * 8.0 / line);
+            let told = Told {
+                ack: own as u64,
+                rtt,
+                marked: queue > MARK_BYTES,
+                hops: vec![IntHop::new(LINE_BPS, now, sent as u64, queue as u64)],
+            };
+            // What the rate sends in a round trip is in flight.
+            next = u64::max(next, told.ack + (rate * rtt.as_secs_f64() / 8.0) as u64);
+            let notifies = told.marked && now >= notifies_from;
+            if notifies {
+                notifies_from = now + CNP_INTERVAL;
+            }
+            let Some(told) = changed(n, told) else {
+                continue;
+            };
+            if notifies {
+                control.on_cnp(now);
+            }
             control.on_ack(&Acked {
                 now,
-                ack: sent as u64,
-                // What the window allows is in flight.
-                next: sent as u64 + control.window_bytes().min(154_000),
-                rtt: BASE_RTT + Span::from_secs_f64(queue * 8.0 / line),
-                marked: false,
-                hops: &hops,
-                flows: 1,
+                ack: told.ack,
+                next,
+                rtt: told.rtt,
+                marked: told.marked,
+                hops: &told.hops,
+                flows: if self.other > 0.0 { 2 } else { 1 },
                 rcp: None,
             });
         }
-        assert!((MIN_BPS..=line).contains(&control.rate_bps()));
-        if n > steps / 2 {
-            sum += control.rate_bps() / 1e9 / (steps / 2) as f64;
-        }
+        sum
     }
-    sum
 }
 
 /// The mean rate of a lone flow whose switch lies every `every` microseconds, until the end or for
 /// the first quarter.
 fn lied_to<C: Control>(config: &C::Config, lie: Lie, every: u64, for_ever: bool) -> f64 {
-    alone::<C>(config, |n, hop, before| {
+    let mut before = IntHop::NONE;
+    ALONE.rate_gbps::<C>(config, |n, mut told| {
+        let hop = told.hops[0];
+        let previous = std::mem::replace(&mut before, hop);
         let lies = n % every == 0 && (for_ever || n <= 1_000);
         let now = Time::from_us(n);
         let (sent, queue) = (n * 12_000, hop.queue_bytes());
-        let told = match lie {
+        told.hops[0] = match lie {
             _ if !lies => hop,
             Lie::None => hop,
             Lie::Queue => IntHop::new(LINE_BPS, now, sent, u64::MAX),
             Lie::Backwards => IntHop::new(LINE_BPS, now, sent / 2, queue),
-            Lie::SameTime => before,
+            Lie::SameTime => previous,
             Lie::Ahead => IntHop::new(LINE_BPS, now + Span::from_us(8_000), sent, queue),
             Lie::NoRate => IntHop::new(0, now, sent, queue),
             Lie::HugeRate => IntHop::new(u64::MAX, now, sent, queue),
-            Lie::NoHops => return Some(Vec::new()),
+            Lie::NoHops => {
+                told.hops.clear();
+                return Some(told);
+            }
         };
-        Some(vec![told])
+        Some(told)
     })
 }
 
@@ -359,19 +423,28 @@ fn lies_of_a_switch_are_forgotten() {
     check::<PowerTcp>(&POWER, "powertcp");
 }
 
-/// One acknowledgement in three is lost, or neighbours change places.
+/// One acknowledgement in three is lost, or neighbours change places, of a flow that must heed
+/// them: another one takes half of the link.
 #[test]
 fn lost_and_reordered_acknowledgements_change_little() {
     fn check<C: Control>(config: &C::Config, name: &str) {
-        let honest = lied_to::<C>(config, Lie::None, 1, true);
-        let lost = alone::<C>(config, |n, hop, _| (n % 3 != 0).then(|| vec![hop]));
-        // An even one comes after the next, with its own, older telemetry.
-        let mut held = IntHop::NONE;
-        let reordered = alone::<C>(config, |n, hop, before| {
-            let late = held;
-            held = before;
-            Some(vec![if n % 2 == 0 { hop } else { late }])
+        let honest = BESIDE.rate_gbps::<C>(config, |_, told| Some(told));
+        let lost = BESIDE.rate_gbps::<C>(config, |n, told| (n % 3 != 0).then_some(told));
+        // An odd one comes after the next.
+        let mut held = Told::default();
+        let reordered = BESIDE.rate_gbps::<C>(config, |n, told| {
+            if n == 1 {
+                held = told;
+                return None;
+            }
+            Some(if n % 2 == 0 {
+                told
+            } else {
+                std::mem::replace(&mut held, told)
+            })
         });
+        println!("{name}: {honest:.2}, lost {lost:.2}, reordered {reordered:.2}");
+        assert!((20.0..90.0).contains(&honest), "{name}: {honest}");
         for (rate, what) in [(lost, "lost"), (reordered, "reordered")] {
             let share = rate / honest;
             assert!((share - 1.0).abs() < 0.1, "{name}, {what}: {share}");
@@ -382,7 +455,9 @@ fn lost_and_reordered_acknowledgements_change_little() {
     check::<PowerTcp>(&POWER, "powertcp");
     check::<ThetaPowerTcp>(&THETA, "theta-powertcp");
     check::<Timely>(&timely(false), "timely");
+    check::<Timely>(&timely(true), "timely, patched");
     check::<Dcqcn>(&dcqcn(Reaction::Cnp), "dcqcn");
+    check::<Dcqcn>(&dcqcn(Reaction::Periodic), "dcqcn, periodic");
 }
 
 const FRAMING: Framing = Framing {

@@ -18,11 +18,12 @@ mod tcp;
 
 use std::sync::Arc;
 
-use ratewright_topology::{LinkId, Node, PathError, Switch, Topology};
+use ratewright_topology::{Link, LinkId, Node, PathError, Switch, Topology};
 use toml::Table;
 
 pub use run::{Run, Setup, StartError};
 
+use crate::ext::IntHop;
 use crate::host::pair::{Pair, PairConfig, Part, Split, Turns};
 use crate::net::deflection::Deflection;
 use crate::net::mmu::SharedBuffer;
@@ -127,6 +128,15 @@ impl<'a> Network<'a> {
         };
         racks.iter().skip(1).find(several)?;
         self.topology.switches().get(from.leaf.index())
+    }
+
+    /// Returns the first link of a switch whose rate telemetry cannot tell, if there is one.
+    #[must_use]
+    pub fn untold_link(&self) -> Option<&'a Link> {
+        let mut links = self.topology.links().iter();
+        links.find(|link| {
+            matches!(link.from, Node::Switch(_)) && !IntHop::has_rate(link.capacity_bps)
+        })
     }
 
     /// Returns the rate of the fastest link from a switch to a host, in bit/s.
@@ -275,6 +285,19 @@ impl FabricNeeds {
                  and from {} the two may take different ways; the topology needs `symmetric = \
                  true`, and no spreading by packet",
                 switch.name
+            )));
+        }
+        if self.telemetry != Telemetry::None
+            && let Some(link) = network.untold_link()
+        {
+            let [from, to] = [link.from, link.to].map(|end| network.topology.node_name(end));
+            let rates = IntHop::RATES_GBPS[1..].iter().map(u64::to_string);
+            let rates: Vec<String> = rates.collect();
+            return Err(ParamError::whole(format!(
+                "{name} has switches tell the rates of their links, and {from} cannot tell the {} \
+                 Gbit/s of {from}->{to}; telemetry has {}",
+                link.capacity_bps as f64 / 1e9,
+                rates.join(", ")
             )));
         }
         if self.telemetry != Telemetry::None {

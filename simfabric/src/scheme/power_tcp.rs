@@ -22,6 +22,9 @@ crate::parameters! {
         eta: f64 = 0.95,
         /// Least rate (the authors' public simulator: 100 Mbit/s).
         min_rate: Rate = Rate(100_000_000),
+        /// A flow's first acknowledgement moves its rate, as if nothing had passed its hops before
+        /// (the authors' public simulator); unless given, it is only noted.
+        first_reacts: Option<bool> = None,
         /// Bytes of telemetry that data and acknowledgements reserve on the link (as HPCC).
         int_bytes: u16 = 42,
     }
@@ -52,6 +55,7 @@ impl Scheme for Config {
             eta: self.eta,
             tolerance: 1.0,
             min_rate_bps: self.min_rate.0 as f64,
+            first_reacts: self.first_reacts == Some(true),
         };
         let config = self.rdma.config(network, self.int_bytes, None, control);
         Built::new(needs, move |_| Ok(Rdma::<PowerTcp>::new(config)))

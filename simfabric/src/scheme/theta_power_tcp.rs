@@ -47,6 +47,7 @@ impl Scheme for Config {
             eta: 1.0,
             tolerance: self.tolerance,
             min_rate_bps: self.min_rate.0 as f64,
+            first_reacts: false,
         };
         let config = self.rdma.config(network, 0, None, control);
         Built::new(needs, move |_| Ok(Rdma::<ThetaPowerTcp>::new(config)))

@@ -37,6 +37,9 @@ crate::parameters! {
         /// A window of what is in flight at the rate on an idle path holds, too (HPCC §5.1, TIMELY
         /// + window).
         window: bool = false,
+        /// A new rate holds from the packet after the next one on (HPCC's public simulator, by the
+        /// goodput of its long flows); unless given, from the next one on.
+        keep_turns: Option<bool> = None,
     }
 }
 
@@ -76,6 +79,7 @@ impl Scheme for Config {
             min_rate_bps: self.min_rate.0 as f64,
             patched: self.patched,
             window: self.window,
+            keep_turns: self.keep_turns == Some(true),
         };
         let config = self.rdma.config(network, 0, None, control);
         Built::new(needs, move |_| Ok(Rdma::<Timely>::new(config)))

@@ -2,7 +2,7 @@
 //! 100, 200 and 400 Gbit/s. The text says that HPCC's and DCQCN's are deeper than FNCC's.
 
 use super::scene::Hop;
-use super::two_flows::{BY_CHANCE, JOIN, data, first_hop_cases, two_flows};
+use super::two_flows::{BY_CHANCE, JOIN, data, drops_rows, first_hop_cases, two_flows};
 use super::{curve, label};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
@@ -64,6 +64,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         );
         panels.push(panel.event(JOIN.as_us_f64(), "flow 1 joins"));
     }
+    figure.rows.extend(drops_rows(&cases, &samples));
     figure.data = data(&cases, &samples);
     let picture = Picture::new(
         "The faster the news, the shorter the queue",

@@ -2,7 +2,7 @@
 //! 400 Gbit/s. The text says that FNCC has the fewest, and HPCC and DCQCN more.
 
 use super::scene::Hop;
-use super::two_flows::{BY_CHANCE, data, first_hop_cases, two_flows};
+use super::two_flows::{BY_CHANCE, data, drops_rows, first_hop_cases, two_flows};
 use super::{colour, label};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
@@ -53,6 +53,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             });
         }
     }
+    figure.rows.extend(drops_rows(&cases, &samples));
     figure.data = data(&cases, &samples);
     let bars = LABELS.iter().enumerate().map(|(j, label)| {
         let counts =

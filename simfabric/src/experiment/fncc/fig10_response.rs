@@ -6,7 +6,9 @@
 //! every rate, and at 200 and 400 Gbit/s the highest use.
 
 use super::scene::Hop;
-use super::two_flows::{BY_CHANCE, JOIN, TwoFlowSample, data, first_hop_cases, two_flows};
+use super::two_flows::{
+    BY_CHANCE, JOIN, TwoFlowSample, data, drops_rows, first_hop_cases, two_flows,
+};
 use super::{curve, label};
 use crate::experiment::sweep::Replicas;
 use crate::experiment::{ExperimentError, Reproduction, Settings};
@@ -220,6 +222,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         judge(&mut figure, *rate, runs);
         all.extend(panels(*rate, runs));
     }
+    figure.rows.extend(drops_rows(&cases, &samples));
     figure.data = data(&cases, &samples);
     let picture = Picture::new(
         "Two flows that meet at the first switch",

@@ -12,8 +12,8 @@ use rand::RngExt as _;
 use ratewright_topology::HostId;
 
 use super::scene::{Hop, Meeting};
-use super::two_flows::{JOIN, TwoFlowCase, TwoFlowSample, data, two_flows};
-use super::{colour, curve, label, transport};
+use super::two_flows::{JOIN, TwoFlowCase, TwoFlowSample, data, drops_rows, two_flows};
+use super::{colour, curve, is_mislabelled, label, transport};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::sweep::{CasePlan, Replicas, sweep};
@@ -32,11 +32,11 @@ const RATE_GBPS: u64 = 100;
 /// Compared schemes.
 const LABELS: [&str; 3] = [label::HPCC, label::WITHOUT_LHCS, label::FNCC];
 /// Reductions of the paper in per cent: hop, scheme, value.
-const PAPER: [(Hop, usize, f64); 4] = [
-    (Hop::First, 2, 37.5),
-    (Hop::Middle, 2, 29.5),
-    (Hop::Last, 1, 8.4),
-    (Hop::Last, 2, 38.5),
+const PAPER: [(Hop, &str, f64); 4] = [
+    (Hop::First, label::FNCC, 37.5),
+    (Hop::Middle, label::FNCC, 29.5),
+    (Hop::Last, label::WITHOUT_LHCS, 8.4),
+    (Hop::Last, label::FNCC, 38.5),
 ];
 /// Accepted relative distance from these.
 const TOLERANCE: f64 = 0.25;
@@ -150,12 +150,12 @@ fn held_gbps(sample: &TwoFlowSample) -> Option<f64> {
     mean(&held.map(|(_, rate)| *rate).collect::<Vec<_>>())
 }
 
-/// Rows of the hops.
-fn judge(hops: &[(Hop, &[Replicas<TwoFlowSample>])]) -> Vec<Row> {
+/// Rows of the hops, HPCC's runs first.
+fn judge(labels: &[&str], hops: &[(Hop, &[Replicas<TwoFlowSample>])]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (hop, runs) in hops {
         let name = hop.name();
-        for (label, runs) in LABELS.iter().zip(*runs) {
+        for (label, runs) in labels.iter().zip(*runs) {
             for (what, unit, value) in [
                 (
                     "largest queue",
@@ -174,34 +174,34 @@ fn judge(hops: &[(Hop, &[Replicas<TwoFlowSample>])]) -> Vec<Row> {
             }
         }
         let hpcc = &runs[0];
-        for (i, label) in LABELS.iter().enumerate().skip(1) {
-            let paper = PAPER.iter().find(|(at, of, _)| at == hop && *of == i);
+        for (label, own) in labels.iter().zip(*runs).skip(1) {
+            let paper = PAPER.iter().find(|(at, of, _)| at == hop && of == label);
             let claim = paper.map_or(Claim::nothing(), |(_, _, paper)| {
                 Claim::number(*paper, TOLERANCE)
             });
             let row = Row::judge(
                 format!("{name}: reduction of the largest queue, {label} against HPCC"),
                 claim,
-                runs[i].paired(hpcc, |own, hpcc| {
+                own.paired(hpcc, |own, hpcc| {
                     Some(100.0 * (1.0 - own.peak_kb / hpcc.peak_kb))
                 }),
                 "%",
             );
-            rows.push(match (hop, i) {
-                (Hop::First, 2) | (Hop::Middle, 2) => row.disagrees_because(NOT_HEARD),
-                (Hop::Last, 2) => row.disagrees_because(ON_ITS_WAY),
+            rows.push(match (hop, *label) {
+                (Hop::First | Hop::Middle, label::FNCC) => row.disagrees_because(NOT_HEARD),
+                (Hop::Last, label::FNCC) => row.disagrees_because(ON_ITS_WAY),
                 _ => row,
             });
             let row = Row::judge(
                 format!("{name}: use of the link, {label} over HPCC"),
                 Claim::words("higher").at_least(1.0),
-                runs[i].paired(hpcc, |own, hpcc| Some(own.used / hpcc.used)),
+                own.paired(hpcc, |own, hpcc| Some(own.used / hpcc.used)),
                 "ratio",
             );
-            rows.push(match (hop, i) {
-                (Hop::First, 1) => row.disagrees_because(TWO_SHARED_LINKS),
+            rows.push(match (hop, *label) {
+                (Hop::First, label::WITHOUT_LHCS) => row.disagrees_because(TWO_SHARED_LINKS),
                 (Hop::First, _) => row.undecided_because("the spread over seeds is wider"),
-                (Hop::Last, 2) => row.disagrees_because(HELD_LOW),
+                (Hop::Last, label::FNCC) => row.disagrees_because(HELD_LOW),
                 _ => row,
             });
         }
@@ -214,16 +214,18 @@ fn judge(hops: &[(Hop, &[Replicas<TwoFlowSample>])]) -> Vec<Row> {
 /// # Errors
 /// See [`ExperimentError`].
 pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
-    let cases: Vec<TwoFlowCase> = Hop::ALL
+    let labels = LABELS
         .into_iter()
-        .flat_map(|hop| {
-            LABELS.map(|label| TwoFlowCase {
-                label,
-                hop,
-                rate_gbps: RATE_GBPS,
-            })
+        .filter(|label| !is_mislabelled(label, settings));
+    let labels: Vec<&'static str> = labels.collect();
+    let at_hop = |hop| {
+        labels.iter().map(move |label| TwoFlowCase {
+            label,
+            hop,
+            rate_gbps: RATE_GBPS,
         })
-        .collect();
+    };
+    let cases: Vec<TwoFlowCase> = Hop::ALL.into_iter().flat_map(at_hop).collect();
     let samples = two_flows(settings, &cases)?;
     let of_stairs = [label::HPCC, label::FNCC];
     let step = step(settings.quick);
@@ -240,7 +242,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     })?;
     let hops: Vec<_> = Hop::ALL
         .into_iter()
-        .zip(samples.chunks(LABELS.len()))
+        .zip(samples.chunks(labels.len()))
         .collect();
     let mut figure = settings.figure(
         "fncc-fig13",
@@ -256,10 +258,10 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
          FNCC's data has none"
             .to_owned(),
     );
-    figure.rows = judge(&hops);
-    let last = &samples[2 * LABELS.len()..];
-    for (i, (label, runs)) in LABELS.iter().zip(last).enumerate() {
-        let claim = if i == 2 {
+    figure.rows = judge(&labels, &hops);
+    let last = &samples[2 * labels.len()..];
+    for (label, runs) in labels.iter().zip(last) {
+        let claim = if *label == label::FNCC {
             Claim::number(HELD_GBPS, 0.1)
         } else {
             Claim::nothing()
@@ -287,21 +289,23 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             "",
         ));
     }
+    figure.rows.extend(drops_rows(&cases, &samples));
     figure.data = serde_json::json!({
         "hops": data(&cases, &samples), "stairs": of_stairs, "fairness": stairs,
     });
-    let picture = picture(&hops, stairs.last());
+    let picture = picture(&labels, &hops, stairs.last());
     Ok(Reproduction { figure, picture })
 }
 
 /// Panels of queues, of rates at the last hop, of reductions and of fairness.
 fn picture(
+    labels: &[&str],
     hops: &[(Hop, &[Replicas<TwoFlowSample>])],
     fairness: Option<&Replicas<StairSample>>,
 ) -> Picture {
     let curves = |runs: &[Replicas<TwoFlowSample>],
                   points: fn(&TwoFlowSample) -> &Vec<(f64, f64)>| {
-        let curves = LABELS.iter().zip(runs);
+        let curves = labels.iter().zip(runs);
         let curves = curves.map(|(label, runs)| curve(label, runs.first().map(points), SHOWN_US));
         curves.collect::<Vec<_>>()
     };
@@ -334,7 +338,7 @@ fn picture(
         panels.push(panel.mark(HELD_GBPS, "β of the fair rate"));
     }
     let groups = PAPER.map(|(hop, of, _)| match (hop, of) {
-        (Hop::Last, 1) => "last, no LHCS".to_owned(),
+        (Hop::Last, label::WITHOUT_LHCS) => "last, no LHCS".to_owned(),
         (Hop::Last, _) => "last, LHCS".to_owned(),
         _ => hop.name().to_owned(),
     });
@@ -343,7 +347,8 @@ fn picture(
         let reduced = |own: &TwoFlowSample, hpcc: &TwoFlowSample| {
             Some(100.0 * (1.0 - own.peak_kb / hpcc.peak_kb))
         };
-        runs.get(of)?.paired(&runs[0], reduced)
+        let own = labels.iter().position(|label| *label == of)?;
+        runs.get(own)?.paired(&runs[0], reduced)
     });
     let paper = PAPER.map(|(_, _, paper)| Some(paper)).to_vec();
     panels.push(Panel::bars(

@@ -40,6 +40,8 @@ use ratewright_topology::Topology;
 use super::{Experiment, ExperimentError, Settings};
 use crate::net::{FabricConfig, Framing};
 use crate::plan::{PlannedTransport, read_transports};
+use crate::report::estimate::Estimate;
+use crate::report::figure::{Claim, Row};
 use crate::report::plot::style::RGBColor;
 use crate::report::plot::{Curve, style};
 
@@ -116,30 +118,51 @@ mod label {
 }
 
 /// Other parameters of fig. 1, of fig. 3, of fig. 10, of fig. 13, and of the fat tree's runs.
-const OF_QUEUES: &[&[&str]] = &[WITHOUT_LHCS, PERIODIC_TABLE, PER_ROUND_TRIP, DCQCN_OF_HPCC];
+const OF_QUEUES: &[&[&str]] = &[
+    WITHOUT_LHCS,
+    HIGHER_ALPHA,
+    HIGHER_BETA,
+    PERIODIC_TABLE,
+    PER_ROUND_TRIP,
+    DCQCN_OF_HPCC,
+];
 const OF_PAUSES: &[&[&str]] = &[DCQCN_OF_HPCC, HALF_XOFF];
 const OF_RESPONSES: &[&[&str]] = &[
     WITHOUT_LHCS,
     LHCS_OF_WINDOWS,
+    HIGHER_ALPHA,
+    HIGHER_BETA,
     PERIODIC_TABLE,
     PER_ROUND_TRIP,
     WITHOUT_STAGES,
     DCQCN_OF_HPCC,
     ROCC_AT_100G,
+    ROCC_GAINS,
 ];
 const OF_HOPS: &[&[&str]] = &[
     LHCS_OF_WINDOWS,
+    HIGHER_ALPHA,
+    HIGHER_BETA,
     PERIODIC_TABLE,
     PER_ROUND_TRIP,
     WITHOUT_STAGES,
 ];
-const OF_TREES: &[&[&str]] = &[WITHOUT_LHCS, DCQCN_OF_HPCC];
+const OF_TREES: &[&[&str]] = &[WITHOUT_LHCS, HIGHER_ALPHA, HIGHER_BETA, DCQCN_OF_HPCC];
 
 /// FNCC without the last hop's speed-up.
 const WITHOUT_LHCS: &[&str] = &["fncc.last_hop=none"];
 
 /// The last hop's speed-up of the window itself (§3.2.2 in words).
 const LHCS_OF_WINDOWS: &[&str] = &["fncc.last_hop=window"];
+
+/// Load of the last hop that noise does not reach.
+///
+/// A frame of 1,538 bytes is 12.016 units of 128. The difference of two stamps a packet apart is
+/// therefore 13 units at times, which is a load of 1.08 of a link that is just full.
+const HIGHER_ALPHA: &[&str] = &["fncc.alpha=1.15"];
+
+/// The whole fair rate at the last hop.
+const HIGHER_BETA: &[&str] = &["fncc.beta=1"];
 
 /// Switches whose table of telemetry is a microsecond old at most (§4.1 has no period).
 const PERIODIC_TABLE: &[&str] = &["fncc.table_period=1us"];
@@ -156,6 +179,9 @@ const ROCC_AT_100G: &[&str] = &[
     "rocc.halving_bytes=240000",
     "rocc.most_bytes=264000",
 ];
+
+/// RoCC's other gains, of which its authors' modules do not say for which links they are.
+const ROCC_GAINS: &[&str] = &["rocc.alpha=0.8", "rocc.beta=2.4"];
 
 /// Pauses at 250 kB of a port: at 500 kB of a queue that two ports fill.
 const HALF_XOFF: &[&str] = &[
@@ -198,6 +224,22 @@ fn transport(
     all.into_iter()
         .find(|transport| transport.label == label)
         .ok_or_else(|| ExperimentError::NoContender(label.to_owned()))
+}
+
+/// Returns true if a setting gives a transport what its label denies: both of FNCC's take it.
+fn is_mislabelled(label: &str, settings: &Settings) -> bool {
+    let mut set = settings.set.iter();
+    label == label::WITHOUT_LHCS && set.any(|s| s.name == "fncc" && s.key == "last_hop")
+}
+
+/// Row of the packets that a scheme dropped: none, since switches pause those that send to them.
+fn drops_row(label: &str, drops: Option<Estimate>) -> Row {
+    Row::judge(
+        format!("{label}: packets dropped"),
+        Claim::words("none").at_least(0.0).at_most(0.0),
+        drops,
+        "packets",
+    )
 }
 
 /// Colour of a scheme, the same in all figures.

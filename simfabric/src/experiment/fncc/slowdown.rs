@@ -9,7 +9,7 @@
 use ratewright_topology::{HostId, Topology};
 
 use super::scene::fat_tree;
-use super::{colour, label, transport};
+use super::{colour, drops_row, label, transport};
 use crate::experiment::comparison::is_stationary;
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::schedule::Schedule;
@@ -280,6 +280,10 @@ fn reproduce(settings: &Settings, of: &Workload) -> Result<Reproduction, Experim
     let mut figure = settings.figure(of.figure, of.title);
     figure.scenario = scenario(settings, of.name).into();
     judge(&mut figure, of, &samples);
+    for (label, runs) in LABELS.iter().zip(&samples) {
+        let drops = runs.estimate(|sample| Some(sample.drops as f64));
+        figure.rows.push(drops_row(label, drops));
+    }
     measured(&mut figure, &LABELS, &samples);
     figure.data = serde_json::json!({ "cases": LABELS, "samples": samples });
     let picture = picture(of, &samples);

@@ -13,13 +13,14 @@
 use rand::RngExt as _;
 
 use super::scene::{Hop, Meeting};
-use super::{FRAMING, transport};
+use super::{FRAMING, drops_row, transport};
 use crate::FlowSpec;
 use crate::experiment::monitor::MONITOR;
 use crate::experiment::sweep::{CasePlan, Replicas, sweep};
 use crate::experiment::{ExperimentError, Settings};
 use crate::flow::FlowId;
 use crate::net::port::ByteTime;
+use crate::report::figure::Row;
 use crate::results::Series;
 use crate::rng::{Purpose, Stream};
 use crate::run::Config;
@@ -116,6 +117,31 @@ pub fn data(cases: &[TwoFlowCase], samples: &[Replicas<TwoFlowSample>]) -> serde
         .map(|runs| runs.map(without_curves))
         .collect();
     serde_json::json!({ "cases": cases, "samples": samples, "curves": curves })
+}
+
+/// Rows of the packets that each scheme dropped in all of its cases together.
+#[must_use]
+pub fn drops_rows(cases: &[TwoFlowCase], samples: &[Replicas<TwoFlowSample>]) -> Vec<Row> {
+    let mut labels: Vec<&str> = Vec::new();
+    for case in cases {
+        if !labels.contains(&case.label) {
+            labels.push(case.label);
+        }
+    }
+    let row = |label: &&str| {
+        let own = cases.iter().zip(samples);
+        let own = own.filter(|(case, _)| case.label == *label);
+        let drops = own.map(|(_, runs)| runs.values(|sample| Some(sample.drops as f64)));
+        let sums = drops.reduce(|sums, more| {
+            let pairs = sums.into_iter().zip(more);
+            pairs.map(|(sum, more)| Some(sum? + more?)).collect()
+        });
+        drops_row(
+            label,
+            Replicas(sums.unwrap_or_default()).estimate(|sum| Some(*sum)),
+        )
+    };
+    labels.iter().map(row).collect()
 }
 
 /// Returns the cases of these schemes at each of these rates, with flows that meet at the first

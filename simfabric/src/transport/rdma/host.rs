@@ -405,7 +405,7 @@ impl<C: Control> RdmaHost<C> {
         }
         match C::TELEMETRY {
             Telemetry::Acknowledgements => {
-                // The present flow counts, too, even if this packet was its last.
+                // A flow that this packet completed counts no more: what it is told moves nothing.
                 let flows = u16::try_from(self.receivers.len().max(1)).unwrap_or(u16::MAX);
                 reply.wire_bytes += self.config.int_bytes;
                 cx.attach_extension(&mut reply, Extension::Int(Trail::of_flows(flows)));

@@ -297,10 +297,9 @@ mod tests {
         }
     }
 
-    /// α after k notifications in one interval is 1 − (1 − g)^k (1 − α₀), and the rate is the
-    /// product of all cuts (equation 1).
+    /// α begins at 1 and stays there (equation 1).
     #[test]
-    fn rates_fall_by_the_product_of_the_cuts() {
+    fn first_cuts_halve() {
         let mut control = control(&config());
         let (mut rate, mut alpha) = (LINE_BPS, 1.0);
         for k in 0..4_u64 {
@@ -309,8 +308,29 @@ mod tests {
             alpha = (1.0 - 1.0 / 256.0) * alpha + 1.0 / 256.0;
             assert!((control.rate_bps() - rate).abs() < 1.0, "{k}");
         }
-        // α begins at 1 and stays there; each cut halves.
         assert!((rate - LINE_BPS / 16.0).abs() < 1.0);
+    }
+
+    /// α after k notifications in one interval is 1 − (1 − g)^k (1 − α₀), and the rate is the
+    /// product of all cuts (equation 1).
+    #[test]
+    fn rates_fall_by_the_product_of_the_cuts() {
+        let mut control = control(&config());
+        control.on_cnp(Time::ZERO);
+        // The timer has ended 100 intervals of α without a notification.
+        let at = Time::from_us(5_500);
+        run(&mut control, at);
+        let kept = 1.0 - 1.0 / 256.0_f64;
+        let begins = kept.powi(100);
+        assert!((control.alpha(at) - begins).abs() < 1e-12);
+        let mut rate = control.rate_bps();
+        for k in 0..3 {
+            control.on_cnp(at);
+            rate *= 1.0 - (1.0 - kept.powi(k) * (1.0 - begins)) / 2.0;
+            assert!((control.rate_bps() - rate).abs() < 1.0, "{k}");
+        }
+        let alpha = 1.0 - kept.powi(3) * (1.0 - begins);
+        assert!((control.alpha(at) - alpha).abs() < 1e-12);
     }
 
     /// Without notifications α decays by (1 − g) per interval (equation 2).

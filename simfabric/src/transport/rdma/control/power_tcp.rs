@@ -29,6 +29,9 @@ pub struct PowerTcpConfig {
     pub tolerance: f64,
     /// Least rate, in bit/s.
     pub min_rate_bps: f64,
+    /// True if the first acknowledgement moves the rate as if nothing had passed its hops before.
+    /// Of PowerTCP.
+    pub first_reacts: bool,
 }
 
 /// Least share of arrivals in the power.
@@ -89,12 +92,16 @@ pub struct PowerTcp {
 
 /// Power of a hop (algorithm 1, `NormPower`).
 fn of_hop(new: IntHop, old: IntHop, seconds: f64, base_rtt: Span) -> f64 {
-    let rate_bps = new.rate_bps() as f64;
     let (_, sent) = new.since(old);
     // What came is what was sent and what the queue has more.
     let growth = new.queue_bytes() as f64 - old.queue_bytes() as f64;
-    let arrivals = (sent as f64 + growth) * 8.0 / seconds / rate_bps;
-    let queued = new.queue_bytes() as f64 * 8.0 / (rate_bps * base_rtt.as_secs_f64());
+    let arrivals = (sent as f64 + growth) * 8.0 / seconds / new.rate_bps() as f64;
+    of_arrivals(new, arrivals, base_rtt)
+}
+
+/// Power of a hop at which this share of its rate arrives.
+fn of_arrivals(hop: IntHop, arrivals: f64, base_rtt: Span) -> f64 {
+    let queued = hop.queue_bytes() as f64 * 8.0 / (hop.rate_bps() as f64 * base_rtt.as_secs_f64());
     arrivals.max(LEAST_CURRENT) * (queued + 1.0)
 }
 
@@ -114,6 +121,13 @@ impl Control for PowerTcp {
         let is_first = self.trace.is_empty();
         let load = |new, old, seconds| of_hop(new, old, seconds, base_rtt);
         let loads = self.trace.update(acked, base_rtt, load);
+        if is_first && self.power.config.first_reacts {
+            let hops = acked.hops.iter().filter(|hop| hop.rate_bps() > 0);
+            let power = hops.map(|hop| of_arrivals(*hop, 0.0, base_rtt));
+            if let Some(power) = power.reduce(f64::max) {
+                self.power.react(acked, power, base_rtt);
+            }
+        }
         if is_first {
             self.power.last_update = acked.next;
         }
@@ -198,6 +212,7 @@ mod tests {
             eta,
             tolerance: 1.0,
             min_rate_bps: 100e6,
+            first_reacts: false,
         }
     }
 
@@ -227,6 +242,29 @@ mod tests {
         let power = (128.0 + 64.0) / 125.0 * (1.0 + 64.0 / 125.0);
         let expected = 0.9 * (100e9 * 0.95 / power + 150e6) + 0.1 * 100e9;
         assert!((control.rate_bps() - expected).abs() < 1e3);
+    }
+
+    /// Half a BDP waits, and arrivals count as half of the link's: Γ = 0.5 × 1.5, of which Rc is
+    /// the line's rate, and U for the acknowledgement that follows.
+    #[test]
+    fn a_first_acknowledgement_that_counts_finds_an_idle_past() {
+        let mut control = PowerTcp::new(
+            &PowerTcpConfig {
+                first_reacts: true,
+                ..config(0.9, 0.95)
+            },
+            PATH,
+        );
+        let hop = |us, sent| IntHop::new(100_000_000_000, Time::from_us(us), sent, 62_480);
+        control.on_ack(&acked(Time::from_us(5), Span::from_us(10), &[hop(1, 0)]));
+        assert_eq!(control.rate_bps().to_bits(), PATH.line_bps.to_bits());
+        let queued = 1.0 + 62.48 / 125.0;
+        assert!((control.power.mean - 0.5 * queued).abs() < 1e-9);
+        // The line's rate for half of T.
+        let second = [hop(6, 62_464)];
+        control.on_ack(&acked(Time::from_us(10), Span::from_us(10), &second));
+        let mean = 0.25 * queued + 0.5 * queued * 62.464 / 62.5;
+        assert!((control.power.mean - mean).abs() < 1e-9);
     }
 
     /// A round trip that grew by half of the time between acknowledgements: Γ = 1.5 RTT / T.

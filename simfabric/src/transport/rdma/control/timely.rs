@@ -40,6 +40,8 @@ pub struct TimelyConfig {
     pub patched: bool,
     /// True if a window of what is in flight at the rate on an idle path holds, too.
     pub window: bool,
+    /// True if a new rate leaves the time of the next packet as it was set.
+    pub keep_turns: bool,
 }
 
 /// Increases in a row before they are larger (§4.3: N = 5).
@@ -133,6 +135,10 @@ impl Control for Timely {
         self.rate_bps
     }
 
+    fn keeps_turns(&self) -> bool {
+        self.config.keep_turns
+    }
+
     fn window_bytes(&self) -> u64 {
         if self.config.window {
             self.path.window_bytes(self.rate_bps)
@@ -159,6 +165,7 @@ mod tests {
             min_rate_bps: 1e9,
             patched,
             window: false,
+            keep_turns: false,
         };
         let path = PathFacts {
             line_bps: 100e9,
