@@ -61,8 +61,9 @@ for part in "${parts[@]}"; do
       ;;
     admission)
       package=ratewright-allocator
-      files=(allocator/src/service/hub/admission.rs allocator/src/service/hub/token_bucket.rs allocator/src/service/hub/session_flows.rs)
-      near=(--lib -- service::hub::token_bucket service::hub::session_flows service::hub::tests::sessions
+      files=(allocator/src/service/admission.rs allocator/src/service/hub/pre_hello.rs allocator/src/service/hub/admission.rs
+        allocator/src/service/hub/token_bucket.rs allocator/src/service/hub/session_flows.rs)
+      near=(--lib -- service::admission service::hub::token_bucket service::hub::session_flows service::hub::tests::sessions
         service::hub::tests::trust service::hub::tests::release service::hub::tests::orders service::hub::tests::members)
       tests=(--lib -- service::)
       ;;

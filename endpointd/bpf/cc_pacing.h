@@ -361,13 +361,24 @@ static __always_inline void run_in_bursts(struct tcp_sock *tp, struct rw_flow *f
 	see_cwnd(tp, flow);
 }
 
+/* What is owed or saved up is bytes: at a higher rate they take less time. */
+static __always_inline __s64 at_higher_rate(__s64 behind_ns, __u64 before, __u64 after)
+{
+	__u64 size = behind_ns < 0 ? -behind_ns : behind_ns;
+
+	if (before >= after)
+		return behind_ns;
+	size = size * before / after;
+	return behind_ns < 0 ? -(__s64)size : (__s64)size;
+}
+
 /* Applies the rate that user space has set for the flow, and records its use. */
 static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 {
 	struct sock *sk = (struct sock *)tp;
 	struct rw_slot *slot;
 	__u64 now = tp->tcp_clock_cache;
-	__u64 wire, owed, rate;
+	__u64 wire, owed, rate, before;
 	bool limited;
 
 	if (!flow->slot) {
@@ -400,8 +411,11 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 		slot->counted_bytes = tp->bytes_sent - owed;
 	}
 	if (wire != slot->wire_bytes_per_s || flow->mss != (__u16)tp->mss_cache) {
+		before = flow->payload_bytes_per_s;
 		slot->wire_bytes_per_s = wire;
 		new_rate(tp, wire);
+		/* 0 for a lease that has just begun, whatever the rate was before. */
+		slot->behind_ns = at_higher_rate(slot->behind_ns, before, flow->payload_bytes_per_s);
 	}
 	limited = is_limited(tp);
 	note_use(tp, flow, slot, now, limited);

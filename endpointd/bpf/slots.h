@@ -10,6 +10,11 @@
 #include <linux/types.h>
 
 #define RW_NO_SLOT (~0U)
+/*
+ * Smallest rate that is put in force (tc_htb: by user space). A burst of 64 KiB holds the next one up
+ * for 4 s at this rate, and the end of the rate does not shorten that.
+ */
+#define RW_MIN_BYTES_PER_S 16384
 
 /* Phase of a slot's flowlet. */
 enum rw_phase {

@@ -569,8 +569,8 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 	}
 	wish = application_max(st, tp);
 	limit = payload_rate(tp, *(volatile __u64 *)&rate->wire_bytes_per_s);
-	if (!limit)
-		limit = 1;
+	if (limit < RW_MIN_BYTES_PER_S)
+		limit = RW_MIN_BYTES_PER_S;
 	st->binds = limit < wish;
 	if (limit > wish)
 		limit = wish;

@@ -110,6 +110,47 @@ fn a_socket_that_leaves_the_congestion_control_takes_its_own_maximum_along() {
     }
 }
 
+/// Sockets that leave one after the other, as an application may make them do without end, cost a
+/// pass each 100 ms at most. The daemon's timer alone leads to the last one.
+#[test]
+fn sockets_that_leave_in_a_loop_are_all_mended_in_few_passes() {
+    const SOCKETS: usize = 200;
+    let (_pair, echo, mut driver) = pair_with_echo(20_000);
+    let mut clients: Vec<_> = (0..SOCKETS)
+        .map(|_| EchoClient::connect(echo.address))
+        .collect();
+    for (index, client) in clients.iter_mut().enumerate() {
+        client.exchange(20_000);
+        let conn = driver.starts(index + 1)[index];
+        driver.set(conn, 40, FOREVER_NS);
+    }
+    for client in &mut clients {
+        client.exchange(20_000);
+        assert!(get_max_pacing(&client.stream) < 20_000_000);
+    }
+    let (before, begun_ns) = (driver.backend.stats().socket_passes, now_ns());
+    for client in &clients {
+        setsockopt(&client.stream, sockopt::TcpCongestion, &"reno".into()).expect("reno");
+        driver.poll();
+        sleep(Duration::from_millis(1));
+    }
+    wait_for("mended sockets", Duration::from_secs(10), || {
+        if driver
+            .backend
+            .next_poll_ns()
+            .is_some_and(|at| at <= now_ns())
+        {
+            driver.poll();
+        }
+        let mended = |client: &EchoClient| get_max_pacing(&client.stream) == NONE;
+        clients.iter().all(mended).then_some(())
+    });
+    let passes = driver.backend.stats().socket_passes - before;
+    let took_ms = (now_ns() - begun_ns) / MS;
+    println!("{passes} passes in {took_ms} ms");
+    assert!(passes <= 2 + took_ms / 100, "{passes} in {took_ms} ms");
+}
+
 /// After a daemon's sudden death its program stays with the sockets; the daemon's maps do not.
 #[test]
 fn an_application_s_maximum_survives_a_daemon_that_is_replaced() {

@@ -150,6 +150,7 @@ fn slow_connections(ip: &'static str, connections: usize, seconds: u64) {
         println!("{}", pair.left.run("ss -tino state established"));
     }
     assert_eq!(arrived, connections, "connections that never end");
+    assert!(rated >= connections, "{rated} flowlets were paced");
 }
 
 #[test]

@@ -308,6 +308,48 @@ fn a_daemon_killed_beside_a_silent_socket_leaves_no_rate() {
 }
 
 #[test]
+fn the_smallest_rate_that_is_cleared_holds_nothing_up() {
+    fallback::demand::the_smallest_rate_holds_nothing_up_after_its_end(
+        open,
+        RIGHT_V4,
+        RateEnd::Cleared,
+        200_000,
+    );
+}
+
+#[test]
+fn the_smallest_rate_under_the_kill_switch_holds_nothing_up() {
+    fallback::demand::the_smallest_rate_holds_nothing_up_after_its_end(
+        open,
+        RIGHT_V6,
+        RateEnd::KillSwitch,
+        200_000,
+    );
+}
+
+#[test]
+fn the_smallest_rate_that_lapses_holds_nothing_up() {
+    fallback::demand::the_smallest_rate_holds_nothing_up_after_its_end(
+        open,
+        RIGHT_V4,
+        RateEnd::Lapsed,
+        200_000,
+    );
+}
+
+/// Nobody opens the class of a killed daemon: what waits there, up to all of it, leaves at the
+/// smallest rate, 100 kB in 6 s.
+#[test]
+fn the_smallest_rate_of_a_killed_daemon_holds_nothing_up() {
+    fallback::demand::the_smallest_rate_holds_nothing_up_after_its_end(
+        open,
+        RIGHT_V6,
+        RateEnd::Killed,
+        100_000,
+    );
+}
+
+#[test]
 fn slow_flows_all_end() {
     fallback::demand::slow_flows_all_end(open, RIGHT_V4, 150_000);
 }

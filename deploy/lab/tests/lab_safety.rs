@@ -37,5 +37,7 @@ fn hundreds_of_slow_connections_all_end() {
         for key in ["unfinished", "broken", "missing_bytes", "silent_backoff"] {
             assert_eq!(number(row, &[key]), 0.0, "{key}: {row}");
         }
+        // Connections without a rate would show nothing.
+        assert!(number(row, &["held"]) > 75.0, "few had a rate: {row}");
     }
 }

@@ -16,6 +16,7 @@ pub mod left_behind;
 mod mounts;
 pub(crate) mod namespaces;
 mod open;
+mod pass_rest;
 mod pins;
 pub mod probe;
 pub mod ring;
@@ -138,6 +139,8 @@ pub struct BackendStats {
     pub expired: u64,
     /// Impossible congestion windows that were corrected before a transmission (struct_ops).
     pub windows_bounded: u64,
+    /// Passes over the sockets.
+    pub socket_passes: u64,
     /// Network namespaces of pods whose sockets are paced.
     pub pods: u64,
 }

@@ -11,6 +11,9 @@ use rustc_hash::FxBuildHasher;
 use super::sys::MappedArray;
 use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, SlotIndex, Usage};
 
+/// Smallest rate that is put in force (`RW_MIN_BYTES_PER_S`).
+pub(super) const MIN_BYTES_PER_S: u64 = 16_384;
+
 /// `struct rw_slot_rate`: size and member offsets.
 const RATE_BYTES: usize = 32;
 const RATE_WIRE: usize = 0;
@@ -218,6 +221,11 @@ impl FallbackSlots {
             .map(|(slot, connection)| (*slot, *connection))
     }
 
+    /// Returns the connection on `slot` that was reported and has not closed.
+    pub(super) fn connection(&self, slot: u32) -> Option<ReportedConnection> {
+        self.connections.get(&slot).copied()
+    }
+
     /// Returns true if a reported flowlet runs.
     pub(super) fn any_active(&self) -> bool {
         self.connections
@@ -262,7 +270,7 @@ impl FallbackSlots {
             if slot >= self.slots {
                 continue;
             }
-            let connection = self.connections.get(&slot).copied();
+            let connection = self.connection(slot);
             let same = connection.is_some_and(|connection| connection.use_count == use_count);
             match event.kind {
                 FlowEventKind::Start(_) => {

@@ -4,6 +4,8 @@
 //! primary back end:
 //!
 //! - Rates are 32-bit bytes per second: above 34 Gbit/s a socket runs unlimited.
+//! - TCP sends bursts of up to 64 KiB on short paths, however low the rate: rates below 131 kbit/s
+//!   are raised to that, so that a burst holds its socket up for 4 s at most.
 //! - A raise waits for the next acknowledgement, and for the socket's congestion window.
 //! - An application's own maximum above 34 Gbit/s comes back as "none".
 //! - A socket that had a rate once is paced by TCP from then on, by its window (at up to twice that
@@ -27,6 +29,7 @@ use libbpf_rs::{Iter, IterOpts, Link, Map, MapCore, MapHandle, OpenMapMut, Progr
 use self::pods::Pods;
 use super::cgroup::Cgroup;
 use super::namespaces::NAMESPACES_MAX;
+use super::pass_rest::PassRest;
 use super::pins::PinDir;
 use super::ring::EventRing;
 use super::slots::{FallbackSlots, SlotMaps, system};
@@ -58,12 +61,12 @@ const LINK_PIN: &str = "link";
 /// Pin of an iterator: reading it gives back every socket of the reader's network namespace, for
 /// any version.
 const RELEASE_PIN: &str = "release";
-/// Interval of checks on running flowlets where transmit timestamps report their ends. Only a full
-/// ring loses such a report.
+/// Pause between checks on running flowlets where transmit timestamps report their ends. Only a
+/// full ring loses such a report.
 const CHECK_NS: u64 = 100_000_000;
 /// Shortest pause in transmission of a flowlet that is checked.
 const SILENT_NS: u64 = 50_000_000;
-/// Interval of checks where the kernel has no transmit timestamps.
+/// Pause between checks where the kernel has no transmit timestamps.
 const SCAN_NS: u64 = 5_000_000;
 /// Interval of searches of the table for state that only a pass over the sockets can correct.
 const MEND_NS: u64 = 1_000_000_000;
@@ -83,6 +86,8 @@ pub struct SockOps {
     pins: Option<PinDir>,
     next_check_ns: u64,
     next_mend_ns: u64,
+    rest: PassRest,
+    passes: u64,
 }
 
 fn bpf(what: &'static str) -> impl Fn(libbpf_rs::Error) -> BackendError {
@@ -321,6 +326,8 @@ impl SockOps {
             pins: None,
             next_check_ns: 0,
             next_mend_ns: 0,
+            rest: PassRest::default(),
+            passes: 0,
         };
         if adopting {
             // Events for the earlier daemon are of no use: running flowlets are reported again
@@ -382,6 +389,19 @@ impl SockOps {
         Self::open(&config)?.shut_down()
     }
 
+    /// Passes over the sockets of the daemon's namespace and of one pod: over every pod at once, a
+    /// pass could hold the daemon up.
+    fn pass_over_sockets(&mut self) -> Result<(), BackendError> {
+        let begun_ns = clock::now_ns();
+        let own = run_link(&self.adopt);
+        let walked = own.and_then(|()| self.pods.walk_next(&self.adopt));
+        let ended_ns = clock::now_ns();
+        self.rest
+            .begin(ended_ns, ended_ns.saturating_sub(begun_ns), 0);
+        self.passes += 1;
+        walked
+    }
+
     /// Returns true if running flowlets must be checked, because their ends may go unreported.
     fn check_due(&self, now_ns: u64) -> bool {
         now_ns >= self.next_check_ns
@@ -403,26 +423,28 @@ impl PacingBackend for SockOps {
     }
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        // One pass serves both purposes: it runs the program once per socket of the namespace.
-        let mut walk = self.check_due(now_ns);
-        if now_ns >= self.next_mend_ns {
-            self.next_mend_ns = now_ns + MEND_NS;
-            walk |= self.table.needs_socket_walk(now_ns, QUIET_NS);
-        }
-        if walk {
-            run_link(&self.adopt)?;
-            // A pass over every pod at once could hold the daemon up.
-            self.pods.walk_next(&self.adopt)?;
+        if self.rest.is_over(now_ns) {
+            // One pass serves both purposes: it runs the program once per socket of the namespace.
+            let mut walk = self.check_due(now_ns);
+            if now_ns >= self.next_mend_ns {
+                self.next_mend_ns = now_ns + MEND_NS;
+                walk |= self.table.needs_socket_walk(now_ns, QUIET_NS);
+            }
+            if walk {
+                self.pass_over_sockets()?;
+            }
+            if now_ns >= self.next_check_ns {
+                let pause_ns = if self.table.has_timestamps() {
+                    CHECK_NS
+                } else {
+                    SCAN_NS
+                };
+                // After a pass, from its end on.
+                let from_ns = if walk { clock::now_ns() } else { now_ns };
+                self.next_check_ns = from_ns + pause_ns;
+            }
         }
         let followed = self.pods.follow(now_ns, &self.adopt);
-        if now_ns >= self.next_check_ns {
-            let pause = if self.table.has_timestamps() {
-                CHECK_NS
-            } else {
-                SCAN_NS
-            };
-            self.next_check_ns = now_ns + pause;
-        }
         let drained = self.ring.drain(&mut self.waiting);
         // Also after an error: events that were read are gone from the ring.
         self.table.apply_events(&mut self.waiting, out);
@@ -435,9 +457,9 @@ impl PacingBackend for SockOps {
     fn next_poll_ns(&self) -> Option<u64> {
         let check = self.table.any_active().then_some(self.next_check_ns);
         let mend = self.table.connections().next().map(|_| self.next_mend_ns);
-        check
+        let pass = check.into_iter().chain(mend).min();
+        pass.map(|pass_ns| pass_ns.max(self.rest.until_ns()))
             .into_iter()
-            .chain(mend)
             .chain(self.table.next_idle_check_ns())
             .chain(self.pods.next_ns())
             .min()
@@ -482,6 +504,7 @@ impl PacingBackend for SockOps {
     fn stats(&self) -> BackendStats {
         BackendStats {
             pods: self.pods.count(),
+            socket_passes: self.passes,
             ..self.table.stats()
         }
     }

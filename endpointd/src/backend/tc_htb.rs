@@ -14,6 +14,7 @@
 //! - Use counts bytes that enter the class: acknowledgements are not seen.
 //! - An application's own `SO_MAX_PACING_RATE` is not known, nor is the cgroup of a forwarded flow.
 //! - HTB is one queue with one lock: a multi-queue device loses its parallelism.
+//! - Packets that wait in a class when the daemon is killed leave at the class's rate.
 //! - IPv6 extension headers and fragments are not parsed: those packets are not paced.
 //!
 //! The filter is attached by netlink, not by a link that ends with its descriptor. When the daemon
@@ -35,7 +36,8 @@ use rustc_hash::FxBuildHasher;
 use super::htb_netlink::{ClassRate, HtbNetlink};
 use super::ring::EventRing;
 use super::slots::{
-    FallbackSlots, ReportedConnection, SlotMaps, SlotPhase, closed, push_free, system,
+    FallbackSlots, MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, closed, push_free,
+    system,
 };
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
@@ -496,12 +498,7 @@ impl TcHtb {
             // The key may be gone already, which is as good.
             let _ = self.slots.delete(key);
         }
-        let connection = self
-            .table
-            .connections()
-            .find(|(known_slot, _)| *known_slot == slot)
-            .map(|(_, connection)| connection);
-        if let Some(connection) = connection {
+        if let Some(connection) = self.table.connection(slot) {
             let mut events = vec![closed(slot, connection.use_count, now_ns)];
             self.table.apply_events(&mut events, out);
         }
@@ -560,6 +557,7 @@ impl PacingBackend for TcHtb {
             self.table.set_rate(conn, 0, 0);
             return Ok(());
         }
+        let bytes_per_s = bytes_per_s.max(MIN_BYTES_PER_S);
         match self.classes.insert(slot, bytes_per_s) {
             Some(present) if present == bytes_per_s => {}
             Some(_) => self

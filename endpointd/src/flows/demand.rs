@@ -12,7 +12,8 @@
 //! tens of milliseconds, so such a source keeps its share. It is short enough that unused capacity
 //! reaches other flows within 200 ms. A flow that its rate never held back is lowered after its
 //! first window, because bulk meets its rate within a round trip. Each time a flow grows soon after
-//! it was lowered, its hold doubles: a flow that changes all the time costs few messages.
+//! it was lowered, its hold doubles: a flow that changes all the time costs few messages. The hold
+//! is 800 ms at most, so that what such a flow leaves in the end is with others within a second.
 //!
 //! A lowered flow holds little, so pauses of up to [`LOWERED_GAP_NS`] do not end it: an application
 //! that writes in small pieces is one flowlet, although it waits for a processor now and then. Its
@@ -28,7 +29,7 @@ pub(super) const WINDOW_NS: u64 = 20_000_000;
 /// Time for which a flow that its rate held back is not lowered,
 pub(super) const HOLD_NS: u64 = 100_000_000;
 /// and its bound after repeated growth.
-const HOLD_MOST_NS: u64 = 16 * HOLD_NS;
+const HOLD_MOST_NS: u64 = 8 * HOLD_NS;
 /// Longest pause that does not end a flowlet with a lowered demand.
 pub(super) const LOWERED_GAP_NS: u64 = 50_000_000;
 /// Smallest demand, in bit/s.
@@ -303,7 +304,29 @@ mod tests {
             flow.reported = None;
             flow.meter.on_limited(at_ms * MS);
         }
-        assert!(at_ms > 95 * 1_600, "100 lowerings within {at_ms} ms");
+        assert!(at_ms > 95 * 800, "100 lowerings within {at_ms} ms");
+    }
+
+    #[test]
+    fn what_a_flow_leaves_after_ten_alternations_is_given_up_within_a_second() {
+        let mut flow = MeteredFlow::new();
+        let mut at_ms = 20;
+        for _ in 0..10 {
+            let before = flow.lowerings;
+            while flow.lowerings == before {
+                flow.run(at_ms..at_ms + 20, 8 * MBIT, false);
+                at_ms += 20;
+            }
+            flow.reported = None;
+            flow.meter.on_limited(at_ms * MS);
+            flow.run(at_ms..at_ms + 100, 100 * MBIT, true);
+            at_ms += 100;
+        }
+        flow.lowered_at_ms = None;
+        flow.run(at_ms..at_ms + 4_000, 5 * MBIT, false);
+        let took_ms = flow.lowered_at_ms.unwrap() - at_ms;
+        assert!(took_ms <= 1_000, "lowered after {took_ms} ms");
+        assert_eq!(flow.reported, Some(5 * MBIT + 5 * MBIT / 8));
     }
 
     #[test]

@@ -286,7 +286,7 @@ pub enum RateEnd {
 }
 
 /// A rate of 100 kbit/s ends with data in flight, or while nothing is sent, and nothing is written
-/// then. What is written a while later is not held up by it: 10 kB would take 850 ms.
+/// then. What is written a while later is not held up by it: 10 kB would take 600 ms.
 pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
     let _alone = alone();
     let pair = cubic_pair();
@@ -347,6 +347,77 @@ fn finish(writer: Writer, receiver: BulkReceiver, from_ns: u64) {
     let took_ms = (last_ns - from_ns) / MS;
     println!("10 kB took {took_ms} ms");
     assert!(took_ms < 400, "10 kB took {took_ms} ms: still paced");
+}
+
+/// A rate of 1 kbit/s, the smallest that can be told, ends while `bytes` wait behind it: all of
+/// them arrive within ten seconds. At that rate, one burst of 64 KiB takes nine minutes.
+pub fn the_smallest_rate_holds_nothing_up_after_its_end(
+    open: Open,
+    address: &str,
+    end: RateEnd,
+    bytes: usize,
+) {
+    const LIMIT_MS: u64 = 10_000;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
+    let writer = Writer::start(&pair.left, receiver.address);
+    writer.write(60_000);
+    let conn = driver.started();
+    driver.run_for(Duration::from_millis(700));
+    let mut end_ns = now_ns() + 1_000 * MS;
+    let expires_ns = match end {
+        RateEnd::Cleared | RateEnd::KillSwitch => FOREVER_NS,
+        RateEnd::Lapsed | RateEnd::Killed => end_ns,
+    };
+    driver
+        .backend
+        .set_rate(conn, 1_000, expires_ns)
+        .expect("set a rate");
+    driver.backend.flush().expect("flush");
+    writer.write(bytes);
+    driver.until("a paced transmission", |events| {
+        events
+            .iter()
+            .any(|event| matches!(event.kind, FlowEventKind::FirstPaced { .. }))
+            .then_some(())
+    });
+    // The first burst leaves at once, and the second one waits.
+    driver.run_for(Duration::from_millis(50));
+    match end {
+        RateEnd::Cleared => driver.backend.clear(conn).expect("clear"),
+        RateEnd::KillSwitch => driver.backend.clear_all().expect("clear all"),
+        RateEnd::Lapsed | RateEnd::Killed => {}
+    }
+    let mut driver = Some(driver);
+    match end {
+        RateEnd::Cleared | RateEnd::KillSwitch => end_ns = now_ns(),
+        RateEnd::Lapsed => {}
+        // Without a shut-down, only the kernel's part is left.
+        RateEnd::Killed => driver.take().expect("open").crash(),
+    }
+    let finished = std::thread::spawn(move || {
+        writer.stop();
+        receiver.finish().remove(0)
+    });
+    // A loaded machine may be late with the test's own threads; the assertion is on arrivals.
+    let limit = Duration::from_millis(LIMIT_MS + 5_000);
+    wait_for("the last byte", limit, || {
+        if let Some(driver) = &mut driver {
+            driver.poll();
+            driver.backend.flush().expect("flush");
+        }
+        finished.is_finished().then_some(())
+    });
+    let trace = finished.join().expect("finished");
+    let (last_ns, total) = *trace.last().expect("data");
+    assert_eq!(total, 60_000 + bytes as u64);
+    let took_ms = last_ns.saturating_sub(end_ns) / MS;
+    println!("{end:?}: all had arrived {took_ms} ms after the end");
+    assert!(took_ms < LIMIT_MS, "{took_ms} ms after the end");
+    let mut driver = driver.unwrap_or_else(|| FallbackDriver::open(open, &pair));
+    driver.backend.shut_down().expect("shut down");
 }
 
 /// Link of 200 Mbit/s between the namespaces, whose queue takes bursts of 16 kB; removed when

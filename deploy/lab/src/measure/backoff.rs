@@ -1,6 +1,8 @@
 //! Watches a host's connections for one that waits in back-off without sending data: its
 //! retransmission timer goes off, segments leave, and none of them carries a byte. Nothing that a
 //! receiver could acknowledge is in flight then, and the connection never ends.
+//!
+//! It also counts those that had a maximum pacing rate which was handed out.
 
 use ratewright_cli::clock;
 use rustc_hash::FxHashSet;
@@ -23,25 +25,42 @@ const EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct BackoffWatch {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<usize>>>,
+    thread: Option<JoinHandle<Result<Watched>>>,
+}
+
+/// Result of a watch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Connections that were in back-off without sending data.
+    pub silent: usize,
+    /// Connections that had a maximum pacing rate which their application had not set.
+    pub held: usize,
 }
 
 impl BackoffWatch {
-    /// Watches `host`'s connections towards `ports`.
+    /// Watches `host`'s connections towards `ports`. `own_bytes_per_s` are maxima that
+    /// applications set themselves.
     ///
     /// # Errors
     /// When its kernel cannot be asked.
-    pub fn start(host: &Netns, ports: RangeInclusive<u16>) -> Result<BackoffWatch> {
+    pub fn start(
+        host: &Netns,
+        ports: RangeInclusive<u16>,
+        own_bytes_per_s: FxHashSet<u64>,
+    ) -> Result<BackoffWatch> {
         let mut kernel = SockDiag::open(host)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let sample = move || {
-            let mut watched = Watched::default();
+            let mut watched = Watched {
+                own_bytes_per_s,
+                ..Watched::default()
+            };
             while !stopped.load(Ordering::Relaxed) {
                 watched.sample(&kernel.connections(ports.clone())?);
                 clock::sleep(EVERY);
             }
-            Ok(watched.silent.len())
+            Ok(watched)
         };
         let thread = std::thread::Builder::new()
             .name("backoff".into())
@@ -53,18 +72,19 @@ impl BackoffWatch {
         })
     }
 
-    /// Ends it; returns how many connections were in back-off without sending data.
+    /// Ends it.
     ///
     /// # Errors
     /// When the kernel did not answer.
-    pub fn finish(mut self) -> Result<usize> {
+    pub fn finish(mut self) -> Result<Seen> {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else {
-            return Ok(0);
+            return Ok(Seen::default());
         };
-        thread
+        let watched = thread
             .join()
-            .map_err(|_| anyhow!("the back-off watch panicked"))?
+            .map_err(|_| anyhow!("the back-off watch panicked"))??;
+        Ok(watched.seen())
     }
 }
 
@@ -76,8 +96,10 @@ impl Drop for BackoffWatch {
 
 #[derive(Debug, Default)]
 struct Watched {
+    own_bytes_per_s: FxHashSet<u64>,
     last: FxHashMap<(u8, u16), SocketState>,
     silent: FxHashSet<(u8, u16)>,
+    held: FxHashSet<(u8, u16)>,
 }
 
 impl Watched {
@@ -88,10 +110,22 @@ impl Watched {
             {
                 self.silent.insert(now.id);
             }
+            if let Some(maximum) = now.maximum_bytes_per_s
+                && !self.own_bytes_per_s.contains(&maximum)
+            {
+                self.held.insert(now.id);
+            }
         }
         // Replaced as a whole: connections that are gone must not be compared with later ones of
         // their port.
         self.last = connections.iter().map(|now| (now.id, *now)).collect();
+    }
+
+    fn seen(&self) -> Seen {
+        Seen {
+            silent: self.silent.len(),
+            held: self.held.len(),
+        }
     }
 }
 
@@ -119,7 +153,7 @@ mod tests {
     const STUCK: SocketState = SocketState {
         id: (2, 4_000),
         established: true,
-        has_maximum: true,
+        maximum_bytes_per_s: Some(200_000),
         data_segments_sent: 100,
         segments_sent: 110,
         bytes_retransmitted: 0,
@@ -133,7 +167,25 @@ mod tests {
         let mut watched = Watched::default();
         watched.sample(&[before]);
         watched.sample(&[now]);
-        watched.silent.len()
+        watched.seen().silent
+    }
+
+    #[test]
+    fn maxima_that_applications_set_do_not_count_as_handed_out() {
+        let mut watched = Watched {
+            own_bytes_per_s: [200_000].into_iter().collect(),
+            ..Watched::default()
+        };
+        let with = |port, maximum_bytes_per_s| SocketState {
+            id: (2, port),
+            maximum_bytes_per_s,
+            ..STUCK
+        };
+        watched.sample(&[with(1, Some(200_000)), with(2, None), with(3, Some(90_000))]);
+        assert_eq!(watched.seen().held, 1);
+        // Once is enough, and once only.
+        watched.sample(&[with(1, Some(90_000)), with(2, None), with(3, None)]);
+        assert_eq!(watched.seen().held, 2);
     }
 
     #[test]

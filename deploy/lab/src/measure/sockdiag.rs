@@ -46,9 +46,9 @@ pub struct SocketState {
     pub id: (u8, u16),
     /// True if established; if not, the application has closed its side.
     pub established: bool,
-    /// True while the socket has a maximum pacing rate: one that was handed out, or its
-    /// application's own.
-    pub has_maximum: bool,
+    /// Maximum pacing rate in bytes per second, if the socket has one: one that was handed out, or
+    /// its application's own.
+    pub maximum_bytes_per_s: Option<u64>,
     /// Data segments sent so far, retransmissions included.
     pub data_segments_sent: u32,
     /// Segments sent so far, those without data included.
@@ -201,7 +201,7 @@ fn connection(id: (u8, u16), established: bool, tcp_info: &[u8]) -> Option<Socke
         id,
         established,
         // All ones is the kernel's value for no maximum.
-        has_maximum: long(info::MAX_PACING_RATE) != u64::MAX,
+        maximum_bytes_per_s: Some(long(info::MAX_PACING_RATE)).filter(|rate| *rate != u64::MAX),
         data_segments_sent: word(tcp_info, info::DATA_SEGS_OUT),
         segments_sent: word(tcp_info, info::SEGS_OUT),
         bytes_retransmitted: long(info::BYTES_RETRANS),

@@ -76,6 +76,13 @@ const ROWS: &[(&str, Show)] = &[
     ("rise of demand to 5 % of fair, p99", |f| {
         f.rise_ms.map(|r| format!("{:.2} ms", r.p99))
     }),
+    ("rises, demands that the daemon raised", |f| {
+        let rise = f.rise_ms?;
+        let raised = rise
+            .raised
+            .map_or("–".to_owned(), |raised| raised.to_string());
+        Some(format!("{}, {raised}", rise.count))
+    }),
     ("rate of long flows of weight 1", |f| rate(f, 0)),
     ("rate of long flows of weight 2", |f| rate(f, 1)),
     ("rate of long flows of weight 4", |f| rate(f, 2)),
@@ -185,6 +192,7 @@ pub fn safety(outcome: &RunOutcome) -> Table {
         "broken",
         "bytes missing",
         "silent back-off",
+        "under a rate",
         "completion p50",
         "p99",
         "p99 / cubic's",
@@ -212,6 +220,7 @@ pub fn safety(outcome: &RunOutcome) -> Table {
             row.broken.to_string(),
             row.missing_bytes.to_string(),
             row.silent_backoff.to_string(),
+            row.held.map_or("–".to_owned(), |held| held.to_string()),
             seconds(times.map(|t| t.p50)),
             seconds(times.map(|t| t.p99)),
             times

@@ -53,6 +53,7 @@ fn phase(fates: &[&'static str]) -> ScenarioPhase {
         broken: 0,
         missing_bytes: 0,
         silent_backoff: 0,
+        held: Some(3),
         completion_s: Some(transfers),
         samples_s: samples.clone(),
     };

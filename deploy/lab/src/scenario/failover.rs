@@ -285,7 +285,7 @@ impl Pacing {
             sum.wrapping_add(flow.data_segments_sent)
         });
         let sends = std::mem::replace(&mut self.sent[index], sent) != sent;
-        Ok(sends && flows.iter().all(|flow| flow.has_maximum))
+        Ok(sends && flows.iter().all(|flow| flow.maximum_bytes_per_s.is_some()))
     }
 
     fn all_in_force(&mut self) -> Result<bool> {

@@ -235,6 +235,9 @@ pub struct SafetyRow {
     pub missing_bytes: u64,
     /// Connections that were seen in back-off without sending data.
     pub silent_backoff: usize,
+    /// Connections that were seen under a maximum pacing rate which their application had not set;
+    /// null with `tc_htb`, which sets none.
+    pub held: Option<usize>,
     /// Times from connecting until the receiver had everything.
     pub completion_s: Option<TimeQuantiles>,
     /// The times themselves.
@@ -282,6 +285,8 @@ pub struct Rise {
     pub p99: f64,
     /// Number of rises.
     pub count: usize,
+    /// Demands that the sender's daemon raised in the same time; null without Ratewright.
+    pub raised: Option<u64>,
 }
 
 /// The reader's rate around a stall: (seconds after it, Mbit/s).

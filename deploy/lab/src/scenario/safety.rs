@@ -59,6 +59,7 @@ impl SafetyRow {
             broken: 0,
             missing_bytes: 0,
             silent_backoff: 0,
+            held: (backend != Backend::TcHtb).then_some(0),
             completion_s: None,
             samples_s: Vec::new(),
         }
@@ -68,7 +69,10 @@ impl SafetyRow {
         self.runs += 1;
         self.connections += flows.len();
         for (flow, bytes) in flows {
+            // One that left no trace has not ended either.
             let Some(record) = recording.flows.get(flow) else {
+                self.unfinished += 1;
+                self.missing_bytes += bytes;
                 continue;
             };
             // A receiver without the end of the stream reports no total: all bytes count as
@@ -230,10 +234,13 @@ fn run_once(
     let begin = now_ns() + LEAD_NS;
     let payload_bps = testbed.network.plan.capacities.host_bps as f64 * PAYLOAD_SHARE;
     let mut flows = Vec::new();
-    for (i, planned) in connections(lab.options.connections.into(), payload_bps)
-        .into_iter()
-        .enumerate()
-    {
+    let planned = connections(lab.options.connections.into(), payload_bps);
+    let own_bytes_per_s = planned
+        .iter()
+        .filter_map(|planned| planned.behaviour.max_rate_bps)
+        .map(|limit_bps| limit_bps / 8)
+        .collect();
+    for (i, planned) in planned.into_iter().enumerate() {
         // Bits per second to bytes; FILL leaves headroom, so that all can end within the span.
         let bytes = (planned.share_bps / 8.0 * span_ns as f64 / NS_PER_S as f64 * FILL) as u64;
         // The sink counts the header as payload, and cannot name a flow without it.
@@ -255,6 +262,7 @@ fn run_once(
     let watch = BackoffWatch::start(
         testbed.network.netns(SENDER),
         FIRST_PORT..=FIRST_PORT + PORTS - 1,
+        own_bytes_per_s,
     )?;
     // In the middle of the run, when every connection has its rate and still has bytes to send.
     lab.sleep_until(begin + span_ns / 2)?;
@@ -273,7 +281,9 @@ fn run_once(
     let patience = Duration::from_nanos(span_ns * 3 / 2) + PATIENCE;
     testbed.wait_flows(lab, patience)?;
     // Before open connections are reset: what they do then is no result.
-    row.silent_backoff += watch.finish()?;
+    let seen = watch.finish()?;
+    row.silent_backoff += seen.silent;
+    row.held = row.held.map(|held| held + seen.held);
     row.count(&testbed.recording.lock(), &flows);
 
     let open: Vec<u32> = {
@@ -432,9 +442,10 @@ mod tests {
         end(&mut recording.flows[&1], 100);
         end(&mut recording.flows[&2], 99);
         let mut row = SafetyRow::new(Backend::StructOps, Some(RateFate::Leased), false);
-        row.count(&recording, &[(1, 100), (2, 100), (3, 100)]);
-        assert_eq!((row.connections, row.unfinished, row.broken), (3, 1, 0));
-        assert_eq!(row.missing_bytes, 101);
+        // Of the fourth nothing was ever heard.
+        row.count(&recording, &[(1, 100), (2, 100), (3, 100), (4, 100)]);
+        assert_eq!((row.connections, row.unfinished, row.broken), (4, 2, 0));
+        assert_eq!(row.missing_bytes, 201);
         assert_eq!(row.completion_s.unwrap().p50, 2.0);
     }
 }

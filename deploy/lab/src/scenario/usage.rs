@@ -6,13 +6,13 @@
 //! | bulk | one bulk flow beside four applications that write 310 bytes every 0.5 ms |
 //! | redistribution | four of five flows go to a receiver that is stopped, loses power, or reads slowly |
 //! | on and off | a source that sends its fair share 10 ms long and rests 10 ms; 1 ms and 3 ms |
-//! | rise | an application that wrote little writes as much as it can |
+//! | rise | an application that wrote little for 2 s, long enough for its demand to be lowered, writes as much as it can |
 //!
 //! All flows of a case leave one host, whose uplink is the bottleneck.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
@@ -63,7 +63,13 @@ const SETTLING: Duration = Duration::from_millis(1_500);
 const MEASURED: Duration = Duration::from_secs(3);
 /// Time-out of a redistribution.
 const STALL: Duration = Duration::from_secs(3);
-const RISES: Duration = Duration::from_secs(12);
+const RISES: Duration = Duration::from_secs(45);
+/// Writes of an application whose demand is to rise: 2 Mbit/s, for longer than any hold of its
+/// demand.
+const SLOW_WRITE_BYTES: u32 = 125;
+const SLOW_WRITE_EVERY_NS: u64 = NS_PER_MS / 2;
+const SLOW_NS: u64 = 2 * NS_PER_S;
+const FAST_NS: u64 = 60 * NS_PER_MS;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// Sinks report every 50 ms, ports are read every 10 ms.
 const REPORT_LAG_NS: u64 = 120 * NS_PER_MS;
@@ -109,6 +115,8 @@ struct Measured {
     stalls: Vec<(Stall, Option<f64>)>,
     on_off: Vec<(usize, f64)>,
     rises_ms: Vec<f64>,
+    /// Demands that the daemon raised meanwhile.
+    raised: Option<u64>,
     lost: usize,
     courses: Courses,
 }
@@ -382,32 +390,53 @@ impl UsageSide {
     fn rises(&mut self, lab: &Lab, v6: bool) -> Result<()> {
         self.long(OTHERS, v6, Behaviour::default())?;
         lab.sleep_until(now_ns() + LEAD_NS + lab.scaled(SETTLING))?;
-        let fast_ns = 60 * NS_PER_MS;
         let source = Behaviour {
             writing: Writing::Alternating {
-                bytes: 500,
-                every_ns: 2 * NS_PER_MS,
-                slow_ns: 140 * NS_PER_MS,
-                fast_ns,
+                bytes: SLOW_WRITE_BYTES,
+                every_ns: SLOW_WRITE_EVERY_NS,
+                slow_ns: SLOW_NS,
+                fast_ns: FAST_NS,
             },
             trace: true,
             ..Behaviour::default()
         };
+        let raised_before = self.raised_demands()?;
         let end = now_ns() + LEAD_NS + lab.scaled(RISES);
         let flow = self.flow(READER, v6, source, FlowEnd::At(end))?;
         lab.sleep_until(end + REPORT_LAG_NS)?;
         self.wait_ended(lab, flow)?;
         // Half of the allocated capacity: one bulk flow is beside the source.
         let fair_bps = self.payload_bps(v6) * DERATING / 2.0;
-        let recording = self.testbed.recording.lock();
-        let record = &recording.flows[&flow];
-        self.measured.rises_ms.extend(rise_times_ms(
-            &record.marks,
-            &record.arrivals,
-            fair_bps,
-            fast_ns,
-        ));
+        let rises_ms = {
+            let recording = self.testbed.recording.lock();
+            let record = &recording.flows[&flow];
+            rise_times_ms(&record.marks, &record.arrivals, fair_bps, FAST_NS)
+        };
+        if let (Some(before), Some(now)) = (raised_before, self.raised_demands()?) {
+            let raised = now.saturating_sub(before);
+            // A demand that was never lowered does not rise: its time would say nothing.
+            if raised < rises_ms.len() as u64 {
+                bail!(
+                    "the daemon raised {raised} demands in {} rises",
+                    rises_ms.len()
+                );
+            }
+            *self.measured.raised.get_or_insert(0) += raised;
+        }
+        self.measured.rises_ms.extend(rises_ms);
         Ok(())
+    }
+
+    /// Returns the number of demands that the server's daemon has raised; `None` without one.
+    fn raised_demands(&self) -> Result<Option<u64>> {
+        let Some(control) = &self.control else {
+            return Ok(None);
+        };
+        control
+            .daemon_status(SERVER)
+            .and_then(|status| status["counters"]["demands_raised"].as_u64())
+            .map(Some)
+            .context("the server's daemon does not tell its raised demands")
     }
 
     fn wait_ended(&mut self, lab: &Lab, flow: u32) -> Result<()> {
@@ -503,6 +532,7 @@ impl UsageSide {
                     p50: round(p50),
                     p99: round(p99),
                     count: measured.rises_ms.len(),
+                    raised: measured.raised,
                 }),
             connections_lost: Some(measured.lost),
             courses: measured.courses,

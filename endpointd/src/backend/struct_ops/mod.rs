@@ -42,6 +42,7 @@ use self::socket_pass::SocketPass;
 use self::table::{GlobalWords, MappedSlots, SlotState};
 use self::take_over::Settings;
 use super::namespaces::own_inode;
+use super::pass_rest::PassRest;
 use super::ring::EventRing;
 use super::sysctls::Sysctls;
 use super::{
@@ -75,12 +76,15 @@ pub struct StructOps {
     pass: Option<SocketPass>,
     next_pass_ns: u64,
     left_capped: u64,
+    rest: PassRest,
 }
 
 /// Interval of passes over all sockets,
 const PASS_EVERY_NS: u64 = 5_000_000_000;
-/// and the inverse of the share of time that passes may take.
+/// and the inverse of the share of time that these may take.
 const PASS_SHARE: u64 = 500;
+/// Shortest rest between passes for sockets that leave under a maximum.
+const LEFT_PAUSE_NS: u64 = 100_000_000;
 
 impl std::fmt::Debug for StructOps {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -137,6 +141,7 @@ impl StructOps {
             pass: None,
             next_pass_ns: now_ns() + PASS_EVERY_NS,
             left_capped: 0,
+            rest: PassRest::default(),
         };
         // Tags of fresh slots are 0, so generation 0 would be theirs.
         backend.globals.generation().store(1, Ordering::Release);
@@ -255,6 +260,7 @@ impl StructOps {
         }
         self.next_pass_ns =
             pass.begun_ns() + PASS_EVERY_NS.max(pass.took_ns().saturating_mul(PASS_SHARE));
+        self.rest.begin(now_ns(), pass.took_ns(), LEFT_PAUSE_NS);
         let number = pass.finish()?;
         let now_ns = now_ns();
         // Slots from `next_fresh` on were never used.
@@ -270,6 +276,11 @@ impl StructOps {
         }
         self.sequencer.take_pending(out);
         Ok(())
+    }
+
+    /// Returns true if sockets have left under a maximum since the last pass began.
+    fn any_left(&self) -> bool {
+        self.globals.left_capped().load(Ordering::Relaxed) != self.left_capped
     }
 
     /// Takes over pods' namespaces that have come, and forgets those that have gone.
@@ -338,8 +349,8 @@ impl PacingBackend for StructOps {
             self.reconcile(now_ns, out);
         }
         // A socket that left under a maximum stays slow until a pass lifts it: the interval is too
-        // long.
-        let left = self.globals.left_capped().load(Ordering::Relaxed) != self.left_capped;
+        // long. Any application can leave as often as it likes, so these passes rest as well.
+        let left = self.rest.is_over(now_ns) && self.any_left();
         let followed = self.follow_pods(now_ns);
         let passed = if self.pass.is_some() || now_ns >= self.next_pass_ns || left {
             self.pass_over_sockets(out)
@@ -353,11 +364,13 @@ impl PacingBackend for StructOps {
         if self.sequencer.has_pending() || self.pass.is_some() {
             return Some(0);
         }
-        // Nothing is left to find on an idle host: nothing has a slot, and no lease holds.
+        // Nothing else is left to find on an idle host: nothing has a slot, and no lease holds.
         let busy = self.globals.connections().load(Ordering::Relaxed) > 0;
+        let left = self.any_left().then_some(self.rest.until_ns());
         let pods = self.original.as_ref().and_then(|_| self.pods.next_ns());
         busy.then_some(self.next_pass_ns)
             .into_iter()
+            .chain(left)
             .chain(pods)
             .min()
     }
@@ -449,6 +462,7 @@ impl PacingBackend for StructOps {
             adopted: read(self.globals.adopted()),
             expired: read(self.globals.expired()),
             windows_bounded: read(self.globals.windows_bounded()),
+            socket_passes: read(self.globals.pass()),
             pods: self.pods.namespaces().count() as u64,
         }
     }
