@@ -6,11 +6,13 @@ use ratewright_simfabric::results::FlowResult;
 use ratewright_simfabric::run::Config;
 use ratewright_simfabric::scheme::Run;
 use ratewright_simfabric::workload::{Poisson, SizeDistribution};
-use ratewright_simfabric::{FlowSpec, Time, bench};
+use ratewright_simfabric::{FlowSpec, Span, Time, bench};
 
 const HOSTS: u32 = 16;
 const RATE_BPS: u64 = 100_000_000_000;
 const BYTES: u64 = 3_000;
+/// Messages that begin in a second.
+const PER_SECOND: f64 = 0.5 * HOSTS as f64 * RATE_BPS as f64 / (8.0 * BYTES as f64);
 
 /// Messages between random hosts at half of the links' capacity.
 fn messages(count: usize) -> impl Iterator<Item = FlowSpec> {
@@ -47,7 +49,7 @@ fn peak_mb() -> u64 {
 /// `RATEWRIGHT_MESSAGES=10000000` runs that many and prints the memory that they took.
 #[test]
 fn memory_follows_the_messages_under_way() {
-    let count = std::env::var("RATEWRIGHT_MESSAGES").map_or(100_000, |text| {
+    let count = std::env::var("RATEWRIGHT_MESSAGES").map_or(300_000, |text| {
         text.parse().expect("RATEWRIGHT_MESSAGES is a number")
     });
     let mut sim = start(count);
@@ -58,6 +60,11 @@ fn memory_follows_the_messages_under_way() {
         totals.0 += 1;
         totals.1 += flow.delivered_bytes;
     }));
+    // Two thirds of the messages begin later.
+    let third = count as f64 / 3.0 / PER_SECOND;
+    sim.run_until(Time::ZERO + Span::from_secs_f64(third))
+        .expect("it runs");
+    let after_a_third = peak_mb();
     sim.run_until(Time::MAX).expect("it runs");
     let results = sim.results();
     assert_eq!(results.conservation, Ok(()));
@@ -77,6 +84,9 @@ fn memory_follows_the_messages_under_way() {
         results.flows_high_water
     );
     assert!(peak_mb() < 300, "{} MB", peak_mb());
+    // The slots of 200,000 flows are 26 MB.
+    let grown = peak_mb() - after_a_third;
+    assert!(grown < 5, "{grown} MB after a third of the messages");
 }
 
 /// Results that are handed over are those that would be kept, and both ends' times are known.

@@ -7,7 +7,7 @@ use ratewright_simfabric::experiment::contenders::{FLOWTUNE, PAPER, contender};
 use ratewright_simfabric::experiment::{ExperimentError, Settings};
 use ratewright_simfabric::net::deflection::Deflection;
 use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
-use ratewright_simfabric::net::queue::{ClassMask, Limit, RedConfig, red};
+use ratewright_simfabric::net::queue::{ClassMask, Limit, RedConfig, red, rpm};
 use ratewright_simfabric::net::{FabricConfig, QueueConfig};
 use ratewright_simfabric::plan::{PlannedTransport, read_transports};
 use ratewright_simfabric::results::ConservationError;
@@ -29,10 +29,11 @@ struct WindowScene {
     /// Moments at which the run is interrupted and continued.
     ends: Vec<Time>,
     /// Four sources of chance: paths of packets, processing times, RED in place of the scheme's own
-    /// queues, and the ports that flows are deflected to.
+    /// queues, whose marks may go back in acknowledgements, and ports that flows are deflected to.
     spraying: bool,
     host_jitter: Span,
     red: bool,
+    rpm: bool,
     deflects: bool,
 }
 
@@ -67,6 +68,12 @@ fn run_scene(
         };
         let limit = Limit::packets(50);
         fabric.edge = QueueConfig::Red(red::Config { control, limit });
+        if scene.rpm {
+            fabric.edge = QueueConfig::Rpm(rpm::Config {
+                each: fabric.edge.clone().into(),
+                ..rpm::Config::default()
+            });
+        }
         fabric.core = fabric.edge.clone();
     }
     // Sampled flows and watched links too, so that the series of both are compared.
@@ -242,11 +249,11 @@ fn scene(symmetric: bool) -> impl Strategy<Value = WindowScene> {
             prop::option::of((1_000_u64..40_000).prop_map(Span::from_ns)),
             prop_oneof![Just(Time::ZERO), (1_u64..40_000).prop_map(Time::from_ns)],
             prop::collection::btree_set(1_u64..300_000_000, 1..4),
-            (any::<bool>(), 0_u64..3, any::<bool>(), any::<bool>()),
+            (any::<bool>(), 0_u64..3, any::<[bool; 2]>(), any::<bool>()),
         )
             .prop_map(
                 |(topology, flows, changes, shared_buffer, sample_every, warm_up, ends, chance)| {
-                    let (spraying, jitter, red, deflects) = chance;
+                    let (spraying, jitter, [red, rpm], deflects) = chance;
                     WindowScene {
                         topology,
                         flows,
@@ -258,6 +265,7 @@ fn scene(symmetric: bool) -> impl Strategy<Value = WindowScene> {
                         spraying,
                         host_jitter: Span::from_ns(100 * jitter),
                         red,
+                        rpm,
                         deflects,
                     }
                 },

@@ -28,6 +28,11 @@ min_rto = "200us"
 initial_rto = "1ms"
 
 [[transport]]
+name = "dctcp"
+label = "DCTCP over RPM"
+queue = { discipline = "rpm", each = { discipline = "ecn-threshold", mark_packets = 65 } }
+
+[[transport]]
 name = "swift"
 label = "Swift"
 queue = { discipline = "drop-tail" }

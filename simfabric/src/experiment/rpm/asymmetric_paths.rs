@@ -8,8 +8,9 @@
 use rand::RngExt as _;
 use ratewright_topology::{EcmpConfig, HostId, Topology, TwoTierClos};
 
-use super::{HOST_BPS, Marking, results, transport};
+use super::{HOST_BPS, Marking, transport};
 use crate::FlowSpec;
+use crate::experiment::monitor::MONITOR;
 use crate::experiment::sweep::{CasePlan, sweep};
 use crate::experiment::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Claim, Row};
@@ -30,21 +31,25 @@ const SHORT_BYTES: u64 = 14_600;
 const HOST_DELAY: Span = Span::from_us(10);
 /// Mean time between short flows.
 const GAP: Span = Span::from_us(200);
+/// Time from the last start of a short flow to the end.
+const DRAIN: Span = Span::from_ms(40);
 /// Share by which RPM may differ for the worse: the width of what three seeds can tell.
 const WORSE: f64 = 0.05;
 
 /// Measurements of one run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct PathSample {
-    /// Throughput of the long flows, in Gbit/s.
+    /// Throughput of the long flows after the warm-up, in Gbit/s.
     pub goodput_gbps: f64,
-    /// Jain's index over the long flows' throughput.
+    /// Jain's index over the long flows' throughput after the warm-up.
     pub jain: f64,
     /// Mean completion time of short flows, in µs.
     pub mean_us: Option<f64>,
     /// 99 % of completion times of short flows, in µs.
     pub p99_us: Option<f64>,
-    /// Packets that were dropped.
+    /// Counted short flows, and those of them that did not finish.
+    pub short_flows: [usize; 2],
+    /// Packets that were dropped after the warm-up.
     pub drops: u64,
 }
 
@@ -56,6 +61,14 @@ struct PathCase {
 }
 
 impl PathCase {
+    const fn paths(self) -> &'static str {
+        if self.symmetric {
+            "symmetric"
+        } else {
+            "asymmetric"
+        }
+    }
+
     fn topology(self) -> Result<Topology, ExperimentError> {
         let tree = TwoTierClos {
             racks: 2,
@@ -77,7 +90,7 @@ impl PathCase {
 
 fn sample(
     settings: &Settings,
-    (warm_up, end): (Time, Time),
+    [warm_up, last, end]: [Time; 3],
     of: PathCase,
     seed: u64,
 ) -> Result<PathSample, ExperimentError> {
@@ -97,22 +110,32 @@ fn sample(
         at += GAP.mul_f64(-(1.0 - rng.random::<f64>()).ln());
         let from = HostId(rng.random_range(0..HOSTS));
         let to = HostId(HOSTS + rng.random_range(0..HOSTS));
-        (at < end).then(|| FlowSpec::new(from, to, SHORT_BYTES, at))
+        (at < last).then(|| FlowSpec::new(from, to, SHORT_BYTES, at))
     });
     let flows: FlowStream = Box::new(long.chain(short));
     let config = Config {
         seed,
         ..Config::default()
     };
-    let results = results(&dctcp, &topology, config, flows, end)?;
+    let mut run = dctcp.start(config, &topology, flows)?;
+    MONITOR.run_until(&mut *run, warm_up)?;
+    let before = run.results();
+    run.end_warm_up();
+    MONITOR.run_until(&mut *run, end)?;
+    let results = run.results();
+    results.conservation?;
     let (long, short) = results.flows.split_at(HOSTS as usize);
+    let counted = end.since(warm_up).as_secs_f64();
     let rates: Vec<f64> = long
         .iter()
-        .map(|flow| flow.delivered_bytes as f64 * 8e-9 / end.as_secs_f64())
+        .zip(&before.flows)
+        .map(|(flow, before)| {
+            (flow.delivered_bytes - before.delivered_bytes) as f64 * 8e-9 / counted
+        })
         .collect();
+    let short = short.iter().filter(|flow| flow.spec.start >= warm_up);
+    let unfinished = short.clone().filter(|flow| flow.finished.is_none()).count();
     let mut times: Vec<f64> = short
-        .iter()
-        .filter(|flow| flow.spec.start >= warm_up)
         .map(|flow| {
             let age = || end.since(flow.spec.start);
             flow.fct().unwrap_or_else(age).as_us_f64()
@@ -123,6 +146,7 @@ fn sample(
         jain: jain(&rates),
         mean_us: mean(&times),
         p99_us: quantile(&mut times, 0.99),
+        short_flows: [times.len(), unfinished],
         drops: results.drops(),
     })
 }
@@ -135,6 +159,9 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     // The long flows' slow starts meet at first.
     let warm_up = Time::from_ms(300);
     let end = Time::from_ms(if settings.quick { 1_300 } else { 5_300 });
+    // The last short flows have ten times their usual time to finish.
+    let last = Time(end.0 - DRAIN.0);
+    let times = [warm_up, last, end];
     let markings = [Marking::Forward, Marking::Reverse];
     let cases: Vec<PathCase> = [false, true]
         .into_iter()
@@ -142,19 +169,14 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         .collect();
     let plan = |of: &PathCase| {
         let dctcp = transport("dctcp", of.marking, &of.topology()?, HOST_DELAY, settings)?;
-        let paths = if of.symmetric {
-            "symmetric"
-        } else {
-            "asymmetric"
-        };
         Ok(CasePlan {
-            name: format!("{paths}-{}", of.marking.name()),
-            key: format!("{warm_up:?} {end:?}\n{}", dctcp.key()),
+            name: format!("{}-{}", of.paths(), of.marking.name()),
+            key: format!("counted {times:?}\n{}", dctcp.key()),
             time: end.since(Time::ZERO),
         })
     };
     let samples = sweep(settings, &cases, plan, |case, seed| {
-        sample(settings, (warm_up, end), *case, seed)
+        sample(settings, times, *case, seed)
     })?;
     let mut figure = settings.figure(
         "rpm-asymmetric",
@@ -223,6 +245,17 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             });
         }
         bars.push(Bars::estimates(format!("{paths} paths"), &ratios));
+    }
+    for (case, runs) in cases.iter().zip(&samples) {
+        let of = |place: usize| runs.total(|sample| sample.short_flows[place]);
+        figure.notes.push(format!(
+            "{} paths, {}: {} of {} short flows had not finished by the end; they count with their \
+             age",
+            case.paths(),
+            case.marking.name(),
+            of(1),
+            of(0)
+        ));
     }
     figure.data = serde_json::json!({ "cases": cases, "samples": samples });
     let groups = [

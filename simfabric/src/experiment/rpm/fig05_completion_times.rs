@@ -45,9 +45,9 @@ pub struct CompletionSample {
     pub flows: usize,
     /// Counted flows that did not finish.
     pub unfinished: usize,
-    /// Packets that were marked, in either direction.
+    /// Packets that were marked after the warm-up, in either direction.
     pub marks: u64,
-    /// Packets that were dropped.
+    /// Packets that were dropped after the warm-up.
     pub drops: u64,
 }
 
@@ -103,6 +103,7 @@ fn sample(
     let stream: FlowStream = Box::new(long.chain(flows(last, seed)));
     let config = Config {
         seed,
+        warm_up,
         ..Config::default()
     };
     let results = results(&dctcp, &topology, config, stream, end)?;
@@ -138,7 +139,10 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         let dctcp = transport("dctcp", *marking, &testbed()?, HOST_DELAY, settings)?;
         Ok(CasePlan {
             name: format!("fig5-{}", marking.name()),
-            key: format!("{warm_up} to {last} to {end} ms\n{}", dctcp.key()),
+            key: format!(
+                "counted from {warm_up} to {last} to {end} ms\n{}",
+                dctcp.key()
+            ),
             time: Span::from_ms(end),
         })
     };
@@ -196,6 +200,14 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             let row = Row::judge(name, Claim::nothing(), runs.estimate(value), "packets");
             figure.rows.push(row);
         }
+    }
+    for (marking, runs) in MARKINGS.iter().zip(&samples) {
+        figure.notes.push(format!(
+            "{}: {} of {} flows had not finished by the end; they count with their age",
+            marking.name(),
+            runs.total(|sample| sample.unfinished),
+            runs.total(|sample| sample.flows)
+        ));
     }
     let lines = MARKINGS.iter().zip(&samples).map(|(marking, runs)| {
         let points = SIZES.iter().enumerate().filter_map(|(i, size)| {

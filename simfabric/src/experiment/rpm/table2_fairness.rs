@@ -49,10 +49,6 @@ pub struct FairnessSample {
     pub goodput_gbps: f64,
     /// Throughput by flow, in Gbit/s.
     pub flows_gbps: Vec<f64>,
-    /// Packets that were marked, in either direction.
-    pub marks: u64,
-    /// Packets that were dropped.
-    pub drops: u64,
 }
 
 /// Warm-up and end, in seconds.
@@ -108,8 +104,6 @@ fn sample(
         jain: jain(&flows_gbps),
         goodput_gbps: flows_gbps.iter().sum(),
         flows_gbps,
-        marks: after.ports.iter().map(|port| port.stats.marks).sum(),
-        drops: after.drops(),
     })
 }
 
