@@ -250,6 +250,19 @@ mod tests {
                 }
             }
         }
+
+        /// Uses little from `at_ms` until its demand is lowered, and meets its limit then. Returns
+        /// when that is.
+        fn grow_after_lowering(&mut self, mut at_ms: u64) -> u64 {
+            let before = self.lowerings;
+            while self.lowerings == before {
+                self.run(at_ms..at_ms + 20, 8 * MBIT, false);
+                at_ms += 20;
+            }
+            self.reported = None;
+            self.meter.on_limited(at_ms * MS);
+            at_ms
+        }
     }
 
     #[test]
@@ -295,14 +308,7 @@ mod tests {
         let mut flow = MeteredFlow::new();
         let mut at_ms = 20;
         for _ in 0..100 {
-            // Quiet until it is lowered, then limited at once.
-            let before = flow.lowerings;
-            while flow.lowerings == before {
-                flow.run(at_ms..at_ms + 20, 8 * MBIT, false);
-                at_ms += 20;
-            }
-            flow.reported = None;
-            flow.meter.on_limited(at_ms * MS);
+            at_ms = flow.grow_after_lowering(at_ms);
         }
         assert!(at_ms > 95 * 800, "100 lowerings within {at_ms} ms");
     }
@@ -312,13 +318,7 @@ mod tests {
         let mut flow = MeteredFlow::new();
         let mut at_ms = 20;
         for _ in 0..10 {
-            let before = flow.lowerings;
-            while flow.lowerings == before {
-                flow.run(at_ms..at_ms + 20, 8 * MBIT, false);
-                at_ms += 20;
-            }
-            flow.reported = None;
-            flow.meter.on_limited(at_ms * MS);
+            at_ms = flow.grow_after_lowering(at_ms);
             flow.run(at_ms..at_ms + 100, 100 * MBIT, true);
             at_ms += 100;
         }

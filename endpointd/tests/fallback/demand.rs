@@ -285,6 +285,47 @@ pub enum RateEnd {
     Killed,
 }
 
+impl RateEnd {
+    /// Returns when the rate expires: never, if somebody ends it.
+    fn expires_ns(self, lapse_ns: u64) -> u64 {
+        match self {
+            Self::Cleared | Self::KillSwitch => FOREVER_NS,
+            Self::Lapsed | Self::Killed => lapse_ns,
+        }
+    }
+
+    /// Ends the rate, if a command does.
+    fn command(self, driver: &mut FallbackDriver, conn: Conn) {
+        match self {
+            Self::Cleared => driver.backend.clear(conn).expect("clear"),
+            Self::KillSwitch => driver.backend.clear_all().expect("clear all"),
+            Self::Lapsed | Self::Killed => {}
+        }
+    }
+}
+
+/// Sets a rate (bit/s, expiry in ns) and writes, until the first transmission at that rate.
+fn write_paced(
+    driver: &mut FallbackDriver,
+    conn: Conn,
+    writer: &Writer,
+    (rate_bps, expires_ns): (u64, u64),
+    bytes: usize,
+) {
+    driver
+        .backend
+        .set_rate(conn, rate_bps, expires_ns)
+        .expect("set a rate");
+    driver.backend.flush().expect("flush");
+    writer.write(bytes);
+    driver.until("a paced transmission", |events| {
+        events
+            .iter()
+            .any(|event| matches!(event.kind, FlowEventKind::FirstPaced { .. }))
+            .then_some(())
+    });
+}
+
 /// A rate of 100 kbit/s ends with data in flight, or while nothing is sent, and nothing is written
 /// then. What is written a while later is not held up by it: 10 kB would take 600 ms.
 pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
@@ -296,27 +337,9 @@ pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
     writer.write(60_000);
     let conn = driver.started();
     driver.run_for(Duration::from_millis(700));
-    let expires_ns = match end {
-        RateEnd::Cleared | RateEnd::KillSwitch => FOREVER_NS,
-        RateEnd::Lapsed | RateEnd::Killed => now_ns() + 100 * MS,
-    };
-    driver
-        .backend
-        .set_rate(conn, 100_000, expires_ns)
-        .expect("set a rate");
-    driver.backend.flush().expect("flush");
-    writer.write(3_000);
-    driver.until("a paced transmission", |events| {
-        events
-            .iter()
-            .any(|event| matches!(event.kind, FlowEventKind::FirstPaced { .. }))
-            .then_some(())
-    });
-    match end {
-        RateEnd::Cleared => driver.backend.clear(conn).expect("clear"),
-        RateEnd::KillSwitch => driver.backend.clear_all().expect("clear all"),
-        RateEnd::Lapsed | RateEnd::Killed => {}
-    }
+    let expires_ns = end.expires_ns(now_ns() + 100 * MS);
+    write_paced(&mut driver, conn, &writer, (100_000, expires_ns), 3_000);
+    end.command(&mut driver, conn);
     if end == RateEnd::Killed {
         // Without a shut-down, only the kernel's part is left to lift the rate.
         driver.crash();
@@ -367,29 +390,11 @@ pub fn the_smallest_rate_holds_nothing_up_after_its_end(
     let conn = driver.started();
     driver.run_for(Duration::from_millis(700));
     let mut end_ns = now_ns() + 1_000 * MS;
-    let expires_ns = match end {
-        RateEnd::Cleared | RateEnd::KillSwitch => FOREVER_NS,
-        RateEnd::Lapsed | RateEnd::Killed => end_ns,
-    };
-    driver
-        .backend
-        .set_rate(conn, 1_000, expires_ns)
-        .expect("set a rate");
-    driver.backend.flush().expect("flush");
-    writer.write(bytes);
-    driver.until("a paced transmission", |events| {
-        events
-            .iter()
-            .any(|event| matches!(event.kind, FlowEventKind::FirstPaced { .. }))
-            .then_some(())
-    });
+    let expires_ns = end.expires_ns(end_ns);
+    write_paced(&mut driver, conn, &writer, (1_000, expires_ns), bytes);
     // The first burst leaves at once, and the second one waits.
     driver.run_for(Duration::from_millis(50));
-    match end {
-        RateEnd::Cleared => driver.backend.clear(conn).expect("clear"),
-        RateEnd::KillSwitch => driver.backend.clear_all().expect("clear all"),
-        RateEnd::Lapsed | RateEnd::Killed => {}
-    }
+    end.command(&mut driver, conn);
     let mut driver = Some(driver);
     match end {
         RateEnd::Cleared | RateEnd::KillSwitch => end_ns = now_ns(),

@@ -1,9 +1,10 @@
 //! RDMA: closed forms of pacing and windows, losses and pauses, and refused networks; figures of
-//! public simulators are in `public.rs`.
+//! public simulators are in `public.rs`, their logs in `replay.rs`.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod public;
+mod replay;
 
 use ratewright_simfabric::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
 use ratewright_simfabric::net::queue::{ClassMask, Limit, drop_tail};

@@ -52,19 +52,19 @@ fn dumbbell(rate_bps: u64) -> Topology {
     .expect("a dumbbell")
 }
 
-/// HPCC with HPCC's header and this T in nanoseconds.
-fn hpcc(max_stage: u32, base_rtt_ns: u64) -> RdmaConfig<HpccConfig> {
-    let control = HpccConfig {
+/// HPCC with additive steps of 40 Mbit/s at 100 Gbit/s.
+pub(super) fn hpcc(max_stage: u32) -> HpccConfig {
+    HpccConfig {
         eta: 0.95,
         max_stage,
         increase_share: 0.0004,
         min_rate_bps: 1e9,
         per_ack: true,
-    };
-    telemetric(base_rtt_ns, control)
+    }
 }
 
-fn timely() -> TimelyConfig {
+/// TIMELY without a window.
+pub(super) fn timely() -> TimelyConfig {
     TimelyConfig {
         low: Span::from_us(50),
         high: Span::from_us(500),
@@ -140,13 +140,13 @@ fn lone_flows_complete_in_the_public_simulators_nanoseconds() {
         ),
         (
             "HPCC, one switch",
-            lone::<Hpcc>(&one, 1, &hpcc(0, 6_160)),
+            lone::<Hpcc>(&one, 1, &telemetric(6_160, hpcc(0))),
             [6_188, 6_971, 11_669, 97_735, 923_478],
             [0, 0, 0, 3, -13],
         ),
         (
             "HPCC, three switches",
-            lone::<Hpcc>(&three, 2, &hpcc(0, 12_320)),
+            lone::<Hpcc>(&three, 2, &telemetric(12_320, hpcc(0))),
             [12_376, 13_159, 17_857, 103_607, 929_305],
             [0, 0, 0, 143, 235],
         ),
@@ -481,19 +481,19 @@ fn two_flows_meet_as_in_the_public_simulators() {
             "HPCC, no additive steps",
             one_us(15.0),
             three_percent(160.2),
-            join::<Hpcc>(&meeting(100, 93.9), hpcc(0, 12_320)),
+            join::<Hpcc>(&meeting(100, 93.9), telemetric(12_320, hpcc(0))),
         ),
         (
             "HPCC",
             one_us(15.5),
             three_percent(160.2),
-            join::<Hpcc>(&meeting(100, 93.7), hpcc(5, 12_320)),
+            join::<Hpcc>(&meeting(100, 93.7), telemetric(12_320, hpcc(5))),
         ),
         (
             "HPCC, 400 Gbit/s, no additive steps",
             one_us(16.0),
             three_percent(597.3),
-            join::<Hpcc>(&meeting(400, 363.7), hpcc(0, 12_080)),
+            join::<Hpcc>(&meeting(400, 363.7), telemetric(12_080, hpcc(0))),
         ),
         (
             "PowerTCP",

@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ratewright_simfabric::ext::IntHop;
-use ratewright_simfabric::transport::rdma::control::{
-    Acked, Control, Hpcc, HpccConfig, PathFacts, Timely, TimelyConfig,
-};
+use ratewright_simfabric::transport::rdma::control::{Acked, Control, Hpcc, PathFacts, Timely};
 use ratewright_simfabric::{Span, Time};
+
+use super::RATE_BPS;
+use super::public::{hpcc, timely};
 
 /// Variable of the folder with the traces.
 const TRACES: &str = "RATEWRIGHT_RDMA_TRACES";
-const LINE_BPS: u64 = 100_000_000_000;
 /// Distance between rates that count as equal: the traces have Mbit/s.
 const TOLERANCE_GBPS: f64 = 0.002;
 
 const PATH: PathFacts = PathFacts {
-    line_bps: LINE_BPS as f64,
-    receiver_bps: LINE_BPS as f64,
+    line_bps: RATE_BPS as f64,
+    receiver_bps: RATE_BPS as f64,
     base_rtt: Span::from_ns(12_320),
     begins: Time::ZERO,
 };
@@ -50,7 +50,7 @@ fn hops(text: &str) -> Vec<IntHop> {
             [queue, _, sent, _, ns, _] => (queue, sent, ns),
             _ => panic!("{text:?} is no hop"),
         };
-        IntHop::new(LINE_BPS, Time::from_ns(ns), sent, queue)
+        IntHop::new(RATE_BPS, Time::from_ns(ns), sent, queue)
     };
     text.split('|').map(hop).collect()
 }
@@ -85,14 +85,7 @@ impl Count {
 #[test]
 #[ignore = "needs the traces of the public simulators"]
 fn hpcc_gives_the_logged_rate_of_each_acknowledgement() {
-    let config = HpccConfig {
-        eta: 0.95,
-        max_stage: 0,
-        // 40 Mbit/s.
-        increase_share: 0.0004,
-        min_rate_bps: 1e9,
-        per_ack: true,
-    };
+    let config = hpcc(0);
     let mut controls: BTreeMap<u32, Hpcc> = BTreeMap::new();
     let mut count = Count::default();
     for line in lines("hpcc_dumbbell100_perack.csv") {
@@ -126,19 +119,7 @@ fn hpcc_gives_the_logged_rate_of_each_acknowledgement() {
 #[test]
 #[ignore = "needs the traces of the public simulators"]
 fn timely_gives_the_logged_rate_of_each_update() {
-    let config = TimelyConfig {
-        low: Span::from_us(50),
-        high: Span::from_us(500),
-        least_rtt: Span::from_us(20),
-        weight: 0.875,
-        beta: 0.8,
-        increase_share: 0.001,
-        hyper_share: 0.005,
-        min_rate_bps: 1e9,
-        patched: false,
-        window: false,
-        keep_turns: true,
-    };
+    let config = timely();
     // Updates are one per round trip already: each acknowledges what was sent after the last one.
     let update = |control: &mut Timely, number: u64, rtt_ns: u64| {
         control.on_ack(&Acked {
