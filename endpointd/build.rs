@@ -1,5 +1,5 @@
-//! Compiles every `bpf/*.bpf.c` with clang and generates its Rust skeleton
-//! `$OUT_DIR/<stem>.skel.rs`.
+//! Compiles every `bpf/*.bpf.c`, and those of `tests/bpf`, with clang and generates its Rust
+//! skeleton `$OUT_DIR/<stem>.skel.rs`.
 //!
 //! Needs clang (14 or newer), libelf and zlib; not the running kernel's BTF: the few kernel types
 //! in use are declared in `bpf/kernel.h` and relocated when the program is loaded (CO-RE).
@@ -17,12 +17,13 @@ fn main() {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
     let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang"));
     println!("cargo::rerun-if-env-changed=CLANG");
-    println!("cargo::rerun-if-changed=bpf");
 
-    let mut entries: Vec<PathBuf> = fs::read_dir(manifest.join("bpf"))
-        .expect("endpointd/bpf is part of the source")
-        .map(|entry| entry.expect("readable directory").path())
-        .collect();
+    let mut entries: Vec<PathBuf> = Vec::new();
+    for folder in ["bpf", "tests/bpf"] {
+        println!("cargo::rerun-if-changed={folder}");
+        let files = fs::read_dir(manifest.join(folder)).expect("it is part of the source");
+        entries.extend(files.map(|entry| entry.expect("readable directory").path()));
+    }
     entries.sort();
     for source in entries {
         println!("cargo::rerun-if-changed={}", source.display());

@@ -188,7 +188,7 @@ static __noinline void new_rate(struct tcp_sock *tp, __u64 wire)
 		pace_plainly(tp, flow, restart_window(tp, flow, true));
 		flow->flags &= ~FLOW_PACING_SET;
 	}
-	flow->payload_bytes_per_s = payload;
+	flow->payload_bytes_per_s = payload < NO_MAXIMUM ? payload : NO_MAXIMUM;
 	if (sk->sk_pacing_status == RW_SK_PACING_NONE)
 		flow->flags |= FLOW_PACING_SET;
 	flow->flags |= FLOW_LEASED;

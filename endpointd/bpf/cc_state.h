@@ -15,12 +15,15 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
-/* Set before loading. */
+/* Set before loading. The first one names the layout of these constants: later daemons read them. */
+const volatile __u32 settings_layout = 0;
 const volatile __u64 min_flowlet_bytes = 15000;
 const volatile __u32 max_flows = 1;
 /* The most that a fast flow sends at once, in time at its rate. */
 const volatile __u64 max_burst_ns = 500000;
 const volatile __u32 netns_inum = 0;
+/* The program of the daemon before has lifted its maxima (`rw_lift`). */
+const volatile bool lifted = false;
 /* Sockets of other network namespaces than the daemon's own may be paced, too. */
 const volatile bool has_pods = false;
 const volatile char cc_name[RW_TCP_CA_NAME_MAX] = "rw";
@@ -56,6 +59,9 @@ struct rw_shared {
 	/* Written by user space: no rate is in force, and flows' use counts without one. */
 	__u64 observing;
 } shared;
+
+/* Generation that no rate has. */
+#define NO_GENERATION (~0ULL)
 
 #define SLOT_FREE 0
 #define SLOT_ACTIVE 1
@@ -157,10 +163,8 @@ struct {
 #define FLOW_FULL 16
 /* Unmanaged: the peer is on this host, or the socket in a namespace that is not the daemon's to pace. */
 #define FLOW_UNMANAGED 32
-/* This state was initialised. No earlier layout of the state has this bit. */
-#define FLOW_MET 64
 /* The receiver's window is closed, or the peer does not answer: `start_seq` is where that began. */
-#define FLOW_STALLED 128
+#define FLOW_STALLED 64
 
 /*
  * Hot state of a socket. It lives behind cubic's own in the congestion control's private area;
@@ -181,8 +185,14 @@ struct rw_flow {
 	/* The window at the last hook, and the packets delivered by then. */
 	__u32 seen_cwnd;
 	__u32 seen_delivered;
-	__u64 payload_bytes_per_s;
+	/* At most NO_MAXIMUM. */
+	__u32 payload_bytes_per_s;
+	/* FLOW_LAYOUT once this state was initialised. */
+	__u32 layout;
 };
+
+/* Names the layout of `rw_flow`, and changes with it: daemons of other versions leave sockets behind. */
+#define FLOW_LAYOUT 0x52570002
 
 #define PRIV_OFFSET 64
 #define PRIV_SIZE 104
@@ -196,6 +206,12 @@ _Static_assert(PRIV_OFFSET + sizeof(struct rw_flow) <= PRIV_SIZE, "the private a
 static __always_inline struct rw_flow *flow_of(struct tcp_sock *tp)
 {
 	return (struct rw_flow *)((char *)tp->inet_conn.icsk_ca_priv + PRIV_OFFSET);
+}
+
+/* Whether this state was initialised, by a program that had the same layout. */
+static __always_inline bool is_met(const struct rw_flow *flow)
+{
+	return flow->layout == FLOW_LAYOUT;
 }
 
 static __always_inline __u64 load(const __u64 *word)

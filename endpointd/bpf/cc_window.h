@@ -97,7 +97,7 @@ static __always_inline void mend_ssthresh(struct tcp_sock *tp)
 static __always_inline void open_cwnd(struct tcp_sock *tp, struct rw_flow *flow)
 {
 	__u64 srtt_us = tp->srtt_us >> 3;
-	__u32 cwnd = segments(2 * flow->payload_bytes_per_s, srtt_us + CWND_JITTER_US, tp->mss_cache);
+	__u32 cwnd = segments(2ULL * flow->payload_bytes_per_s, srtt_us + CWND_JITTER_US, tp->mss_cache);
 
 	if (tp->snd_cwnd != cwnd)
 		tp->snd_cwnd = cwnd;

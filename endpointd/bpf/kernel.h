@@ -108,8 +108,12 @@ typedef struct refcount_struct {
 	atomic_t refs;
 } refcount_t;
 
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
+	/* None after the application has closed it. */
+	struct socket *sk_socket;
 	__u32 sk_pacing_status;
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;

@@ -76,6 +76,8 @@ struct rw_slot_counters {
 	__u64 timestamps;
 	/* Written by user space: no rate is in force, and flows' use counts without one. */
 	__u64 observing;
+	/* sock_ops, written by user space: no other product's program may want a socket's callbacks. */
+	__u64 alone;
 };
 
 #endif /* RATEWRIGHT_SLOTS_H */

@@ -665,13 +665,17 @@ int rw_sock_ops(struct bpf_sock_ops *ctx)
 	if (!st)
 		return 1;
 	now = bpf_ktime_get_ns();
-	if (op == BPF_SOCK_OPS_STATE_CB && ctx->args[1] == RW_TCP_CLOSE) {
-		give_slot(st, now);
-		return 1;
-	}
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 1;
+	if (op == BPF_SOCK_OPS_STATE_CB && ctx->args[1] == RW_TCP_CLOSE) {
+		/* The socket may be connected anew. */
+		if (st->applied)
+			lift(ctx, st, tp);
+		give_slot(st, now);
+		st->phase = RW_PHASE_QUIET;
+		return 1;
+	}
 	sets = op != RW_TSTAMP_SENDMSG_CB && op != RW_TSTAMP_ACK_CB;
 	/* A write's look at the options has no packet; a transmission's has. */
 	if (op == BPF_SOCK_OPS_HDR_OPT_LEN_CB)
@@ -751,9 +755,10 @@ int rw_adopt(struct bpf_iter__tcp *ctx)
 	if (!st) {
 		if (!rw_take_over || !in_cgroup((struct sock *)tp))
 			return 0;
+		/* Other products' flags stay. */
 		if (bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags,
 				   sizeof(flags)))
-			flags = 0;
+			return 0;
 		flags |= RW_CB_FLAGS;
 		/*
 		 * Linux before 6.12 gives a connection from before no callbacks. Nothing would lift its
@@ -804,10 +809,15 @@ int rw_report(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* Gives every followed socket back: its own maximum, no callbacks, no storage. */
+/*
+ * Gives every followed socket back: its own maximum, no callbacks, no storage. Flags do not tell who has
+ * set them. Where another product's program may have, all stay: without a program they do nothing.
+ */
 SEC("iter/tcp")
 int rw_release(struct bpf_iter__tcp *ctx)
 {
+	struct rw_slot_counters *counts = counters();
+	bool alone = counts && *(volatile __u64 *)&counts->alone;
 	struct sock_common *skc = ctx->sk_common;
 	struct so_sock *st;
 	struct tcp_sock *tp;
@@ -822,12 +832,14 @@ int rw_release(struct bpf_iter__tcp *ctx)
 	if (!st)
 		return 0;
 	lift(tp, st, tp);
-	if (!bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
+	if (alone &&
+	    !bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
 		flags &= ~RW_CB_FLAGS;
 		bpf_setsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
 	}
 	flags = 0;
-	bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SK_BPF_CB_FLAGS, &flags, sizeof(flags));
+	if (alone)
+		bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SK_BPF_CB_FLAGS, &flags, sizeof(flags));
 	give_slot(st, bpf_ktime_get_ns());
 	bpf_sk_storage_delete(&so_socks, tp);
 	return 0;

@@ -58,23 +58,35 @@ static __noinline void meet(struct tcp_sock *tp)
 {
 	struct sock *sk = (struct sock *)tp;
 	struct rw_flow *flow = flow_of(tp);
+	struct rw_sock_storage *rare;
 
 	cubictcp_init(sk);
 	shared.cc_key = tp->inet_conn.icsk_ca_ops->key;
-	flow->flags = FLOW_MET;
+	flow->layout = FLOW_LAYOUT;
+	flow->flags = 0;
 	flow->own_max = NO_MAXIMUM;
 	see_cwnd(tp, flow);
 	/* New namespaces inherit the first one's default congestion control. */
 	if (is_local(sk) || !is_in_our_namespaces(sk))
 		flow->flags |= FLOW_UNMANAGED;
+	/* Disconnected: it is met again when it is connected anew. */
+	if (sk->__sk_common.skc_state == RW_TCP_CLOSE)
+		return;
+	/* It is back before a pass: what is in force is not the application's own maximum. */
+	rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
+	if (rare && rare->left_max) {
+		if (sk->sk_max_pacing_rate == rare->left_max) {
+			flow->set_max = rare->left_max;
+			flow->own_max = rare->left_own_max;
+		}
+		rare->left_max = 0;
+	}
 	if (tp->snd_una != tp->write_seq) {
-		struct rw_sock_storage *rare =
-			bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-
 		/* Taken over in the middle of a flowlet. */
 		flow->flags |= FLOW_ACTIVE;
 		flow->start_seq = tp->snd_una;
 		flow->failed_tick = (bpf_ktime_get_ns() >> TICK_SHIFT) - 1;
+		rare = bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 		if (rare)
 			rare->start_ns = bpf_ktime_get_ns();
 	}
@@ -85,7 +97,7 @@ static __always_inline struct rw_flow *enter(struct tcp_sock *tp)
 {
 	struct rw_flow *flow = flow_of(tp);
 
-	if (!(flow->flags & FLOW_MET))
+	if (!is_met(flow))
 		meet(tp);
 	mend_ssthresh(tp);
 	mend_cwnd(tp, flow);
@@ -105,17 +117,22 @@ void BPF_PROG(rw_release, struct sock *sk)
 	struct rw_flow *flow = flow_of(tp);
 	__u32 use_count = flow->use_count;
 	__u64 freed = owner_word(use_count + 1, SLOT_FREE);
+	bool closed = sk->__sk_common.skc_state == RW_TCP_CLOSE;
 	struct rw_slot *slot;
 
-	/* Options cannot be set here: of a socket that lives on, a pass lifts the maximum. */
-	if (flow->set_max && sk->__sk_common.skc_state != RW_TCP_CLOSE) {
+	/*
+	 * Options cannot be set here: of a socket that lives on, a pass lifts the maximum. One that is
+	 * disconnected, which no pass meets, may be connected anew: `meet` then knows the maximum.
+	 */
+	if (flow->set_max && (!closed || sk->sk_socket)) {
 		struct rw_sock_storage *rare =
 			bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 
 		if (rare) {
 			rare->left_max = flow->set_max;
 			rare->left_own_max = flow->own_max;
-			__sync_fetch_and_add(&shared.left_capped, 1);
+			if (!closed)
+				__sync_fetch_and_add(&shared.left_capped, 1);
 		}
 		/* Until then it is not enforced, unless the application has asked for pacing. */
 		if ((flow->flags & FLOW_PACING_SET) && sk->sk_pacing_status == RW_SK_PACING_NEEDED)
@@ -275,6 +292,26 @@ static __always_inline void set_maximum(struct tcp_sock *tp, __u32 value)
 	bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SO_MAX_PACING_RATE, &value, sizeof(value));
 }
 
+/* Gives a socket of this congestion control the application's own maximum in place of ours. */
+static __always_inline void lift(struct tcp_sock *tp, const struct rw_flow *flow)
+{
+	if (is_met(flow) && flow->set_max &&
+	    ((struct sock *)tp)->sk_max_pacing_rate == flow->set_max)
+		set_maximum(tp, flow->own_max);
+}
+
+/* The same for a socket that has left this congestion control under a maximum of ours. */
+static __always_inline void lift_left(struct tcp_sock *tp)
+{
+	struct rw_sock_storage *rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
+
+	if (!rare || !rare->left_max)
+		return;
+	if (((struct sock *)tp)->sk_max_pacing_rate == rare->left_max)
+		set_maximum(tp, rare->left_own_max);
+	rare->left_max = 0;
+}
+
 /*
  * Switches one socket to this congestion control. Sockets whose application has chosen another than
  * the namespace's default stay as they are. Sockets that have it since before their namespace was ours
@@ -307,7 +344,7 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 	flow = flow_of(tp);
 	if (same_name(name, cc_name)) {
 		/* It must be met anew; its state cannot be written here. */
-		if ((flow->flags & FLOW_MET) && (flow->flags & FLOW_UNMANAGED)) {
+		if (is_met(flow) && (flow->flags & FLOW_UNMANAGED)) {
 			copy_name(name, default_cc);
 			bpf_setsockopt(tp, RW_SOL_TCP, RW_TCP_CONGESTION, name, sizeof(name));
 			copy_name(name, cc_name);
@@ -319,12 +356,15 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 	if (!inherited && tp->inet_conn.icsk_ca_setsockopt && !same_name(name, default_cc))
 		return 0;
 	if (inherited) {
-		/* The application's own maximum, as a program that is gone has stored it. */
+		/*
+		 * The application's own maximum, as a program that is gone has stored it. Whose the present
+		 * one is cannot be read in another layout, unless that program has lifted its own.
+		 */
 		present = ((struct sock *)tp)->sk_max_pacing_rate;
-		if (flow->flags & FLOW_MET)
-			maximum = flow->set_max && present == flow->set_max ? flow->own_max :
-				  present < NO_MAXIMUM			    ? present :
-									      NO_MAXIMUM;
+		if (is_met(flow) && flow->set_max && present == flow->set_max)
+			maximum = flow->own_max;
+		else if ((is_met(flow) || lifted) && present < NO_MAXIMUM)
+			maximum = present;
 	} else {
 		rare = bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 		if (rare)
@@ -348,9 +388,8 @@ SEC("iter/tcp")
 int rw_look_over(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *common = ctx->sk_common;
-	__u64 present, wire, now = bpf_ktime_get_ns();
+	__u64 wire, now = bpf_ktime_get_ns();
 	struct rw_slot *slot = NULL;
-	struct rw_sock_storage *rare;
 	struct rw_flow *flow;
 	struct tcp_sock *tp;
 
@@ -359,28 +398,45 @@ int rw_look_over(struct bpf_iter__tcp *ctx)
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp || common->skc_state == RW_TCP_LISTEN)
 		return 0;
-	present = ((struct sock *)tp)->sk_max_pacing_rate;
 	if (!is_ours(tp)) {
-		rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
-		if (rare && rare->left_max) {
-			if (present == rare->left_max)
-				set_maximum(tp, rare->left_own_max);
-			rare->left_max = 0;
-		}
+		lift_left(tp);
 		return 0;
 	}
 	flow = flow_of(tp);
-	if (!(flow->flags & FLOW_MET))
+	if (!is_met(flow))
 		return 0;
 	if (flow->slot)
 		slot = slot_of(flow);
 	if (slot && load(&slot->owner) >> 32 == flow->use_count)
 		slot->met_pass = load(&shared.pass);
-	if (flow->set_max && present == flow->set_max &&
-	    !(slot && is_leased(flow, slot, now, &wire)))
-		set_maximum(tp, flow->own_max);
+	if (!(slot && is_leased(flow, slot, now, &wire)))
+		lift(tp, flow);
 	return 0;
 }
+
+/*
+ * Lifts every maximum, for the daemon that follows a killed one: only the program that has set them can
+ * read whose they were, whatever the version of the next. No rate of its own is in force from here on.
+ */
+SEC("iter/tcp")
+int rw_lift(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp;
+
+	*(volatile __u64 *)&shared.generation = NO_GENERATION;
+	if (!common)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return 0;
+	if (is_ours(tp))
+		lift(tp, flow_of(tp));
+	else
+		lift_left(tp);
+	return 0;
+}
+
 
 /* Switches one socket back to its former congestion control. */
 SEC("iter/tcp")
@@ -389,26 +445,20 @@ int rw_give_back(struct bpf_iter__tcp *ctx)
 	struct sock_common *common = ctx->sk_common;
 	char name[RW_TCP_CA_NAME_MAX] = {};
 	struct rw_sock_storage *rare;
-	struct rw_flow *flow;
 	struct tcp_sock *tp;
-	__u64 present;
 
 	if (!common)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp)
 		return 0;
-	present = ((struct sock *)tp)->sk_max_pacing_rate;
-	rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
 	if (bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_CONGESTION, name, sizeof(name)) ||
 	    !same_name(name, cc_name)) {
-		if (rare && rare->left_max && present == rare->left_max)
-			set_maximum(tp, rare->left_own_max);
+		lift_left(tp);
 		return 0;
 	}
-	flow = flow_of(tp);
-	if ((flow->flags & FLOW_MET) && flow->set_max && present == flow->set_max)
-		set_maximum(tp, flow->own_max);
+	lift(tp, flow_of(tp));
+	rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
 	if (rare && rare->previous_cc[0])
 		copy_name(name, rare->previous_cc);
 	else

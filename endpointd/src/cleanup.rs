@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::backend::left_behind::{LeftOver, find};
 use crate::backend::namespaces::NAMESPACES_MAX;
-use crate::backend::{BackendConfig, BackendError, BackendKind, PacingBackend, open};
+use crate::backend::{BackendConfig, BackendError, PacingBackend, open};
 use crate::clock::now_ns;
 use crate::instance_lock::InstanceLock;
 
@@ -63,15 +63,7 @@ impl From<&BackendConfig> for Places {
 /// Returns what a killed daemon left in this network namespace, and in those of pods.
 #[must_use]
 pub fn left_overs(places: &Places) -> Vec<LeftOver> {
-    let mut found = find(&places.network_namespaces);
-    found.retain(|left| {
-        left.backend != BackendKind::SockOps
-            || places
-                .instance
-                .as_ref()
-                .is_none_or(|instance| *instance == left.instance)
-    });
-    found
+    find(&places.network_namespaces, places.instance.as_deref())
 }
 
 /// Returns true if a daemon runs in this network namespace.
@@ -109,6 +101,10 @@ pub fn clean_up(places: &Places) -> Result<Vec<LeftOver>, CleanupError> {
     let found = left_overs(places);
     let mut stay = Vec::new();
     for left in &found {
+        // It may have gone with the one before.
+        if !left_overs(places).contains(left) {
+            continue;
+        }
         let config = BackendConfig {
             instance: left.instance.clone(),
             max_flows: 1,

@@ -3,9 +3,11 @@
 mod fallback;
 mod netns;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::mem::MaybeUninit;
 use std::net::TcpStream;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -13,9 +15,13 @@ use fallback::demand::RateEnd;
 use fallback::{
     Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, cubic_pair, ensure_kept, wire_mbit,
 };
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags};
+use netns::echo::{Echo, EchoClient, get_max_pacing, set_max_pacing};
 use netns::tries::best_of_three;
 use netns::{
-    BulkReceiver, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6, assert_lifted, sleep,
+    BulkReceiver, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6, assert_lifted, connect_anew,
+    sleep, wait_for,
 };
 use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::backend::{BackendConfig, BackendError, FlowEventKind, PacingBackend};
@@ -205,21 +211,23 @@ fn an_applications_own_maximum_is_reported_kept_and_restored() {
     receiver.finish();
 }
 
+/// Finds the mount of cgroup v2.
+fn cgroup_root() -> PathBuf {
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("mounted");
+    let root = mounts.lines().find_map(|line| {
+        line.contains(" cgroup2 ")
+            .then(|| line.split(' ').nth(1))
+            .flatten()
+    });
+    root.expect("cgroup v2").into()
+}
+
 #[test]
 fn only_sockets_of_the_cgroup_are_followed() {
     let _alone = alone();
     let pair = cubic_pair();
     // Threads of a process share its cgroup: an empty one has no socket.
-    let mounts = std::fs::read_to_string("/proc/mounts").expect("mounted");
-    let root = mounts
-        .lines()
-        .find_map(|line| {
-            line.contains(" cgroup2 ")
-                .then(|| line.split(' ').nth(1))
-                .flatten()
-        })
-        .expect("cgroup v2");
-    let empty = Path::new(root).join(format!("rwt-{}", pair.tag));
+    let empty = cgroup_root().join(format!("rwt-{}", pair.tag));
     std::fs::create_dir(&empty).expect("make a cgroup (root)");
     let elsewhere = BackendConfig {
         cgroup: Some(empty.clone()),
@@ -424,6 +432,16 @@ fn slow_flows_all_end_over_ipv6() {
 
 #[test]
 fn an_applications_own_maximum_survives_a_crash_and_a_restart() {
+    own_maximum_over_a_restart(false);
+}
+
+/// Another version's maps are not read: its own pinned program gives its sockets back.
+#[test]
+fn an_applications_own_maximum_survives_a_crash_and_a_restart_of_another_version() {
+    own_maximum_over_a_restart(true);
+}
+
+fn own_maximum_over_a_restart(other_version: bool) {
     let _alone = alone();
     let pair = cubic_pair();
     let mut first = FallbackDriver::open(open, &pair);
@@ -454,6 +472,9 @@ fn an_applications_own_maximum_survives_a_crash_and_a_restart() {
     let ours = max_pacing_rate(&pair, port).expect("a maximum");
     assert!(ours.starts_with("478"), "0.5 Mbit/s on the wire: {ours}");
     first.crash();
+    if other_version {
+        forget_layout(&pair);
+    }
     let mut second = FallbackDriver::open(open, &pair);
     let (_, facts) = second.starts(1).remove(0);
     assert_eq!(facts.app_max_bytes_per_s, Some(5_000_000));
@@ -461,5 +482,182 @@ fn an_applications_own_maximum_survives_a_crash_and_a_restart() {
     assert_eq!(max_pacing_rate(&pair, port).as_deref(), Some("40000000bps"));
     drop(say);
     writer.join().expect("writer");
+    receiver.finish();
+}
+
+/// Makes the pinned maps another version's: the name of one pin states the layout.
+fn forget_layout(pair: &NamespacePair) {
+    let folders = left_behind(pair).into_iter().flat_map(|folder| {
+        ["sock_ops", "bpf/sock_ops"].map(|below| Path::new(&folder).join(below))
+    });
+    let pins = folders
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten();
+    let layouts: Vec<_> = pins
+        .map(|pin| pin.expect("readable").path())
+        .filter(|pin| pin.to_string_lossy().contains("/layout-"))
+        .collect();
+    assert_eq!(layouts.len(), 1, "{layouts:?}");
+    std::fs::remove_file(&layouts[0]).expect("remove a pin");
+}
+
+/// Has a connection wait behind a rate of 0.5 Mbit/s, which its socket shows.
+fn hold(driver: &mut FallbackDriver, client: &mut EchoClient) {
+    client.exchange(100_000);
+    let conn = driver.started();
+    driver
+        .backend
+        .set_rate(conn, 500_000, FOREVER_NS)
+        .expect("set a rate");
+    client.stream.set_nonblocking(true).expect("set");
+    let written = client.stream.write(&[5; 1 << 20]);
+    assert!(!matches!(&written, Err(error) if error.kind() != ErrorKind::WouldBlock));
+    client.stream.set_nonblocking(false).expect("set");
+    wait_for("the rate's maximum", Duration::from_secs(5), || {
+        driver.poll();
+        (get_max_pacing(&client.stream) < 100_000).then_some(())
+    });
+}
+
+/// A connection's maximum ends with it: the socket may be connected anew.
+#[test]
+fn a_socket_that_is_connected_anew_has_its_own_maximum() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = FallbackDriver::open(open, &pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, 100_000);
+    let mut client = EchoClient::connect(echo.address);
+    set_max_pacing(&client.stream, 5_000_000);
+    hold(&mut driver, &mut client);
+    connect_anew(&client.stream, echo.address);
+    client.stream.write_all(&[5; 10_000]).expect("write");
+    assert_eq!(get_max_pacing(&client.stream), 5_000_000);
+    // Its flowlets are seen from the first one on.
+    client.exchange(90_000);
+    driver.starts(2);
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// Sockets of pods have what the daemon's own namespace has.
+#[test]
+fn an_applications_own_maximum_in_a_pod_survives_a_crash_and_another_version() {
+    let _alone = alone();
+    let (pair, pod) = (cubic_pair(), cubic_pair());
+    let config = BackendConfig {
+        network_namespaces: vec![format!("/run/netns/{}", pod.left.0)],
+        ..config(&pair)
+    };
+    let mut first = FallbackDriver::with(open, &pair, &config);
+    wait_for("the pod", Duration::from_secs(5), || {
+        first.poll();
+        (first.backend.stats().pods == 1).then_some(())
+    });
+    let echo = Echo::start(&pod.right, RIGHT_V4, 100_000);
+    let to = echo.address;
+    let connect = move || EchoClient::connect(to);
+    let mut client = pod.left.spawn(connect).join().expect("connected");
+    set_max_pacing(&client.stream, 5_000_000);
+    hold(&mut first, &mut client);
+    first.crash();
+    forget_layout(&pair);
+    let mut second = FallbackDriver::with(open, &pair, &config);
+    wait_for("its own maximum", Duration::from_secs(5), || {
+        second.poll();
+        (get_max_pacing(&client.stream) == 5_000_000).then_some(())
+    });
+    second.backend.shut_down().expect("shut down");
+}
+
+/// The generated loader of `bpf/other_product.bpf.c`.
+mod other_product {
+    #![allow(
+        missing_docs,
+        unsafe_code,
+        unreachable_pub,
+        unused_qualifications,
+        clippy::all,
+        clippy::undocumented_unsafe_blocks,
+        clippy::needless_pass_by_value
+    )]
+    include!(concat!(env!("OUT_DIR"), "/other_product.skel.rs"));
+}
+use other_product::{OtherProductSkel, OtherProductSkelBuilder};
+
+/// Another product's program on the whole hierarchy, for connections to one port.
+struct OtherProduct {
+    skel: OtherProductSkel<'static>,
+    _link: Link,
+}
+
+impl OtherProduct {
+    /// Attaches it. `asks`: it asks for a callback per round-trip time, at each new connection.
+    fn attach(port: u16, asks: bool) -> Self {
+        // The skeleton borrows it for its whole life.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = OtherProductSkelBuilder::default()
+            .open(storage)
+            .expect("open");
+        let constants = open.maps.rodata_data.as_deref_mut().expect("constants");
+        constants.port = port.into();
+        constants.asks = asks.into();
+        let skel = open.load().expect("load");
+        let root = std::fs::File::open(cgroup_root()).expect("cgroup v2");
+        let link = skel
+            .progs
+            .other_product
+            .attach_cgroup(root.as_raw_fd())
+            .expect("attach");
+        Self { skel, _link: link }
+    }
+
+    fn count(&self) -> u64 {
+        let data = self
+            .skel
+            .maps
+            .bss
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let data = data.expect("read").expect("one entry");
+        u64::from_ne_bytes(data[..8].try_into().expect("eight bytes"))
+    }
+}
+
+/// Callbacks that a program has asked for go on after the daemon, whether it came before or after.
+#[test]
+fn callbacks_of_another_product_go_on() {
+    for first in [true, false] {
+        let _alone = alone();
+        let pair = cubic_pair();
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+        let port = receiver.address.port();
+        let before = first.then(|| OtherProduct::attach(port, true));
+        let mut driver = FallbackDriver::open(open, &pair);
+        let other = before.unwrap_or_else(|| OtherProduct::attach(port, true));
+        let sender = Bulk::start(&pair.left, receiver.address);
+        driver.started();
+        driver.backend.shut_down().expect("shut down");
+        let count = other.count();
+        assert!(count > 0, "its callbacks come while the daemon runs");
+        wait_for("more callbacks", Duration::from_secs(2), || {
+            (other.count() > count).then_some(())
+        });
+        sender.stop();
+        receiver.finish();
+    }
+}
+
+/// Without another product, a connection has no callbacks after the daemon.
+#[test]
+fn the_daemon_s_own_callbacks_end_with_it() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    driver.started();
+    driver.backend.shut_down().expect("shut down");
+    let witness = OtherProduct::attach(receiver.address.port(), false);
+    sleep(Duration::from_millis(300));
+    assert_eq!(witness.count(), 0);
+    sender.stop();
     receiver.finish();
 }

@@ -4,15 +4,34 @@
 mod netns;
 
 use std::io::{Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use netns::backend::{FOREVER_NS, MBIT, StructOpsDriver, config};
+use netns::daemon_process::{self, DaemonProcess};
 use netns::echo::{Echo, EchoClient, get_max_pacing, set_max_pacing};
-use netns::{NamespacePair, RIGHT_V4, RIGHT_V6, run, sleep, wait_for};
+use netns::{NamespacePair, RIGHT_V4, RIGHT_V6, connect_anew, run, sleep, wait_for};
 use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::{Conn, FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
+
+/// The generated loader of `bpf/other_layout.bpf.c`.
+mod other_layout {
+    #![allow(
+        missing_docs,
+        unsafe_code,
+        unreachable_pub,
+        unused_qualifications,
+        clippy::all,
+        clippy::undocumented_unsafe_blocks,
+        clippy::needless_pass_by_value
+    )]
+    include!(concat!(env!("OUT_DIR"), "/other_layout.skel.rs"));
+}
+use other_layout::OtherLayoutSkelBuilder;
 
 const NONE: u64 = u32::MAX as u64;
 const MS: u64 = 1_000_000;
@@ -36,6 +55,26 @@ fn paced(
         pair.tag
     );
     (client, conn)
+}
+
+/// A connection whose application has set a maximum, in bytes/s.
+fn with_maximum(echo: &Echo, own: Option<u32>) -> EchoClient {
+    let client = EchoClient::connect(echo.address);
+    if let Some(own) = own {
+        set_max_pacing(&client.stream, own);
+    }
+    client
+}
+
+/// Puts a rate of 40 Mbit/s in force for the newest flowlet, which is the client's.
+fn pace(client: &mut EchoClient, driver: &mut StructOpsDriver) {
+    let starts = driver.count(|kind| matches!(kind, FlowEventKind::Start(_)));
+    client.exchange(100_000);
+    let conn = driver.starts(starts + 1)[starts];
+    driver.set(conn, 40, FOREVER_NS);
+    client.exchange(100_000);
+    let maximum = get_max_pacing(&client.stream);
+    assert!(maximum < 20_000_000, "{maximum} bytes/s while paced");
 }
 
 fn pair_with_echo(message: usize) -> (NamespacePair, Echo, StructOpsDriver) {
@@ -110,6 +149,42 @@ fn a_socket_that_leaves_the_congestion_control_takes_its_own_maximum_along() {
     }
 }
 
+/// A maximum of ours that is in force when a socket is back is not taken for the application's.
+#[test]
+fn a_socket_that_leaves_and_is_back_at_once_has_its_own_maximum() {
+    for own in [None, Some(25_000_000)] {
+        let pair = NamespacePair::new();
+        let echo = Echo::start(&pair.right, RIGHT_V4, 100_000);
+        let mut driver = StructOpsDriver::open(&pair);
+        let name = driver.backend.name().to_owned();
+        let mut client = with_maximum(&echo, own);
+        pace(&mut client, &mut driver);
+        for name in ["reno", &name] {
+            setsockopt(&client.stream, sockopt::TcpCongestion, &name.into()).expect("known");
+        }
+        // Its slot is gone, so these are plain; the daemon does not see to it.
+        client.exchange(100_000);
+        assert_eq!(get_max_pacing(&client.stream), own.map_or(NONE, u64::from));
+        // Nor is what is in force then taken for the application's, whatever follows.
+        pace(&mut client, &mut driver);
+        driver.backend.clear_all().expect("clear all");
+        client.exchange(100_000);
+        assert_eq!(get_max_pacing(&client.stream), own.map_or(NONE, u64::from));
+    }
+}
+
+#[test]
+fn a_socket_that_is_connected_anew_has_its_own_maximum() {
+    for own in [None, Some(25_000_000)] {
+        let (_pair, echo, mut driver) = pair_with_echo(100_000);
+        let mut client = with_maximum(&echo, own);
+        pace(&mut client, &mut driver);
+        connect_anew(&client.stream, echo.address);
+        client.stream.write_all(&[5; 10_000]).expect("write");
+        assert_eq!(get_max_pacing(&client.stream), own.map_or(NONE, u64::from));
+    }
+}
+
 /// Sockets that leave one after the other, as an application may make them do without end, cost a
 /// pass each 100 ms at most. The daemon's timer alone leads to the last one.
 #[test]
@@ -149,6 +224,93 @@ fn sockets_that_leave_in_a_loop_are_all_mended_in_few_passes() {
     let took_ms = (now_ns() - begun_ns) / MS;
     println!("{passes} passes in {took_ms} ms");
     assert!(passes <= 2 + took_ms / 100, "{passes} in {took_ms} ms");
+}
+
+#[test]
+fn daemon_process() {
+    daemon_process::play();
+}
+
+/// A killed daemon's program stays with its sockets, but no pass meets those that have left it.
+#[test]
+fn maxima_of_a_killed_daemon_end_with_the_next_one() {
+    for own in [None, Some(25_000_000)] {
+        let pair = NamespacePair::new();
+        let echo = Echo::start(&pair.right, RIGHT_V4, 100_000);
+        let mut daemon = DaemonProcess::start(&pair, 3, 40, 3_600_000);
+        pair.left.enter();
+        let mut clients = [(); 3].map(|()| with_maximum(&echo, own));
+        for client in &mut clients {
+            client.exchange(100_000);
+        }
+        daemon.paces();
+        for client in &mut clients {
+            client.exchange(100_000);
+        }
+        let leave = |client: &EchoClient| {
+            setsockopt(&client.stream, sockopt::TcpCongestion, &"reno".into()).expect("reno");
+        };
+        leave(&clients[0]);
+        daemon.kill();
+        leave(&clients[1]);
+        let maxima = || {
+            clients
+                .each_ref()
+                .map(|client| get_max_pacing(&client.stream))
+        };
+        let held = maxima();
+        assert!(held.iter().all(|held| *held < 20_000_000), "{held:?}");
+        let mut driver = StructOpsDriver::open(&pair);
+        assert_eq!(maxima(), [own.map_or(NONE, u64::from); 3]);
+        driver.backend.shut_down().expect("shut down");
+        assert_eq!(maxima(), [own.map_or(NONE, u64::from); 3]);
+        for place in ["/run/ratewright", "/sys/fs/bpf/ratewright"] {
+            let place = Path::new(place).join(&pair.tag);
+            assert!(!place.exists(), "{} is left", place.display());
+        }
+    }
+}
+
+/// Of a version with another layout of state, nothing is read: what is in force may be its rate.
+#[test]
+fn state_of_another_layout_is_not_read() {
+    const PRESENT: u32 = 5_000_000;
+    let pair = NamespacePair::new();
+    let mut storage = MaybeUninit::uninit();
+    let mut open = OtherLayoutSkelBuilder::default()
+        .open(&mut storage)
+        .expect("open");
+    open.maps
+        .rodata_data
+        .as_deref_mut()
+        .expect("constants")
+        .present_max = PRESENT;
+    let name = format!("rw_x{}", pair.tag);
+    for (to, from) in open
+        .struct_ops
+        .ol_cc_mut()
+        .name
+        .iter_mut()
+        .zip(name.bytes().chain([0]))
+    {
+        *to = from.cast_signed();
+    }
+    let mut skel = open.load().expect("load");
+    let registration = skel.maps.ol_cc.attach_struct_ops().expect("register");
+    let echo = Echo::start(&pair.right, RIGHT_V4, 1);
+    pair.left.enter();
+    let client = with_maximum(&echo, Some(PRESENT));
+    setsockopt(
+        &client.stream,
+        sockopt::TcpCongestion,
+        &name.as_str().into(),
+    )
+    .expect("known");
+    // Its daemon is dead.
+    drop(registration);
+    let driver = StructOpsDriver::open(&pair);
+    assert_eq!(driver.backend.stats().adopted, 1);
+    assert_eq!(get_max_pacing(&client.stream), NONE);
 }
 
 /// After a daemon's sudden death its program stays with the sockets; the daemon's maps do not.

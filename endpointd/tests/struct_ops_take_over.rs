@@ -4,12 +4,11 @@
 
 mod netns;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::ensure;
-use netns::backend::{FOREVER_NS, MBIT, StructOpsDriver, config};
+use netns::backend::{FOREVER_NS, StructOpsDriver, config};
+use netns::daemon_process::{self, DaemonProcess};
 use netns::echo::{Echo, EchoClient};
 use netns::tries::{best_of_three, ensure_within};
 use netns::{
@@ -210,69 +209,9 @@ fn two_daemons_of_one_name_get_two_congestion_controls() {
     assert!(second.backend.name().starts_with(first.backend.name()));
 }
 
-const DAEMON_NAMESPACE: &str = "RATEWRIGHT_TEST_NAMESPACE";
-const DAEMON_TAG: &str = "RATEWRIGHT_TEST_TAG";
-
-/// Not a test by itself: the process that the other tests kill. It paces the first flow that it
-/// sees at 50 Mbit/s under a lease of 400 ms, says when that ends, and waits for its death.
 #[test]
 fn daemon_process() {
-    let Ok(namespace) = std::env::var(DAEMON_NAMESPACE) else {
-        return;
-    };
-    Namespace(namespace).enter();
-    let mut driver = StructOpsDriver::here(&config(&std::env::var(DAEMON_TAG).expect("tag")));
-    let conn = driver.started();
-    let expires = now_ns() + 400 * MS;
-    driver
-        .backend
-        .set_rate(conn, 50 * MBIT, expires)
-        .expect("rate");
-    println!("\nlease {expires} {}", driver.backend.name());
-    // Killed long before; the bound keeps a test that fails from leaving it behind.
-    sleep(Duration::from_secs(60));
-}
-
-struct DaemonProcess {
-    child: Child,
-    expires: u64,
-    name: String,
-}
-
-impl DaemonProcess {
-    fn start(pair: &NamespacePair) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("own path"))
-            .args(["--exact", "daemon_process", "--nocapture"])
-            .env(DAEMON_NAMESPACE, &pair.left.0)
-            .env(DAEMON_TAG, &pair.tag)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start the daemon process");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
-        let line = output
-            .lines()
-            .map(|line| line.expect("output"))
-            .find(|line| line.starts_with("lease "))
-            .expect("the daemon process paces a flow");
-        let words: Vec<_> = line.split(' ').collect();
-        Self {
-            child,
-            expires: words[1].parse().expect("a time"),
-            name: words[2].to_owned(),
-        }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().expect("SIGKILL");
-        self.child.wait().expect("reaped");
-    }
-}
-
-impl Drop for DaemonProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    daemon_process::play();
 }
 
 #[test]
@@ -283,7 +222,8 @@ fn a_killed_daemons_sockets_flow_on_and_are_the_next_daemons() {
         let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
         let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 2);
         let sender = BulkSender::start(&pair.left, receiver.address);
-        let mut daemon = DaemonProcess::start(&pair);
+        let mut daemon = DaemonProcess::start(&pair, 1, 50, 400);
+        daemon.paces();
         sleep(Duration::from_millis(100));
         daemon.kill();
         let killed = now_ns();

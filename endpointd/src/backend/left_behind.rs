@@ -15,9 +15,15 @@ use super::sysctls::Sysctls;
 use super::tc_htb::{self, QDISC};
 
 /// Places of the pins of a daemon's back ends, below a folder per instance.
-const PIN_PLACES: [(&str, &str); 2] = [
-    ("/sys/fs/bpf/ratewright", "sock_ops"),
-    ("/run/ratewright", "bpf/sock_ops"),
+const PIN_PLACES: [(&str, &str, BackendKind); 4] = [
+    ("/sys/fs/bpf/ratewright", "sock_ops", BackendKind::SockOps),
+    ("/run/ratewright", "bpf/sock_ops", BackendKind::SockOps),
+    (
+        "/sys/fs/bpf/ratewright",
+        "struct_ops",
+        BackendKind::StructOps,
+    ),
+    ("/run/ratewright", "bpf/struct_ops", BackendKind::StructOps),
 ];
 
 /// Something that a killed daemon left.
@@ -33,13 +39,14 @@ pub struct LeftOver {
     pub what: String,
 }
 
-/// Finds what daemons left here, and in the namespaces of pods, whose files match one of `pods`.
-/// While a daemon runs, that is its own.
+/// Finds what daemons left here, and in the namespaces of pods, whose files match one of `pods`;
+/// of pins those of `instance`, or of all. While a daemon runs, that is its own.
 #[must_use]
-pub fn find(pods: &[String]) -> Vec<LeftOver> {
+pub fn find(pods: &[String], instance: Option<&str>) -> Vec<LeftOver> {
     let mut found = Vec::new();
+    // First: a pinned program reads what later ones may not know.
+    found.extend(pins(instance));
     found.extend(congestion_control(pods));
-    found.extend(pins());
     found.extend(devices());
     found
 }
@@ -85,14 +92,16 @@ fn congestion_control(pods: &[String]) -> Option<LeftOver> {
     })
 }
 
-fn pins() -> Vec<LeftOver> {
+fn pins(instance: Option<&str>) -> Vec<LeftOver> {
     let listed = in_first_mount_namespace(|| {
         let mut places = Vec::new();
-        for (folder, below) in PIN_PLACES {
+        for (folder, below, backend) in PIN_PLACES {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let place = entry.path().join(below);
-                if place.is_dir() && !is_held(&place) {
-                    places.push((entry.file_name().to_string_lossy().into_owned(), place));
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let wanted = instance.is_none_or(|instance| instance == name);
+                if wanted && place.is_dir() && !is_held(&place) {
+                    places.push((name, place, backend));
                 }
             }
         }
@@ -101,8 +110,8 @@ fn pins() -> Vec<LeftOver> {
     listed
         .unwrap_or_default()
         .into_iter()
-        .map(|(instance, place)| LeftOver {
-            backend: BackendKind::SockOps,
+        .map(|(instance, place, backend)| LeftOver {
+            backend,
             instance,
             device: None,
             what: format!("BPF programs and maps are pinned in {}", place.display()),

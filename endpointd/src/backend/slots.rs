@@ -36,7 +36,7 @@ const STATE_CAPPED: usize = 40;
 const STATE_CONTINUES: usize = 44;
 
 /// `struct rw_slot_counters`: size and member offsets.
-const COUNTER_BYTES: usize = 56;
+const COUNTER_BYTES: usize = 64;
 const COUNTER_CONNECTIONS: usize = 0;
 const COUNTER_TABLE_FULL: usize = 8;
 const COUNTER_EVENTS_LOST: usize = 16;
@@ -44,6 +44,7 @@ const COUNTER_ADOPTED: usize = 24;
 const COUNTER_EXPIRED: usize = 32;
 const COUNTER_TIMESTAMPS: usize = 40;
 const COUNTER_OBSERVING: usize = 48;
+const COUNTER_ALONE: usize = 56;
 
 /// `enum rw_phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,6 +190,13 @@ impl FallbackSlots {
         self.counters
             .u64_at(COUNTER_OBSERVING)
             .store(u64::from(observing), Ordering::Release);
+    }
+
+    /// Tells the program whether no other product's program may want sockets' callbacks (sock_ops).
+    pub(super) fn set_alone(&self, alone: bool) {
+        self.counters
+            .u64_at(COUNTER_ALONE)
+            .store(u64::from(alone), Ordering::Release);
     }
 
     /// Returns the number of slots.

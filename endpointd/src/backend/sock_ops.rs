@@ -22,9 +22,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
-use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::query::{LinkTypeInfo, ProgInfoIter};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, IterOpts, Link, Map, MapCore, MapHandle, OpenMapMut, ProgramMut};
+use libbpf_rs::{
+    Iter, IterOpts, Link, Map, MapCore, MapHandle, OpenMapMut, ProgramMut, ProgramType,
+};
 
 use self::pods::Pods;
 use super::cgroup::Cgroup;
@@ -56,8 +58,10 @@ use skeleton::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
 /// Pin whose name states the layout of the maps: pins of another version are not adopted.
-const LAYOUT: &str = "layout-3";
+const LAYOUT: &str = "layout-4";
 const LINK_PIN: &str = "link";
+/// Name of the program that notices flowlets.
+const PROGRAM: &str = "rw_sock_ops";
 /// Pin of an iterator: reading it gives back every socket of the reader's network namespace, for
 /// any version.
 const RELEASE_PIN: &str = "release";
@@ -95,7 +99,8 @@ fn bpf(what: &'static str) -> impl Fn(libbpf_rs::Error) -> BackendError {
 }
 
 /// Runs an iterator's program over the sockets of this thread's network namespace.
-fn run_iterator(mut iterator: impl Read) -> Result<(), BackendError> {
+fn run_link(link: &Link) -> Result<(), BackendError> {
+    let mut iterator = Iter::new(link).map_err(bpf("start walking the TCP sockets"))?;
     let mut sink = [0u8; 512];
     loop {
         match iterator.read(&mut sink) {
@@ -105,10 +110,6 @@ fn run_iterator(mut iterator: impl Read) -> Result<(), BackendError> {
             Err(error) => return Err(system("walk the TCP sockets")(error)),
         }
     }
-}
-
-fn run_link(link: &Link) -> Result<(), BackendError> {
-    run_iterator(Iter::new(link).map_err(bpf("start walking the TCP sockets"))?)
 }
 
 /// Returns the cookie of this thread's network namespace.
@@ -143,15 +144,30 @@ fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
 }
 
 /// Undoes the installation of an earlier daemon: its own pinned program gives the sockets back.
-fn release_earlier(pins: &PinDir) -> Result<(), BackendError> {
+/// Returns that program, for sockets of pods.
+fn release_earlier(pins: &PinDir) -> Result<Option<Link>, BackendError> {
+    let mut release = None;
     if pins.holds(RELEASE_PIN) {
-        let release = std::fs::File::open(pins.path(RELEASE_PIN))
-            .map_err(system("open the pinned release program"))?;
+        let link =
+            Link::open(pins.path(RELEASE_PIN)).map_err(bpf("open the pinned release program"))?;
         // The program that took the sockets knows how to give them back, in any version.
-        run_iterator(release)?;
+        run_link(&link)?;
+        release = Some(link);
     }
     pins.clear()
-        .map_err(system("remove the pins of an earlier daemon"))
+        .map_err(system("remove the pins of an earlier daemon"))?;
+    Ok(release)
+}
+
+/// Returns true if nobody else on this machine has a sock_ops program. Daemons of other namespaces
+/// leave this one's sockets alone.
+fn is_alone() -> bool {
+    let mut names = ProgInfoIter::default()
+        .filter(|program| program.ty == ProgramType::SockOps)
+        .map(|program| program.name)
+        .peekable();
+    // Not to see our own means to see nobody's.
+    names.peek().is_some() && names.all(|name| name == PROGRAM)
 }
 
 /// Empty cgroup that is removed with this value.
@@ -192,8 +208,7 @@ impl SockOps {
             Err(error) => {
                 // An earlier daemon's installation still serves its leases and stays; half an
                 // installation of our own does not.
-                if !adopting && let Err(left) = release_earlier(&pins).and_then(|()| pins.remove())
-                {
+                if !adopting && let Err(left) = release_earlier(&pins).and_then(|_| pins.remove()) {
                     tracing::warn!(error = %left, "pins stay behind");
                 }
                 Err(error)
@@ -208,9 +223,11 @@ impl SockOps {
         adopting: bool,
     ) -> Result<Self, BackendError> {
         let slots = cfg.max_flows;
-        if !adopting {
-            release_earlier(pins)?;
-        }
+        let released = if adopting {
+            None
+        } else {
+            release_earlier(pins)?
+        };
 
         let mut storage = MaybeUninit::uninit();
         let mut open = SockOpsSkelBuilder::default()
@@ -336,7 +353,10 @@ impl SockOps {
             backend.waiting.clear();
             let report = attach_iterator(&skel.progs.rw_report)?;
             run_link(&report)?;
-            backend.pods.report_by(report);
+            backend.pods.run_first(report);
+        }
+        if let Some(release) = released {
+            backend.pods.run_first(release);
         }
         backend.table.observe(cfg.observe);
         if cfg.observe {
@@ -518,6 +538,7 @@ impl PacingBackend for SockOps {
             .link
             .detach()
             .map_err(bpf("detach the program from its cgroup"));
+        self.table.set_alone(is_alone());
         let released = run_link(&self.release).and(self.pods.walk_all(&self.release));
         let removed = pins.remove();
         detached.and(released).and(removed)

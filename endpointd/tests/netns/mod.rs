@@ -5,12 +5,14 @@
 // Shared by several test binaries, none of which uses all of it.
 
 pub mod backend;
+pub mod daemon_process;
 pub mod echo;
 pub mod tries;
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,6 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::SockaddrStorage;
 use ratewright_endpointd::clock::now_ns;
 
 pub fn run(command: &str) -> String {
@@ -326,6 +329,20 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut step: impl FnMut() -> Option
         // Short against the latencies under test, and long enough to leave the core to the flows.
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Disconnects a socket and connects it to `to`, as `connect` with `AF_UNSPEC` allows.
+#[allow(unsafe_code)]
+pub fn connect_anew(stream: &TcpStream, to: SocketAddr) {
+    let fd = stream.as_raw_fd();
+    let nowhere = libc::sockaddr {
+        sa_family: libc::AF_UNSPEC as libc::sa_family_t,
+        sa_data: [0; 14],
+    };
+    // SAFETY: the kernel reads the 16 bytes of `nowhere`.
+    let code = unsafe { libc::connect(fd, &raw const nowhere, 16) };
+    assert_eq!(code, 0, "disconnect: {}", std::io::Error::last_os_error());
+    nix::sys::socket::connect(fd, &SockaddrStorage::from(to)).expect("connect anew");
 }
 
 /// Sets a `SOL_SOCKET` option of 32 bits.

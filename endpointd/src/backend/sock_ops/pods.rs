@@ -18,8 +18,8 @@ pub(super) struct Pods {
     taken: BTreeMap<u32, (Namespace, u64)>,
     /// Inode of the namespace that the last single pass was over.
     walked: u32,
-    /// Reports an earlier daemon's running flowlets again.
-    report: Option<Link>,
+    /// Reports an earlier daemon's running flowlets again, or gives its sockets back.
+    first: Option<Link>,
 }
 
 impl Pods {
@@ -33,13 +33,13 @@ impl Pods {
             cookies: MapHandle::try_from(cookies).map_err(bpf("open a map"))?,
             taken: BTreeMap::new(),
             walked: 0,
-            report: None,
+            first: None,
         })
     }
 
-    /// Has `report` run over each pod's sockets before they are taken over.
-    pub(super) fn report_by(&mut self, report: Link) {
-        self.report = Some(report);
+    /// Has `program` run over each pod's sockets before they are taken over.
+    pub(super) fn run_first(&mut self, program: Link) {
+        self.first = Some(program);
     }
 
     /// Returns the time of the next [`follow`](Self::follow); `None`: never.
@@ -73,9 +73,9 @@ impl Pods {
             *known = namespace;
             return Ok(());
         }
-        let report = self.report.as_ref();
+        let first = self.first.as_ref();
         let cookie = namespace.run(|| {
-            report.map_or(Ok(()), run_link)?;
+            first.map_or(Ok(()), run_link)?;
             own_cookie()
         })?;
         self.cookies

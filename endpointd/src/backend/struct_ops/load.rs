@@ -7,9 +7,9 @@ use libbpf_rs::btf::{Btf, HasSize};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
-use super::names::{NAME_PREFIX, SETTING_ABSENT, kernel_name};
+use super::names::{NAME_PREFIX, SETTING_ABSENT, SETTINGS_LAYOUT, kernel_name};
 use super::skel::{OpenStructOpsSkel, StructOpsSkel, StructOpsSkelBuilder};
-use super::take_over::{InitialSettings, Settings};
+use super::take_over::InitialSettings;
 use crate::backend::namespaces::{NAMESPACES_MAX, own_inode};
 use crate::backend::sysctls::Sysctls;
 use crate::backend::{BackendConfig, BackendError};
@@ -88,8 +88,9 @@ fn configure(
     open: &mut OpenStructOpsSkel<'_>,
     config: &BackendConfig,
     name: &str,
-    original: &Settings,
+    found: &InitialSettings,
 ) -> Result<(), BackendError> {
+    let original = &found.original;
     let size = |error| BackendError::bpf("size the flow table", &error);
     open.maps
         .slots
@@ -112,6 +113,8 @@ fn configure(
         .rodata_data
         .as_mut()
         .ok_or_else(|| unavailable("no read-only data"))?;
+    rodata.settings_layout = SETTINGS_LAYOUT;
+    rodata.lifted = found.lifted;
     rodata.min_flowlet_bytes = config.min_flowlet_bytes.max(1);
     rodata.max_flows = config.max_flows;
     rodata.max_burst_ns = config.max_burst_ns;
@@ -220,14 +223,14 @@ fn log(_level: libbpf_rs::PrintLevel, text: String) {
 fn load_once(
     config: &BackendConfig,
     name: &str,
-    original: &Settings,
+    found: &InitialSettings,
     trace_writes: bool,
 ) -> Result<StructOpsSkel<'static>, libbpf_rs::Error> {
     // The skeleton borrows this for its whole life and drops the object inside it. One pointer per
     // load remains.
     let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = StructOpsSkelBuilder::default().open(object)?;
-    configure(&mut open, config, name, original)
+    configure(&mut open, config, name, found)
         .map_err(|error| libbpf_rs::Error::from(std::io::Error::other(error.to_string())))?;
     let members = optional_members()
         .map_err(|error| libbpf_rs::Error::from(std::io::Error::other(error.to_string())))?;
@@ -252,12 +255,12 @@ pub(super) fn load(
         if name == found.current_cc || registered.contains(&name) {
             continue;
         }
-        let mut skel = match load_once(config, &name, &found.original, true) {
+        let mut skel = match load_once(config, &name, found, true) {
             Ok(skel) => skel,
             Err(error) => {
                 // One program that cannot be loaded makes libbpf give up the whole object.
                 tracing::debug!("no first-write tracepoint: {error:#}");
-                load_once(config, &name, &found.original, false)
+                load_once(config, &name, found, false)
                     .map_err(|error| unavailable(format!("the kernel refused it: {error:#}")))?
             }
         };

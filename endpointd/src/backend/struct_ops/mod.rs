@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `skel` | the generated skeleton |
 //! | `load` | kernel checks, loading, choice of the congestion control's name |
+//! | `lift_pin` | a pinned program, by which the next daemon lifts a killed one's maxima |
 //! | `names` | names and constants that `load` and `take_over` share with the program |
 //! | `table` | memory shared with the program: rates are plain stores |
 //! | `take_over` | a namespace's default and its existing sockets, there and back |
@@ -12,13 +13,15 @@
 //! | `socket_pass` | passes over all namespaces' sockets, a namespace at a time |
 //! | `event_sequencer` | event sequences per connection, repaired after losses and races |
 //!
-//! Nothing is pinned. When the daemon is killed, sockets and the namespace's default keep the
-//! program alive; leases run out, and it is plain cubic. The next daemon takes those sockets over.
+//! When the daemon is killed, sockets and the namespace's default keep the program alive; leases
+//! run out, and it is plain cubic. The next daemon takes those sockets over. Only one thing is
+//! pinned: the program that lifts maxima.
 //!
 //! A lapsed lease is never revived: rates carry a generation, and the first grant or renewal after
 //! a lapse starts a new one.
 
 mod event_sequencer;
+mod lift_pin;
 mod load;
 mod names;
 mod pods;
@@ -33,6 +36,7 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{Link, MapCore, MapFlags};
 
 use self::event_sequencer::EventSequencer;
+use self::lift_pin::LiftPin;
 use self::load::RegisteredProgram;
 pub use self::load::TxStart;
 pub(super) use self::names::NAME_PREFIX;
@@ -65,6 +69,7 @@ pub struct StructOps {
     original: Option<Settings>,
     sysctls: Sysctls,
     pods: Pods,
+    lift_pin: LiftPin,
     sequencer: EventSequencer,
     raw: Vec<FlowEvent>,
     events_lost: u64,
@@ -104,7 +109,9 @@ impl StructOps {
     /// [`BackendError::Unavailable`] when the kernel cannot run it, with the reason.
     pub fn open(config: &BackendConfig) -> Result<Self, BackendError> {
         let sysctls = Sysctls::below(&config.procfs);
-        let found = take_over::find_settings(&sysctls)?;
+        // Before the sockets are taken over, which then have their own maxima.
+        let lift_pin = LiftPin::open(&config.instance);
+        let found = take_over::find_settings(&sysctls, lift_pin.earlier().is_some())?;
         let RegisteredProgram {
             mut skel,
             registration,
@@ -133,6 +140,7 @@ impl StructOps {
             original: None,
             pods: Pods::new(config, own_inode()?, sysctls.clone()),
             sysctls,
+            lift_pin,
             sequencer: EventSequencer::new(config.max_flows),
             raw: Vec::new(),
             events_lost: 0,
@@ -143,6 +151,10 @@ impl StructOps {
             left_capped: 0,
             rest: PassRest::default(),
         };
+        // Without the pin, pacing works.
+        if let Err(error) = backend.lift_pin.replace(&backend.skel.progs.rw_lift) {
+            tracing::warn!(%error, "nothing is left for the next daemon");
+        }
         // Tags of fresh slots are 0, so generation 0 would be theirs.
         backend.globals.generation().store(1, Ordering::Release);
         let observing = u64::from(config.observe);
@@ -185,7 +197,8 @@ impl StructOps {
             observe: false,
         };
         let sysctls = Sysctls::below(&config.procfs);
-        load::load(&config, &sysctls, &take_over::find_settings(&sysctls)?).map(drop)
+        let found = take_over::find_settings(&sysctls, false)?;
+        load::load(&config, &sysctls, &found).map(drop)
     }
 
     /// Returns the hook by which this kernel reports a transmission into an empty pipe.
@@ -297,6 +310,7 @@ impl StructOps {
             name: &self.name,
             observing: self.globals.observing().load(Ordering::Relaxed) != 0,
             map: &self.skel.maps.pods,
+            earlier: self.lift_pin.earlier(),
             program: &self.skel.progs.rw_take_over,
         };
         let followed = self.pods.follow(now_ns, &take_over);
@@ -487,7 +501,7 @@ impl PacingBackend for StructOps {
         }
         self.first_write = None;
         self.registration = None;
-        result
+        result.and(self.lift_pin.remove())
     }
 }
 

@@ -9,6 +9,10 @@ pub(in crate::backend) const NAME_PREFIX: &str = "rw_";
 /// Value in the program's read-only data for a setting that the kernel lacks.
 pub(super) const SETTING_ABSENT: u32 = u32::MAX;
 
+/// Name of the layout of the program's read-only data, which a later daemon reads: it changes with
+/// the constants.
+pub(super) const SETTINGS_LAYOUT: u32 = 0x5257_0001;
+
 /// Pads a name with zeros to the array that the kernel holds; cuts it off where it is too long.
 pub(super) fn kernel_name(name: &str) -> [i8; NAME_MAX] {
     let mut out = [0; NAME_MAX];

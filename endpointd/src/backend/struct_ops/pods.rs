@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::{Map, MapCore, MapFlags, ProgramMut};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, ProgramMut};
 
-use super::take_over::{Settings, for_all_sockets};
+use super::take_over::{Settings, for_all_sockets, walk_sockets};
 use crate::backend::namespaces::{Namespace, NamespaceSearch};
 use crate::backend::sysctls::Sysctls;
 use crate::backend::{BackendConfig, BackendError};
@@ -32,6 +32,8 @@ pub(super) struct TakeOver<'a, 'obj> {
     pub(super) observing: bool,
     /// The program's table of pods' namespaces.
     pub(super) map: &'a Map<'obj>,
+    /// The program that lifts an earlier daemon's maxima.
+    pub(super) earlier: Option<&'a Link>,
     /// The program that switches sockets.
     pub(super) program: &'a ProgramMut<'obj>,
 }
@@ -84,6 +86,7 @@ impl Pods {
             name,
             observing,
             map,
+            earlier,
             program,
         } = *take_over;
         let inode = namespace.inode;
@@ -92,6 +95,9 @@ impl Pods {
             return Ok(());
         }
         let sysctls = &self.sysctls;
+        if let Some(earlier) = earlier {
+            walk_sockets(earlier, Some(&namespace))?;
+        }
         let registered = sysctls.registered()?;
         let present = namespace.run(|| Settings::read(sysctls))?;
         let Some(before) = node.before_in_pod(&present, name, &registered) else {

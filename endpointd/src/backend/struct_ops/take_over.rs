@@ -5,11 +5,11 @@ use std::io::Read;
 use std::mem::offset_of;
 
 use libbpf_rs::query::MapInfoIter;
-use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, ProgramMut};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, ProgramMut};
 
 use zerocopy::FromBytes;
 
-use super::names::{NAME_MAX, NAME_PREFIX, SETTING_ABSENT};
+use super::names::{NAME_MAX, NAME_PREFIX, SETTING_ABSENT, SETTINGS_LAYOUT};
 use super::skel::types;
 use crate::backend::BackendError;
 use crate::backend::namespaces::Namespace;
@@ -185,11 +185,16 @@ pub(super) struct InitialSettings {
     pub(super) current_cc: String,
     /// Settings to restore at the end.
     pub(super) original: Settings,
+    /// The program of a daemon that died here has lifted its maxima.
+    pub(super) lifted: bool,
 }
 
 /// Reads the settings. After a crash they are the dead daemon's. Its original ones are in its
 /// program's read-only data, which lives as long as a socket uses the program.
-pub(super) fn find_settings(sysctls: &Sysctls) -> Result<InitialSettings, BackendError> {
+pub(super) fn find_settings(
+    sysctls: &Sysctls,
+    lifted: bool,
+) -> Result<InitialSettings, BackendError> {
     let current = Settings::read(sysctls)?;
     let original = if current.default_cc.starts_with(NAME_PREFIX) {
         settings_before(&current.default_cc).unwrap_or_else(|| Settings {
@@ -202,6 +207,7 @@ pub(super) fn find_settings(sysctls: &Sysctls) -> Result<InitialSettings, Backen
     Ok(InitialSettings {
         current_cc: current.default_cc,
         original,
+        lifted,
     })
 }
 
@@ -223,12 +229,15 @@ fn settings_before(name: &str) -> Option<Settings> {
         .find_map(|info| {
             let map = MapHandle::from_map_id(info.id).ok()?;
             let rodata = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
-            let ours = name_at(&rodata, offset_of!(types::rodata, cc_name))? == name;
-            let default_cc = name_at(&rodata, offset_of!(types::rodata, default_cc))?;
             let number = |offset: usize| {
                 let (number, _) = u32::read_from_prefix(rodata.get(offset..)?).ok()?;
                 (number != SETTING_ABSENT).then_some(number)
             };
+            // Another version may have other constants in these places.
+            let layout = number(offset_of!(types::rodata, settings_layout))?;
+            let ours = layout == SETTINGS_LAYOUT
+                && name_at(&rodata, offset_of!(types::rodata, cc_name))? == name;
+            let default_cc = name_at(&rodata, offset_of!(types::rodata, default_cc))?;
             (ours && !default_cc.is_empty()).then(|| Settings {
                 default_cc,
                 bursts: Bursts {
@@ -239,6 +248,8 @@ fn settings_before(name: &str) -> Option<Settings> {
         })
 }
 
+const WALK: &str = "walk the namespace's TCP sockets";
+
 /// Runs a pass of `program` over the sockets of a namespace; without one, of the calling thread's.
 ///
 /// # Errors
@@ -247,18 +258,26 @@ pub(super) fn for_all_sockets(
     program: &ProgramMut<'_>,
     namespace: Option<&Namespace>,
 ) -> Result<(), BackendError> {
-    const WHAT: &str = "walk the namespace's TCP sockets";
-    let failed = |error| BackendError::bpf(WHAT, &error);
-    let link = program.attach().map_err(failed)?;
+    let link = program
+        .attach()
+        .map_err(|error| BackendError::bpf(WALK, &error))?;
+    walk_sockets(&link, namespace)
+}
+
+/// Runs a pass of an attached program, as [`for_all_sockets`] does.
+///
+/// # Errors
+/// As there.
+pub(super) fn walk_sockets(link: &Link, namespace: Option<&Namespace>) -> Result<(), BackendError> {
     let walk = || {
         // The pass is over the namespace of the thread that makes the iterator.
-        let mut pass = Iter::new(&link).map_err(failed)?;
+        let mut pass = Iter::new(link).map_err(|error| BackendError::bpf(WALK, &error))?;
         let mut output = Vec::new();
         // Reading drives the program over the sockets; it prints nothing.
         pass.read_to_end(&mut output)
             .map(drop)
             .map_err(|source| BackendError::System {
-                what: WHAT.to_owned(),
+                what: WALK.to_owned(),
                 source,
             })
     };
