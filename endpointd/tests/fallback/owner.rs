@@ -181,8 +181,8 @@ fn try_restart(
     );
     let rate = |from, to| wire_mbit(&trace, from, to, wire_per_payload);
     let kept = |from, to| ensure_kept(&trace, from, to, wire_per_payload, RATE_MBIT as f64);
-    kept(killed - 350 * MS, killed)?;
-    kept(paced_again + 100 * MS, end)?;
+    let before = kept(killed - 350 * MS, killed);
+    let again = kept(paced_again + 100 * MS, end);
     assert_lifted(&trace, lapsed + settle_ms * MS, restarted, RATE_MBIT as f64);
     assert_lifted(&trace, end + 100 * MS, after, RATE_MBIT as f64);
     let dead = rate(lapsed + settle_ms * MS, restarted);
@@ -193,5 +193,5 @@ fn try_restart(
         given_back > 250.0,
         "{given_back} Mbit/s after the shut-down"
     );
-    Ok(())
+    before.and(again)
 }
