@@ -13,11 +13,14 @@ pub mod memory;
 use ratewright_topology::{
     BuildError, EcmpConfig, FatTree, HostId, ThreeTierClos, Topology, TwoTierClos,
 };
+use toml::Table;
 
 use crate::experiment::ExperimentError;
 use crate::flow::FlowSpec;
 use crate::net::FabricConfig;
+use crate::parameters::ParamError;
 use crate::plan::{PlanError, PlannedTransport, read_transports};
+use crate::scheme::{Configured, Network};
 use crate::time::Time;
 use crate::workload::{Poisson, SizeDistribution};
 
@@ -67,11 +70,12 @@ pub fn fabric(hosts: u32, symmetric: bool) -> Result<Topology, BuildError> {
 }
 
 /// Builds racks of 16 hosts under four spines, with the rates of SIRD's evaluation (SIRD §6.1: 100
-/// and 400 Gbit/s); links of 1 µs.
+/// and 400 Gbit/s); links of 1 µs. With `symmetric` ECMP packets come back the way of those that
+/// they answer, for schemes that [need it](needs_symmetric).
 ///
 /// # Errors
 /// If there are no hosts.
-pub fn racks(hosts: u32) -> Result<Topology, BuildError> {
+pub fn racks(hosts: u32, symmetric: bool) -> Result<Topology, BuildError> {
     TwoTierClos {
         racks: hosts.div_ceil(16),
         hosts_per_rack: 16,
@@ -80,13 +84,21 @@ pub fn racks(hosts: u32) -> Result<Topology, BuildError> {
         fabric_capacity_bps: 400 * GBIT,
         host_delay_ns: 1_000,
         fabric_delay_ns: 1_000,
-        ecmp: EcmpConfig {
-            seed: 1,
-            symmetric: false,
-        },
+        ecmp: EcmpConfig { seed: 1, symmetric },
         ..TwoTierClos::default()
     }
     .build()
+}
+
+/// Returns true if a scheme refuses a network in which packets may come back another way than
+/// those that they answer, as ExpressPass does.
+///
+/// # Errors
+/// A name that is of no scheme.
+pub fn needs_symmetric(scheme: &str, topology: &Topology) -> Result<bool, ParamError> {
+    let network = Network::new(topology, &FabricConfig::default());
+    let built = Configured::new(scheme, &Table::new())?.build(&network)?;
+    Ok(built.needs.needs_symmetric())
 }
 
 /// Messages with the sizes of Google's RPCs between random hosts, at half of the links' capacity,
@@ -187,4 +199,23 @@ fn read(
     let (text, fabric) = (other.as_deref().unwrap_or(own), FabricConfig::default());
     let mut transports = read_transports(text, "the benchmark", topology, fabric, &[])?;
     Ok(transports.swap_remove(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Data of ExpressPass come the way of their credit (ExpressPass §3.1), and FNCC's switches
+    /// write into acknowledgements. All others keep the paths that they always had.
+    #[test]
+    fn racks_suit_every_scheme_if_they_are_symmetric_for_those_that_need_it() {
+        let asymmetric = racks(32, false).unwrap();
+        let symmetric = racks(32, true).unwrap();
+        for scheme in crate::scheme::names() {
+            let needs = needs_symmetric(scheme, &asymmetric).unwrap();
+            assert_eq!(needs, ["expresspass", "fncc"].contains(&scheme), "{scheme}");
+            let racks = if needs { &symmetric } else { &asymmetric };
+            transport(racks, Some(scheme)).unwrap();
+        }
+    }
 }

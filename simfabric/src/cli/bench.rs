@@ -21,6 +21,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_enum, default_value_t)]
     scene: Scene,
     /// A scheme of the registry in place of the scene's own, with its own parameters and queues.
+    /// Paths are symmetric in the permutation, and otherwise for schemes that need it.
     #[arg(long)]
     scheme: Option<String>,
     /// Hosts, at least: by default 128 of the permutation, and 144 of the other scenes.
@@ -156,9 +157,19 @@ impl BenchArgs {
         report(self, hosts, &results, wall)
     }
 
+    /// Builds racks, with symmetric ECMP for a scheme that needs it.
+    fn racks(&self, scheme: Option<&str>) -> anyhow::Result<Topology> {
+        let hosts = self.hosts.unwrap_or(144);
+        let racks = bench::racks(hosts, false)?;
+        match scheme {
+            Some(name) if bench::needs_symmetric(name, &racks)? => Ok(bench::racks(hosts, true)?),
+            _ => Ok(racks),
+        }
+    }
+
     /// Runs the messages.
     fn messages(&self, scheme: Option<&str>) -> anyhow::Result<(u32, RunResults, Duration)> {
-        let topology = bench::racks(self.hosts.unwrap_or(144))?;
+        let topology = self.racks(scheme)?;
         let flows = Box::new(bench::messages(topology.hosts().len() as u32)?);
         let mut transport = bench::transport(&topology, scheme)?;
         transport.fabric.histograms = true;
@@ -168,7 +179,7 @@ impl BenchArgs {
 
     /// Runs the incasts.
     fn incast(&self, scheme: Option<&str>) -> anyhow::Result<(u32, RunResults, Duration)> {
-        let topology = bench::racks(self.hosts.unwrap_or(144))?;
+        let topology = self.racks(scheme)?;
         let flows = Box::new(bench::incast(topology.hosts().len() as u32));
         let mut transport = bench::lossless_transport(&topology, scheme)?;
         transport.fabric.histograms = true;

@@ -54,13 +54,8 @@ pub struct Arbiter {
     paced: BinaryHeap<Reverse<(Time, u64, u32, u64)>>,
     /// Number of flows that came so far.
     arrivals: u64,
-    /// By slot, the arrival number of the ready flow there; a ring entry with another one is gone.
-    ready: Vec<u64>,
-    /// By slot, the remaining bytes of the ready flow there.
-    remaining: Vec<u64>,
-    /// By slot, true if the flow there has a place in the ring; only for [`Policy::Half`], under
-    /// which a flow keeps its place in one order when the other chooses it.
-    in_ring: Vec<bool>,
+    /// Flows by slot; only for policies that order them by remaining bytes.
+    flows: Vec<Slot>,
     /// By slot, the arrival number of the flow that waits for its pacer there; an entry of `paced`
     /// with another one is gone.
     waiting: Vec<u64>,
@@ -69,6 +64,26 @@ pub struct Arbiter {
     /// Flows whose class is paused, in the order in which they had their turns: slot, remaining
     /// bytes and class.
     held: Vec<(u32, u64, u8)>,
+}
+
+/// A slot and the flow in it.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Arrival number of the ready flow, or [`NOT_READY`].
+    arrival: u64,
+    /// Remaining bytes of the ready flow.
+    remaining_bytes: u64,
+    /// True if the flow has a place in the ring; only for [`Policy::Half`], under which a flow
+    /// keeps its place in one order when the other chooses it.
+    in_ring: bool,
+}
+
+impl Slot {
+    const EMPTY: Self = Self {
+        arrival: NOT_READY,
+        remaining_bytes: 0,
+        in_ring: false,
+    };
 }
 
 /// Mark of a slot without a ready flow.
@@ -117,12 +132,13 @@ impl Arbiter {
     /// Gives a ready flow that waits for its turn another number of remaining bytes. Orders that do
     /// not go by it change nothing.
     pub fn update(&mut self, slot: u32, remaining_bytes: u64) {
-        let index = slot as usize;
-        let Some(&arrival) = self.ready.get(index).filter(|a| **a != NOT_READY) else {
+        let flow = self.flows.get_mut(slot as usize);
+        let Some(flow) = flow.filter(|flow| flow.arrival != NOT_READY) else {
             return;
         };
-        let old = std::mem::replace(&mut self.remaining[index], remaining_bytes);
-        if self.shortest.remove(&(old, arrival, slot)) {
+        let (arrival, old) = (flow.arrival, flow.remaining_bytes);
+        flow.remaining_bytes = remaining_bytes;
+        if old != remaining_bytes && self.shortest.remove(&(old, arrival, slot)) {
             self.shortest.insert((remaining_bytes, arrival, slot));
         }
     }
@@ -169,18 +185,16 @@ impl Arbiter {
             Policy::Fifo | Policy::RoundRobin => self.ring.push_back((slot, arrival)),
             Policy::Srpt | Policy::Half => {
                 let index = slot as usize;
-                if index >= self.ready.len() {
-                    self.ready.resize(index + 1, NOT_READY);
-                    self.remaining.resize(index + 1, 0);
-                    self.in_ring.resize(index + 1, false);
+                if index >= self.flows.len() {
+                    self.flows.resize(index + 1, Slot::EMPTY);
                 }
-                self.ready[index] = arrival;
-                self.remaining[index] = remaining_bytes;
-                self.shortest.insert((remaining_bytes, arrival, slot));
-                if self.policy == Policy::Half && !std::mem::replace(&mut self.in_ring[index], true)
-                {
+                let flow = &mut self.flows[index];
+                flow.arrival = arrival;
+                flow.remaining_bytes = remaining_bytes;
+                if self.policy == Policy::Half && !std::mem::replace(&mut flow.in_ring, true) {
                     self.ring.push_back((slot, arrival));
                 }
+                self.shortest.insert((remaining_bytes, arrival, slot));
             }
         }
     }
@@ -201,7 +215,7 @@ impl Arbiter {
         let slot = match self.policy {
             Policy::Fifo | Policy::RoundRobin => self.ring.pop_front().map(|entry| entry.0),
             Policy::Srpt => self.shortest.pop_first().map(|(.., slot)| {
-                self.ready[slot as usize] = NOT_READY;
+                self.flows[slot as usize].arrival = NOT_READY;
                 slot
             }),
             Policy::Half => self.next_of_half(),
@@ -223,17 +237,17 @@ impl Arbiter {
         } else {
             loop {
                 let slot = self.ring.pop_front()?.0;
-                let index = slot as usize;
-                self.in_ring[index] = false;
+                let flow = &mut self.flows[slot as usize];
+                flow.in_ring = false;
                 // What the other order took last may still be in the ring.
-                if self.ready[index] != NOT_READY {
-                    let entry = (self.remaining[index], self.ready[index], slot);
+                if flow.arrival != NOT_READY {
+                    let entry = (flow.remaining_bytes, flow.arrival, slot);
                     self.shortest.remove(&entry);
                     break slot;
                 }
             }
         };
-        self.ready[slot as usize] = NOT_READY;
+        self.flows[slot as usize].arrival = NOT_READY;
         Some(slot)
     }
 

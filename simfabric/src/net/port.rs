@@ -173,7 +173,8 @@ const _: () = assert!(
     "the same lines of all ports spread over all sets of a cache"
 );
 
-/// Runs code on the sending end of a port, compiled for the most common discipline and for any.
+/// Runs code on the sending end of a port, compiled for the most common discipline, for classes and
+/// for any.
 macro_rules! with_sending {
     ($port:expr, $shared:expr, $switches:expr, |$sending:ident| $body:expr) => {{
         let Port {
@@ -204,6 +205,15 @@ macro_rules! with_sending {
                     serialiser,
                     wire,
                     queue,
+                    q,
+                };
+                $body
+            }
+            Queue::Classes(queue) => {
+                let mut $sending = SendingEnd {
+                    serialiser,
+                    wire,
+                    queue: &mut **queue,
                     q,
                 };
                 $body
@@ -248,7 +258,7 @@ impl Port {
                 wire_tail: PacketId::NONE,
                 waiting: 0,
                 bypassed: PacketCount::default(),
-                bypass_allowed: queue.is_transparent(),
+                bypassing: queue.transparent(),
                 scheduled: false,
                 departure_scheduled: false,
                 watch: Watch::NONE,
@@ -264,16 +274,19 @@ impl Port {
         }
     }
 
-    /// Updates whether packets may bypass an empty queue.
+    /// Updates which packets may bypass an empty queue.
     fn update_bypass(&mut self) {
-        self.serialiser.bypass_allowed =
-            self.queue.is_transparent() && self.serialiser.up && self.serialiser.paused.is_empty();
+        // Where classes share a buffer, what comes always takes its place there first.
+        let has_place = self.wire.switch.is_some() && matches!(self.queue, Queue::Classes(_));
+        let may = self.serialiser.up && self.serialiser.paused.is_empty() && !has_place;
+        self.serialiser.bypassing = self.queue.transparent().and(ClassMask::all_if(may));
     }
 
     /// Makes the port number `egress` of a switch with a shared buffer.
     pub(crate) fn share_buffer(&mut self, switch: u32, egress: u16) {
         self.wire.switch = NonZeroU32::new(switch + 1);
         self.wire.egress = egress;
+        self.update_bypass();
     }
 
     /// Makes the port the one that sends to port number `ingress` of a switch with a shared buffer.
@@ -497,19 +510,19 @@ impl Port {
         switches: &mut [Switch],
     ) {
         let of_now = self.serialiser.telemetry == PortTelemetry::OfNow;
-        if self.serialiser.can_bypass(now) & of_now {
-            let packets = &mut shared.packets;
+        let packets = &mut shared.packets;
+        if self.serialiser.can_bypass(now, packets[id].class) & of_now {
             self.serialiser.bypass(&mut self.wire, now, id, packets);
         } else {
             with_sending!(self, shared, switches, |sending| sending.accept(now, id));
         }
     }
 
-    /// Returns true if a packet that comes now takes no buffer: it passes the queue, or the link is
-    /// down. The port has been [advanced](Self::advance).
+    /// Returns true if a packet of this class that comes now takes no buffer: it passes the queue,
+    /// or the link is down. The port has been [advanced](Self::advance).
     #[inline]
-    pub(crate) fn takes_no_buffer(&self, now: Time) -> bool {
-        self.serialiser.can_bypass(now) || !self.serialiser.up
+    pub(crate) fn takes_no_buffer(&self, now: Time, class: u8) -> bool {
+        self.serialiser.can_bypass(now, class) || !self.serialiser.up
     }
 
     /// Drops a packet that the switch's buffer refused; the port has been

@@ -357,13 +357,13 @@ const CREDIT: u8 = Messages::<Sent, Received>::TIMER + 1;
 impl ExpressPassHost {
     /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
     fn on_data(&mut self, cx: &mut Context<'_>, packet: &Packet) {
-        let mss_bytes = u64::from(cx.framing().mss_bytes.max(1));
-        let packets = cx.flow(packet.flow).bytes.div_ceil(mss_bytes);
-        let feedback = Feedback::new(&self.config.feedback, packets);
+        let config = &self.config.feedback;
         let now = cx.now();
         let own = |cx: &mut Context<'_>| {
+            let bytes = cx.flow(packet.flow).bytes;
+            let mss_bytes = u64::from(cx.framing().mss_bytes.max(1));
             let received = Received {
-                feedback,
+                feedback: Feedback::new(config, bytes.div_ceil(mss_bytes)),
                 timer: None,
                 next_number: 1,
                 echoed: 0,
@@ -374,7 +374,7 @@ impl ExpressPassHost {
                 asked: false,
             };
             // All of it may come, by credit.
-            (cx.flow(packet.flow).bytes, received)
+            (bytes, received)
         };
         match self.messages.on_data(cx, packet, own) {
             Arrival::Late => {}

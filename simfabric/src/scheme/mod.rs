@@ -203,6 +203,12 @@ impl FabricNeeds {
         }
     }
 
+    /// Returns true if packets must come back the way of those that they answer, whatever for.
+    #[must_use]
+    pub fn needs_symmetric(&self) -> bool {
+        self.symmetric || self.telemetry == Telemetry::Acknowledgements
+    }
+
     /// Demands of this scheme and of another one that shares its hosts. Where `queue_is_set`,
     /// switches have queues that leave the schemes' own aside.
     ///

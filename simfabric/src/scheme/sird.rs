@@ -20,6 +20,7 @@
 
 mod bucket;
 mod receiver;
+mod sendable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use ratewright_topology::HostId;
 use serde::{Deserialize, Serialize};
 
 use self::receiver::{Credit, SenderState};
+use self::sendable::Sendable;
 use super::{Built, FabricNeeds, Network, Scheme, tcp};
 use crate::flow::FlowId;
 use crate::host::{Arbiter, Endpoint, Measured, Policy, Pull, Side, Timer, Turn};
@@ -306,11 +308,12 @@ struct Sent {
     waits: Option<u64>,
 }
 
-/// A receiver, as a sender sees it: messages to it that may send, by remaining bytes, flow and
-/// slot.
+/// A receiver, as a sender sees it: one cache line.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct ReceiverState {
-    sendable: BTreeSet<(u64, u32, u32)>,
+    /// Messages to it that may send.
+    sendable: Sendable,
     /// True while it waits for its turn.
     queued: bool,
     /// Credit for it that is not used.
@@ -488,13 +491,13 @@ impl SirdHost {
         let receiver = &mut self.receivers[number as usize];
         if waited != waits {
             if let Some(remaining) = waited {
-                receiver.sendable.remove(&(remaining, flow, slot));
+                receiver.sendable.remove((remaining, flow, slot));
             }
             if let Some(remaining) = waits {
                 receiver.sendable.insert((remaining, flow, slot));
             }
         }
-        let Some(&(shortest, ..)) = receiver.sendable.first() else {
+        let Some((shortest, ..)) = receiver.sendable.first() else {
             return;
         };
         if receiver.queued {
@@ -512,7 +515,7 @@ impl SirdHost {
             && let Some(remaining) = message.own.waits.take()
         {
             let receiver = &mut self.receivers[message.own.receiver as usize];
-            receiver.sendable.remove(&(remaining, message.id.0, slot));
+            receiver.sendable.remove((remaining, message.id.0, slot));
         }
     }
 
@@ -708,7 +711,7 @@ impl Endpoint for SirdHost {
         while let Turn::Slot(number) = self.arbiter.next(cx.now()) {
             let receiver = &mut self.receivers[number as usize];
             receiver.queued = false;
-            let Some(&(remaining, _, slot)) = receiver.sendable.first() else {
+            let Some((remaining, _, slot)) = receiver.sendable.first() else {
                 continue;
             };
             let mss_bytes = cx.framing().mss_bytes;

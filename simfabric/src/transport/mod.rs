@@ -282,6 +282,15 @@ impl<S> Context<'_, S> {
         self.core.chance.paths.of(flow.0, reverse)
     }
 
+    /// Returns the entropy by which switches choose the path of a flow's packets to this end of it.
+    /// Where both directions have the same, the flow itself need not be read.
+    #[inline]
+    #[must_use]
+    pub fn path_hash_to(&self, flow: FlowId, end: HostId) -> u16 {
+        let reverse = !self.core.symmetric && self.flow(flow).src == end;
+        self.path_hash(flow, reverse)
+    }
+
     /// Draws path entropy for one packet, as a sender does that sprays.
     #[inline]
     pub fn spray(&mut self) -> u16 {

@@ -5,7 +5,7 @@ use rand::RngExt as _;
 use super::{ByteTime, Wire};
 use crate::ext::IntHop;
 use crate::flow::PacketCount;
-use crate::net::queue::{ClassMask, Discipline, DropReason, Next, QueueContext};
+use crate::net::queue::{ClassMask, Discipline, DropReason, MAX_CLASSES, Next, QueueContext};
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, PacketId, PacketSlab};
 use crate::rng::Stream;
@@ -29,9 +29,9 @@ pub(super) struct Serialiser {
     pub(super) waiting: u32,
     /// Packets that bypassed the queue, because none waited and none was being sent.
     pub(super) bypassed: PacketCount,
-    /// True if packets may bypass an empty queue: the discipline allows it, the link is up and no
-    /// class is paused.
-    pub(super) bypass_allowed: bool,
+    /// Classes whose packets may bypass an empty queue: the discipline allows it, the link is up
+    /// and no class is paused.
+    pub(super) bypassing: ClassMask,
     /// True if the port's event is pending.
     pub(super) scheduled: bool,
     /// True if an event of the departure at `due_at` is pending.
@@ -207,11 +207,13 @@ impl Serialiser {
         }
     }
 
-    /// Returns true if a packet that comes now bypasses the queue; departures until now are done.
+    /// Returns true if a packet of this class that comes now bypasses the queue; departures until
+    /// now are done.
     #[inline]
-    pub(super) fn can_bypass(&self, now: Time) -> bool {
+    pub(super) fn can_bypass(&self, now: Time, class: u8) -> bool {
+        let class = usize::from(class).min(MAX_CLASSES - 1);
         // Without short circuit: one branch instead of three.
-        (self.waiting == 0) & (self.free_at <= now) & self.bypass_allowed
+        (self.waiting == 0) & (self.free_at <= now) & self.bypassing.contains(class)
     }
 
     /// Sends a packet past the queue.
@@ -330,13 +332,27 @@ impl<D: Discipline> SendingEnd<'_, D> {
         }
     }
 
+    /// Returns true if a packet that comes now bypasses the queue, which has taken note of it.
+    #[inline]
+    fn passes(&mut self, now: Time, id: PacketId) -> bool {
+        let packet = &self.q.shared.packets[id];
+        let (class, serialiser) = (packet.class, &*self.serialiser);
+        if serialiser.can_bypass(now, class) {
+            return true;
+        }
+        let is_idle = (serialiser.waiting == 0) & (serialiser.free_at <= now);
+        let is_open = serialiser.up && serialiser.paused.is_empty() && self.q.buffer.is_none();
+        is_idle && is_open && self.queue.pass(now, class, packet.wire_bytes)
+    }
+
     /// Takes a packet, after all departures until now.
     #[inline]
     pub(super) fn accept(&mut self, now: Time, id: PacketId) {
         self.depart_until(now);
         self.note(now);
+        let passes = self.passes(now, id);
         let packets = &mut self.q.shared.packets;
-        if self.serialiser.can_bypass(now) {
+        if passes {
             if self.serialiser.telemetry == PortTelemetry::Stamps
                 && packets[id].flags.contains(Flags::INT)
             {

@@ -44,6 +44,12 @@ impl ClassMask {
         Self(1 << class)
     }
 
+    /// Makes the set of all classes, or the empty one.
+    #[must_use]
+    pub const fn all_if(all: bool) -> Self {
+        if all { Self::ALL } else { Self::NONE }
+    }
+
     /// Returns true if the class is in the set.
     #[must_use]
     pub const fn contains(self, class: usize) -> bool {
@@ -92,7 +98,12 @@ impl ClassMask {
 
     /// Iterates over the classes of the set, lowest first.
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..MAX_CLASSES).filter(move |class| self.contains(*class))
+        let mut rest = self;
+        std::iter::from_fn(move || {
+            let class = rest.first()?;
+            rest = rest.without(Self::of(class));
+            Some(class)
+        })
     }
 }
 
@@ -131,6 +142,43 @@ struct Class {
     deficit_bytes: i64,
 }
 
+/// Length of a class's queue.
+#[derive(Clone, Copy, Debug)]
+struct Length {
+    packets: u32,
+    bytes: u64,
+}
+
+impl Length {
+    #[inline]
+    fn of(queue: &impl Discipline) -> Self {
+        Self {
+            packets: queue.packets(),
+            bytes: queue.bytes(),
+        }
+    }
+}
+
+/// Gives a packet to a class. Returns the lengths before and after: a discipline may drop others
+/// for this packet.
+#[inline]
+fn enqueue(queue: &mut impl Discipline, q: &mut QueueContext<'_>, id: PacketId) -> [Length; 2] {
+    let before = Length::of(queue);
+    queue.enqueue(q, id);
+    [before, Length::of(queue)]
+}
+
+/// Takes a class's next packet, with the lengths before and after.
+#[inline]
+fn dequeue(
+    queue: &mut impl Discipline,
+    q: &mut QueueContext<'_>,
+) -> (Option<PacketId>, [Length; 2]) {
+    let before = Length::of(queue);
+    let id = queue.dequeue(q);
+    (id, [before, Length::of(queue)])
+}
+
 /// Queues of classes with their scheduler.
 #[derive(Debug)]
 pub struct Classes {
@@ -139,6 +187,8 @@ pub struct Classes {
     backlog: ClassMask,
     strict: ClassMask,
     shaped: ClassMask,
+    /// Strict classes whose queues pass packets unchanged.
+    passing: ClassMask,
     /// The weighted class whose turn it is.
     turn: usize,
     packets: u32,
@@ -155,6 +205,7 @@ impl Classes {
     #[must_use]
     pub fn new(configs: &[ClassConfig], rate_bps: u64, rng: &mut Stream) -> Self {
         let (mut strict, mut shaped) = (ClassMask::NONE, ClassMask::NONE);
+        let mut passing = ClassMask::NONE;
         let mut classes = ArrayVec::new();
         for (i, config) in configs.iter().take(MAX_CLASSES).enumerate() {
             let quantum_bytes = match config.service {
@@ -167,8 +218,12 @@ impl Classes {
             if config.shaper.is_some() {
                 shaped = shaped.or(ClassMask::of(i));
             }
+            let queue = config.queue.build(rate_bps, rng);
+            if strict.contains(i) && queue.transparent() == ClassMask::ALL {
+                passing = passing.or(ClassMask::of(i));
+            }
             classes.push(Class {
-                queue: config.queue.build(rate_bps, rng),
+                queue,
                 shaper: config.shaper.map(|shaper| Shaper::new(shaper, rate_bps)),
                 quantum_bytes,
                 deficit_bytes: 0,
@@ -179,19 +234,20 @@ impl Classes {
             backlog: ClassMask::NONE,
             strict,
             shaped,
+            passing,
             turn: 0,
             packets: 0,
             bytes: 0,
         }
     }
 
-    /// Updates the sums after a change of one class, from its length before.
-    fn update(&mut self, class: usize, (packets, bytes): (u32, u64)) {
-        let queue = &self.classes[class].queue;
-        self.packets = self.packets - packets + queue.packets();
-        self.bytes = self.bytes - bytes + queue.bytes();
+    /// Updates the sums after a change of one class, from its lengths before and after.
+    #[inline]
+    fn update(&mut self, class: usize, [before, after]: [Length; 2]) {
+        self.packets = self.packets - before.packets + after.packets;
+        self.bytes = self.bytes - before.bytes + after.bytes;
         let bit = ClassMask::of(class);
-        self.backlog = if queue.packets() > 0 {
+        self.backlog = if after.packets > 0 {
             self.backlog.or(bit)
         } else {
             self.backlog.without(bit)
@@ -199,11 +255,14 @@ impl Classes {
     }
 
     /// Takes a class's next packet.
+    #[inline]
     fn take(&mut self, q: &mut QueueContext<'_>, class: usize) -> Option<PacketId> {
-        let queue = &mut self.classes[class].queue;
-        let before = (queue.packets(), queue.bytes());
-        let id = queue.dequeue(q);
-        self.update(class, before);
+        // Compiled for the most common discipline and for any, as in ports.
+        let (id, lengths) = match &mut self.classes[class].queue {
+            Queue::DropTail(queue) => dequeue(queue, q),
+            queue => dequeue(queue, q),
+        };
+        self.update(class, lengths);
         id
     }
 
@@ -234,11 +293,11 @@ impl Classes {
 impl Discipline for Classes {
     fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
         let class = usize::from(q.packet(id).class).min(self.classes.len() - 1);
-        let queue = &mut self.classes[class].queue;
-        // Sums are updated by the difference: a discipline may drop others for this packet.
-        let before = (queue.packets(), queue.bytes());
-        queue.enqueue(q, id);
-        self.update(class, before);
+        let lengths = match &mut self.classes[class].queue {
+            Queue::DropTail(queue) => enqueue(queue, q, id),
+            queue => enqueue(queue, q, id),
+        };
+        self.update(class, lengths);
     }
 
     fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId> {
@@ -288,6 +347,28 @@ impl Discipline for Classes {
             Next::At(opens_at)
         } else {
             Next::Nothing
+        }
+    }
+
+    fn transparent(&self) -> ClassMask {
+        // Turns and shapers count what passes.
+        let mut transparent = self.passing.without(self.shaped);
+        let last = self.classes.len() - 1;
+        if transparent.contains(last) {
+            transparent = transparent.or(ClassMask(u8::MAX << last));
+        }
+        transparent
+    }
+
+    #[inline]
+    fn pass(&mut self, now: Time, class: u8, wire_bytes: u16) -> bool {
+        let class = usize::from(class).min(self.classes.len() - 1);
+        match &mut self.classes[class].shaper {
+            Some(shaper) if self.passing.contains(class) && shaper.opens_at() <= now => {
+                shaper.charge(now, wire_bytes);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -382,6 +463,34 @@ mod tests {
         let order: Vec<u64> = std::iter::from_fn(|| bench.take()).map(|p| p.seq).collect();
         assert_eq!(order, [1, 3, 5, 0, 2, 4]);
         assert_eq!((bench.queue.packets(), bench.queue.bytes()), (0, 0));
+    }
+
+    /// Packets that a turn, a shaper or a mark counts must not pass the queue, and classes beyond the
+    /// last are that one.
+    #[test]
+    fn only_strict_classes_without_a_shaper_pass_packets_unchanged() {
+        let shaper = Some(ShaperConfig {
+            share: 0.5,
+            burst_bytes: 0,
+        });
+        let shaped = ClassConfig {
+            shaper,
+            ..ClassConfig::default()
+        };
+        let marking = ClassConfig {
+            queue: QueueConfig::EcnThreshold(ecn_threshold::Config::packets(0, Limit::default())),
+            ..ClassConfig::default()
+        };
+        let plain = ClassConfig::default;
+        for (classes, passing) in [
+            (vec![plain(), plain()], 0b1111_1111),
+            (vec![shaped, plain()], 0b1111_1110),
+            (vec![plain(), weighted(1)], 0b0000_0001),
+            (vec![plain(), marking, plain()], 0b1111_1101),
+        ] {
+            let queue = Classes::new(&classes, RATE_BPS, &mut stream());
+            assert_eq!(queue.transparent(), ClassMask(passing), "{classes:?}");
+        }
     }
 
     #[test]

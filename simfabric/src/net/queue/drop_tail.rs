@@ -7,7 +7,7 @@
 //! packets run the same code in both.
 
 use super::{
-    Bounds, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
+    Bounds, ClassMask, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
 use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
@@ -86,10 +86,10 @@ impl Discipline for DropTail {
         self.fifo.back().unwrap_or(PacketId::NONE)
     }
 
-    fn is_transparent(&self) -> bool {
+    fn transparent(&self) -> ClassMask {
         // A threshold of 0 marks every packet and a small limit may drop one, so neither may be
         // bypassed.
-        self.limit.fits(0, 0, u16::MAX) && !self.mark_at.reached(0, 0)
+        ClassMask::all_if(self.limit.fits(0, 0, u16::MAX) && !self.mark_at.reached(0, 0))
     }
 
     #[inline]
@@ -97,6 +97,7 @@ impl Discipline for DropTail {
         self.fifo.iter(packets).for_each(each);
     }
 
+    #[inline]
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }

@@ -8,7 +8,8 @@
 use rand::RngExt as _;
 
 use super::{
-    Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
+    ClassMask, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext,
+    QueueLimit,
 };
 use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
@@ -114,9 +115,9 @@ impl Discipline for EcnRamp {
         self.fifo.back().unwrap_or(PacketId::NONE)
     }
 
-    fn is_transparent(&self) -> bool {
+    fn transparent(&self) -> ClassMask {
         // A packet that leaves an empty queue behind is never marked.
-        self.limit.fits(0, 0, u16::MAX)
+        ClassMask::all_if(self.limit.fits(0, 0, u16::MAX))
     }
 
     #[inline]

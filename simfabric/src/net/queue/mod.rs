@@ -215,9 +215,15 @@ pub trait Discipline {
     fn back(&self) -> PacketId {
         PacketId::NONE
     }
-    /// Returns true if a packet that comes to an empty queue and leaves at once passes unchanged,
-    /// and leaves the queue unchanged.
-    fn is_transparent(&self) -> bool {
+    /// Returns the classes of which a packet that comes to an empty queue and leaves at once passes
+    /// unchanged, and leaves the queue unchanged; a queue without classes answers for all.
+    fn transparent(&self) -> ClassMask {
+        ClassMask::NONE
+    }
+    /// Takes note of a packet that comes to an empty queue and leaves at once, if all else passes
+    /// unchanged. Returns false if it is to be [enqueued](Self::enqueue).
+    #[inline]
+    fn pass(&mut self, _now: Time, _class: u8, _wire_bytes: u16) -> bool {
         false
     }
     /// Shows the packets that wait, in any order.
@@ -442,8 +448,13 @@ macro_rules! queue {
                 match self { $(Self::$variant(d) => d.back(),)* }
             }
 
-            fn is_transparent(&self) -> bool {
-                match self { $(Self::$variant(d) => d.is_transparent(),)* }
+            fn transparent(&self) -> ClassMask {
+                match self { $(Self::$variant(d) => d.transparent(),)* }
+            }
+
+            #[inline]
+            fn pass(&mut self, now: Time, class: u8, wire_bytes: u16) -> bool {
+                match self { $(Self::$variant(d) => d.pass(now, class, wire_bytes),)* }
             }
 
             fn visit(&self, packets: &PacketSlab, each: &mut dyn FnMut(&Packet)) {

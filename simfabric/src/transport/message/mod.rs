@@ -201,11 +201,10 @@ impl<S, R> Messages<S, R> {
         (id, to): (FlowId, HostId),
         [seq, ack]: [u64; 2],
     ) -> Packet {
-        let from_receiver = cx.flow(id).src == to;
         let path_hash = if self.config.spray {
             cx.spray()
         } else {
-            cx.path_hash(id, from_receiver)
+            cx.path_hash_to(id, to)
         };
         Packet {
             kind,
