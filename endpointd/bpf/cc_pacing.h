@@ -22,9 +22,10 @@
  * twice the rate at most. In either case it takes two round trips and four segments at least: a correction
  * that overshoots before the next look at the flow would swing between its bounds.
  *
- * A flow that its application limits saves up the bytes of a mouse (`min_flowlet_bytes`) and may send
- * those within 1 ms at any time, whatever its rate: a flow that was given little because it used
- * little must not wait for its first segments when it wants more.
+ * A flow that its application limits saves up the bytes of a mouse (`min_flowlet_bytes`), or of TCP's initial
+ * window if that is more, and may send those within 1 ms at any time, whatever its rate: a flow that was given
+ * little because it used little must not wait for its first segments when it wants more. Only acknowledgements
+ * show it a new rate, and a receiver may hold the one of a single segment back.
  */
 #define BEHIND_MAX_NS (1LL << 20)
 #define WITHIN_NS (1ULL << 22)
@@ -248,7 +249,9 @@ static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_flow *flow,
 				      struct rw_slot *slot, __u64 now, bool limited)
 {
 	__u64 payload = flow->payload_bytes_per_s;
-	__u64 mouse_ns = min_flowlet_bytes * NSEC_PER_SEC / payload;
+	__u64 initial = MIN_CWND * tp->mss_cache;
+	__u64 saved = min_flowlet_bytes > initial ? min_flowlet_bytes : initial;
+	__s64 saved_ns = saved * NSEC_PER_SEC / payload;
 	__s64 before = slot->behind_ns, behind = before, most = BEHIND_MAX_NS;
 	__u64 within, looks, more;
 	bool small;
@@ -256,8 +259,8 @@ static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_flow *flow,
 
 	behind += now - slot->counted_ns;
 	behind -= sent * NSEC_PER_SEC / payload;
-	if (!limited && most < (__s64)mouse_ns)
-		most = mouse_ns;
+	if (!limited && most < saved_ns)
+		most = saved_ns;
 	/* What was saved up is not taken away when the flow begins to need it. */
 	if (limited && most < before)
 		most = before;
