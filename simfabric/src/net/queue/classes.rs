@@ -465,7 +465,7 @@ mod tests {
         assert_eq!((bench.queue.packets(), bench.queue.bytes()), (0, 0));
     }
 
-    /// Packets that a turn, a shaper or a mark counts must not pass the queue, and classes beyond the
+    /// Packets that a turn, a shaper or a mark counts must not pass the queue. Classes beyond the
     /// last are that one.
     #[test]
     fn only_strict_classes_without_a_shaper_pass_packets_unchanged() {
