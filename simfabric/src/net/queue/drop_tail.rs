@@ -7,7 +7,8 @@
 //! packets run the same code in both.
 
 use super::{
-    Bounds, ClassMask, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
+    Bounds, ClassMask, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext,
+    QueueLimit,
 };
 use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
