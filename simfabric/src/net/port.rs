@@ -258,7 +258,7 @@ impl Port {
                 wire_tail: PacketId::NONE,
                 waiting: 0,
                 bypassed: PacketCount::default(),
-                bypassing: queue.transparent(),
+                bypass_allowed: queue.is_transparent(),
                 scheduled: false,
                 departure_scheduled: false,
                 watch: Watch::NONE,
@@ -274,12 +274,12 @@ impl Port {
         }
     }
 
-    /// Updates which packets may bypass an empty queue.
+    /// Updates whether packets may bypass an empty queue.
     fn update_bypass(&mut self) {
         // Where classes share a buffer, what comes always takes its place there first.
         let has_place = self.wire.switch.is_some() && matches!(self.queue, Queue::Classes(_));
-        let may = self.serialiser.up && self.serialiser.paused.is_empty() && !has_place;
-        self.serialiser.bypassing = self.queue.transparent().and(ClassMask::all_if(may));
+        let is_open = self.serialiser.up && self.serialiser.paused.is_empty();
+        self.serialiser.bypass_allowed = self.queue.is_transparent() && is_open && !has_place;
     }
 
     /// Makes the port number `egress` of a switch with a shared buffer.
@@ -510,19 +510,19 @@ impl Port {
         switches: &mut [Switch],
     ) {
         let of_now = self.serialiser.telemetry == PortTelemetry::OfNow;
-        let packets = &mut shared.packets;
-        if self.serialiser.can_bypass(now, packets[id].class) & of_now {
+        if self.serialiser.can_bypass(now) & of_now {
+            let packets = &mut shared.packets;
             self.serialiser.bypass(&mut self.wire, now, id, packets);
         } else {
             with_sending!(self, shared, switches, |sending| sending.accept(now, id));
         }
     }
 
-    /// Returns true if a packet of this class that comes now takes no buffer: it passes the queue,
-    /// or the link is down. The port has been [advanced](Self::advance).
+    /// Returns true if a packet that comes now takes no buffer: it passes the queue, or the link is
+    /// down. The port has been [advanced](Self::advance).
     #[inline]
-    pub(crate) fn takes_no_buffer(&self, now: Time, class: u8) -> bool {
-        self.serialiser.can_bypass(now, class) || !self.serialiser.up
+    pub(crate) fn takes_no_buffer(&self, now: Time) -> bool {
+        self.serialiser.can_bypass(now) || !self.serialiser.up
     }
 
     /// Drops a packet that the switch's buffer refused; the port has been

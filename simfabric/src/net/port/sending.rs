@@ -5,7 +5,7 @@ use rand::RngExt as _;
 use super::{ByteTime, Wire};
 use crate::ext::IntHop;
 use crate::flow::PacketCount;
-use crate::net::queue::{ClassMask, Discipline, DropReason, MAX_CLASSES, Next, QueueContext};
+use crate::net::queue::{ClassMask, Discipline, DropReason, Next, QueueContext};
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, PacketId, PacketSlab};
 use crate::rng::Stream;
@@ -29,9 +29,9 @@ pub(super) struct Serialiser {
     pub(super) waiting: u32,
     /// Packets that bypassed the queue, because none waited and none was being sent.
     pub(super) bypassed: PacketCount,
-    /// Classes whose packets may bypass an empty queue: the discipline allows it, the link is up
-    /// and no class is paused.
-    pub(super) bypassing: ClassMask,
+    /// True if packets may bypass an empty queue: the discipline allows it, the link is up and no
+    /// class is paused.
+    pub(super) bypass_allowed: bool,
     /// True if the port's event is pending.
     pub(super) scheduled: bool,
     /// True if an event of the departure at `due_at` is pending.
@@ -207,13 +207,11 @@ impl Serialiser {
         }
     }
 
-    /// Returns true if a packet of this class that comes now bypasses the queue; departures until
-    /// now are done.
+    /// Returns true if a packet that comes now bypasses the queue; departures until now are done.
     #[inline]
-    pub(super) fn can_bypass(&self, now: Time, class: u8) -> bool {
-        let class = usize::from(class).min(MAX_CLASSES - 1);
+    pub(super) fn can_bypass(&self, now: Time) -> bool {
         // Without short circuit: one branch instead of three.
-        (self.waiting == 0) & (self.free_at <= now) & self.bypassing.contains(class)
+        (self.waiting == 0) & (self.free_at <= now) & self.bypass_allowed
     }
 
     /// Sends a packet past the queue.
@@ -335,14 +333,18 @@ impl<D: Discipline> SendingEnd<'_, D> {
     /// Returns true if a packet that comes now bypasses the queue, which has taken note of it.
     #[inline]
     fn passes(&mut self, now: Time, id: PacketId) -> bool {
-        let packet = &self.q.shared.packets[id];
-        let (class, serialiser) = (packet.class, &*self.serialiser);
-        if serialiser.can_bypass(now, class) {
+        let serialiser = &*self.serialiser;
+        if serialiser.can_bypass(now) {
             return true;
         }
         let is_idle = (serialiser.waiting == 0) & (serialiser.free_at <= now);
-        let is_open = serialiser.up && serialiser.paused.is_empty() && self.q.buffer.is_none();
-        is_idle && is_open && self.queue.pass(now, class, packet.wire_bytes)
+        let is_open = serialiser.up && serialiser.paused.is_empty();
+        // A buffer is given to what waits, for however short a time.
+        if !is_idle || !is_open || self.q.buffer.is_some() {
+            return false;
+        }
+        let packet = &self.q.shared.packets[id];
+        self.queue.pass(now, packet.class, packet.wire_bytes)
     }
 
     /// Takes a packet, after all departures until now.

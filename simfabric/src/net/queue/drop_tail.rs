@@ -7,8 +7,7 @@
 //! packets run the same code in both.
 
 use super::{
-    Bounds, ClassMask, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext,
-    QueueLimit,
+    Bounds, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
 use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
@@ -87,10 +86,10 @@ impl Discipline for DropTail {
         self.fifo.back().unwrap_or(PacketId::NONE)
     }
 
-    fn transparent(&self) -> ClassMask {
+    fn is_transparent(&self) -> bool {
         // A threshold of 0 marks every packet and a small limit may drop one, so neither may be
         // bypassed.
-        ClassMask::all_if(self.limit.fits(0, 0, u16::MAX) && !self.mark_at.reached(0, 0))
+        self.limit.fits(0, 0, u16::MAX) && !self.mark_at.reached(0, 0)
     }
 
     #[inline]

@@ -8,8 +8,7 @@
 use rand::RngExt as _;
 
 use super::{
-    ClassMask, Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext,
-    QueueLimit,
+    Discipline, DisciplineConfig, DropReason, Fifo, Limit, Queue, QueueContext, QueueLimit,
 };
 use crate::packet::{Packet, PacketId, PacketSlab};
 use crate::parameters::ParamError;
@@ -115,9 +114,9 @@ impl Discipline for EcnRamp {
         self.fifo.back().unwrap_or(PacketId::NONE)
     }
 
-    fn transparent(&self) -> ClassMask {
+    fn is_transparent(&self) -> bool {
         // A packet that leaves an empty queue behind is never marked.
-        ClassMask::all_if(self.limit.fits(0, 0, u16::MAX))
+        self.limit.fits(0, 0, u16::MAX)
     }
 
     #[inline]

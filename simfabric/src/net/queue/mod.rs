@@ -215,13 +215,13 @@ pub trait Discipline {
     fn back(&self) -> PacketId {
         PacketId::NONE
     }
-    /// Returns the classes of which a packet that comes to an empty queue and leaves at once passes
-    /// unchanged, and leaves the queue unchanged; a queue without classes answers for all.
-    fn transparent(&self) -> ClassMask {
-        ClassMask::NONE
+    /// Returns true if a packet that comes to an empty queue and leaves at once passes unchanged,
+    /// and leaves the queue unchanged.
+    fn is_transparent(&self) -> bool {
+        false
     }
-    /// Takes note of a packet that comes to an empty queue and leaves at once, if all else passes
-    /// unchanged. Returns false if it is to be [enqueued](Self::enqueue).
+    /// Lets a packet of this class pass that comes to an empty queue and could leave at once, if it
+    /// passes unchanged. Returns false if it is to be [enqueued](Self::enqueue) instead.
     #[inline]
     fn pass(&mut self, _now: Time, _class: u8, _wire_bytes: u16) -> bool {
         false
@@ -448,8 +448,8 @@ macro_rules! queue {
                 match self { $(Self::$variant(d) => d.back(),)* }
             }
 
-            fn transparent(&self) -> ClassMask {
-                match self { $(Self::$variant(d) => d.transparent(),)* }
+            fn is_transparent(&self) -> bool {
+                match self { $(Self::$variant(d) => d.is_transparent(),)* }
             }
 
             #[inline]
