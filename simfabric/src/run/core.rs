@@ -205,7 +205,7 @@ impl Core {
         }
         port.advance(now, shared, switches);
         let mut is_taken = true;
-        if !port.takes_no_buffer(now, shared.packets[id].class)
+        if !port.takes_no_buffer(now)
             && let Some((_, egress)) = port.near_switch()
             && let Some(mmu) = &mut switches[switch as usize].mmu
         {
