@@ -1,4 +1,4 @@
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
@@ -126,6 +126,32 @@ fn whoever_floods_waits_behind_itself() {
     assert!(at.is_some(), "{own:?} of {later:?}");
 }
 
+/// Whoever has an IPv6 network of /64 has as many addresses as it likes; a mapped address is the
+/// IPv4 host's.
+#[test]
+fn a_64_of_ipv6_and_a_24_of_ipv4_have_the_turns_of_one() {
+    let network = |network: u128, number: u32| -> IpAddr {
+        Ipv6Addr::from((0x2001_0db8_0000_0000 + network) << 64 | u128::from(number)).into()
+    };
+    let mapped =
+        |number: u32| -> IpAddr { Ipv4Addr::from(0x0a00_0000 + number).to_ipv6_mapped().into() };
+    let config = AdmissionConfig::default();
+    type Source<'a> = &'a dyn Fn(u32) -> IpAddr;
+    let sources: [(Source, IpAddr); 2] = [
+        (&|number| network(0, number), network(1, 0)),
+        (&mapped, host(256)),
+    ];
+    for (flooding, other) in sources {
+        let mut queue = queue();
+        for number in 0..256 {
+            wait(&mut queue, 0, flooding(number), 1_000);
+        }
+        assert_eq!(begun(&steps(&mut queue, 0)).len(), config.turns_per_prefix);
+        let other = wait(&mut queue, 1, other, 250);
+        assert_eq!(begun(&steps(&mut queue, 1)), [other], "another network");
+    }
+}
+
 #[test]
 fn a_host_that_is_welcomed_keeps_its_turn_for_a_while_and_nothing_else() {
     let mut queue = Admission::new(AdmissionConfig {
@@ -204,6 +230,26 @@ fn a_full_queue_makes_room_at_the_cost_of_whoever_fills_it() {
             other => panic!("{other:?}"),
         }
         assert!(queue.waiting() <= 100);
+    }
+}
+
+#[test]
+fn handshakes_in_turn_are_not_overdue() {
+    let config = AdmissionConfig {
+        max_overdue: 14,
+        ..AdmissionConfig::default()
+    };
+    let mut queue = Admission::new(config);
+    let mut number = 0;
+    // Ten stall and are overdue; ten others have their turn beside them.
+    for now_ns in [0, queue.turn_ns()] {
+        for _ in 0..10 {
+            number += 1_000;
+            wait(&mut queue, now_ns, host(number), 1_000);
+        }
+        let steps = steps(&mut queue, now_ns);
+        assert_eq!(begun(&steps).len(), 10);
+        assert_eq!(steps.len(), 10, "nobody is closed: {steps:?}");
     }
 }
 
