@@ -283,7 +283,7 @@ impl<S> Context<'_, S> {
     }
 
     /// Returns the entropy by which switches choose the path of a flow's packets to this end of it.
-    /// Where both directions have the same, the flow itself need not be read.
+    /// The flow itself is read only if the two directions differ.
     #[inline]
     #[must_use]
     pub fn path_hash_to(&self, flow: FlowId, end: HostId) -> u16 {

@@ -35,12 +35,10 @@ impl Sendable {
     /// Removes a message, if it is there.
     #[inline]
     pub(super) fn remove(&mut self, key: Key) {
-        if self.first != Some(key) {
-            self.others.remove(&key);
-        } else if self.others.is_empty() {
-            self.first = None;
-        } else {
+        if self.first == Some(key) {
             self.first = self.others.pop_first();
+        } else {
+            self.others.remove(&key);
         }
     }
 }
