@@ -207,6 +207,17 @@ impl Serialiser {
         }
     }
 
+    /// Lets the queue be asked for a packet that waits from now on and may leave at `opens_at`.
+    #[inline]
+    fn ask_for(&mut self, now: Time, opens_at: Time) {
+        if self.paused.is_empty() {
+            let at = self.free_at.max(now).max(opens_at);
+            self.set_due(at.min(self.due_at));
+        } else {
+            self.ask_again(now);
+        }
+    }
+
     /// Returns true if a packet that comes now bypasses the queue; departures until now are done.
     #[inline]
     pub(super) fn can_bypass(&self, now: Time) -> bool {
@@ -330,14 +341,15 @@ impl<D: Discipline> SendingEnd<'_, D> {
         }
     }
 
-    /// Returns true if a packet that comes now bypasses the queue, which has taken note of it.
+    /// Returns true if a packet that comes now bypasses the queue, which has taken note of it. What
+    /// waits while the link is free is of classes that are held back.
     #[inline]
     fn passes(&mut self, now: Time, id: PacketId) -> bool {
         let serialiser = &*self.serialiser;
         if serialiser.can_bypass(now) {
             return true;
         }
-        let is_idle = (serialiser.waiting == 0) & (serialiser.free_at <= now);
+        let is_idle = serialiser.free_at <= now;
         let is_open = serialiser.up && serialiser.paused.is_empty();
         // A buffer is given to what waits, for however short a time.
         if !is_idle || !is_open || self.q.buffer.is_some() {
@@ -358,14 +370,19 @@ impl<D: Discipline> SendingEnd<'_, D> {
             if self.serialiser.telemetry == PortTelemetry::Stamps
                 && packets[id].flags.contains(Flags::INT)
             {
-                let hop = telemetry(now, self.wire, self.serialiser, self.q.stats, 0);
+                let bytes = self.queue.bytes();
+                let hop = telemetry(now, self.wire, self.serialiser, self.q.stats, bytes);
                 self.q.shared.extensions.stamp(&mut packets[id], hop);
             }
             self.serialiser.bypass(self.wire, now, id, packets);
+            if self.serialiser.due_at < self.serialiser.free_at {
+                self.serialiser.set_due(self.serialiser.free_at);
+            }
             return;
         }
         let packet = &mut packets[id];
         packet.at = now;
+        let class = packet.class;
         self.q.stats.offered.add(packet.wire_bytes);
         let waiting = self.serialiser.waiting;
         // What passes through an empty queue changes none of its means: that queue was and stays
@@ -390,7 +407,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
             self.serialiser.set_due(Time::MAX);
             return;
         }
-        self.serialiser.ask_again(now);
+        self.serialiser.ask_for(now, self.queue.opens_at(class));
         // Also where others wait, if those are of classes that are paused or shaped.
         if self.serialiser.is_due(now) {
             self.send_next(now);
@@ -433,7 +450,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
         self.q.stats.sent.add(wire_bytes);
         let waits = self.serialiser.waiting > 0;
         let due_at = if waits {
-            self.serialiser.free_at
+            self.serialiser.free_at.max(self.queue.next_opens_at())
         } else {
             Time::MAX
         };

@@ -350,9 +350,28 @@ impl Discipline for Classes {
     }
 
     #[inline]
+    fn opens_at(&self, class: u8) -> Time {
+        let class = usize::from(class).min(self.classes.len() - 1);
+        let shaper = self.classes[class].shaper.as_ref();
+        shaper.map_or(Time::ZERO, Shaper::opens_at)
+    }
+
+    #[inline]
+    fn next_opens_at(&self) -> Time {
+        if !self.backlog.without(self.shaped).is_empty() {
+            return Time::ZERO;
+        }
+        let shapers = self
+            .backlog
+            .iter()
+            .filter_map(|class| self.classes[class].shaper.as_ref());
+        shapers.map(Shaper::opens_at).min().unwrap_or(Time::ZERO)
+    }
+
+    #[inline]
     fn pass(&mut self, now: Time, class: u8, wire_bytes: u16) -> bool {
         let class = usize::from(class).min(self.classes.len() - 1);
-        if !self.passing.contains(class) {
+        if !self.passing.without(self.backlog).contains(class) {
             return false;
         }
         match &mut self.classes[class].shaper {

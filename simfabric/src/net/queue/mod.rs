@@ -220,8 +220,19 @@ pub trait Discipline {
     fn is_transparent(&self) -> bool {
         false
     }
-    /// Lets a packet of this class pass that comes to an empty queue and could leave at once, if it
-    /// passes unchanged. Returns false if it is to be [enqueued](Self::enqueue) instead.
+    /// Returns the time from which packets of this class may leave: that of its shaper.
+    #[inline]
+    fn opens_at(&self, _class: u8) -> Time {
+        Time::ZERO
+    }
+    /// Returns the first time from which a packet that waits may leave, were no class paused.
+    #[inline]
+    fn next_opens_at(&self) -> Time {
+        Time::ZERO
+    }
+    /// Lets a packet of this class pass that comes while the link is free and no packet that waits
+    /// may leave, if it passes unchanged. Returns false if it is to be [enqueued](Self::enqueue)
+    /// instead.
     #[inline]
     fn pass(&mut self, _now: Time, _class: u8, _wire_bytes: u16) -> bool {
         false
@@ -450,6 +461,16 @@ macro_rules! queue {
 
             fn is_transparent(&self) -> bool {
                 match self { $(Self::$variant(d) => d.is_transparent(),)* }
+            }
+
+            #[inline]
+            fn opens_at(&self, class: u8) -> Time {
+                match self { $(Self::$variant(d) => d.opens_at(class),)* }
+            }
+
+            #[inline]
+            fn next_opens_at(&self) -> Time {
+                match self { $(Self::$variant(d) => d.next_opens_at(),)* }
             }
 
             #[inline]
