@@ -34,6 +34,8 @@ use crate::units::Delay;
 const CREDIT_CLASS: u8 = 0;
 /// Class of all other packets.
 const DATA_CLASS: u8 = 1;
+/// Word of a request by which credit stops ([`Rules::Simulator`]).
+const STOP: u64 = 1;
 /// Bytes of a credit packet on the link, on average (§3.1).
 const CREDIT_BYTES: f64 = 84.0;
 
@@ -76,7 +78,9 @@ pub enum Rules {
     /// Algorithm 1: towards more than the link takes, by a weight that approaches the largest.
     Paper,
     /// The authors' simulator: towards what the link takes, by a weight that grows by steps; the
-    /// target falls with the rate, and messages of few packets begin more slowly.
+    /// target falls with the rate, and messages of few packets begin more slowly. What passed is
+    /// counted over time. Senders stop credit as soon as that of a round trip would do for the
+    /// rest, and ask again, and begin anew, if it did not. Ports hold credit by its bytes.
     Simulator,
 }
 
@@ -86,7 +90,12 @@ impl Config {
     fn credit_class(&self, packet_bytes: u16) -> ClassConfig {
         ClassConfig {
             queue: QueueConfig::DropTail(drop_tail::Config {
-                limit: Limit::packets(self.credit_packets),
+                limit: match self.rules {
+                    Rules::Paper => Limit::packets(self.credit_packets),
+                    Rules::Simulator => {
+                        Limit::bytes((f64::from(self.credit_packets) * CREDIT_BYTES) as u64)
+                    }
+                },
             }),
             service: Service::Strict,
             shaper: Some(ShaperConfig {
@@ -208,8 +217,9 @@ impl Feedback {
         }
     }
 
-    /// Takes the share of credit that was lost in a round trip. The rate stays at least `least`.
-    fn update(&mut self, loss: f64, least_rate: f64, config: &FeedbackConfig) {
+    /// Takes the share of credit that was lost in a round trip or more, and the rate of the credit
+    /// that came back in that time. The rate stays at least `least_rate`.
+    fn update(&mut self, loss: f64, passed: f64, least_rate: f64, config: &FeedbackConfig) {
         let [least, most] = config.weights;
         let (target, headroom) = match config.rules {
             Rules::Paper => (config.target_loss, 1.0 + config.target_loss),
@@ -225,10 +235,9 @@ impl Feedback {
             self.rate = (1.0 - self.weight) * self.rate + self.weight * headroom;
             self.was_increasing = true;
         } else {
-            let passed = self.rate * (1.0 - loss) * (1.0 + target);
             self.rate = match config.rules {
-                Rules::Paper => passed,
-                Rules::Simulator => passed.min(self.rate),
+                Rules::Paper => self.rate * (1.0 - loss) * (1.0 + target),
+                Rules::Simulator => (passed * (1.0 + target)).min(self.rate),
             };
             self.weight = (self.weight / 2.0).max(least);
             self.was_increasing = false;
@@ -311,13 +320,71 @@ struct Counts {
 }
 
 /// State of a message at its sender.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sent {
     /// Credits that wait for their turn on the link.
     credits: u32,
     /// Number and sending time of the latest of them.
     number: u64,
     stamp: Time,
+    /// Its view of the credit, by which it stops it ([`Rules::Simulator`]).
+    stop: Option<Box<EarlyStop>>,
+}
+
+/// A sender's view of its credit ([`Rules::Simulator`]).
+#[derive(Clone, Copy, Debug)]
+struct EarlyStop {
+    phase: Phase,
+    /// Time of the last request.
+    asked_at: Time,
+    /// Time from a request to its first credit.
+    rtt: Span,
+    /// Begin of the present round trip, and credits since.
+    since: Time,
+    credits: u64,
+}
+
+/// Phase of a sender's credit ([`Rules::Simulator`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// It has asked for credit.
+    Asked,
+    /// Credit comes.
+    Comes,
+    /// It has stopped credit.
+    Stopped,
+}
+
+impl EarlyStop {
+    fn new(now: Time) -> Self {
+        Self {
+            phase: Phase::Asked,
+            asked_at: now,
+            rtt: Span::ZERO,
+            since: now,
+            credits: 0,
+        }
+    }
+
+    /// Takes a credit, with the packets that remain behind those that have credit. Returns true if
+    /// credit is to stop.
+    fn on_credit(&mut self, now: Time, packets: u64) -> bool {
+        self.credits += 1;
+        if self.phase == Phase::Asked {
+            self.phase = Phase::Comes;
+            self.rtt = now.since(self.asked_at);
+            self.since = now;
+        }
+        if self.phase == Phase::Stopped || packets == 0 || now.since(self.since) < self.rtt {
+            return false;
+        }
+        let is_enough = self.credits >= packets;
+        if is_enough {
+            self.phase = Phase::Stopped;
+        }
+        (self.credits, self.since) = (0, now);
+        is_enough
+    }
 }
 
 /// State of a message at its receiver.
@@ -337,6 +404,26 @@ struct Received {
     updated_at: Time,
     /// The missing bytes were asked for, and nothing came since.
     asked: bool,
+    /// Its sender has stopped credit ([`Rules::Simulator`]).
+    stopped: bool,
+}
+
+impl Received {
+    /// Updates the rate of credit, if a round trip has passed and some came back.
+    fn update(&mut self, now: Time, config: &ExpressPassConfig) {
+        let elapsed = now.since(self.updated_at);
+        if self.rtt == Span::ZERO || elapsed < self.rtt || self.returned == 0 {
+            return;
+        }
+        let loss = self.lost as f64 / (self.lost + self.returned) as f64;
+        let gap = config.least_gap.as_secs_f64();
+        let passed = self.returned as f64 * gap / elapsed.as_secs_f64();
+        // A credit in a round trip, by which it hears of more.
+        let least_rate = gap / self.rtt.as_secs_f64();
+        self.feedback
+            .update(loss, passed, least_rate, &config.feedback);
+        (self.lost, self.returned, self.updated_at) = (0, 0, now);
+    }
 }
 
 /// ExpressPass at one host.
@@ -353,6 +440,8 @@ pub struct ExpressPassHost {
 
 /// Kind of the timers of credit, one for each message that this host receives.
 const CREDIT: u8 = Messages::<Sent, Received>::TIMER + 1;
+/// Kind of the timers after which a sender asks again for the credit that it stopped.
+const ASK_AGAIN: u8 = CREDIT + 1;
 
 impl ExpressPassHost {
     /// Takes data, a request, or a probe, any of which may be the first that comes of a message.
@@ -372,6 +461,7 @@ impl ExpressPassHost {
                 rtt: Span::ZERO,
                 updated_at: now,
                 asked: false,
+                stopped: false,
             };
             // All of it may come, by credit.
             (bytes, received)
@@ -397,16 +487,26 @@ impl ExpressPassHost {
                         } else {
                             own.rtt.mul_f64(0.8) + sample.mul_f64(0.2)
                         };
-                        if now.since(own.updated_at) >= own.rtt {
-                            let loss = own.lost as f64 / (own.lost + own.returned) as f64;
-                            // A credit in a round trip, by which it hears of more.
-                            let gap = self.config.least_gap.as_secs_f64();
-                            let least_rate = gap / own.rtt.as_secs_f64();
-                            own.feedback.update(loss, least_rate, &self.config.feedback);
-                            (own.lost, own.returned, own.updated_at) = (0, 0, now);
+                        if config.rules == Rules::Paper {
+                            own.update(now, &self.config);
                         }
                     }
-                    if own.timer.is_none() {
+                    if packet.kind == PacketKind::Request {
+                        let stops = packet.ack == STOP;
+                        if own.stopped && !stops {
+                            let mss_bytes = u64::from(cx.framing().mss_bytes.max(1));
+                            let packets = message.remaining_bytes().div_ceil(mss_bytes);
+                            let own = &mut message.own;
+                            own.feedback = Feedback::new(config, packets);
+                            own.updated_at = now;
+                        }
+                        let own = &mut message.own;
+                        own.stopped = stops;
+                        if let Some(timer) = own.timer.take_if(|_| stops) {
+                            cx.cancel(timer);
+                        }
+                    }
+                    if message.own.timer.is_none() && !message.own.stopped {
                         self.send_credit(cx, slot);
                     }
                 }
@@ -424,6 +524,9 @@ impl ExpressPassHost {
             return;
         };
         let own = &mut message.own;
+        if self.config.feedback.rules == Rules::Simulator {
+            own.update(cx.now(), &self.config);
+        }
         let number = own.next_number;
         own.next_number += 1;
         let gap = self.config.least_gap.mul_f64(factor / own.feedback.rate);
@@ -455,30 +558,60 @@ impl ExpressPassHost {
         let credits = u64::from(own.credits);
         let end = message.sent_bytes().saturating_add(credits * mss);
         message.allow(end);
+        let packets = message.bytes.saturating_sub(end).div_ceil(mss.max(1));
+        let now = cx.now();
+        let stop = message.own.stop.as_mut();
+        let stops = stop.and_then(|stop| stop.on_credit(now, packets).then_some(stop.rtt));
         if !message.queued {
             message.queued = true;
             let remaining = message.remaining_bytes();
             self.arbiter.ready(slot, remaining);
         }
+        if let Some(rtt) = stops {
+            let kind = ASK_AGAIN;
+            cx.timer_in(Span(2 * rtt.0), Timer { kind, slot });
+            self.request(cx, packet.flow, STOP);
+        }
         cx.wake();
+    }
+
+    /// Asks again for credit, if that which came before it stopped was not enough.
+    fn ask_again(&mut self, cx: &mut Context<'_>, slot: u32) {
+        let now = cx.now();
+        let Some(message) = self.messages.outgoing(slot) else {
+            return;
+        };
+        let (id, misses) = (message.id, message.unsent_bytes() > 0 && !message.done);
+        let stop = message.own.stop.as_mut();
+        // The slot may be another message's by now.
+        let Some(stop) = stop.filter(|stop| misses && stop.phase == Phase::Stopped) else {
+            return;
+        };
+        (stop.phase, stop.asked_at) = (Phase::Asked, now);
+        self.request(cx, id, 0);
     }
 
     /// Takes note of a message that was silent for a time-out. A sender that does not answer a
     /// request for bytes either gets the least credit, until something of it comes.
-    fn on_silence(&mut self, slot: u32) {
+    fn on_silence(&mut self, cx: &mut Context<'_>, slot: u32) {
         if let Some(message) = self.messages.incoming(slot)
             && std::mem::replace(&mut message.own.asked, true)
         {
-            message.own.feedback.rate = Feedback::LEAST_RATE;
+            let own = &mut message.own;
+            own.feedback.rate = Feedback::LEAST_RATE;
+            // A request to go on may have been lost.
+            if std::mem::take(&mut own.stopped) {
+                self.send_credit(cx, slot);
+            }
         }
     }
 
-    /// Asks the receiver of a message for credit.
-    fn request(&self, cx: &mut Context<'_>, flow: FlowId) {
+    /// Asks the receiver of a message for credit, or to [`STOP`] it.
+    fn request(&self, cx: &mut Context<'_>, flow: FlowId, what: u64) {
         let dst = cx.flow(flow).dst;
         let request = self
             .messages
-            .control(cx, PacketKind::Request, (flow, dst), [0; 2]);
+            .control(cx, PacketKind::Request, (flow, dst), [0, what]);
         cx.send(request);
     }
 }
@@ -492,8 +625,13 @@ impl Endpoint for ExpressPassHost {
     }
 
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
-        self.messages.start(cx, flow, 0, Sent::default());
-        self.request(cx, flow);
+        let stops = self.config.feedback.rules == Rules::Simulator;
+        let own = Sent {
+            stop: stops.then(|| Box::new(EarlyStop::new(cx.now()))),
+            ..Sent::default()
+        };
+        self.messages.start(cx, flow, 0, own);
+        self.request(cx, flow, 0);
     }
 
     fn on_stop(&mut self, cx: &mut Context<'_>, flow: FlowId) {
@@ -527,10 +665,13 @@ impl Endpoint for ExpressPassHost {
         if timer.kind == CREDIT {
             return self.send_credit(cx, timer.slot);
         }
+        if timer.kind == ASK_AGAIN {
+            return self.ask_again(cx, timer.slot);
+        }
         let mut silent = std::mem::take(&mut self.silent);
         self.messages.on_timer(cx, |_, slot| silent.push(slot));
         for slot in silent.drain(..) {
-            self.on_silence(slot);
+            self.on_silence(cx, slot);
         }
         self.silent = silent;
     }
@@ -554,10 +695,15 @@ impl Endpoint for ExpressPassHost {
                 continue;
             }
             message.queued = false;
-            let own = message.own;
-            let Some(segment) = message.segment(mss_bytes).filter(|_| own.credits > 0) else {
+            let Sent {
+                credits,
+                number,
+                stamp,
+                ..
+            } = message.own;
+            let Some(segment) = message.segment(mss_bytes).filter(|_| credits > 0) else {
                 // Credit beyond the end of the message.
-                self.counts.wasted += u64::from(own.credits);
+                self.counts.wasted += u64::from(credits);
                 message.own.credits = 0;
                 continue;
             };
@@ -567,8 +713,8 @@ impl Endpoint for ExpressPassHost {
             };
             self.counts.used += 1;
             // Number and time of the latest credit: they tell the receiver what was lost.
-            (packet.ack, packet.stamp) = (own.number - u64::from(own.credits - 1), own.stamp);
-            if own.credits > 1
+            (packet.ack, packet.stamp) = (number - u64::from(credits - 1), stamp);
+            if credits > 1
                 && let Some(message) = self.messages.outgoing(slot)
             {
                 message.queued = true;
@@ -606,17 +752,48 @@ mod tests {
         };
         let mut feedback = Feedback::new(&config, 1);
         assert!((feedback.rate - 0.5 / 40.0).abs() < 1e-12);
-        feedback.update(0.0, 0.01, &config);
+        feedback.update(0.0, 1.0, 0.01, &config);
         assert!((feedback.rate - (0.9 * 0.0125 + 0.1)).abs() < 1e-12);
-        feedback.update(0.0, 0.01, &config);
+        feedback.update(0.0, 1.0, 0.01, &config);
         assert!((feedback.weight - 0.15).abs() < 1e-12);
-        (0..100).for_each(|_| feedback.update(0.0, 0.01, &config));
+        (0..100).for_each(|_| feedback.update(0.0, 1.0, 0.01, &config));
         assert!((feedback.rate - 1.0).abs() < 1e-9 && (feedback.weight - 0.5).abs() < 1e-9);
-        feedback.update(0.25, 0.01, &config);
+        feedback.update(0.25, 0.75, 0.01, &config);
         assert!((feedback.rate - 0.75).abs() < 1e-9 && (feedback.weight - 0.25).abs() < 1e-9);
         // The next increase has the same weight.
-        feedback.update(0.0, 0.01, &config);
+        feedback.update(0.0, 1.0, 0.01, &config);
         assert!((feedback.rate - 0.8125).abs() < 1e-9);
+    }
+
+    /// The authors' simulator: what passed is counted over time, and the rate does not rise by it.
+    #[test]
+    fn the_simulator_slows_down_to_what_came_back() {
+        let config = FeedbackConfig {
+            rules: Rules::Simulator,
+            ..config()
+        };
+        let mut feedback = Feedback::new(&config, 40);
+        feedback.update(0.5, 0.2, 0.01, &config);
+        // The target is a tenth of what the rate leaves of the link: 0.05.
+        assert!((feedback.rate - 0.2 * 1.05).abs() < 1e-12);
+        feedback.update(0.5, 0.9, 0.01, &config);
+        assert!((feedback.rate - 0.21).abs() < 1e-12);
+    }
+
+    /// A sender looks at its credit once in a round trip: it stops it if that of the round trip
+    /// would do for the rest.
+    #[test]
+    fn a_sender_stops_credit_that_would_do_for_the_rest() {
+        let at = |us| Time::from_us(us);
+        let mut stop = EarlyStop::new(at(0));
+        // The first credit tells the round trip.
+        assert!(!stop.on_credit(at(10), 30));
+        assert_eq!((stop.phase, stop.rtt), (Phase::Comes, Span::from_us(10)));
+        assert!(!stop.on_credit(at(19), 1));
+        assert!(!stop.on_credit(at(20), 4), "three credits for four packets");
+        assert!(!stop.on_credit(at(29), 2));
+        assert!(stop.on_credit(at(30), 2));
+        assert!(!stop.on_credit(at(60), 1), "it is stopped already");
     }
 
     /// Algorithm 1, lines 5 to 12: towards 1 + target by the weight, which doubles its way to the
@@ -628,11 +805,11 @@ mod tests {
             ..config()
         };
         let mut feedback = Feedback::new(&config, 1);
-        feedback.update(0.0, 0.01, &config);
+        feedback.update(0.0, 1.0, 0.01, &config);
         assert!((feedback.rate - (0.9 * 0.5 + 0.1 * 1.1)).abs() < 1e-12);
-        feedback.update(0.1, 0.01, &config);
+        feedback.update(0.1, 0.9, 0.01, &config);
         assert!((feedback.weight - 0.3).abs() < 1e-12);
-        (0..100).for_each(|_| feedback.update(0.0, 0.01, &config));
+        (0..100).for_each(|_| feedback.update(0.0, 1.0, 0.01, &config));
         assert!((feedback.rate - 1.1).abs() < 1e-9 && (feedback.weight - 0.5).abs() < 1e-9);
     }
 
@@ -642,9 +819,9 @@ mod tests {
         let config = config();
         let mut feedback = Feedback::new(&config, 1);
         feedback.rate = 1.0;
-        feedback.update(0.5, 0.01, &config);
+        feedback.update(0.5, 0.5, 0.01, &config);
         assert!((feedback.rate - 0.55).abs() < 1e-12 && (feedback.weight - 0.25).abs() < 1e-12);
-        (0..20).for_each(|_| feedback.update(0.5, 0.01, &config));
+        (0..20).for_each(|_| feedback.update(0.5, 0.5, 0.01, &config));
         assert_eq!((feedback.weight, feedback.rate), (0.01, 0.01));
     }
 }

@@ -38,7 +38,7 @@ use crate::net::queue::{Limit, ecn_threshold};
 use crate::net::{Framing, QueueConfig};
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::parameters::ParamError;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::transport::message::{MessageConfig, Messages};
 use crate::transport::{BrokenInvariant, Context, TimerId, Transport};
 use crate::units::{Delay, Rate};
@@ -80,6 +80,9 @@ crate::parameters! {
         first_priority: FirstPriority = FirstPriority::Unscheduled,
         /// Rules of credit: "paper" (algorithms 1 and 2) or "simulator" (that of the authors).
         rules: Rules = Rules::Paper,
+        /// Interval at which a host that is idle looks for something to send, from its first look
+        /// on; 0: at once (the authors' simulator: 30 ns).
+        poll: Delay = Delay::from_ns(0),
         /// Silence after which missing bytes are asked for (§4.4: a few milliseconds).
         resend_time_out: Delay = Delay::from_ms(5),
         /// Every packet takes a path of its own (§4); otherwise all of a message take one.
@@ -96,8 +99,8 @@ pub enum Rules {
     /// The authors' simulator: unscheduled messages take credit of both buckets while they come,
     /// as far as the sender's bucket has room, or for a packet. All data is marked, above SThr and
     /// if the sender has two messages. Every packet moves its sender's buckets as a full one would.
-    /// A marked packet behind one without mark still lets them grow, and they shrink once in one
-    /// and a half windows. The credit of a sender may exceed its bucket's size by a packet.
+    /// Marked packets let them grow, too, and they shrink once in one and a half windows. The
+    /// credit of a sender may exceed its bucket's size by a packet.
     Simulator,
 }
 
@@ -196,6 +199,7 @@ impl Scheme for Config {
             unscheduled_class: u8::from(self.first_priority == FirstPriority::Control),
             scheduled_class: u8::from(two),
             simulator: self.rules == Rules::Simulator,
+            poll: self.poll.0,
             framing,
         };
         let messages = MessageConfig {
@@ -231,10 +235,16 @@ struct SirdConfig {
     scheduled_class: u8,
     /// The rules are the simulator's.
     simulator: bool,
+    poll: Span,
     framing: Framing,
 }
 
 impl SirdConfig {
+    /// Returns the time that bytes take on the host's link.
+    fn time_of(&self, wire_bytes: u64) -> Span {
+        Span((wire_bytes as f64 * self.byte_time_ps).round() as u64)
+    }
+
     /// Returns the bytes on the link of the packets that carry these of a message.
     fn wire_bytes(&self, first: u64, end: u64) -> u64 {
         let mss = u64::from(self.framing.mss_bytes);
@@ -340,6 +350,8 @@ impl Transport for Sird {
             waiting: BTreeSet::new(),
             next_credit_at: Time::ZERO,
             credit_timer: None,
+            polls_from: None,
+            busy_until: Time::ZERO,
             stored_bytes: 0,
             taken_bytes: 0,
             used_bytes: 0,
@@ -414,6 +426,9 @@ pub struct SirdHost {
     /// Time at which the pacer lets the next credit go.
     next_credit_at: Time,
     credit_timer: Option<TimerId>,
+    /// Time of its first look for something to send, and end of what it has sent last.
+    polls_from: Option<Time>,
+    busy_until: Time,
     /// Credit that this host has and has not used.
     stored_bytes: u64,
     /// Credit that it took so far, used, and gave up with messages that were stopped.
@@ -434,6 +449,8 @@ pub struct SirdHost {
 
 /// Kind of the pacer's timer.
 const CREDIT: u8 = Messages::<Sent, Received>::TIMER + 1;
+/// Kind of the timers of requests that wait for the host's next look.
+const REQUEST: u8 = CREDIT + 1;
 
 // The ledgers of all hosts.
 impl SirdHost {
@@ -474,6 +491,21 @@ impl SirdHost {
         }
         let law = "credit that was issued was taken, is under way, or was lost";
         BrokenInvariant::unless_equal(law, accounted, issued)
+    }
+}
+
+impl SirdHost {
+    /// Returns the time at which the host finds what there is to send now, if it is idle.
+    fn next_poll(&mut self, now: Time) -> Time {
+        let poll = self.config.poll;
+        if poll == Span::ZERO {
+            return now;
+        }
+        let from = *self.polls_from.get_or_insert(now + poll);
+        if now <= from {
+            return from;
+        }
+        from + Span(now.since(from).0.div_ceil(poll.0) * poll.0)
     }
 }
 
@@ -537,6 +569,16 @@ impl SirdHost {
         self.returned_bytes += taken - stored;
     }
 
+    /// Asks the receiver of a message for credit.
+    fn request(&mut self, cx: &mut Context<'_>, slot: u32) {
+        let Some(message) = self.messages.outgoing(slot) else {
+            return;
+        };
+        let ends = (message.id, message.dst);
+        let request = self.messages.control(cx, PacketKind::Request, ends, [0; 2]);
+        cx.send(request);
+    }
+
     /// Adds credit for a receiver to what is stored.
     fn store(&mut self, receiver: u32, bytes: u64) {
         self.stored_bytes += bytes;
@@ -577,7 +619,6 @@ impl Endpoint for SirdHost {
             if sender.issued == 0 || !incoming.any(|message| message.src == *host) {
                 continue;
             }
-            let [by_sender, by_network] = sender.buckets;
             measured.credit(CreditState {
                 sender: host.0,
                 granted_bytes: sender.issued,
@@ -585,7 +626,7 @@ impl Endpoint for SirdHost {
                 accumulated_bytes: sender.outstanding,
                 csn_marked_packets: sender.csn_packets,
                 packets: sender.packets,
-                sender_bucket_bytes: by_sender.bytes.min(by_network.bytes) as u64,
+                sender_bucket_bytes: sender.limit() as u64,
                 global_bucket_bytes: self.config.credit_bytes,
                 ..CreditState::default()
             });
@@ -617,10 +658,13 @@ impl Endpoint for SirdHost {
         };
         let slot = self.messages.start(cx, flow, prefix, own);
         if prefix == 0 {
-            let request = self
-                .messages
-                .control(cx, PacketKind::Request, (flow, dst), [0; 2]);
-            cx.send(request);
+            let at = self.next_poll(cx.now());
+            if at > cx.now() {
+                let kind = REQUEST;
+                cx.timer(at, Timer { kind, slot });
+            } else {
+                self.request(cx, slot);
+            }
         } else {
             self.enqueue(cx, slot);
         }
@@ -696,6 +740,9 @@ impl Endpoint for SirdHost {
             self.credit_timer = None;
             return self.send_credits(cx);
         }
+        if timer.kind == REQUEST {
+            return self.request(cx, timer.slot);
+        }
         let mut silent = std::mem::take(&mut self.silent);
         self.messages.on_timer(cx, |_, slot| silent.push(slot));
         for slot in silent.drain(..) {
@@ -708,6 +755,12 @@ impl Endpoint for SirdHost {
     fn pull(&mut self, cx: &mut Context<'_>) -> Pull {
         let open = cx.open_classes();
         self.arbiter.release(open);
+        if cx.now() > self.busy_until && !self.arbiter.is_empty() {
+            let at = self.next_poll(cx.now());
+            if at > cx.now() {
+                return Pull::At(at);
+            }
+        }
         while let Turn::Slot(number) = self.arbiter.next(cx.now()) {
             let receiver = &mut self.receivers[number as usize];
             receiver.queued = false;
@@ -754,6 +807,7 @@ impl Endpoint for SirdHost {
                 }
             }
             self.enqueue(cx, slot);
+            self.busy_until = cx.now() + self.config.time_of(packet.wire_bytes.into());
             return self.arbiter.pulled(packet);
         }
         Pull::Nothing

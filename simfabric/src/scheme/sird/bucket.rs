@@ -9,12 +9,11 @@ pub(super) struct Bucket {
     pub(super) marked_share: f64,
     pub(super) seen_bytes: f64,
     pub(super) marked_bytes: f64,
-    /// Bytes since it shrank.
-    pub(super) since_shrunk: f64,
     /// It may shrink: it has not in the present window.
     pub(super) may_shrink: bool,
-    /// The packet before was marked.
-    pub(super) in_burst: bool,
+    /// Bytes since it shrank, and those from which it may again (the authors' simulator).
+    pub(super) since_shrunk: f64,
+    pub(super) shrinks_after: f64,
 }
 
 impl Bucket {
@@ -24,9 +23,9 @@ impl Bucket {
             marked_share: 0.0,
             seen_bytes: 0.0,
             marked_bytes: 0.0,
-            since_shrunk: 0.0,
             may_shrink: true,
-            in_burst: false,
+            since_shrunk: 0.0,
+            shrinks_after: bytes,
         }
     }
 
@@ -35,32 +34,54 @@ impl Bucket {
         &mut self,
         wire_bytes: f64,
         marked: bool,
-        (gain, simulator): (f64, bool),
+        gain: f64,
         [least, most]: [f64; 2],
     ) {
+        self.may_shrink |= self.estimate(wire_bytes, marked, gain, self.bytes);
+        if !marked {
+            // A packet's length in a round trip.
+            self.bytes += wire_bytes * wire_bytes / self.bytes;
+        } else if self.may_shrink {
+            self.bytes *= 1.0 - self.marked_share / 2.0;
+            self.may_shrink = false;
+        }
+        self.bytes = self.bytes.clamp(least, most);
+    }
+
+    /// Takes the mark of a packet as the authors' simulator does. A window is as many full packets
+    /// as the sender's limit holds, the lesser of its two buckets. Marked packets let the bucket
+    /// grow, too, and it shrinks once in one and a half windows.
+    pub(super) fn on_packet_of_simulator(
+        &mut self,
+        full_bytes: f64,
+        marked: bool,
+        (gain, limit): (f64, f64),
+        [least, most]: [f64; 2],
+    ) {
+        let window = (limit / full_bytes).floor() * full_bytes;
+        self.estimate(full_bytes, marked, gain, window);
+        self.since_shrunk += full_bytes;
+        let mut change = full_bytes * full_bytes / limit;
+        if marked && self.since_shrunk >= self.shrinks_after {
+            change -= self.bytes * self.marked_share / 2.0;
+            (self.since_shrunk, self.shrinks_after) = (0.0, 1.5 * window);
+        }
+        self.bytes = (self.bytes + change).clamp(least, most);
+    }
+
+    /// Counts a packet. Returns true at the end of a window, with a new estimate.
+    fn estimate(&mut self, wire_bytes: f64, marked: bool, gain: f64, window: f64) -> bool {
         self.seen_bytes += wire_bytes;
-        self.since_shrunk += wire_bytes;
         if marked {
             self.marked_bytes += wire_bytes;
         }
-        if self.seen_bytes >= self.bytes {
-            let share = self.marked_bytes / self.seen_bytes;
-            self.marked_share += gain * (share - self.marked_share);
-            (self.seen_bytes, self.marked_bytes) = (0.0, 0.0);
-            self.may_shrink |= !simulator;
+        if self.seen_bytes < window {
+            return false;
         }
-        self.may_shrink |= simulator && self.since_shrunk >= 1.5 * self.bytes;
-        let grows = !marked || (simulator && !self.in_burst);
-        self.in_burst = marked;
-        if grows {
-            // A packet's length in a round trip.
-            self.bytes += wire_bytes * wire_bytes / self.bytes;
-        }
-        if marked && self.may_shrink {
-            self.bytes *= 1.0 - self.marked_share / 2.0;
-            (self.since_shrunk, self.may_shrink) = (0.0, false);
-        }
-        self.bytes = self.bytes.clamp(least, most);
+        let share = self.marked_bytes / self.seen_bytes;
+        self.marked_share += gain * (share - self.marked_share);
+        (self.seen_bytes, self.marked_bytes) = (0.0, 0.0);
+        true
     }
 }
 
@@ -74,8 +95,37 @@ mod tests {
     fn window(bucket: &mut Bucket, marked: bool) {
         let packets = (bucket.bytes / PACKET).ceil() as u32;
         for _ in 0..packets {
-            bucket.on_packet(PACKET, marked, (0.08, false), BOUNDS);
+            bucket.on_packet(PACKET, marked, 0.08, BOUNDS);
         }
+    }
+
+    /// The authors' simulator: a marked packet lets the bucket grow, too, by a packet's share of
+    /// the limit, and the bucket shrinks once in one and a half windows.
+    #[test]
+    fn the_simulators_bucket_grows_by_every_packet() {
+        let mut bucket = Bucket::new(100_000.0);
+        bucket.bytes = 50_000.0;
+        let step = PACKET * PACKET / 50_000.0;
+        // 65 packets after it began it shrinks for the first time.
+        for i in 1..65 {
+            bucket.on_packet_of_simulator(PACKET, true, (0.08, 50_000.0), BOUNDS);
+            assert!(
+                (bucket.bytes - 50_000.0 - f64::from(i) * step).abs() < 1e-6,
+                "{i}"
+            );
+        }
+        let (before, share) = (bucket.bytes, bucket.marked_share);
+        assert!(share > 0.1);
+        bucket.on_packet_of_simulator(PACKET, true, (0.08, 50_000.0), BOUNDS);
+        bucket.on_packet_of_simulator(PACKET, true, (0.08, 50_000.0), BOUNDS);
+        let expected = before * (1.0 - share / 2.0);
+        assert!((bucket.bytes / expected - 1.0).abs() < 0.01, "{bucket:?}");
+        // 48 packets on, a window and a half of 32, it may again.
+        let low = bucket.bytes;
+        for _ in 0..46 {
+            bucket.on_packet_of_simulator(PACKET, true, (0.08, 50_000.0), BOUNDS);
+        }
+        assert!(bucket.bytes > low);
     }
 
     /// One packet more in each round trip without marks (additive increase).

@@ -8,7 +8,6 @@ use super::bucket::Bucket;
 use super::{CREDIT, Order, Received, SirdConfig, SirdHost};
 use crate::host::Timer;
 use crate::packet::{Flags, Packet, PacketKind};
-use crate::time::Span;
 use crate::transport::Context;
 use crate::transport::message::{Arrival, Incoming};
 
@@ -66,6 +65,14 @@ pub(super) struct SenderState {
     /// Packets with credit so far, and those of them with its mark.
     pub(super) packets: u64,
     pub(super) csn_packets: u64,
+}
+
+impl SenderState {
+    /// Returns the size of the lesser of its buckets.
+    pub(super) fn limit(&self) -> f64 {
+        let [by_sender, by_network] = &self.buckets;
+        by_sender.bytes.min(by_network.bytes)
+    }
 }
 
 impl SirdHost {
@@ -143,12 +150,6 @@ impl SirdHost {
     /// Takes the marks of a packet of a sender.
     pub(super) fn heed_marks(&mut self, sender: u32, packet: &Packet) {
         let config = &self.config;
-        let framing = config.framing;
-        let wire_bytes = if config.simulator {
-            framing.wire_bytes(framing.mss_bytes)
-        } else {
-            packet.wire_bytes
-        };
         let sender = &mut self.senders[sender as usize];
         if packet.kind == PacketKind::Data {
             sender.packets += 1;
@@ -156,11 +157,17 @@ impl SirdHost {
         }
         let floors = [config.sender_floor_bytes, config.network_floor_bytes];
         let marks = [Flags::CSN, Flags::CE];
-        let rules = (config.gain, config.simulator);
+        let limit = sender.limit();
+        let full_bytes = config.framing.wire_bytes(config.framing.mss_bytes);
         for ((bucket, floor), mark) in sender.buckets.iter_mut().zip(floors).zip(marks) {
             let most = config.sender_credit_bytes;
             let marked = packet.flags.contains(mark);
-            bucket.on_packet(wire_bytes.into(), marked, rules, [floor.min(most), most]);
+            let (gain, bounds) = (config.gain, [floor.min(most), most]);
+            if config.simulator {
+                bucket.on_packet_of_simulator(full_bytes.into(), marked, (gain, limit), bounds);
+            } else {
+                bucket.on_packet(packet.wire_bytes.into(), marked, gain, bounds);
+            }
         }
     }
 
@@ -225,8 +232,7 @@ impl SirdHost {
         let end = message.allowed.saturating_add(mss).min(message.bytes);
         let bytes = config.wire_bytes(message.allowed, end);
         let sender = &self.senders[message.own.sender as usize];
-        let [by_sender, by_network] = sender.buckets;
-        let bucket = by_sender.bytes.min(by_network.bytes);
+        let bucket = sender.limit();
         let (before, after) = (sender.outstanding, sender.outstanding + bytes);
         let has_room = if config.simulator {
             before as f64 <= bucket && after as f64 <= config.sender_credit_bytes
@@ -273,11 +279,16 @@ impl SirdHost {
             if self.waiting.is_empty() || used + least > self.config.credit_bytes {
                 return;
             }
-            if self.config.pacing && cx.now() < self.next_credit_at {
+            let mut at = cx.now();
+            if self.config.pacing && at <= self.next_credit_at {
+                at = self.next_credit_at;
+            } else {
+                at = self.next_poll(at);
+            }
+            if at > cx.now() {
                 let (kind, slot) = (CREDIT, 0);
                 if self.credit_timer.is_none() {
-                    let timer = cx.timer(self.next_credit_at, Timer { kind, slot });
-                    self.credit_timer = Some(timer);
+                    self.credit_timer = Some(cx.timer(at, Timer { kind, slot }));
                 }
                 return;
             }
@@ -296,7 +307,7 @@ impl SirdHost {
             sender.issued += bytes;
             sender.turn = self.credit.issued;
             self.wait_for_credit(slot);
-            let gap = Span((bytes as f64 * self.config.byte_time_ps).round() as u64);
+            let gap = self.config.time_of(bytes);
             self.next_credit_at = self.next_credit_at.max(cx.now()) + gap;
             let credit = self
                 .messages
