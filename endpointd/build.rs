@@ -1,5 +1,5 @@
 //! Compiles every `bpf/*.bpf.c`, and those of `tests/bpf`, with clang and generates its Rust
-//! skeleton `$OUT_DIR/<stem>.skel.rs`.
+//! skeleton `$OUT_DIR/<stem>.skel.rs`, and `$OUT_DIR/<stem>.rs`, which is that as a module `skel`.
 //!
 //! Needs clang (14 or newer), libelf and zlib; not the running kernel's BTF: the few kernel types
 //! in use are declared in `bpf/kernel.h` and relocated when the program is loaded (CO-RE).
@@ -50,5 +50,29 @@ fn main() {
             ])
             .build_and_generate(out.join(format!("{stem}.skel.rs")))
             .unwrap_or_else(|error| panic!("{stem}.bpf.c: {error:?}"));
+        fs::write(out.join(format!("{stem}.rs")), module(stem))
+            .unwrap_or_else(|error| panic!("{stem}.rs: {error}"));
     }
+}
+
+/// Returns the source of a module with a skeleton, whose code keeps other rules than ours.
+fn module(stem: &str) -> String {
+    format!(
+        "/// The generated loader of `{stem}.bpf.c`.
+#[allow(
+    missing_docs,
+    unsafe_code,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::semicolon_if_nothing_returned,
+    clippy::needless_pass_by_value,
+    clippy::cast_lossless
+)]
+mod skel {{
+    include!(\"{stem}.skel.rs\");
+}}
+"
+    )
 }

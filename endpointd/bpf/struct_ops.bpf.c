@@ -437,7 +437,6 @@ int rw_lift(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-
 /* Switches one socket back to its former congestion control. */
 SEC("iter/tcp")
 int rw_give_back(struct bpf_iter__tcp *ctx)

@@ -568,20 +568,8 @@ fn an_applications_own_maximum_in_a_pod_survives_a_crash_and_another_version() {
     second.backend.shut_down().expect("shut down");
 }
 
-/// The generated loader of `bpf/other_product.bpf.c`.
-mod other_product {
-    #![allow(
-        missing_docs,
-        unsafe_code,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::undocumented_unsafe_blocks,
-        clippy::needless_pass_by_value
-    )]
-    include!(concat!(env!("OUT_DIR"), "/other_product.skel.rs"));
-}
-use other_product::{OtherProductSkel, OtherProductSkelBuilder};
+include!(concat!(env!("OUT_DIR"), "/other_product.rs"));
+use skel::{OtherProductSkel, OtherProductSkelBuilder};
 
 /// Another product's program on the whole hierarchy, for connections to one port.
 struct OtherProduct {

@@ -18,20 +18,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::{Conn, FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
 
-/// The generated loader of `bpf/other_layout.bpf.c`.
-mod other_layout {
-    #![allow(
-        missing_docs,
-        unsafe_code,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::undocumented_unsafe_blocks,
-        clippy::needless_pass_by_value
-    )]
-    include!(concat!(env!("OUT_DIR"), "/other_layout.skel.rs"));
-}
-use other_layout::OtherLayoutSkelBuilder;
+include!(concat!(env!("OUT_DIR"), "/other_layout.rs"));
+use skel::OtherLayoutSkelBuilder;
 
 const NONE: u64 = u32::MAX as u64;
 const MS: u64 = 1_000_000;

@@ -41,20 +41,8 @@ use super::{
 };
 use crate::clock;
 
-/// The generated loader of `bpf/sock_ops.bpf.c`.
-mod skeleton {
-    #![allow(
-        missing_docs,
-        unsafe_code,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::undocumented_unsafe_blocks,
-        clippy::needless_pass_by_value
-    )]
-    include!(concat!(env!("OUT_DIR"), "/sock_ops.skel.rs"));
-}
-use skeleton::SockOpsSkelBuilder;
+include!(concat!(env!("OUT_DIR"), "/sock_ops.rs"));
+use skel::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
 /// Pin whose name states the layout of the maps: pins of another version are not adopted.

@@ -46,20 +46,8 @@ use super::{
 use crate::clock;
 use crate::instance_lock::InstanceLock;
 
-/// The generated loader of `bpf/tc_htb.bpf.c`.
-mod skeleton {
-    #![allow(
-        missing_docs,
-        unsafe_code,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::undocumented_unsafe_blocks,
-        clippy::needless_pass_by_value
-    )]
-    include!(concat!(env!("OUT_DIR"), "/tc_htb.skel.rs"));
-}
-use skeleton::TcHtbSkelBuilder;
+include!(concat!(env!("OUT_DIR"), "/tc_htb.rs"));
+use skel::TcHtbSkelBuilder;
 
 const NAME: &str = "tc_htb";
 /// Handle of our root qdisc ("RW"), which distinguishes it from an operator's.

@@ -25,10 +25,11 @@ mod lift_pin;
 mod load;
 mod names;
 mod pods;
-mod skel;
 mod socket_pass;
 mod table;
 mod take_over;
+
+include!(concat!(env!("OUT_DIR"), "/struct_ops.rs"));
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
