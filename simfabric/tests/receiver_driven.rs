@@ -22,6 +22,11 @@ fn plan(transport: &str, workload: &str) -> RunPlan {
 
 /// A plan whose links lose this share of all packets.
 fn lossy_plan(loss: f64, transport: &str, workload: &str) -> RunPlan {
+    plan_over("400Gbit/s", loss, transport, workload)
+}
+
+/// A plan with links of this rate between switches.
+fn plan_over(fabric_rate: &str, loss: f64, transport: &str, workload: &str) -> RunPlan {
     let text = format!(
         r#"
 [run]
@@ -32,7 +37,7 @@ racks = 2
 hosts_per_rack = 8
 spines = 2
 host_rate = "100Gbit/s"
-fabric_rate = "400Gbit/s"
+fabric_rate = "{fabric_rate}"
 link_delay = "1.25us"
 fabric_delay = "500ns"
 symmetric = true
@@ -660,6 +665,40 @@ fn a_dcpim_matching_is_nearly_whole() {
         let share = delivered as f64 / most;
         assert!((least..1.0).contains(&share), "{receivers}: {share}");
     }
+}
+
+/// Tokens of one phase whose data waits in the core count in the next ones: of each sender a
+/// bandwidth-delay product is under way at most, and a packet for each time-out of the window.
+#[test]
+fn dcpims_window_holds_over_phases() {
+    let flows: Vec<_> = (0..8)
+        .map(|src| (src, 8 + src % 4, 4_000_000, 0.0))
+        .collect();
+    let plan = plan_over("10Gbit/s", 0.0, "name = \"dcpim\"", &list(&flows));
+    let mut run = plan.transports[0]
+        .start(
+            Config::default(),
+            &plan.topology,
+            plan.flows().expect("flows"),
+        )
+        .expect("it starts");
+    run.run_until(Time::from_ms(8)).expect("it runs");
+    let results = run.results();
+    let links = plan.topology.links().iter();
+    let core = links.filter(|link| link.capacity_bps == 10_000_000_000);
+    let most: u64 = core
+        .map(|link| results.ports[link.id.index()].stats.max_bytes)
+        .sum();
+    // A round trip between racks takes 12 µs with full packets at these rates.
+    let window = 12.0e-6 * 100e9 / 8.0;
+    let bound = 8.0 * (window + 20.0 * 1_538.0);
+    assert!((most as f64) < bound, "{most} of {bound} bytes");
+    let delivered: u64 = results.flows.iter().map(|flow| flow.delivered_bytes).sum();
+    // The core is busy: two links of 10 Gbit/s for 8 ms, after the first matching.
+    assert!(
+        delivered as f64 > 0.9 * 20e9 / 8.0 * 7.9e-3 * 1_460.0 / 1_538.0,
+        "{delivered}"
+    );
 }
 
 #[test]

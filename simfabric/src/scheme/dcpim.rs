@@ -61,7 +61,7 @@ crate::parameters! {
         unscheduled: f64 = 1.0,
         /// Tokens on their way, in bandwidth-delay products (the authors' simulator: 1).
         token_window: f64 = 1.0,
-        /// Silence, in round trips, after which tokens on their way count as lost (the authors'
+        /// Time, in round trips, after which one token more than the window goes out (the authors'
         /// simulator: 1.1).
         window_time_out: f64 = 1.1,
         /// Silence, in round trips, after which tokens for missing bytes go out again (the

@@ -38,6 +38,19 @@ struct Source {
     /// Place in the first round: twice the packets of the shortest, and one more if the sender is
     /// matched in the present data phase. So messages of one length take turns.
     order: u64,
+    /// Number of the latest token for it, and time at which it went out.
+    issued: u64,
+    issued_at: Time,
+    /// Largest number of a token whose data came: those behind it are on their way.
+    returned: u64,
+}
+
+impl Source {
+    /// Returns the tokens on their way, whichever data phase they are of: what waits in the network
+    /// is part of the window.
+    fn under_way(&self) -> u64 {
+        self.issued - self.returned
+    }
 }
 
 /// A match: channels on which a sender may send in a data phase.
@@ -52,9 +65,6 @@ struct Match {
     left: u64,
     /// End of the data phase.
     until: Time,
-    /// Tokens on their way.
-    outstanding: u64,
-    heard_at: Time,
     /// The window is full.
     is_blocked: bool,
 }
@@ -108,6 +118,9 @@ impl Receiver {
                 untokened: 0,
                 shortest: None,
                 order: 0,
+                issued: 0,
+                issued_at: Time::ZERO,
+                returned: 0,
             });
         }
         number
@@ -163,7 +176,7 @@ impl DcpimHost {
             }
         };
         if packet.kind == PacketKind::Data {
-            self.on_arrival(cx, source);
+            self.on_arrival(cx, source, packet.ack);
         }
         let Some(slot) = slot else { return };
         if is_new {
@@ -182,16 +195,18 @@ impl DcpimHost {
         }
     }
 
-    /// Counts a packet of a matched sender, by which a token is no longer on its way.
-    fn on_arrival(&mut self, cx: &mut Context<'_>, source: u32) {
+    /// Takes the number of the token that a packet answers; 0 of one that needed none.
+    fn on_arrival(&mut self, cx: &mut Context<'_>, source: u32, number: u64) {
         let receiver = &mut self.receiver;
+        let from = &mut receiver.sources[source as usize];
+        // A token of another sender would be a lie.
+        if number <= from.returned || number > from.issued {
+            return;
+        }
+        from.returned = number;
         let mut was_blocked = false;
-        let mut matches = receiver.active.iter_mut().chain(&mut receiver.matched);
-        // One packet is the answer to one token.
-        if let Some(each) = matches.find(|each| each.source == source && each.outstanding > 0) {
-            each.outstanding -= 1;
-            each.heard_at = cx.now();
-            was_blocked = std::mem::take(&mut each.is_blocked);
+        for each in receiver.active.iter_mut().chain(&mut receiver.matched) {
+            was_blocked |= each.source == source && std::mem::take(&mut each.is_blocked);
         }
         if was_blocked {
             self.send_tokens(cx);
@@ -298,8 +313,6 @@ impl DcpimHost {
             let mut last = receiver.matched.iter();
             if let Some(last) = last.find(|last| last.source == each.source) {
                 each.next_at = each.next_at.max(last.next_at);
-                each.outstanding += last.outstanding;
-                each.heard_at = each.heard_at.max(last.heard_at);
             }
             each.is_blocked = false;
             each.left = u64::from(each.links) * self.config.channel_packets;
@@ -355,8 +368,6 @@ impl DcpimHost {
                     next_at: cx.now(),
                     left: u64::MAX,
                     until: self.config.clock.data_begins(epoch) + self.config.clock.period(),
-                    outstanding: 0,
-                    heard_at: cx.now(),
                     is_blocked: false,
                 }),
             }
@@ -481,16 +492,18 @@ impl DcpimHost {
             }
             let channels = u64::from(self.config.channels);
             let window = (self.config.window_packets * u64::from(links) / channels).max(1);
-            if each.outstanding >= window {
-                let again_at = each.heard_at + self.config.window_time_out;
+            let source = each.source;
+            let from = &mut receiver.sources[source as usize];
+            if from.under_way() >= window {
+                let again_at = from.issued_at + self.config.window_time_out;
                 if now < again_at {
                     each.is_blocked = true;
                     return again_at;
                 }
-                // Nothing came of them.
-                each.outstanding = 0;
+                // One more asks for news of them: the number of its data tells what is lost.
+                from.returned = from.issued - (window - 1);
             }
-            let source = each.source;
+            let number = from.issued + 1;
             let Some((slot, first, end)) = self.next_token(source) else {
                 return Time::MAX;
             };
@@ -499,9 +512,9 @@ impl DcpimHost {
             };
             message.own.last_token_at = now;
             let ends = (message.id, message.src);
-            let mut token = self
-                .messages
-                .control(cx, PacketKind::Token, ends, [first, end]);
+            let mut token =
+                self.messages
+                    .control(cx, PacketKind::Token, ends, token_words(first, end, number));
             if prompt {
                 token.flags.insert(PROMPT);
             }
@@ -514,10 +527,8 @@ impl DcpimHost {
                 &mut receiver.active
             };
             let each = &mut matches[index];
-            if each.outstanding == 0 {
-                each.heard_at = now;
-            }
-            each.outstanding += 1;
+            let from = &mut receiver.sources[source as usize];
+            (from.issued, from.issued_at) = (number, now);
             each.left -= 1;
             let spacing = Span(self.config.packet_time.0 * channels / u64::from(links));
             each.next_at = each.next_at.max(now) + spacing;
@@ -565,6 +576,16 @@ impl DcpimHost {
         self.receiver.sources[source as usize].current = shortest;
         shortest
     }
+}
+
+/// Packs the bytes that a token is for, and its number, into a packet's two words.
+fn token_words(first: u64, end: u64, number: u64) -> [u64; 2] {
+    [first, number << 16 | (end - first)]
+}
+
+/// Takes first byte, end and number out of a token's two words.
+pub(super) fn token_of([first, word]: [u64; 2]) -> (u64, u64, u64) {
+    (first, first.saturating_add(word & 0xffff), word >> 16)
 }
 
 /// Looks for missing bytes again, of a message whose tokens are all out and that is silent.

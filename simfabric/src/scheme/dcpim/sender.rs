@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use rand::RngExt as _;
 
+use super::receiver::token_of;
 use super::{DcpimHost, PROMPT, SENDER_STAGE};
 use crate::flow::FlowId;
 use crate::host::{Arbiter, Pull, Timer, Turn};
@@ -48,6 +49,8 @@ struct Token {
     slot: u32,
     first: u64,
     end: u64,
+    /// Number that its receiver gave it.
+    issued: u64,
     expires: Time,
 }
 
@@ -219,14 +222,16 @@ impl DcpimHost {
         message.own.tokens += 1;
         let remaining = message.own.remaining;
         self.sender.arrivals += 1;
+        let (first, end, issued) = token_of([packet.seq, packet.ack]);
         self.sender.tokens.push(Reverse(Token {
             prompt: packet.flags.contains(PROMPT),
             remaining,
             number: self.sender.arrivals,
             flow: packet.flow.0,
             slot,
-            first: packet.seq,
-            end: packet.ack,
+            first,
+            end,
+            issued,
             expires: self.config.clock.data_ends(packet.stamp) + self.config.token_grace,
         }));
         cx.wake();
@@ -299,9 +304,10 @@ impl DcpimHost {
                 bytes: bytes.clamp(1, mss_bytes.into()) as u16,
                 again: first < message.sent_bytes(),
             };
-            let Some(packet) = self.messages.data(cx, token.slot, segment, class) else {
+            let Some(mut packet) = self.messages.data(cx, token.slot, segment, class) else {
                 continue;
             };
+            packet.ack = token.issued;
             self.sender.used += 1;
             return Pull::Packet(packet);
         }
