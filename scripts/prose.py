@@ -32,6 +32,7 @@ LONG_LINES: dict[str, str] = {
     "docs/simfabric/results-dart-long.md": "a program writes it",
     "docs/simfabric/results-rpm-long.md": "a program writes it",
     "docs/simfabric/results-fncc-long.md": "a program writes it",
+    "docs/simfabric/results-sird-long.md": "a program writes it",
 }
 # A notebook entry keeps what was written down when it was measured.
 NOTEBOOK = "docs/notebook/"
