@@ -10,6 +10,7 @@ use ratewright_simfabric::plan::{Overrides, RunPlan};
 use ratewright_simfabric::report::ideal::completion_time;
 use ratewright_simfabric::results::RunResults;
 use ratewright_simfabric::run::Change;
+use ratewright_simfabric::scheme::Run;
 use ratewright_simfabric::{Config, Span, Time};
 use ratewright_topology::{HostId, LinkId, Node};
 
@@ -61,12 +62,15 @@ fn list(flows: &[(u32, u32, u64, f64)]) -> String {
     format!("kind = \"list\"\nflows = [{}]", flows.join(", "))
 }
 
-fn run_with(plan: &RunPlan, config: Config) -> RunResults {
+/// Begins a run of a plan's only transport.
+fn start(plan: &RunPlan, config: Config) -> Box<dyn Run> {
     let flows = plan.flows().expect("flows");
-    let transport = &plan.transports[0];
-    let mut run = transport
-        .start(config, &plan.topology, flows)
-        .expect("it starts");
+    let run = plan.transports[0].start(config, &plan.topology, flows);
+    run.expect("it starts")
+}
+
+fn run_with(plan: &RunPlan, config: Config) -> RunResults {
+    let mut run = start(plan, config);
     run.run_until(plan.end).expect("it runs");
     let results = run.results();
     results.conservation.expect("it conserves");
@@ -358,13 +362,7 @@ fn a_congested_sird_sender_stores_its_threshold() {
         ];
         let transport = format!("name = \"sird\"\nsender_threshold = {threshold}");
         let plan = plan(&transport, &list(&flows));
-        let mut run = plan.transports[0]
-            .start(
-                Config::default(),
-                &plan.topology,
-                plan.flows().expect("flows"),
-            )
-            .expect("it starts");
+        let mut run = start(&plan, Config::default());
         let mut sum = 0.0;
         for step in 0..500 {
             run.run_until(Time::from_us(2_000 + 4 * step))
@@ -433,10 +431,7 @@ fn sird_hoarders_hold_up_an_honest_sender_for_three_time_outs() {
     let transport = "name = \"constant\"\nrate = \"200Gbit/s\"\n\
          beside = { name = \"sird\", workloads = [1], turns = \"first\", resend_time_out = \"200us\" }";
     let plan = plan(transport, &workload);
-    let flows = plan.flows().expect("flows");
-    let mut run = plan.transports[0]
-        .start(Config::default(), &plan.topology, flows)
-        .expect("it starts");
+    let mut run = start(&plan, Config::default());
     let mut delivered = |at_us: u64| {
         run.run_until(Time::from_us(at_us)).expect("it runs");
         let results = run.results();
@@ -654,10 +649,7 @@ fn a_dcpim_matching_is_nearly_whole() {
             })
             .collect();
         let plan = plan("name = \"dcpim\"", &list(&flows));
-        let flows = plan.flows().expect("flows");
-        let mut run = plan.transports[0]
-            .start(Config::default(), &plan.topology, flows)
-            .expect("it starts");
+        let mut run = start(&plan, Config::default());
         run.run_until(Time::from_us(1_500)).expect("it runs");
         let results = run.results();
         let delivered: u64 = results.flows.iter().map(|flow| flow.delivered_bytes).sum();
@@ -675,13 +667,7 @@ fn dcpims_window_holds_over_phases() {
         .map(|src| (src, 8 + src % 4, 4_000_000, 0.0))
         .collect();
     let plan = plan_over("10Gbit/s", 0.0, "name = \"dcpim\"", &list(&flows));
-    let mut run = plan.transports[0]
-        .start(
-            Config::default(),
-            &plan.topology,
-            plan.flows().expect("flows"),
-        )
-        .expect("it starts");
+    let mut run = start(&plan, Config::default());
     run.run_until(Time::from_ms(8)).expect("it runs");
     let results = run.results();
     let links = plan.topology.links().iter();
@@ -872,13 +858,7 @@ fn the_outcasts_sender_stores_as_much_credit_as_in_the_public_simulator() {
         ("inf", [0.0, 133_442.0, 233_380.0]),
     ] {
         let plan = comparison("outcast", "sird", &[("sender_threshold", threshold)]);
-        let mut run = plan.transports[0]
-            .start(
-                Config::default(),
-                &plan.topology,
-                plan.flows().expect("flows"),
-            )
-            .expect("it starts");
+        let mut run = start(&plan, Config::default());
         let mut means = Vec::new();
         for [from, until] in WINDOWS {
             let mut stored = Vec::new();
@@ -908,13 +888,7 @@ fn the_outcasts_sender_stores_as_much_credit_as_in_the_public_simulator() {
 fn sirds_simulator_bounds_the_credit_that_a_sender_takes() {
     let flows = [(0, 1, 60_000, 0.0); 3];
     let plan = plan("name = \"sird\"\nrules = \"simulator\"", &list(&flows));
-    let mut run = plan.transports[0]
-        .start(
-            Config::default(),
-            &plan.topology,
-            plan.flows().expect("flows"),
-        )
-        .expect("it starts");
+    let mut run = start(&plan, Config::default());
     run.run_until(Time::from_ns(1)).expect("it runs");
     let counters = run.counters();
     let taken = counters.iter().find(|(name, _)| *name == "credit_taken");

@@ -34,7 +34,8 @@ use crate::units::Delay;
 const CREDIT_CLASS: u8 = 0;
 /// Class of all other packets.
 const DATA_CLASS: u8 = 1;
-/// Word of a request by which credit stops ([`Rules::Simulator`]).
+/// Words of a request: credit is to come, or to stop ([`Rules::Simulator`]).
+const COME: u64 = 0;
 const STOP: u64 = 1;
 /// Bytes of a credit packet on the link, on average (§3.1).
 const CREDIT_BYTES: f64 = 84.0;
@@ -409,6 +410,35 @@ struct Received {
 }
 
 impl Received {
+    /// Takes the credit that data came by: its number, and the time at which it was sent.
+    fn on_data(&mut self, now: Time, packet: &Packet, config: &ExpressPassConfig) {
+        if packet.ack <= self.echoed {
+            return;
+        }
+        self.lost += packet.ack - self.echoed - 1;
+        self.returned += 1;
+        self.echoed = packet.ack;
+        let sample = now.since(packet.stamp);
+        self.rtt = if self.rtt == Span::ZERO {
+            sample
+        } else {
+            self.rtt.mul_f64(0.8) + sample.mul_f64(0.2)
+        };
+        if config.feedback.rules == Rules::Paper {
+            self.update(now, config);
+        }
+    }
+
+    /// Takes a request, by which credit stops, or begins anew for so many packets if it had.
+    fn on_request(&mut self, now: Time, word: u64, packets: u64, config: &FeedbackConfig) {
+        let stops = word == STOP;
+        if self.stopped && !stops {
+            self.feedback = Feedback::new(config, packets);
+            self.updated_at = now;
+        }
+        self.stopped = stops;
+    }
+
     /// Updates the rate of credit, if a round trip has passed and some came back.
     fn update(&mut self, now: Time, config: &ExpressPassConfig) {
         let elapsed = now.since(self.updated_at);
@@ -474,41 +504,26 @@ impl ExpressPassHost {
                 }
             }
             Arrival::More(slot, _) => {
-                if let Some(message) = self.messages.incoming(slot) {
-                    let own = &mut message.own;
-                    own.asked = false;
-                    if packet.kind == PacketKind::Data && packet.ack > own.echoed {
-                        own.lost += packet.ack - own.echoed - 1;
-                        own.returned += 1;
-                        own.echoed = packet.ack;
-                        let sample = now.since(packet.stamp);
-                        own.rtt = if own.rtt == Span::ZERO {
-                            sample
-                        } else {
-                            own.rtt.mul_f64(0.8) + sample.mul_f64(0.2)
-                        };
-                        if config.rules == Rules::Paper {
-                            own.update(now, &self.config);
-                        }
+                let Some(message) = self.messages.incoming(slot) else {
+                    return;
+                };
+                let remaining = message.remaining_bytes();
+                let own = &mut message.own;
+                own.asked = false;
+                match packet.kind {
+                    PacketKind::Data => own.on_data(now, packet, &self.config),
+                    PacketKind::Request => {
+                        let mss_bytes = u64::from(cx.framing().mss_bytes.max(1));
+                        own.on_request(now, packet.ack, remaining.div_ceil(mss_bytes), config);
                     }
-                    if packet.kind == PacketKind::Request {
-                        let stops = packet.ack == STOP;
-                        if own.stopped && !stops {
-                            let mss_bytes = u64::from(cx.framing().mss_bytes.max(1));
-                            let packets = message.remaining_bytes().div_ceil(mss_bytes);
-                            let own = &mut message.own;
-                            own.feedback = Feedback::new(config, packets);
-                            own.updated_at = now;
-                        }
-                        let own = &mut message.own;
-                        own.stopped = stops;
-                        if let Some(timer) = own.timer.take_if(|_| stops) {
-                            cx.cancel(timer);
-                        }
+                    _ => {}
+                }
+                if own.stopped {
+                    if let Some(timer) = own.timer.take() {
+                        cx.cancel(timer);
                     }
-                    if message.own.timer.is_none() && !message.own.stopped {
-                        self.send_credit(cx, slot);
-                    }
+                } else if own.timer.is_none() {
+                    self.send_credit(cx, slot);
                 }
             }
         }
@@ -558,10 +573,11 @@ impl ExpressPassHost {
         let credits = u64::from(own.credits);
         let end = message.sent_bytes().saturating_add(credits * mss);
         message.allow(end);
-        let packets = message.bytes.saturating_sub(end).div_ceil(mss.max(1));
         let now = cx.now();
-        let stop = message.own.stop.as_mut();
-        let stops = stop.and_then(|stop| stop.on_credit(now, packets).then_some(stop.rtt));
+        let stops = message.own.stop.as_mut().and_then(|stop| {
+            let packets = message.bytes.saturating_sub(end).div_ceil(mss.max(1));
+            stop.on_credit(now, packets).then_some(stop.rtt)
+        });
         if !message.queued {
             message.queued = true;
             let remaining = message.remaining_bytes();
@@ -588,7 +604,7 @@ impl ExpressPassHost {
             return;
         };
         (stop.phase, stop.asked_at) = (Phase::Asked, now);
-        self.request(cx, id, 0);
+        self.request(cx, id, COME);
     }
 
     /// Takes note of a message that was silent for a time-out. A sender that does not answer a
@@ -606,12 +622,12 @@ impl ExpressPassHost {
         }
     }
 
-    /// Asks the receiver of a message for credit, or to [`STOP`] it.
-    fn request(&self, cx: &mut Context<'_>, flow: FlowId, what: u64) {
+    /// Asks the receiver of a message to let credit [`COME`], or to [`STOP`] it.
+    fn request(&self, cx: &mut Context<'_>, flow: FlowId, word: u64) {
         let dst = cx.flow(flow).dst;
         let request = self
             .messages
-            .control(cx, PacketKind::Request, (flow, dst), [0, what]);
+            .control(cx, PacketKind::Request, (flow, dst), [0, word]);
         cx.send(request);
     }
 }
@@ -631,7 +647,7 @@ impl Endpoint for ExpressPassHost {
             ..Sent::default()
         };
         self.messages.start(cx, flow, 0, own);
-        self.request(cx, flow, 0);
+        self.request(cx, flow, COME);
     }
 
     fn on_stop(&mut self, cx: &mut Context<'_>, flow: FlowId) {

@@ -375,6 +375,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
                 self.q.shared.extensions.stamp(&mut packets[id], hop);
             }
             self.serialiser.bypass(self.wire, now, id, packets);
+            // What a shaper holds back waits for this packet, too.
             if self.serialiser.due_at < self.serialiser.free_at {
                 self.serialiser.set_due(self.serialiser.free_at);
             }

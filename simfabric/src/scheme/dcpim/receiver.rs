@@ -199,7 +199,7 @@ impl DcpimHost {
     fn on_arrival(&mut self, cx: &mut Context<'_>, source: u32, number: u64) {
         let receiver = &mut self.receiver;
         let from = &mut receiver.sources[source as usize];
-        // A token of another sender would be a lie.
+        // Late or doubled data, or a token that was never issued.
         if number <= from.returned || number > from.issued {
             return;
         }

@@ -11,9 +11,8 @@ pub(super) struct Bucket {
     pub(super) marked_bytes: f64,
     /// It may shrink: it has not in the present window.
     pub(super) may_shrink: bool,
-    /// Bytes since it shrank, and those from which it may again (the authors' simulator).
-    pub(super) since_shrunk: f64,
-    pub(super) shrinks_after: f64,
+    /// Bytes until it may shrink (the authors' simulator).
+    pub(super) shrinks_in: f64,
 }
 
 impl Bucket {
@@ -24,8 +23,7 @@ impl Bucket {
             seen_bytes: 0.0,
             marked_bytes: 0.0,
             may_shrink: true,
-            since_shrunk: 0.0,
-            shrinks_after: bytes,
+            shrinks_in: bytes,
         }
     }
 
@@ -60,11 +58,11 @@ impl Bucket {
     ) {
         let window = (limit / full_bytes).floor() * full_bytes;
         self.estimate(full_bytes, marked, gain, window);
-        self.since_shrunk += full_bytes;
+        self.shrinks_in -= full_bytes;
         let mut change = full_bytes * full_bytes / limit;
-        if marked && self.since_shrunk >= self.shrinks_after {
+        if marked && self.shrinks_in <= 0.0 {
             change -= self.bytes * self.marked_share / 2.0;
-            (self.since_shrunk, self.shrinks_after) = (0.0, 1.5 * window);
+            self.shrinks_in = 1.5 * window;
         }
         self.bytes = (self.bytes + change).clamp(least, most);
     }
@@ -106,7 +104,7 @@ mod tests {
         let mut bucket = Bucket::new(100_000.0);
         bucket.bytes = 50_000.0;
         let step = PACKET * PACKET / 50_000.0;
-        // 65 packets after it began it shrinks for the first time.
+        // It begins with 100 kB to go, of which 65 full packets leave 30 bytes.
         for i in 1..65 {
             bucket.on_packet_of_simulator(PACKET, true, (0.08, 50_000.0), BOUNDS);
             assert!(
@@ -120,12 +118,12 @@ mod tests {
         bucket.on_packet_of_simulator(PACKET, true, (0.08, 50_000.0), BOUNDS);
         let expected = before * (1.0 - share / 2.0);
         assert!((bucket.bytes / expected - 1.0).abs() < 0.01, "{bucket:?}");
-        // 48 packets on, a window and a half of 32, it may again.
-        let low = bucket.bytes;
-        for _ in 0..46 {
+        // The 48th packet from there on, a window and a half of 32, shrinks it again.
+        for i in 1..=48 {
+            let before = bucket.bytes;
             bucket.on_packet_of_simulator(PACKET, true, (0.08, 50_000.0), BOUNDS);
+            assert_eq!(bucket.bytes < before, i == 48, "{i}: {bucket:?}");
         }
-        assert!(bucket.bytes > low);
     }
 
     /// One packet more in each round trip without marks (additive increase).

@@ -157,16 +157,19 @@ impl SirdHost {
         }
         let floors = [config.sender_floor_bytes, config.network_floor_bytes];
         let marks = [Flags::CSN, Flags::CE];
-        let limit = sender.limit();
-        let full_bytes = config.framing.wire_bytes(config.framing.mss_bytes);
+        let simulated = config.simulator.then(|| {
+            let full_bytes = config.framing.wire_bytes(config.framing.mss_bytes);
+            (full_bytes, sender.limit())
+        });
         for ((bucket, floor), mark) in sender.buckets.iter_mut().zip(floors).zip(marks) {
             let most = config.sender_credit_bytes;
             let marked = packet.flags.contains(mark);
             let (gain, bounds) = (config.gain, [floor.min(most), most]);
-            if config.simulator {
-                bucket.on_packet_of_simulator(full_bytes.into(), marked, (gain, limit), bounds);
-            } else {
-                bucket.on_packet(packet.wire_bytes.into(), marked, gain, bounds);
+            match simulated {
+                Some((full_bytes, limit)) => {
+                    bucket.on_packet_of_simulator(full_bytes.into(), marked, (gain, limit), bounds);
+                }
+                None => bucket.on_packet(packet.wire_bytes.into(), marked, gain, bounds),
             }
         }
     }
@@ -279,12 +282,11 @@ impl SirdHost {
             if self.waiting.is_empty() || used + least > self.config.credit_bytes {
                 return;
             }
-            let mut at = cx.now();
-            if self.config.pacing && at <= self.next_credit_at {
-                at = self.next_credit_at;
+            let at = if self.config.pacing && cx.now() <= self.next_credit_at {
+                self.next_credit_at
             } else {
-                at = self.next_poll(at);
-            }
+                self.next_poll(cx.now())
+            };
             if at > cx.now() {
                 let (kind, slot) = (CREDIT, 0);
                 if self.credit_timer.is_none() {
