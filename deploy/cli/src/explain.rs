@@ -120,6 +120,14 @@ fn flow_text(flow: &Value) -> String {
     }
     let _ = writeln!(out, "{table}");
     for link in flow["links"].as_array().map_or(&[][..], Vec::as_slice) {
+        if let Some(cause) = link["shared"]["cause"].as_str() {
+            let _ = writeln!(
+                out,
+                "  {}: shared with {cause}; maxima over it fill {} times its capacity",
+                text_of(&link["name"]),
+                text_of(&link["shared"]["headroom"]),
+            );
+        }
         if let Some(text) = feeds_text(link) {
             let _ = writeln!(out, "  {text}");
         }

@@ -40,7 +40,7 @@ pub enum SenderName {
     Address(IpAddr),
 }
 
-/// What a socket moved since the pass before.
+/// Payload that a socket moved since the pass before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     /// The peer.

@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(links.len(), 0);
     }
 
-    /// What the tests do to the counts.
+    /// Change of the counts, as the tests make it.
     #[derive(Debug, Clone)]
     enum Step {
         Add(u32, bool, u32, u32),
