@@ -94,7 +94,7 @@ fn operators_see_the_state_and_set_the_log_level() {
         assert_eq!(code, 200);
         for (key, value) in [
             ("host", serde_json::json!("h1")),
-            ("backend", serde_json::json!("struct_ops")),
+            ("backend", serde_json::json!("sock_ops")),
             ("epoch", serde_json::json!(9)),
             ("topology_epoch", serde_json::json!(1)),
             ("flows", serde_json::json!(1)),

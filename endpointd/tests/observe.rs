@@ -1,4 +1,4 @@
-//! Observe mode of all back ends: flowlets and their use are seen, and no socket is changed.
+//! Observe mode of both back ends: flowlets and their use are seen, and no socket is changed.
 
 mod fallback;
 mod netns;
@@ -8,17 +8,13 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use fallback::demand::Bottleneck;
-use fallback::{Bulk, FOREVER_NS, FallbackDriver, Open, alone, config, cubic_pair};
+use fallback::{Bulk, FOREVER_NS, FallbackDriver, Open, alone, config};
+use netns::cubic::cubic_pair;
 use netns::{BulkReceiver, NamespacePair, RIGHT_V4, sleep, wait_for};
 use ratewright_endpointd::backend::sock_ops::SockOps;
-use ratewright_endpointd::backend::struct_ops::StructOps;
 use ratewright_endpointd::backend::tc_htb::TcHtb;
 use ratewright_endpointd::backend::{BackendConfig, BackendError, Conn, PacingBackend, Usage};
 use ratewright_endpointd::clock::now_ns;
-
-fn struct_ops(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
-    Ok(Box::new(StructOps::open(config)?))
-}
 
 fn sock_ops(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
     Ok(Box::new(SockOps::open(config)?))
@@ -96,7 +92,6 @@ fn observing_changes_no_socket(open: Open, paced: fn(&NamespacePair) -> bool) {
     assert_eq!(surroundings(&pair), before);
     assert_eq!(maxima(&pair), Vec::<String>::new());
     assert!(!paced(&pair));
-    // Windows that the kernel loses on their way out of cubic's hooks are mended in every mode.
     assert_eq!(driver.backend.stats().expired, 0);
 
     // What is looked at above shows pacing once there is some.
@@ -162,11 +157,6 @@ fn has_a_class(pair: &NamespacePair) -> bool {
 }
 
 #[test]
-fn observing_by_struct_ops_changes_no_socket() {
-    observing_changes_no_socket(struct_ops, has_a_maximum);
-}
-
-#[test]
 fn observing_by_sock_ops_changes_no_socket() {
     observing_changes_no_socket(sock_ops, has_a_maximum);
 }
@@ -174,11 +164,6 @@ fn observing_by_sock_ops_changes_no_socket() {
 #[test]
 fn observing_by_tc_htb_changes_no_socket() {
     observing_changes_no_socket(tc_htb, has_a_class);
-}
-
-#[test]
-fn an_application_that_sends_little_has_no_backlog_by_struct_ops() {
-    an_application_that_sends_little_has_no_backlog(struct_ops);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use netns::cubic::cubic_pair;
 use netns::{BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, sleep, wait_for};
 use ratewright_allocator::service::run;
 use ratewright_allocator::service::runtime::engine_host::configured_engine;
@@ -42,7 +43,7 @@ impl Site {
             &format!(
                 "host = \"h1\"\nallocator = [\"{LISTEN}\"]\nadmin = \"unix:h1.sock\"\n\
                  [tls]\nca = \"ca.pem\"\ncert = \"h1.pem\"\nkey = \"h1.key\"\n\
-                 [pacing]\nbackend = \"struct_ops\"\ninstance = \"{}\"\n\
+                 [pacing]\nbackend = \"sock_ops\"\ninstance = \"{}\"\n\
                  [[policy]]\ndst_port = {}\nclass = \"gold\"\n[[policy]]\ndst_port = {}\nclass = \"small\"\n",
                 format_args!("o{}", std::process::id() % 1_000_000),
                 ports[1],
@@ -136,7 +137,7 @@ fn has_maxima(pair: &NamespacePair) -> bool {
 
 #[test]
 fn observing_says_what_pacing_then_does_and_a_rollout_loses_no_connection() {
-    let pair = NamespacePair::new();
+    let pair = cubic_pair();
     // More than the topology says, so that pacing and not this queue decides once it is on.
     pair.left
         .run("tc qdisc add dev v0 root handle 1: tbf rate 220mbit burst 64kb latency 20ms");

@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use fallback::demand::RateEnd;
-use fallback::{
-    Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, cubic_pair, ensure_kept, wire_mbit,
-};
+use fallback::{Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, ensure_kept, wire_mbit};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags};
+use netns::cubic::cubic_pair;
 use netns::echo::{Echo, EchoClient, get_max_pacing, set_max_pacing};
 use netns::tries::best_of_three;
 use netns::{

@@ -7,7 +7,8 @@ mod netns;
 use std::time::Duration;
 
 use fallback::demand::RateEnd;
-use fallback::{Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, cubic_pair, ensure_kept};
+use fallback::{Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, ensure_kept};
+use netns::cubic::cubic_pair;
 use netns::tries::best_of_three;
 use netns::{BulkReceiver, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6};
 use ratewright_endpointd::backend::tc_htb::TcHtb;

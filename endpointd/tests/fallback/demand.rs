@@ -11,7 +11,8 @@ use std::time::Duration;
 use ratewright_endpointd::backend::{Conn, FlowEvent, FlowEventKind, Usage};
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, FOREVER_NS, FallbackDriver, MBIT, MS, Open, alone, cubic_pair};
+use super::{Bulk, FOREVER_NS, FallbackDriver, MBIT, MS, Open, alone};
+use crate::netns::cubic::cubic_pair;
 use crate::netns::{BulkReceiver, Namespace, NamespacePair, run, wait_for};
 
 /// Writer thread that writes on command.

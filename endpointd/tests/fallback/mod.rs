@@ -1,22 +1,20 @@
 //! Checks that both fallback back ends must pass. Each takes the function that opens the back end.
 #![allow(dead_code, unreachable_pub, clippy::disallowed_methods, missing_docs)]
 
-use std::fs::File;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use nix::sched::{CloneFlags, setns};
 use ratewright_endpointd::backend::{
     BackendConfig, BackendError, Conn, FlowEvent, FlowEventKind, FlowFacts, PacingBackend,
 };
 use ratewright_endpointd::clock::now_ns;
 
+use crate::netns::cubic::cubic_pair;
 use crate::netns::tries::best_of_three;
 use crate::netns::{
     ArrivalTrace, BulkReceiver, Namespace, NamespacePair, assert_lifted, payload_rate_bps,
@@ -46,98 +44,11 @@ pub fn config(pair: &NamespacePair) -> BackendConfig {
         instance: pair.tag.clone(),
         max_flows: 1024,
         min_flowlet_bytes: 15_000,
-        max_burst_ns: 500_000,
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: true,
         network_namespaces: Vec::new(),
-        procfs: "/proc".into(),
         observe: false,
-    }
-}
-
-const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-
-/// Runs `work` on a thread in the namespace of the process's first thread. The tests' threads leave
-/// that one, and the setting can be written there only.
-fn in_first_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> std::thread::Result<T> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let first = File::open("/proc/self/ns/net").expect("this process has a namespace");
-            setns(first, CloneFlags::CLONE_NEWNET).expect("enter the namespace (root)");
-            work()
-        });
-        thread.join()
-    })
-}
-
-/// Permission for every namespace to use cubic; taken back when dropped, if it was not there
-/// before.
-struct CubicAllowed {
-    added: bool,
-}
-
-impl CubicAllowed {
-    fn new() -> Self {
-        let allow = || {
-            let list = std::fs::read_to_string(ALLOWED_CC).expect("readable");
-            let added = !list.split_whitespace().any(|name| name == "cubic");
-            if added {
-                std::fs::write(ALLOWED_CC, format!("{} cubic", list.trim()))
-                    .expect("allow cubic in namespaces (root)");
-            }
-            added
-        };
-        Self {
-            added: in_first_namespace(allow).expect("allowed"),
-        }
-    }
-}
-
-impl Drop for CubicAllowed {
-    fn drop(&mut self) {
-        if self.added {
-            let forbid = || {
-                let list = std::fs::read_to_string(ALLOWED_CC)?;
-                // What others have allowed meanwhile stays.
-                let rest: Vec<_> = list
-                    .split_whitespace()
-                    .filter(|name| *name != "cubic")
-                    .collect();
-                std::fs::write(ALLOWED_CC, rest.join(" "))
-            };
-            match in_first_namespace(forbid) {
-                Ok(Ok(())) => {}
-                failed => println!("{ALLOWED_CC} keeps cubic: {failed:?}"),
-            }
-        }
-    }
-}
-
-/// A pair of namespaces whose connections use cubic.
-pub struct CubicPair {
-    pair: NamespacePair,
-    _allowed: CubicAllowed,
-}
-
-impl Deref for CubicPair {
-    type Target = NamespacePair;
-
-    fn deref(&self) -> &NamespacePair {
-        &self.pair
-    }
-}
-
-/// A pair of namespaces whose connections use cubic from their first packet, whatever the machine's
-/// default is: one that began under bbr keeps TCP's internal pacing for life.
-pub fn cubic_pair() -> CubicPair {
-    let allowed = CubicAllowed::new();
-    let pair = NamespacePair::new();
-    pair.left
-        .run("sysctl -qw net.ipv4.tcp_congestion_control=cubic");
-    CubicPair {
-        pair,
-        _allowed: allowed,
     }
 }
 

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use ratewright_endpointd::backend::BackendConfig;
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, FallbackDriver, MS, Open, alone, config, cubic_pair, ensure_kept, wire_mbit};
+use super::{Bulk, FallbackDriver, MS, Open, alone, config, ensure_kept, wire_mbit};
+use crate::netns::cubic::cubic_pair;
 use crate::netns::tries::best_of_three;
 use crate::netns::{BulkReceiver, NamespacePair, RIGHT_V4, assert_lifted, wait_for};
 
@@ -27,12 +28,10 @@ pub fn play(open: Open) {
         instance,
         max_flows: 1024,
         min_flowlet_bytes: 15_000,
-        max_burst_ns: 500_000,
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: true,
         network_namespaces: Vec::new(),
-        procfs: "/proc".into(),
         observe: false,
     };
     let mut driver = FallbackDriver::here(open, &config);

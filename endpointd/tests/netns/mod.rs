@@ -4,8 +4,7 @@
 #![allow(dead_code, unreachable_pub, clippy::disallowed_methods, missing_docs)]
 // Shared by several test binaries, none of which uses all of it.
 
-pub mod backend;
-pub mod daemon_process;
+pub mod cubic;
 pub mod echo;
 pub mod tries;
 
