@@ -1,10 +1,9 @@
 //! The probe tries each mechanism and leaves no trace; `open` installs the requested one.
 
-mod netns;
-
-use netns::{NamespacePair, run};
 use ratewright_endpointd::backend::probe::probe;
 use ratewright_endpointd::backend::{BackendConfig, BackendKind, open};
+
+use crate::netns::{NamespacePair, run};
 
 /// Everything a trial could leave behind: programs' pins, cgroups, namespaces, devices' queues.
 fn traces() -> Vec<String> {

@@ -1,18 +1,17 @@
 //! A real daemon and the real allocator, by namespaces: observe mode says what pacing then does,
 //! and a rollout under load loses no connection.
 
-mod daemon_support;
-mod netns;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use netns::cubic::cubic_pair;
-use netns::{BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, sleep, wait_for};
 use ratewright_allocator::service::run;
 use ratewright_allocator::service::runtime::engine_host::configured_engine;
 use serde_json::Value;
+
+use crate::netns::cubic::cubic_pair;
+use crate::netns::{BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, sleep, wait_for};
+use crate::site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LISTEN: &str = "127.0.0.1:7600";
@@ -29,7 +28,7 @@ struct Site {
 impl Site {
     fn new(ports: [u16; 3]) -> Self {
         let site = Self {
-            folder: daemon_support::certificates(),
+            folder: site::certificates(),
         };
         site.write(
             "topology.toml",
@@ -75,7 +74,7 @@ impl Site {
 
     /// Reads what an admin interface shows; `None` while it does not answer.
     fn status(&self, socket: &str) -> Option<Value> {
-        daemon_support::status(&self.path(socket))
+        site::status(&self.path(socket))
     }
 
     fn wait_mode(&self, mode: &str) {

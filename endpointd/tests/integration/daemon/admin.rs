@@ -1,19 +1,19 @@
 //! The admin interface over a unix socket, asked as a monitoring system asks it.
 
-mod daemon_support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use daemon_support::allocator::ScriptedAllocator;
-use daemon_support::backend::recorder;
-use daemon_support::{Running, certificates, config, conn, facts, on_one_thread, until};
 use ratewright_endpointd::admin::{LogFilter, router};
 use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_io::admin::{AdminAddress, Listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+
+use super::allocator::ScriptedAllocator;
+use super::recorder::recorder;
+use super::{Running, config, conn, facts, on_one_thread, until};
+use crate::site::certificates;
 
 #[derive(Default)]
 struct Filter(Mutex<String>);

@@ -1,12 +1,11 @@
 //! The program itself: its output and its exit codes.
 
-mod daemon_support;
-
 use std::path::Path;
 
 use assert_cmd::Command;
-use daemon_support::certificates;
 use ratewright_endpointd::instance_lock::InstanceLock;
+
+use crate::site::certificates;
 
 fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ratewright-endpointd"))

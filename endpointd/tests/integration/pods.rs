@@ -1,22 +1,23 @@
 //! A daemon on a node paces the sockets of pods: network namespaces and cgroups of their own, made
 //! as a container runtime makes them, with unmodified programs inside.
 
-mod daemon_support;
-mod netns;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use netns::cubic::{CubicPair, cubic_pair};
-use netns::{BulkReceiver, Namespace, RIGHT_V4, WIRE_V4, run, settled_rate_bps, sleep, wait_for};
 use ratewright_allocator::service::run;
 use ratewright_allocator::service::runtime::engine_host::configured_engine;
 use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::clock::now_ns;
 use serde_json::Value;
+
+use crate::netns::cubic::{CubicPair, cubic_pair};
+use crate::netns::{
+    BulkReceiver, Namespace, RIGHT_V4, WIRE_V4, run, settled_rate_bps, sleep, wait_for,
+};
+use crate::site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -76,7 +77,7 @@ impl Node {
         let cgroups = Path::new(mount).join(format!("ratewright-pods-{}", pair.tag));
         fs::create_dir(&cgroups).expect("a cgroup (root)");
         let node = Self {
-            folder: daemon_support::certificates(),
+            folder: site::certificates(),
             cgroups,
             pair,
         };
@@ -189,7 +190,7 @@ impl Node {
     }
 
     fn status(&self, socket: &str) -> Option<Value> {
-        daemon_support::status(&self.path(socket))
+        site::status(&self.path(socket))
     }
 
     fn wait_pods(&self, count: u64) {
@@ -228,11 +229,6 @@ impl Pod {
         Process(child.expect("bash"))
     }
 
-    /// Settings of its TCP.
-    fn settings(&self) -> String {
-        self.namespace.run("sysctl net.ipv4")
-    }
-
     fn sockets(&self) -> String {
         self.namespace.run("ss -tinH state established")
     }
@@ -256,7 +252,7 @@ fn pods_are_paced_by_the_policy_of_their_cgroups() {
     node.allocator();
     // One pod sends before there is a daemon, where the kernel lets the back end take it over.
     let one = node.pod("one", 1);
-    let plain = one.settings();
+    let plain = one.namespace.tcp_settings();
     let send = || {
         let sender = one.sender(receivers[0].address);
         wait_for("its connection", PATIENCE, || {
@@ -299,7 +295,7 @@ fn pods_are_paced_by_the_policy_of_their_cgroups() {
     daemon.signal("-TERM");
     drop(daemon);
     one.wait_paced(false);
-    assert_eq!(one.settings(), plain);
+    assert_eq!(one.namespace.tcp_settings(), plain);
     drop(first);
 
     let rates: Vec<f64> = receivers
