@@ -480,10 +480,21 @@ pub fn slow_flows_all_end(kind: BackendKind, address: &str, bytes: usize) {
     let _link = Bottleneck::between(&pair);
     let mut driver = Driver::open(kind, &pair);
     let stop = Arc::new(AtomicBool::new(false));
-    // Busy cores make timers late, which is when slow flows are in danger of hanging.
-    let spinners = [(); 2].map(|()| {
+    // Busy cores make timers late, which is when slow flows are in danger of hanging. While the
+    // process that takes in orphans runs, some kernels run no BPF program.
+    let orphan = || {
+        let _ = std::process::Command::new("sh")
+            .args(["-c", "for i in 1 2 3 4 5 6 7 8; do (true &); done"])
+            .status();
+    };
+    let burdens: [fn(); 4] = [std::hint::spin_loop, std::hint::spin_loop, orphan, orphan];
+    let spinners = burdens.map(|burden| {
         let stop = Arc::clone(&stop);
-        std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                burden();
+            }
+        })
     });
     let receiver = BulkReceiver::start(&pair.right, address, FLOWS);
     let to = receiver.address;

@@ -1,6 +1,7 @@
 //! Back ends on this kernel: checks that both must pass, and those of one of them.
 
 mod demand;
+mod flowlets;
 mod observe;
 mod own_maximum;
 mod owner;

@@ -35,12 +35,12 @@ fn with_maximum(echo: &Echo, own: Option<u32>) -> EchoClient {
 
 /// Paces the client's next message at 40 Mbit/s, and returns while most of it still waits. It takes
 /// four megabytes, as its echo does.
-fn pace(client: &mut EchoClient, driver: &mut Driver, expires_ns: u64) -> Conn {
+fn pace(client: &mut EchoClient, driver: &mut Driver) -> Conn {
     const MESSAGE: usize = 4_000_000;
     let starts = driver.start_count();
     client.exchange(MESSAGE);
     let (conn, _) = driver.starts(starts + 1)[starts];
-    driver.set(conn, 40, expires_ns);
+    driver.set(conn, 40, FOREVER_NS);
     client.stream.write_all(&[5; MESSAGE]).expect("write");
     let maximum = get_max_pacing(&client.stream);
     assert!(maximum <= PAYLOAD, "{maximum} bytes/s of {PAYLOAD}");
@@ -57,11 +57,10 @@ fn a_rate_that_ends_with_data_in_flight_leaves_the_application_s_own_maximum() {
         for end in [RateEnd::Cleared, RateEnd::KillSwitch, RateEnd::Lapsed] {
             let expected = own.map_or(NONE, u64::from);
             let mut client = with_maximum(&echo, own);
-            let lapse_ns = match end {
-                RateEnd::Lapsed => now_ns() + 500 * MS,
-                _ => FOREVER_NS,
-            };
-            let conn = pace(&mut client, &mut driver, lapse_ns);
+            let conn = pace(&mut client, &mut driver);
+            if end == RateEnd::Lapsed {
+                driver.set(conn, 40, now_ns() + 10 * MS);
+            }
             end.command(&mut driver, conn);
             client.stream.read_exact(&mut [0]).expect("answer");
             let held = get_max_pacing(&client.stream);
@@ -83,7 +82,7 @@ fn a_socket_that_rests_has_its_own_maximum() {
     let echo = Echo::start(&pair.right, RIGHT_V4, 4_000_000);
     for own in [None, Some(25_000_000)] {
         let mut client = with_maximum(&echo, own);
-        pace(&mut client, &mut driver, FOREVER_NS);
+        pace(&mut client, &mut driver);
         client.stream.read_exact(&mut [0]).expect("answer");
         wait_for("its own maximum", Duration::from_secs(2), || {
             driver.poll();
@@ -132,7 +131,7 @@ fn a_socket_that_changes_its_congestion_control_keeps_its_rate_and_its_own_maxim
     let echo = Echo::start(&pair.right, RIGHT_V4, 4_000_000);
     for own in [None, Some(25_000_000)] {
         let mut client = with_maximum(&echo, own);
-        let conn = pace(&mut client, &mut driver, FOREVER_NS);
+        let conn = pace(&mut client, &mut driver);
         setsockopt(&client.stream, sockopt::TcpCongestion, &"reno".into()).expect("reno");
         let maximum = get_max_pacing(&client.stream);
         assert!(maximum <= PAYLOAD, "{maximum} bytes/s of {PAYLOAD}");

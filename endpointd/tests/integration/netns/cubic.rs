@@ -23,6 +23,13 @@ fn in_first_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> std::thread::
     })
 }
 
+/// Returns the congestion controls that namespaces may use.
+pub fn allowed() -> Vec<String> {
+    let read = || std::fs::read_to_string(ALLOWED_CC).expect("readable");
+    let list = in_first_namespace(read).expect("read");
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Users of the permission in this process.
 struct Users {
     count: u32,
