@@ -8,11 +8,12 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ratewright_endpointd::backend::{Conn, FlowEvent, FlowEventKind, Usage};
+use ratewright_endpointd::backend::{BackendKind, Conn, FlowEvent, FlowEventKind, Usage};
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, FOREVER_NS, FallbackDriver, MBIT, MS, Open, alone, cubic_pair};
-use crate::netns::{BulkReceiver, Namespace, NamespacePair, run, wait_for};
+use super::{Driver, FOREVER_NS, MBIT, MS, alone};
+use crate::netns::cubic::cubic_pair;
+use crate::netns::{BulkReceiver, BulkSender, Namespace, NamespacePair, run, wait_for};
 
 /// Writer thread that writes on command.
 struct Writer {
@@ -51,7 +52,7 @@ impl Writer {
     }
 }
 
-impl FallbackDriver {
+impl Driver {
     fn usage_of(&mut self, conn: Conn) -> Option<Usage> {
         let mut usage = Vec::new();
         self.backend.usage(now_ns(), &mut usage);
@@ -66,12 +67,12 @@ impl FallbackDriver {
 
 /// A bulk flow uses its rate, is limited by it, and reports that once per watch; a stale watch
 /// reports nothing.
-pub fn a_limited_flow_is_told(open: Open, address: &str) {
+pub fn a_limited_flow_is_told(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 20, FOREVER_NS);
     driver.run_for(Duration::from_millis(500));
@@ -122,10 +123,10 @@ pub fn a_limited_flow_is_told(open: Open, address: &str) {
 
 /// An application that writes little is not limited by a rate far above it; as soon as it writes
 /// more than the rate lets through, it is.
-pub fn growing_demand_is_an_event(open: Open, address: &str) {
+pub fn growing_demand_is_an_event(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let writer = Writer::start(&pair.left, receiver.address);
     writer.write(60_000);
@@ -167,14 +168,14 @@ pub fn growing_demand_is_an_event(open: Open, address: &str) {
 /// A receiver that does not read ends the flowlet and frees its slot. When it reads again, the
 /// flowlet is reported again, and every byte arrives.
 pub fn a_receiver_that_does_not_read_gives_its_slot_back(
-    open: Open,
+    kind: BackendKind,
     address: &str,
     quiet: Duration,
 ) {
     const BYTES: usize = 16 << 20;
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let (ready, bound) = mpsc::channel();
     let (say, heard) = mpsc::channel::<()>();
     let ip: std::net::IpAddr = address.parse().expect("an address");
@@ -232,12 +233,12 @@ pub fn a_receiver_that_does_not_read_gives_its_slot_back(
 
 /// A receiver that is gone ends the flowlet, and retransmissions are no progress. When it is back,
 /// the flowlet continues, and every byte arrives.
-pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
+pub fn a_receiver_that_is_gone_ends_the_flowlet(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 50, FOREVER_NS);
     driver.run_for(Duration::from_millis(200));
@@ -295,7 +296,7 @@ impl RateEnd {
     }
 
     /// Ends the rate, if a command does.
-    fn command(self, driver: &mut FallbackDriver, conn: Conn) {
+    pub fn command(self, driver: &mut Driver, conn: Conn) {
         match self {
             Self::Cleared => driver.backend.clear(conn).expect("clear"),
             Self::KillSwitch => driver.backend.clear_all().expect("clear all"),
@@ -306,7 +307,7 @@ impl RateEnd {
 
 /// Sets a rate (bit/s, expiry in ns) and writes, until the first transmission at that rate.
 fn write_paced(
-    driver: &mut FallbackDriver,
+    driver: &mut Driver,
     conn: Conn,
     writer: &Writer,
     (rate_bps, expires_ns): (u64, u64),
@@ -328,10 +329,10 @@ fn write_paced(
 
 /// A rate of 100 kbit/s ends with data in flight, or while nothing is sent, and nothing is written
 /// then. What is written a while later is not held up by it: 10 kB would take 600 ms.
-pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
+pub fn a_silent_socket_keeps_no_rate(kind: BackendKind, address: &str, end: RateEnd) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let writer = Writer::start(&pair.left, receiver.address);
     writer.write(60_000);
@@ -348,7 +349,7 @@ pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
             let from = now_ns();
             writer.write(10_000);
             std::thread::sleep(Duration::from_millis(1_000));
-            let driver = FallbackDriver::open(open, &pair);
+            let driver = Driver::open(kind, &pair);
             finish(writer, receiver, from);
             driver
         };
@@ -375,7 +376,7 @@ fn finish(writer: Writer, receiver: BulkReceiver, from_ns: u64) {
 /// A rate of 1 kbit/s, the smallest that can be told, ends while `bytes` wait behind it: all of
 /// them arrive within ten seconds. At that rate, one burst of 64 KiB takes nine minutes.
 pub fn the_smallest_rate_holds_nothing_up_after_its_end(
-    open: Open,
+    kind: BackendKind,
     address: &str,
     end: RateEnd,
     bytes: usize,
@@ -383,7 +384,7 @@ pub fn the_smallest_rate_holds_nothing_up_after_its_end(
     const LIMIT_MS: u64 = 10_000;
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let writer = Writer::start(&pair.left, receiver.address);
     writer.write(60_000);
@@ -421,7 +422,7 @@ pub fn the_smallest_rate_holds_nothing_up_after_its_end(
     let took_ms = last_ns.saturating_sub(end_ns) / MS;
     println!("{end:?}: all had arrived {took_ms} ms after the end");
     assert!(took_ms < LIMIT_MS, "{took_ms} ms after the end");
-    let mut driver = driver.unwrap_or_else(|| FallbackDriver::open(open, &pair));
+    let mut driver = driver.unwrap_or_else(|| Driver::open(kind, &pair));
     driver.backend.shut_down().expect("shut down");
 }
 
@@ -472,17 +473,28 @@ impl Drop for Bottleneck {
 
 /// 150 connections below one segment per millisecond, through a link that they fill, with both
 /// cores busy: every byte of each arrives. A connection that hangs in back-off never ends.
-pub fn slow_flows_all_end(open: Open, address: &str, bytes: usize) {
+pub fn slow_flows_all_end(kind: BackendKind, address: &str, bytes: usize) {
     const FLOWS: usize = 150;
     let _alone = alone();
     let pair = cubic_pair();
     let _link = Bottleneck::between(&pair);
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let stop = Arc::new(AtomicBool::new(false));
-    // Busy cores make timers late, which is when slow flows are in danger of hanging.
-    let spinners = [(); 2].map(|()| {
+    // Busy cores make timers late, which is when slow flows are in danger of hanging. While the
+    // process that takes in orphans runs, some kernels run no BPF program.
+    let orphan = || {
+        let _ = std::process::Command::new("sh")
+            .args(["-c", "for i in 1 2 3 4 5 6 7 8; do (true &); done"])
+            .status();
+    };
+    let burdens: [fn(); 4] = [std::hint::spin_loop, std::hint::spin_loop, orphan, orphan];
+    let spinners = burdens.map(|burden| {
         let stop = Arc::clone(&stop);
-        std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                burden();
+            }
+        })
     });
     let receiver = BulkReceiver::start(&pair.right, address, FLOWS);
     let to = receiver.address;
