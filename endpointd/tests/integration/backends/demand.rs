@@ -165,6 +165,88 @@ pub fn growing_demand_is_an_event(kind: BackendKind, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
+/// A flow that nothing but its path of 10 Mbit/s holds back uses a third of its rate: the rate does
+/// not limit it, and a watch of 12 Mbit/s finds nothing to tell.
+pub fn what_a_slow_link_holds_back_is_not_limited(kind: BackendKind, address: &str) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let _link = Bottleneck::of_mbit(&pair, 10);
+    not_limited(kind, &pair, address, |_| {});
+}
+
+/// Paces a bulk flow at 30 and 12 Mbit/s, of which something else lets 10 through.
+pub fn not_limited(
+    kind: BackendKind,
+    pair: &NamespacePair,
+    address: &str,
+    prepare: fn(&TcpStream),
+) {
+    let mut driver = Driver::open(kind, pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
+    let to = receiver.address;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let sender = pair.left.spawn(move || {
+        let mut stream = TcpStream::connect(to).expect("connect");
+        prepare(&stream);
+        while !stopped.load(Ordering::Relaxed) {
+            stream.write_all(&[7; 1 << 14]).expect("write");
+        }
+    });
+    let conn = driver.started();
+    driver.set(conn, 30, FOREVER_NS);
+    driver.run_for(Duration::from_millis(1_500));
+    let from_ns = now_ns();
+    driver.run_for(Duration::from_millis(1_000));
+    let usage = driver.usage_of(conn).expect("rated and running");
+    assert!(usage.limited_ns < from_ns, "limited by 30 of 10 Mbit/s");
+    driver.set(conn, 12, FOREVER_NS);
+    driver.run_for(Duration::from_millis(1_000));
+    driver.backend.watch(conn);
+    driver.run_for(Duration::from_millis(2_000));
+    assert_eq!(driver.count(&FlowEventKind::Limited), 0);
+    stop.store(true, Ordering::Relaxed);
+    sender.join().expect("sender");
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// A watched flow is not held: what takes a second at its rate is there at once, whether or not
+/// anybody answers the report that its rate is used up.
+pub fn a_watched_flow_is_not_held(kind: BackendKind, address: &str) {
+    const BURST: usize = 60_000;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(kind, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
+    let writer = Writer::start(&pair.left, receiver.address);
+    writer.write(60_000);
+    let conn = driver.started();
+    writer.written();
+    driver
+        .backend
+        .set_rate(conn, 500_000, FOREVER_NS)
+        .expect("set a rate");
+    driver.backend.flush().expect("flush");
+    driver.backend.watch(conn);
+    // Small writes, of which the rate lets all through, keep the flowlet running.
+    for _ in 0..100 {
+        writer.write(50);
+        writer.written();
+        driver.run_for(Duration::from_millis(2));
+    }
+    assert_eq!(driver.count(&FlowEventKind::Limited), 0);
+    let grows = now_ns();
+    writer.write(BURST);
+    writer.stop();
+    let trace = receiver.finish().remove(0);
+    let (last_ns, total) = *trace.last().expect("data");
+    assert_eq!(total, (60_000 + 100 * 50 + BURST) as u64);
+    let took_ms = last_ns.saturating_sub(grows) / MS;
+    assert!(took_ms < 200, "{BURST} bytes took {took_ms} ms");
+    driver.backend.shut_down().expect("shut down");
+}
+
 /// A receiver that does not read ends the flowlet and frees its slot. When it reads again, the
 /// flowlet is reported again, and every byte arrives.
 pub fn a_receiver_that_does_not_read_gives_its_slot_back(
@@ -433,6 +515,11 @@ pub struct Bottleneck(String);
 impl Bottleneck {
     /// Puts it between the two.
     pub fn between(pair: &NamespacePair) -> Self {
+        Self::of_mbit(pair, 200)
+    }
+
+    /// Likewise, with another capacity in Mbit/s.
+    pub fn of_mbit(pair: &NamespacePair, mbit: u64) -> Self {
         let (left, right) = (&pair.left.0, &pair.right.0);
         let middle = format!("rwt{}m", pair.tag);
         run(&format!("ip netns add {middle}"));
@@ -457,7 +544,7 @@ impl Bottleneck {
             run(&format!("ip -n {middle} link set {name} up"));
         }
         run(&format!(
-            "tc -n {middle} qdisc add dev p1 root tbf rate 200mbit burst 16k limit 500k"
+            "tc -n {middle} qdisc add dev p1 root tbf rate {mbit}mbit burst 16k limit 500k"
         ));
         link
     }

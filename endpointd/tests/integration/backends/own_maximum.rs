@@ -381,3 +381,51 @@ fn an_applications_own_maximum_in_a_pod_survives_a_crash_and_another_version() {
     });
     second.backend.shut_down().expect("shut down");
 }
+
+/// The daemon hears of each change while the flow runs, up, down and away, without a pause of the
+/// flow.
+#[test]
+fn a_change_of_the_application_s_own_maximum_is_told_while_it_sends() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(KIND, &pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let client = EchoClient::connect(receiver.address);
+    set_max_pacing(&client.stream, 1_250_000);
+    let application = client.stream.try_clone().expect("a second handle");
+    let mut stream = client.stream.try_clone().expect("a third handle");
+    let writer = std::thread::spawn(move || {
+        let end = now_ns() + 2_000 * MS;
+        while now_ns() < end {
+            stream.write_all(&[5; 1 << 14]).expect("write");
+        }
+    });
+    let (conn, facts) = driver.starts(1).remove(0);
+    assert_eq!(facts.app_max_bytes_per_s, Some(1_250_000));
+    driver.set(conn, 100, FOREVER_NS);
+    driver.run_for(Duration::from_millis(200));
+    let mut told = 0;
+    for (set, expected) in [
+        (5_000_000, Some(5_000_000)),
+        (2_500_000, Some(2_500_000)),
+        (u32::MAX, None),
+    ] {
+        let at_ns = now_ns();
+        set_max_pacing(&application, set);
+        let seen_ns = driver.until("the change", |events| {
+            let changes = events.iter().filter_map(|event| match event.kind {
+                FlowEventKind::OwnMax(own) => Some((event.at_ns, own)),
+                _ => None,
+            });
+            changes.skip(told).find(|(_, own)| *own == expected)
+        });
+        told += 1;
+        let took_ms = seen_ns.0.saturating_sub(at_ns) / MS;
+        assert!(took_ms < 200, "{expected:?} after {took_ms} ms");
+        driver.run_for(Duration::from_millis(100));
+    }
+    writer.join().expect("writer");
+    drop((client, application));
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
+}

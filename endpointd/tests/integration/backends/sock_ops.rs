@@ -257,6 +257,47 @@ fn growing_demand_is_an_event_over_ipv6() {
 }
 
 #[test]
+fn what_a_slow_link_holds_back_is_not_limited() {
+    demand::what_a_slow_link_holds_back_is_not_limited(KIND, RIGHT_V4);
+}
+
+#[test]
+fn what_a_slow_link_holds_back_is_not_limited_over_ipv6() {
+    demand::what_a_slow_link_holds_back_is_not_limited(KIND, RIGHT_V6);
+}
+
+/// The host's own queue, as a bandwidth plug-in sets it for a pod.
+#[test]
+fn what_a_queue_below_the_socket_holds_back_is_not_limited() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    pair.left
+        .run("tc qdisc add dev v0 root tbf rate 10mbit burst 16k limit 256k");
+    demand::not_limited(KIND, &pair, RIGHT_V4, |_| {});
+}
+
+/// Lowered after the flow has begun, as a streaming server does.
+#[test]
+fn what_its_own_maximum_holds_back_is_not_limited() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    demand::not_limited(KIND, &pair, RIGHT_V4, |stream| {
+        // 10 Mbit/s of payload.
+        crate::netns::echo::set_max_pacing(stream, 1_250_000);
+    });
+}
+
+#[test]
+fn a_watched_flow_is_not_held() {
+    demand::a_watched_flow_is_not_held(KIND, RIGHT_V4);
+}
+
+#[test]
+fn a_watched_flow_is_not_held_over_ipv6() {
+    demand::a_watched_flow_is_not_held(KIND, RIGHT_V6);
+}
+
+#[test]
 fn a_receiver_that_does_not_read_gives_its_slot_back() {
     demand::a_receiver_that_does_not_read_gives_its_slot_back(KIND, RIGHT_V4, GIVEN_BACK);
 }

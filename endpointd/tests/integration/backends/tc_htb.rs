@@ -262,6 +262,26 @@ fn growing_demand_is_an_event_over_ipv6() {
 }
 
 #[test]
+fn what_a_slow_link_holds_back_is_not_limited() {
+    demand::what_a_slow_link_holds_back_is_not_limited(KIND, RIGHT_V4);
+}
+
+#[test]
+fn what_a_slow_link_holds_back_is_not_limited_over_ipv6() {
+    demand::what_a_slow_link_holds_back_is_not_limited(KIND, RIGHT_V6);
+}
+
+#[test]
+fn a_watched_flow_is_not_held() {
+    demand::a_watched_flow_is_not_held(KIND, RIGHT_V4);
+}
+
+#[test]
+fn a_watched_flow_is_not_held_over_ipv6() {
+    demand::a_watched_flow_is_not_held(KIND, RIGHT_V6);
+}
+
+#[test]
 fn a_receiver_that_does_not_read_gives_its_slot_back() {
     demand::a_receiver_that_does_not_read_gives_its_slot_back(KIND, RIGHT_V4, GIVEN_BACK);
 }
