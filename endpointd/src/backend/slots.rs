@@ -316,7 +316,9 @@ impl FallbackSlots {
                 FlowEventKind::Close => {
                     self.forget(slot);
                 }
-                FlowEventKind::FirstPaced { .. } | FlowEventKind::Limited => {}
+                FlowEventKind::FirstPaced { .. }
+                | FlowEventKind::Limited
+                | FlowEventKind::OwnMax(_) => {}
             }
             out.push(event);
         }
@@ -521,7 +523,6 @@ impl FallbackSlots {
                 sent_bytes: word(STATE_SENT),
                 acked_bytes: word(STATE_ACKED),
                 limited_ns: state.limited_ns,
-                rests_ns: 0,
             });
         }
     }

@@ -46,7 +46,7 @@ use skel::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
 /// Pin whose name states the layout of the maps: pins of another version are not adopted.
-const LAYOUT: &str = "layout-4";
+const LAYOUT: &str = "layout-5";
 const LINK_PIN: &str = "link";
 /// Name of the program that notices flowlets.
 const PROGRAM: &str = "rw_sock_ops";
@@ -386,12 +386,10 @@ impl SockOps {
             instance,
             max_flows: 1,
             min_flowlet_bytes: 1,
-            max_burst_ns: 0,
             cgroup: Some(cgroup.0.clone()),
             device: None,
             take_over: false,
             network_namespaces: Vec::new(),
-            procfs: "/proc".into(),
             observe: false,
         };
         Self::open(&config)?.shut_down()
