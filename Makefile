@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 120
 PAPERS ?= flowtune rpm fncc sird dart feeds
 RESULTS_ARGS ?= --sensitivity
 # A figure of each that takes seconds.
-QUICK_FIGURES ?= flowtune:D rpm:lemma1 fncc:fig10 sird:fig3 dart:fig9 feeds:each
+QUICK_FIGURES ?= flowtune:D rpm:lemma1 fncc:fig10 sird:fig3 dart:fig9 feeds:loads
 # A whole run compiles everything once: what cargo keeps for the next compilation would double the disk that it takes.
 export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
