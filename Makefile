@@ -201,11 +201,11 @@ tests-nightly: require-root tests
 	$(CARGO) nextest run --locked --workspace --profile nightly
 
 # A scenario of the lab as a part of nightly.
-lab-%: build
+lab-%: bins
 	$(ROOT) $(TARGET)/debug/ratewright-lab $* --json lab-out/$*.json --plain $(LAB_ARGS)
 
 ## safety-soak: ten runs of the lab's safety scenario
-safety-soak: build
+safety-soak: bins
 	$(ROOT) $(TARGET)/debug/ratewright-lab safety --runs 10 --json lab-out/safety-soak.json --plain
 
 ## memcheck: the parallel engine's equality tests under valgrind (scalar and AVX2)

@@ -26,6 +26,9 @@ const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 /// Remembers that a lab has changed that setting.
 const ALLOWED_CC_CHANGED: &str = "/run/ratewright-lab.allowed-congestion-control";
 
+/// Directories of daemons' pinned programs and maps, which outlive a daemon that is killed.
+const PINS: [&str; 2] = ["/run/ratewright", "/sys/fs/bpf/ratewright"];
+
 /// Directory for the files of running labs; only root can enter it.
 const RUN_DIRS: &str = "/run/ratewright-lab";
 
@@ -98,6 +101,29 @@ fn without(text: &str, word: &str) -> String {
         .join(" ")
 }
 
+/// Returns the beginning of the names of a lab's daemons, as its configuration of them has it.
+#[must_use]
+pub fn instances(lab: u32) -> String {
+    format!("{:04x}h", lab & 0xffff)
+}
+
+/// Removes what a lab's killed daemons had pinned.
+fn remove_pins(lab: u32) {
+    for place in PINS.map(Path::new) {
+        for name in names_in(place) {
+            if name.starts_with(&instances(lab)) {
+                let instance = place.join(name);
+                // A daemon's own BPF file system, where the machine has none.
+                let _ =
+                    nix::mount::umount2(&instance.join("bpf"), nix::mount::MntFlags::MNT_DETACH);
+                let _ = std::fs::remove_dir_all(instance);
+            }
+        }
+        // Only once it is empty.
+        let _ = std::fs::remove_dir(place);
+    }
+}
+
 /// Resources that a lab must remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabResources {
@@ -129,6 +155,7 @@ impl LabResources {
         for name in ns::list(&self.prefix()) {
             ns::delete(&name);
         }
+        remove_pins(self.pid);
         if let Some(directory) = &self.run_dir {
             // A private cgroup2 mount lives in the run directory.
             let _ =

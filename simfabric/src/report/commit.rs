@@ -1,8 +1,8 @@
 //! The commit that a result came from.
 //!
-//! It is asked of git when a program first names it, so that a commit compiles nothing anew. Cargo
-//! leaves a list of its sources beside each program: one that is younger than the program means
-//! that the checkout is not what was compiled.
+//! It is asked of git when a program first names it, so that a commit compiles nothing anew. `cargo
+//! build` leaves a list of its sources beside each program: one that is younger than the program
+//! means that the checkout is not what was compiled.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -133,11 +133,17 @@ impl Before {
         // The daemons' congestion controls have the lab's number in their names.
         let available =
             std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
-        let instance = format!("{:04x}h", self.lab & 0xffff);
+        let instance = ratewright_lab::cleanup::instances(self.lab);
         found(
             format!("congestion controls: {}", available.trim()),
             available.contains(&instance),
         );
+        for place in ["/run/ratewright", "/sys/fs/bpf/ratewright"] {
+            let entries = std::fs::read_dir(place).into_iter().flatten();
+            let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            let pins: Vec<_> = names.filter(|name| name.starts_with(&instance)).collect();
+            found(format!("pins of {pins:?} in {place}"), !pins.is_empty());
+        }
         left
     }
 
