@@ -7,6 +7,7 @@ use ratewright_cli::tool;
 
 use super::ecmp::{EcmpProgram, LeafConfig};
 use super::ns::{self, Netns};
+use super::relay::Relay;
 use super::plan::{LOWER, NetworkPlan, Node, PlannedLink, Role, SPINE_MARK_BASE, Subnet, UPPER};
 
 /// Entries of a namespace's own TCP hash table: passes over all sockets of a host stay short.
@@ -19,6 +20,7 @@ pub struct BuiltNetwork {
     pub plan: NetworkPlan,
     namespaces: Vec<Netns>,
     _ecmp: Vec<EcmpProgram>,
+    _relays: Vec<Relay>,
 }
 
 impl BuiltNetwork {
@@ -43,6 +45,7 @@ impl BuiltNetwork {
             plan,
             namespaces,
             _ecmp: Vec::new(),
+            _relays: Vec::new(),
         };
         // In this order: routes need addresses, queues and the classifier need devices.
         network.connect()?;
@@ -93,7 +96,7 @@ impl BuiltNetwork {
         Ok(())
     }
 
-    fn connect(&self) -> Result<()> {
+    fn connect(&mut self) -> Result<()> {
         let mut batches = vec![String::new(); self.namespaces.len()];
         // Without offload each packet is one segment, so that queues drop packets as a switch does
         // and not bursts.
@@ -103,6 +106,20 @@ impl BuiltNetwork {
             "gso_max_segs 1"
         };
         for link in &self.plan.links {
+            if !link.delay.is_zero() {
+                let ends = [&link.lower, &link.upper]
+                    .map(|end| (&self.namespaces[end.node], end.device.as_str()));
+                self._relays.push(Relay::start(ends, link.delay)?);
+                for (port, end) in [(&link.lower, LOWER), (&link.upper, UPPER)] {
+                    let mac = link.subnet.mac(end);
+                    let _ = writeln!(
+                        batches[port.node],
+                        "link set dev {} address {mac} mtu 1500",
+                        port.device
+                    );
+                }
+                continue;
+            }
             // The peer is created in the other namespace at once: names need be unique per node
             // only.
             let upper_ns = self.namespaces[link.upper.node].name();
@@ -202,12 +219,21 @@ impl BuiltNetwork {
                 }
             }
         }
-        for (ns, batch) in self.namespaces.iter().zip(&batches) {
+        for (node, batch) in batches.iter().enumerate() {
             if !batch.is_empty() {
-                tool::run_with_input("tc", &["-n", ns.name(), "-batch", "-"], batch)?;
+                self.tc(node, batch)?;
             }
         }
         Ok(())
+    }
+
+    /// Runs a batch of `tc` in a node's namespace.
+    ///
+    /// # Errors
+    /// When `tc` fails.
+    pub fn tc(&self, node: usize, batch: &str) -> Result<()> {
+        let name = self.namespaces[node].name();
+        tool::run_with_input("tc", &["-n", name, "-batch", "-"], batch)
     }
 
     fn attach_ecmp(&mut self, seed: u32) -> Result<()> {

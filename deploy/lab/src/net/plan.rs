@@ -5,6 +5,7 @@
 //! flowtune §6; leaves and spines make a two-tier Clos.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use super::qdisc::Shaping;
 
@@ -118,6 +119,8 @@ pub struct PlannedLink {
     pub shape_up: Option<Shaping>,
     /// Shaping of what leaves the upper end.
     pub shape_down: Option<Shaping>,
+    /// One-way delay of the cable; zero: a veth pair, else a relay between two TAP devices.
+    pub delay: Duration,
 }
 
 /// Numbers that a plan is built from.
@@ -222,6 +225,7 @@ impl NetworkPlan {
                 shape_down: capacities
                     .shape_links
                     .then(|| shaping(capacities.host_bps, capacities.buffer_bytes)),
+                delay: Duration::ZERO,
             })
             .collect();
         // The allocator's link is not a bottleneck of the experiments: it is left at veth speed.
@@ -234,6 +238,7 @@ impl NetworkPlan {
             subnet: ALLOCATOR,
             shape_up: None,
             shape_down: None,
+            delay: Duration::ZERO,
         });
         for rack in 0..racks {
             for spine in 0..spines {
@@ -247,6 +252,7 @@ impl NetworkPlan {
                     subnet: Subnet::Fabric((rack * spines + spine) as u8 + 1),
                     shape_up: shape,
                     shape_down: shape,
+                    delay: Duration::ZERO,
                 });
             }
         }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::options::LabOptions;
 use crate::scenario::figures::Figures;
+use crate::scenario::obey::judge::ObeyRow;
 use crate::scenario::outcome::RunOutcome;
 
 /// The commit that this program was built from.
@@ -32,6 +33,9 @@ pub struct LabResults {
     /// Without it (the kernel's Cubic alone, or control datagrams that wait with data); null if
     /// that phase was left out.
     pub without: Option<Figures>,
+    /// Cases of the obey scenario, each with and without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cases: Option<Vec<ObeyRow>>,
 }
 
 impl LabResults {
@@ -48,6 +52,7 @@ impl LabResults {
             duration_scale: options.duration_scale,
             with: outcome.with.as_ref().map(|phase| phase.figures.clone()),
             without: outcome.without.as_ref().map(|phase| phase.figures.clone()),
+            cases: outcome.cases.clone(),
         }
     }
 }

@@ -48,12 +48,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         Some(one) => vec![one],
         None => SPEEDS_MBPS.to_vec(),
     };
-    let mut outcome = RunOutcome {
-        backend: lab.options.backend.name().to_owned(),
-        with: None,
-        without: None,
-        broken_off: None,
-    };
+    let mut outcome = RunOutcome::empty(lab.options.backend.name().to_owned());
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let mut recording = Recording::new();
     for mbps in speeds {

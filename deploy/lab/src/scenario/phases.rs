@@ -62,12 +62,7 @@ pub(super) fn phases(
     policy: &str,
     mut work: impl FnMut(&mut Testbed, Option<&mut Control>) -> Result<Figures>,
 ) -> Result<RunOutcome> {
-    let mut outcome = RunOutcome {
-        backend: lab.options.backend.name().to_owned(),
-        with: None,
-        without: None,
-        broken_off: None,
-    };
+    let mut outcome = RunOutcome::empty(lab.options.backend.name().to_owned());
     if !lab.options.no_baseline {
         lab.live.say("building the network for the baseline");
         let mut testbed = build("base")?;
