@@ -4,8 +4,6 @@
 //! is exactly that, without a rate in between. The lock of the network namespace keeps it away from
 //! a daemon that runs.
 
-use std::path::PathBuf;
-
 use crate::backend::left_behind::{LeftOver, find};
 use crate::backend::namespaces::NAMESPACES_MAX;
 use crate::backend::{BackendConfig, BackendError, PacingBackend, open};
@@ -30,24 +28,12 @@ pub enum CleanupError {
 
 /// Part of a configuration that says where left-overs may be. A host whose configuration is gone
 /// may still have some.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Places {
     /// Instance whose pins count; `None`: those of every instance that no daemon holds.
     pub instance: Option<String>,
     /// Patterns of files of pods' network namespaces.
     pub network_namespaces: Vec<String>,
-    /// Mount of procfs under which settings of TCP can be written.
-    pub procfs: PathBuf,
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Self {
-            instance: None,
-            network_namespaces: Vec::new(),
-            procfs: "/proc".into(),
-        }
-    }
 }
 
 impl From<&BackendConfig> for Places {
@@ -55,7 +41,6 @@ impl From<&BackendConfig> for Places {
         Self {
             instance: Some(config.instance.clone()),
             network_namespaces: config.network_namespaces.clone(),
-            procfs: config.procfs.clone(),
         }
     }
 }
@@ -63,7 +48,7 @@ impl From<&BackendConfig> for Places {
 /// Returns what a killed daemon left in this network namespace, and in those of pods.
 #[must_use]
 pub fn left_overs(places: &Places) -> Vec<LeftOver> {
-    find(&places.network_namespaces, places.instance.as_deref())
+    find(places.instance.as_deref())
 }
 
 /// Returns true if a daemon runs in this network namespace.
@@ -109,12 +94,10 @@ pub fn clean_up(places: &Places) -> Result<Vec<LeftOver>, CleanupError> {
             instance: left.instance.clone(),
             max_flows: 1,
             min_flowlet_bytes: 1,
-            max_burst_ns: 0,
             cgroup: None,
             device: left.device.clone(),
             take_over: true,
             network_namespaces: places.network_namespaces.clone(),
-            procfs: places.procfs.clone(),
             // Nothing that only pacing needs is installed on the way.
             observe: true,
         };

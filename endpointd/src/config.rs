@@ -188,9 +188,6 @@ pub struct PacingConfig {
     pub backend: BackendChoice,
     /// Size from which a flowlet is reported; smaller ones never cost a message.
     pub min_flowlet_bytes: u64,
-    /// Largest burst of a fast flow, in time at its rate; 0: as much as the device takes at once
-    /// (struct_ops).
-    pub max_burst_us: u64,
     /// A flowlet ends when its socket had nothing to send for this long.
     pub idle_gap_us: u64,
     /// Demands follow measured use; otherwise flows hold capacity that they do not use.
@@ -206,8 +203,6 @@ pub struct PacingConfig {
     /// Patterns of files that network namespaces of pods are bound to, whose sockets are paced
     /// besides those of the daemon's own namespace.
     pub network_namespaces: Vec<String>,
-    /// Mount of procfs under which settings of TCP can be written.
-    pub procfs: PathBuf,
     /// Names the daemon's kernel objects; derived from `host` if absent.
     pub instance: Option<String>,
 }
@@ -218,7 +213,6 @@ impl Default for PacingConfig {
             mode: PacingMode::Pace,
             backend: BackendChoice::Auto,
             min_flowlet_bytes: 15_000,
-            max_burst_us: 500,
             idle_gap_us: 1_000,
             measure_demand: true,
             max_flows: 16_384,
@@ -226,7 +220,6 @@ impl Default for PacingConfig {
             device: None,
             take_over: true,
             network_namespaces: Vec::new(),
-            procfs: "/proc".into(),
             instance: None,
         }
     }
@@ -239,8 +232,6 @@ impl Default for PacingConfig {
 pub enum BackendChoice {
     /// The best usable one.
     Auto,
-    /// BPF struct_ops congestion control.
-    StructOps,
     /// BPF sock_ops with `SO_MAX_PACING_RATE`.
     SockOps,
     /// tc HTB classes.
@@ -253,7 +244,6 @@ impl BackendChoice {
     pub fn kind(self) -> Option<BackendKind> {
         match self {
             Self::Auto => None,
-            Self::StructOps => Some(BackendKind::StructOps),
             Self::SockOps => Some(BackendKind::SockOps),
             Self::TcHtb => Some(BackendKind::TcHtb),
         }
@@ -390,7 +380,6 @@ impl Config {
                 1,
                 u64::from(u16::MAX),
             ),
-            ("pacing.max_burst_us", self.pacing.max_burst_us, 0, 1_000),
             (
                 "pacing.max_flows",
                 u64::from(self.pacing.max_flows),
@@ -441,12 +430,6 @@ impl Config {
                 "needs take_over = true: pods' namespaces are taken over".into(),
             );
         }
-        if !self.pacing.procfs.is_absolute() {
-            return bad(
-                "pacing.procfs",
-                "must begin with /, as in \"/host/proc\"".into(),
-            );
-        }
         if let Some(instance) = &self.pacing.instance
             && !is_instance_name(instance)
         {
@@ -491,12 +474,10 @@ impl Config {
                 .unwrap_or_else(|| instance_name(&self.host)),
             max_flows: pacing.max_flows,
             min_flowlet_bytes: pacing.min_flowlet_bytes,
-            max_burst_ns: pacing.max_burst_us * 1_000,
             cgroup: pacing.cgroup.clone(),
             device: pacing.device.clone(),
             take_over: pacing.take_over,
             network_namespaces: pacing.network_namespaces.clone(),
-            procfs: pacing.procfs.clone(),
             observe: pacing.mode == PacingMode::Observe,
         }
     }

@@ -110,7 +110,7 @@ fn publish_counters(status: &Status) {
     let link = &status.link;
     let telemetry = &status.telemetry;
     let second_line = &status.second_line;
-    let table: [(&'static str, &'static str, u64); 53] = [
+    let table: [(&'static str, &'static str, u64); 52] = [
         (
             "flowlets_started_total",
             "Flowlets that began",
@@ -300,11 +300,6 @@ fn publish_counters(status: &Status) {
             "backend_leases_expired_total",
             "Leases that ran out in the kernel",
             backend.expired,
-        ),
-        (
-            "backend_windows_bounded_total",
-            "Impossible congestion windows and thresholds that were corrected",
-            backend.windows_bounded,
         ),
         (
             "backend_socket_passes_total",

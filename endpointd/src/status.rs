@@ -167,7 +167,6 @@ impl Status {
 #[must_use]
 pub fn backend_name(kind: BackendKind) -> &'static str {
     match kind {
-        BackendKind::StructOps => "struct_ops",
         BackendKind::SockOps => "sock_ops",
         BackendKind::TcHtb => "tc_htb",
     }

@@ -104,8 +104,6 @@ impl RateFate {
 pub enum Backend {
     /// The best that this kernel offers
     Auto,
-    /// A BPF congestion control
-    StructOps,
     /// A BPF sock_ops program
     SockOps,
     /// tc HTB classes
@@ -118,7 +116,6 @@ impl Backend {
     pub fn name(self) -> &'static str {
         match self {
             Backend::Auto => "auto",
-            Backend::StructOps => "struct_ops",
             Backend::SockOps => "sock_ops",
             Backend::TcHtb => "tc_htb",
         }

@@ -2,7 +2,6 @@
 //!
 //! | module | mechanism | detects | paces |
 //! |---|---|---|---|
-//! | [`struct_ops`] | a BPF TCP congestion control around the kernel's cubic | in its own hooks | TCP's internal pacing |
 //! | [`sock_ops`] | a cgroup sock_ops program | socket callbacks | `SO_MAX_PACING_RATE` |
 //! | [`tc_htb`] | a clsact classifier | packets by 5-tuple | one HTB class per flow |
 //! | [`probe`] | tries what this kernel offers, and says why not | | |
@@ -22,9 +21,7 @@ pub mod probe;
 pub mod ring;
 mod slots;
 pub mod sock_ops;
-pub mod struct_ops;
 mod sys;
-mod sysctls;
 pub mod tc_htb;
 
 use std::os::fd::BorrowedFd;
@@ -37,8 +34,6 @@ use ratewright_topology::ecmp::FiveTuple;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendKind {
-    /// BPF struct_ops congestion control.
-    StructOps,
     /// BPF sock_ops with `SO_MAX_PACING_RATE`.
     SockOps,
     /// tc HTB classes chosen by a clsact BPF program.
@@ -118,10 +113,6 @@ pub struct Usage {
     /// Last time at which only the rate kept the connection from sending, or, while
     /// [observing](PacingBackend::observe), only TCP did; 0: never.
     pub limited_ns: u64,
-    /// Beginning of a pause that no [`Idle`](FlowEventKind::Idle) reported; 0: none. Idle events
-    /// are left out for [watched](PacingBackend::watch) connections, and within 1 ms of another
-    /// one.
-    pub rests_ns: u64,
 }
 
 /// Counters of a back end since its start.
@@ -137,8 +128,6 @@ pub struct BackendStats {
     pub adopted: u64,
     /// Leases that ran out in the kernel, whose sockets went back to plain TCP.
     pub expired: u64,
-    /// Impossible congestion windows that were corrected before a transmission (struct_ops).
-    pub windows_bounded: u64,
     /// Passes over the sockets.
     pub socket_passes: u64,
     /// Network namespaces of pods whose sockets are paced.
@@ -186,20 +175,14 @@ pub struct BackendConfig {
     pub max_flows: u32,
     /// A flowlet is reported once this many bytes of it were written.
     pub min_flowlet_bytes: u64,
-    /// Largest burst of a fast flow, in time at its rate; 0: as much as the device takes at once
-    /// (struct_ops).
-    pub max_burst_ns: u64,
     /// cgroup v2 directory whose sockets are paced (sock_ops).
     pub cgroup: Option<std::path::PathBuf>,
     /// Network device whose egress is paced (tc_htb).
     pub device: Option<String>,
-    /// Take over the namespace's default congestion control and its existing connections
-    /// (struct_ops); shut-down gives both back.
+    /// Pace connections that exist at start, too.
     pub take_over: bool,
     /// Patterns of the files of further network namespaces, those of pods, whose sockets are paced.
     pub network_namespaces: Vec<String>,
-    /// Mount of procfs under which settings of TCP can be written.
-    pub procfs: std::path::PathBuf,
     /// Begin with [`observe`](PacingBackend::observe): what only pacing needs is not installed.
     pub observe: bool,
 }

@@ -60,11 +60,6 @@ impl Namespace {
         })
     }
 
-    /// Returns the file.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Returns true while the file is bound to this namespace.
     pub(super) fn is_there(&self) -> bool {
         Self::at(&self.path).is_some_and(|found| found.inode == self.inode)
@@ -113,13 +108,6 @@ pub(crate) fn own_inode() -> Result<u32, BackendError> {
     let path = Path::new("/proc/thread-self/ns/net");
     let meta = fs::metadata(path).map_err(failed("stat", path))?;
     u32::try_from(meta.ino()).map_err(|_| failed("stat", path)(io::ErrorKind::InvalidData.into()))
-}
-
-/// Returns all namespaces whose files match one of `patterns`, without `own`.
-pub(super) fn find_all(patterns: &[String], own: u32) -> impl Iterator<Item = Namespace> {
-    let mut search = NamespaceSearch::new(patterns, own);
-    search.search();
-    search.waiting.into_iter()
 }
 
 /// Change since the last search.
@@ -255,7 +243,7 @@ mod tests {
         assert_eq!(search.follow(1), Change::default());
         let mut search = NamespaceSearch::new(&patterns, 1);
         let found = search.follow(1).came.unwrap();
-        assert_eq!((found.inode, found.path()), (own, &*one));
+        assert_eq!((found.inode, found.path.as_path()), (own, &*one));
         assert_eq!(
             search.follow(1),
             Change::default(),
@@ -264,7 +252,7 @@ mod tests {
         assert_eq!(search.follow(1 + SEARCH_NS), Change::default());
         fs::remove_file(&one).unwrap();
         let moved = search.follow(1 + 2 * SEARCH_NS);
-        assert_eq!(moved.came.unwrap().path(), &*two);
+        assert_eq!(moved.came.unwrap().path, &*two);
         assert!(moved.gone.is_empty());
         fs::remove_file(&two).unwrap();
         assert_eq!(search.follow(1 + 3 * SEARCH_NS).gone, [own]);

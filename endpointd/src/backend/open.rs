@@ -3,19 +3,13 @@
 use super::cgroup::Cgroup;
 use super::probe::plain_reason;
 use super::sock_ops::SockOps;
-use super::struct_ops::StructOps;
 use super::tc_htb::{self, TcHtb};
 use super::{BackendConfig, BackendError, BackendKind, PacingBackend};
 
 /// Back ends from the best to the last resort.
-const PREFERENCE: [BackendKind; 3] = [
-    BackendKind::StructOps,
-    BackendKind::SockOps,
-    BackendKind::TcHtb,
-];
+const PREFERENCE: [BackendKind; 2] = [BackendKind::SockOps, BackendKind::TcHtb];
 
-/// Installs the back end `kind`; without one, the first of struct_ops, sock_ops and tc_htb that can
-/// be installed.
+/// Installs the back end `kind`; without one, sock_ops, or tc_htb where that cannot be installed.
 ///
 /// # Errors
 /// When `kind`, or every one, is refused; the reasons of all that were tried are in the error.
@@ -47,7 +41,6 @@ fn open_kind(
     config: &BackendConfig,
 ) -> Result<Box<dyn PacingBackend>, BackendError> {
     Ok(match kind {
-        BackendKind::StructOps => Box::new(StructOps::open(config)?),
         BackendKind::SockOps => Box::new(SockOps::open(config)?),
         BackendKind::TcHtb => Box::new(TcHtb::open(config)?),
     })
@@ -55,7 +48,6 @@ fn open_kind(
 
 fn name(kind: BackendKind) -> &'static str {
     match kind {
-        BackendKind::StructOps => "struct_ops",
         BackendKind::SockOps => "sock_ops",
         BackendKind::TcHtb => "tc_htb",
     }
@@ -101,13 +93,13 @@ mod tests {
     #[test]
     fn the_first_that_works_is_taken() {
         let taken = first_usable(&PREFERENCE, |kind| {
-            if kind == BackendKind::StructOps {
+            if kind == BackendKind::SockOps {
                 Err(refuse(kind))
             } else {
                 Ok(kind)
             }
         });
-        assert_eq!(taken.ok(), Some(BackendKind::SockOps));
+        assert_eq!(taken.ok(), Some(BackendKind::TcHtb));
     }
 
     #[test]
@@ -115,11 +107,7 @@ mod tests {
         let error =
             first_usable::<()>(&PREFERENCE, |kind| Err(refuse(kind))).expect_err("all refuse");
         let text = error.to_string();
-        for part in [
-            "struct_ops: no struct_ops",
-            "sock_ops: no sock_ops",
-            "tc_htb: no tc_htb",
-        ] {
+        for part in ["sock_ops: no sock_ops", "tc_htb: no tc_htb"] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -2,7 +2,6 @@
 //! explained in plain words.
 
 use super::sock_ops::SockOps;
-use super::struct_ops::StructOps;
 use super::tc_htb::TcHtb;
 use super::{BackendError, BackendKind};
 
@@ -22,26 +21,11 @@ pub struct ProbeResult {
 /// Tries every mechanism, the one that is preferred first. Touches no existing socket, cgroup or
 /// device:
 ///
-/// - struct_ops: a congestion control under a name of its own is registered and removed;
 /// - sock_ops: the program is attached to an empty cgroup made for it;
 /// - tc_htb: qdisc and filter are put on the loopback device of a new network namespace.
 #[must_use]
 pub fn probe() -> Vec<ProbeResult> {
     vec![
-        ProbeResult {
-            taken: StructOps::tx_start().ok().map(|hook| {
-                let since = if StructOps::traces_writes() {
-                    "write (tcp_sendmsg_locked)"
-                } else {
-                    "transmission, for the kernel does not trace writes"
-                };
-                format!(
-                    "flowlets begin by {} of tcp_congestion_ops; latencies count from the first {since}",
-                    hook.member()
-                )
-            }),
-            ..result(BackendKind::StructOps, StructOps::probe())
-        },
         ProbeResult {
             taken: (!SockOps::takes_connections_over())
                 .then(|| "connections from before the daemon stay plain TCP".to_owned()),

@@ -521,7 +521,6 @@ impl FallbackSlots {
                 sent_bytes: word(STATE_SENT),
                 acked_bytes: word(STATE_ACKED),
                 limited_ns: state.limited_ns,
-                rests_ns: 0,
             });
         }
     }

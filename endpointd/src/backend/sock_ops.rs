@@ -386,12 +386,10 @@ impl SockOps {
             instance,
             max_flows: 1,
             min_flowlet_bytes: 1,
-            max_burst_ns: 0,
             cgroup: Some(cgroup.0.clone()),
             device: None,
             take_over: false,
             network_namespaces: Vec::new(),
-            procfs: "/proc".into(),
             observe: false,
         };
         Self::open(&config)?.shut_down()

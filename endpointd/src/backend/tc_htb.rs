@@ -364,12 +364,10 @@ impl TcHtb {
                 instance: "probe".to_owned(),
                 max_flows: 1,
                 min_flowlet_bytes: 1,
-                max_burst_ns: 0,
                 cgroup: None,
                 device: Some("lo".to_owned()),
                 take_over: false,
                 network_namespaces: Vec::new(),
-                procfs: "/proc".into(),
                 observe: false,
             };
             Self::open(&config)?.shut_down()

@@ -204,7 +204,6 @@ mod tests {
             sent_bytes,
             acked_bytes: sent_bytes,
             limited_ns,
-            rests_ns: 0,
         }
     }
 

@@ -51,13 +51,6 @@ impl FlowTable {
         let Some(flowlet) = connection.and_then(|connection| connection.flowlet.as_mut()) else {
             return;
         };
-        // A watched flow's back end sends no `Idle`: its pause shows only here.
-        if usage.rests_ns > 0
-            && now_ns.saturating_sub(usage.rests_ns) >= flowlet.gap_ns(self.idle_gap_ns)
-        {
-            self.end_flowlet(slot, true);
-            return;
-        }
         // Without a valid rate, the kernel measures nothing: a later rate begins with a fresh
         // meter.
         let Some(rate) = flowlet

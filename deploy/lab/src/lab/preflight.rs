@@ -126,7 +126,7 @@ fn check_control(options: &LabOptions, binaries: &Binaries) -> Result<()> {
 /// When the daemon's probe cannot be run.
 pub fn working_backends(binaries: &Binaries) -> Result<Vec<Backend>> {
     let table = probe(binaries)?;
-    Ok([Backend::StructOps, Backend::SockOps, Backend::TcHtb]
+    Ok([Backend::SockOps, Backend::TcHtb]
         .into_iter()
         .filter(|backend| usable(&table, *backend).is_ok())
         .collect())
@@ -178,8 +178,8 @@ mod tests {
     use super::*;
 
     const TABLE: &str = "mechanism    usable  chosen  remarks\n\
-                         struct_ops   no      no      no BTF in this kernel\n\
-                         sock_ops     yes     yes     \n";
+                         sock_ops     no      no      no BTF in this kernel\n\
+                         tc_htb       yes     yes     \n";
 
     #[test]
     fn missing_tools_are_named() {
@@ -191,10 +191,9 @@ mod tests {
     #[test]
     fn a_back_end_that_does_not_work_is_refused_with_the_probes_reason() {
         assert_eq!(usable(TABLE, Backend::Auto), Ok(()));
-        assert_eq!(usable(TABLE, Backend::SockOps), Ok(()));
-        let reason = usable(TABLE, Backend::StructOps).unwrap_err();
+        assert_eq!(usable(TABLE, Backend::TcHtb), Ok(()));
+        let reason = usable(TABLE, Backend::SockOps).unwrap_err();
         assert!(reason.contains("no BTF in this kernel"), "{reason}");
-        assert!(usable(TABLE, Backend::TcHtb).is_err());
         assert!(usable("", Backend::Auto).is_err());
     }
 }

@@ -44,7 +44,7 @@ fn phase(fates: &[&'static str]) -> ScenarioPhase {
     let samples = vec![0.31, 0.27, 0.94];
     let transfers = TimeQuantiles::of(&samples).unwrap();
     let safety = |fate: &&'static str| SafetyRow {
-        backend: "struct_ops",
+        backend: "sock_ops",
         fate,
         family: 4,
         runs: 1,
@@ -94,7 +94,7 @@ fn phase(fates: &[&'static str]) -> ScenarioPhase {
 #[test]
 fn every_picture_names_its_panels_and_its_curves() {
     let outcome = RunOutcome {
-        backend: "struct_ops".to_owned(),
+        backend: "sock_ops".to_owned(),
         with: Some(phase(&["leased", "lapsed"])),
         without: Some(phase(&["cubic"])),
         broken_off: None,
@@ -102,7 +102,7 @@ fn every_picture_names_its_panels_and_its_curves() {
         cases: None,
     };
     let directory = tempfile::tempdir().unwrap();
-    let rates = "Cubic alone|with Ratewright (struct_ops)|h0 → r|h17 → r|short flows|link capacity|\
+    let rates = "Cubic alone|with Ratewright (sock_ops)|h0 → r|h17 → r|short flows|link capacity|\
                  allocator killed|rate (Mbit/s)|time (s)|link use (share of capacity)";
     for (scenario, words) in [
         ("fairness", [rates, "Jain's index"].join("|").as_str()),
@@ -111,10 +111,7 @@ fn every_picture_names_its_panels_and_its_curves() {
             "coflow",
             "Cubic alone|whole coflows|single transfers|time (s)",
         ),
-        (
-            "safety",
-            "struct_ops|Cubic alone|leased|lapsed|share of runs",
-        ),
+        ("safety", "sock_ops|Cubic alone|leased|lapsed|share of runs"),
         (
             "use",
             "Cubic alone|other receiver stops|bulk beside small writes|8.4|time after it (s)",

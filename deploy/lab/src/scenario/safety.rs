@@ -441,7 +441,7 @@ mod tests {
         };
         end(&mut recording.flows[&1], 100);
         end(&mut recording.flows[&2], 99);
-        let mut row = SafetyRow::new(Backend::StructOps, Some(RateFate::Leased), false);
+        let mut row = SafetyRow::new(Backend::SockOps, Some(RateFate::Leased), false);
         // Of the fourth nothing was ever heard.
         row.count(&recording, &[(1, 100), (2, 100), (3, 100), (4, 100)]);
         assert_eq!((row.connections, row.unfinished, row.broken), (4, 2, 0));

@@ -11,7 +11,6 @@ fn usage(conn: Conn, sent_bytes: u64, limited_ns: u64) -> Usage {
         sent_bytes,
         acked_bytes: sent_bytes,
         limited_ns,
-        rests_ns: 0,
     }
 }
 

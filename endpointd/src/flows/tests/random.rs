@@ -224,7 +224,7 @@ proptest! {
                 }
                 TableStep::Usage { slot, use_count, sent } => {
                     let sent_bytes = sent * 10_000;
-                    let usage = Usage { conn: conn(slot, use_count), sent_bytes, acked_bytes: sent_bytes, limited_ns: 0, rests_ns: if sent == 4 { now_ns.saturating_sub(GAP_NS) } else { 0 } };
+                    let usage = Usage { conn: conn(slot, use_count), sent_bytes, acked_bytes: sent_bytes, limited_ns: 0 };
                     table.on_usage(now_ns, &[usage]);
                 }
                 TableStep::Limited { slot } => {

@@ -12,7 +12,6 @@ fn usage(conn: Conn, sent_bytes: u64) -> Usage {
         sent_bytes,
         acked_bytes: sent_bytes,
         limited_ns: 0,
-        rests_ns: 0,
     }
 }
 
@@ -57,23 +56,6 @@ fn a_lowered_flowlet_outlives_short_pauses_and_a_raised_one_does_not() {
     table.on_timeout(200 * MS);
     assert_eq!(actions(&mut table), []);
     assert_ne!(next, flow);
-}
-
-#[test]
-fn a_lowered_flowlet_that_rests_without_a_word_ends_at_a_look() {
-    let mut table = established("");
-    let flow = lowered(&mut table);
-    let resting = |at_ms: u64| Usage {
-        rests_ns: 70 * MS,
-        ..usage(conn(0, 0), at_ms * 1_250)
-    };
-    table.on_usage(100 * MS, &[resting(70)]);
-    assert_eq!(actions(&mut table), []);
-    table.on_usage(120 * MS, &[resting(70)]);
-    assert_eq!(
-        actions(&mut table),
-        [FlowAction::End(flow), FlowAction::Clear(conn(0, 0))]
-    );
 }
 
 /// Many flows that use a tenth of their rates of 100 Mbit/s, and when they are measured.
