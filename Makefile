@@ -17,7 +17,7 @@ LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpoin
 
 .PHONY: bins container container-test kubernetes-check kernels packages packages-test ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
 
-## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety for the others)
+## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety|obey for the others)
 lab: build
 	$(ROOT) $(TARGET)/debug/ratewright-lab $(SCENARIO) --json lab-out/$(SCENARIO).json $(LAB_ARGS)
 

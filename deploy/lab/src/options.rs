@@ -165,8 +165,8 @@ pub struct LabOptions {
     /// Drop-tail buffer of a switch port
     #[arg(long, default_value_t = 64, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub buffer_kib: u32,
-    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links and obey,
-    /// 10 of safety
+    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links and of
+    /// obey, 10 of safety
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: Option<u16>,
     /// The most telling cases of obey, one pair of runs each

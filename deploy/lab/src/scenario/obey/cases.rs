@@ -32,7 +32,7 @@ pub(super) const QUEUED: usize = MANAGED[0];
 
 /// Share of the lesser of its fair share and what it has without us that every flow has.
 const SHARE: f64 = 0.8;
-/// The same of bulk flows beside others that use little.
+/// That of bulk flows beside others that use little.
 const BULK_SHARE: f64 = 0.9;
 const LENGTH_S: f64 = 5.0;
 /// First second of every flow, which is not measured.

@@ -49,11 +49,11 @@ pub struct ObeyRow {
     pub without: Vec<f64>,
     /// Segments retransmitted by all flows: median of the runs.
     pub retransmitted_with: f64,
-    /// The same without Ratewright.
+    /// Those without Ratewright.
     pub retransmitted_without: f64,
     /// Least rate of any half second of any run.
     pub least_half_second_with: Vec<f64>,
-    /// The same without Ratewright.
+    /// That without Ratewright.
     pub least_half_second_without: Vec<f64>,
     /// Least of the flows' rates over what is due to each: the lesser of its fair share and what
     /// it has without us.

@@ -251,7 +251,7 @@ impl Side {
         self.testbed.tear_down();
     }
 
-    /// What the view shows of it.
+    /// Shows a run of it.
     pub(super) fn show(&self, lab: &Lab, what: &str) {
         lab.live.phase(
             &format!("{what}, {}", self.name()),
