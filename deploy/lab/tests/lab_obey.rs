@@ -37,8 +37,8 @@ fn nobody_is_worse_off_than_with_tcp_alone() {
             assert!(due > 1.0, "plain TCP got nothing: {case}");
             assert!(with[i] >= 0.8 * due, "flow {i}: {case}");
         }
-        let [lost, before] = ["retransmitted_with", "retransmitted_without"]
-            .map(|key| number(case, &[key]));
+        let [lost, before] =
+            ["retransmitted_with", "retransmitted_without"].map(|key| number(case, &[key]));
         assert!(lost <= (1.5 * before).max(500.0), "{case}");
     }
 }
@@ -71,9 +71,7 @@ impl Pair {
         let socket = self.0[end]
             .within(|| UdpSocket::bind(address).unwrap())
             .unwrap();
-        socket
-            .connect(format!("10.79.0.{}:7000", 2 - end))
-            .unwrap();
+        socket.connect(format!("10.79.0.{}:7000", 2 - end)).unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(2)))
             .unwrap();

@@ -428,7 +428,7 @@ fn find_string(value: &serde_json::Value, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::plan::Capacities;
+    use crate::net::plan::{Capacities, Offload};
 
     const CAPACITIES: Capacities = Capacities {
         host_bps: 250_000_000,
@@ -437,7 +437,7 @@ mod tests {
         shape_hosts: true,
         shape_links: true,
         burst_bytes: None,
-        offload: false,
+        offload: Offload::Never,
         control_dscp: 48,
     };
 

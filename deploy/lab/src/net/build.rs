@@ -7,8 +7,11 @@ use ratewright_cli::tool;
 
 use super::ecmp::{EcmpProgram, LeafConfig};
 use super::ns::{self, Netns};
+use super::plan::{
+    LOWER, NetworkPlan, Node, Offload, PlannedLink, Role, SPINE_MARK_BASE, Subnet, UPPER,
+};
 use super::relay::Relay;
-use super::plan::{LOWER, NetworkPlan, Node, PlannedLink, Role, SPINE_MARK_BASE, Subnet, UPPER};
+use super::segmentation::split_at;
 
 /// Entries of a namespace's own TCP hash table: passes over all sockets of a host stay short.
 const EHASH_ENTRIES: &str = "2048";
@@ -100,10 +103,9 @@ impl BuiltNetwork {
         let mut batches = vec![String::new(); self.namespaces.len()];
         // Without offload each packet is one segment, so that queues drop packets as a switch does
         // and not bursts.
-        let segments = if self.plan.capacities.offload {
-            ""
-        } else {
-            "gso_max_segs 1"
+        let segments = match self.plan.capacities.offload {
+            Offload::Never => "gso_max_segs 1",
+            Offload::Interfaces | Offload::Everywhere => "",
         };
         for link in &self.plan.links {
             if !link.delay.is_zero() {
@@ -134,6 +136,11 @@ impl BuiltNetwork {
             );
         }
         self.run_ip(&batches, &[])?;
+        if self.plan.capacities.offload == Offload::Interfaces {
+            for link in self.plan.links.iter().filter(|link| link.delay.is_zero()) {
+                split_at(&self.namespaces[link.lower.node], &link.lower.device)?;
+            }
+        }
         // One `ip -batch` per namespace: a process for each command would be slow.
         let mut batches: Vec<String> = self
             .plan

@@ -38,13 +38,12 @@ pub fn attach(switch: &Netns, port: &str, share: f64) -> Result<()> {
         .as_deref_mut()
         .context("the lossy link's BPF program has no settings")?
         .threshold = threshold(share);
-    let skel = open.load().context(
-        "loading the lossy link's BPF program (needs root and CONFIG_NET_CLS_BPF)",
-    )?;
+    let skel = open
+        .load()
+        .context("loading the lossy link's BPF program (needs root and CONFIG_NET_CLS_BPF)")?;
     let fd = skel.progs.drop_by_chance.as_fd();
     switch.within(|| -> Result<()> {
-        let index =
-            nix::net::if_::if_nametoindex(port).with_context(|| format!("port {port}"))?;
+        let index = nix::net::if_::if_nametoindex(port).with_context(|| format!("port {port}"))?;
         let mut hook = TcHookBuilder::new(fd)
             .ifindex(index as i32)
             .replace(true)

@@ -123,6 +123,17 @@ pub struct PlannedLink {
     pub delay: Duration,
 }
 
+/// Place at which what TCP builds is split into packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offload {
+    /// TCP builds single packets.
+    Never,
+    /// The hosts' interfaces split, as a NIC does: switches see packets, in bursts.
+    Interfaces,
+    /// Segments larger than a packet cross all links whole.
+    Everywhere,
+}
+
 /// Numbers that a plan is built from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacities {
@@ -139,8 +150,8 @@ pub struct Capacities {
     pub shape_links: bool,
     /// Bytes that leave a shaped port at once after a pause, if not the default.
     pub burst_bytes: Option<u64>,
-    /// True if devices take segments larger than a packet, as a NIC with segmentation offload does.
-    pub offload: bool,
+    /// Place at which what TCP builds is split into packets.
+    pub offload: Offload,
     /// DSCP of what passes the backlog of every shaped link; 0: nothing does.
     pub control_dscp: u8,
 }
@@ -373,7 +384,7 @@ mod tests {
         shape_hosts: true,
         shape_links: true,
         burst_bytes: None,
-        offload: false,
+        offload: Offload::Never,
         control_dscp: 48,
     };
 

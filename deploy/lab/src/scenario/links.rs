@@ -18,7 +18,7 @@ use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::processor::busy_s;
 use crate::measure::recording::Recording;
 use crate::measure::stats::median;
-use crate::net::plan::{Capacities, NetworkPlan};
+use crate::net::plan::{Capacities, NetworkPlan, Offload};
 use crate::traffic::protocol::{BIN_NS, Behaviour};
 
 const SENDER: usize = 0;
@@ -84,7 +84,7 @@ fn run_speed(
             fabric_bps: rate_bps,
             // The speed is that of the topology file only; no queue enforces it.
             shape_links: false,
-            offload: true,
+            offload: Offload::Everywhere,
             ..capacities(lab)
         },
     );

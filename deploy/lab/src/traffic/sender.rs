@@ -99,10 +99,7 @@ fn flow(plan: &FlowPlan, told: &Orders) {
         at_ns: now_ns(),
     });
     let stream = ahead.unwrap_or_else(|| connect(plan));
-    end(
-        flow,
-        stream.and_then(|stream| transfer(plan, stream, told)),
-    );
+    end(flow, stream.and_then(|stream| transfer(plan, stream, told)));
 }
 
 fn end(flow: u32, sent: io::Result<u64>) {

@@ -448,11 +448,7 @@ pub(super) fn quick() -> Vec<Group> {
             &[1.0],
             &["maxima of their own", "slow link", "own maximum removed"],
         ),
-        keep(
-            "way of 50 Mbit/s",
-            &[1.0],
-            &["beside a plain connection"],
-        ),
+        keep("way of 50 Mbit/s", &[1.0], &["beside a plain connection"]),
         keep("canary", &[1.0], &["beside an observing host"]),
         keep("own queue", &[1.0], &["five flows behind it"]),
         keep("1 % lost", &[1.0], &["beside an unmanaged host"]),

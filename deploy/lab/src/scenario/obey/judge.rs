@@ -267,7 +267,10 @@ mod tests {
         let missed = |with: &[Sample], without: &[Sample]| row(KINDS, with, without).missed.len();
         // Of several runs the worst counts.
         assert_eq!(
-            missed(&[calm.clone(), still.clone()], &[calm.clone(), calm.clone()]),
+            missed(
+                &[calm.clone(), still.clone()],
+                &[calm.clone(), calm.clone()]
+            ),
             1
         );
         assert_eq!(missed(&[still.clone()], &[still]), 0);
@@ -294,7 +297,10 @@ mod tests {
             sample([120.0, 60.0], calm, 0),
             sample([60.0, 120.0], calm, 0),
         ];
-        assert_eq!(row(["managed", "managed"], &runs, &runs).with, [60.0, 120.0]);
+        assert_eq!(
+            row(["managed", "managed"], &runs, &runs).with,
+            [60.0, 120.0]
+        );
         // Flows of two kinds are not exchanged.
         assert_eq!(row(KINDS, &runs, &runs).with, [90.0, 90.0]);
     }

@@ -64,7 +64,9 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
             scope.spawn(|| work(lab, &progress));
         }
     });
-    let mut progress = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut progress = progress
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     progress.rows.sort_by_key(|(group, _)| *group);
     let rows: Vec<ObeyRow> = progress.rows.into_iter().map(|(_, row)| row).collect();
     let broken_off = match progress.failed {
@@ -133,14 +135,20 @@ type Runs = Vec<Vec<Sample>>;
 
 fn run_group(lab: &Lab, number: usize, group: &Group) -> Result<Vec<ObeyRow>> {
     let columns = columns(lab, group);
-    lab.live.say(format!("building the networks of `{}`", group.name));
+    lab.live
+        .say(format!("building the networks of `{}`", group.name));
     let mut kinds = vec![None];
     for told in &group.told {
         kinds.extend(group.backends.iter().map(|backend| Some((*backend, *told))));
     }
     let mut sides = Vec::new();
     for (index, kind) in kinds.into_iter().enumerate() {
-        sides.push(Side::build(lab, &format!("g{number}s{index}"), group, kind)?);
+        sides.push(Side::build(
+            lab,
+            &format!("g{number}s{index}"),
+            group,
+            kind,
+        )?);
     }
     // By traffic, column and side.
     let mut runs: Vec<Vec<Vec<Runs>>> =
@@ -258,7 +266,11 @@ fn is_available(congestion: Congestion) -> bool {
 /// A run's figures in a message.
 fn told(samples: &[Sample]) -> String {
     let one = |sample: &Sample| {
-        let rates: Vec<String> = sample.mbps.iter().map(|mbps| format!("{mbps:.1}")).collect();
+        let rates: Vec<String> = sample
+            .mbps
+            .iter()
+            .map(|mbps| format!("{mbps:.1}"))
+            .collect();
         rates.join(" and ")
     };
     let all: Vec<String> = samples.iter().map(one).collect();

@@ -17,7 +17,7 @@ use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec};
 use crate::measure::recording::Recording;
 use crate::measure::sockdiag::SockDiag;
 use crate::net::loss;
-use crate::net::plan::{Capacities, NetworkPlan};
+use crate::net::plan::{Capacities, NetworkPlan, Offload};
 use crate::net::qdisc::Shaping;
 use crate::options::Backend;
 use crate::scenario::phases::capacities;
@@ -52,7 +52,11 @@ impl Column {
     /// Share of a link's capacity that is TCP's payload: of a frame of 1514 bytes, headers and time
     /// stamps taken off.
     pub(super) fn payload(self) -> f64 {
-        if self.v6 { 1428.0 / 1514.0 } else { 1448.0 / 1514.0 }
+        if self.v6 {
+            1428.0 / 1514.0
+        } else {
+            1448.0 / 1514.0
+        }
     }
 }
 
@@ -139,7 +143,10 @@ impl Side {
             Road::Lossy(share) => loss::attach(network.netns(port.node), &port.device, share),
             Road::OwnQueue => {
                 let device = &network.plan.links[QUEUED].lower.device;
-                network.tc(QUEUED, &format!("qdisc replace dev {device} root {OWN_QUEUE}\n"))
+                network.tc(
+                    QUEUED,
+                    &format!("qdisc replace dev {device} root {OWN_QUEUE}\n"),
+                )
             }
         }
     }
@@ -232,7 +239,14 @@ impl Side {
 
     /// Resets the connections, so that the next run finds the network empty.
     fn end(&mut self, lab: &Lab) -> Result<()> {
-        let numbers: Vec<u32> = self.testbed.recording.lock().flows.keys().copied().collect();
+        let numbers: Vec<u32> = self
+            .testbed
+            .recording
+            .lock()
+            .flows
+            .keys()
+            .copied()
+            .collect();
         for flow in numbers {
             self.testbed.abort_flow(flow)?;
         }
@@ -256,10 +270,8 @@ impl Side {
 
     /// Shows a run of it.
     pub(super) fn show(&self, lab: &Lab, what: &str) {
-        lab.live.phase(
-            &format!("{what}, {}", self.name()),
-            &self.testbed.recording,
-        );
+        lab.live
+            .phase(&format!("{what}, {}", self.name()), &self.testbed.recording);
     }
 }
 
@@ -269,6 +281,7 @@ fn plan(lab: &Lab, group: &Group, kind: Option<(Backend, f64)>) -> NetworkPlan {
         Capacities {
             buffer_bytes: group.buffer_kib * 1024,
             shape_hosts: true,
+            offload: Offload::Interfaces,
             ..capacities(lab)
         },
     );
