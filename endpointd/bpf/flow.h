@@ -20,15 +20,17 @@ enum rw_event_kind {
 	RW_EVENT_CLOSE = 4,
 	/* First transmission under a valid rate; `value` holds ns since the flowlet's first write. */
 	RW_EVENT_FIRST_PACED = 5,
-	/* The flowlet is watched, and its rate keeps it from sending; once per watch. */
+	/* The flowlet is watched, and has used up its rate with more to send; once per watch. */
 	RW_EVENT_LIMITED = 6,
+	/* The application changed its SO_MAX_PACING_RATE; `value` is the new one as in START. */
+	RW_EVENT_OWN_MAX = 7,
 };
 
 /* One record of the ring buffer, 80 bytes. */
 struct rw_event {
 	/* CLOCK_MONOTONIC. */
 	__u64 at_ns;
-	/* START: the application's SO_MAX_PACING_RATE in bytes/s (~0: none). FIRST_PACED: ns. */
+	/* START, OWN_MAX: the application's SO_MAX_PACING_RATE in bytes/s (~0: none). FIRST_PACED: ns. */
 	__u64 value;
 	/* cgroup v2 id of the socket, 0 if unknown. */
 	__u64 cgroup_id;

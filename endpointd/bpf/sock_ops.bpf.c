@@ -3,6 +3,14 @@
  * Back end `sock_ops`: a cgroup program that notices flowlets in a socket's callbacks and paces it
  * with SO_MAX_PACING_RATE.
  *
+ * A rate is a maximum over the congestion control that the socket has, and nothing else: window, losses,
+ * marks and time-outs do to it what they would do without us (flowtune §5.1 leaves TCP's slow start and its
+ * reaction to loss as they are). Two masters, and the stricter wins.
+ *
+ * A rate limits a flow only if the flow uses it (`keep_schedule`). A flow whose demand was lowered to its use
+ * is not held at all: it is watched, and told at once when it has used up its rate (LIMITED). It then
+ * runs on as plain TCP, like a flow that has just begun, until the allocator has answered.
+ *
  *   callback                           used for
  *   ACTIVE/PASSIVE_ESTABLISHED         the socket's storage and its callback flags
  *   HDR_OPT_LEN (no byte is reserved)  at each write, each transmission, and each acknowledgement with
@@ -48,6 +56,20 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RW_UNPACED_SEGS 10
 /* More than this waits only below a sender that its rate limits, however fast. */
 #define RW_HELD_BYTES 65536
+/*
+ * How far a flow may be behind or ahead of its rate and be remembered for it: so many of its own bursts, TCP's
+ * initial window (RFC 6928), or what its rate sends in this time. Four bursts outlast the pauses of a queue
+ * below the socket, which lets two packets of a sender in at a time.
+ */
+#define RW_TOLERATED_BURSTS 4
+#define RW_TOLERATED_NS 1000000
+/*
+ * A flow that its rate paces uses at least 15/16 of it, in spite of late timers. A lowered demand is 9/8 of
+ * the use, of which the use is 8/9: the flow is on the other side.
+ */
+#define RW_LATE_SHIFT 4
+/* How long a flow that met its rate waits for the allocator's answer; a rate takes 0.3 ms there and back. */
+#define RW_ANSWER_NS 4000000
 /* A connection whose flowlet was ended gives its slot back after this long. */
 #define RW_QUIET_NS 1000000000ULL
 /*
@@ -61,6 +83,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 	(BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG | \
 	 BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 
+#define NSEC_PER_SEC 1000000000ULL
 #define NO_LIMIT (~0ULL)
 /* SO_MAX_PACING_RATE has 32 bits here, and all of them set mean "none". */
 #define MAX_PACING (~0U - 1)
@@ -100,12 +123,26 @@ struct so_sock {
 	__u64 app_max;
 	/* Maximum that this program set last, in bytes/s; 0: none is in force. */
 	__u64 applied;
+	/* The application's own maximum that user space was last told, and when. */
+	__u64 told_max;
+	__u64 told_ns;
+	/* The valid rate, in bytes of payload per second. */
+	__u64 limit;
+	/* When the rate allows the next transmission. */
+	__u64 due_ns;
+	/* Until when the answer to a LIMITED may come, and the rate before it. */
+	__u64 answer_ns;
+	__u64 unanswered_wire;
+	/* Largest transmission of late. */
+	__u32 burst;
 	__u8 phase;
 	__u8 first_paced_due;
 	/* A valid rate was seen, and its end not yet. */
 	__u8 rated;
-	/* The rate is in force, not the application's own maximum below it. */
+	/* The rate is less than the application's own maximum. */
 	__u8 binds;
+	/* The flow is not held: its demand was lowered, or it waits for the answer to a LIMITED. */
+	__u8 watched;
 	/* The backlog was stuck behind a closed window or a silent peer since it was last empty. */
 	__u8 stalled;
 	/* The socket's counters when they were last added to `wire_bytes`. */
@@ -404,7 +441,9 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 		if (state)
 			state->last_ns = now;
 	}
-	if (!emit(st, tp, RW_EVENT_START, now, application_max(st, tp)))
+	st->told_max = application_max(st, tp);
+	st->told_ns = now;
+	if (!emit(st, tp, RW_EVENT_START, now, st->told_max))
 		return;
 	if (rate)
 		st->clears = rate->clears;
@@ -431,11 +470,38 @@ static __always_inline __u64 payload_rate(struct tcp_sock *tp, __u64 wire)
 }
 
 /*
- * Whether the rate, and nothing else, keeps data from leaving: the peer's and the congestion window
- * have room for a full segment, and TCP's pacing holds it. What the rate sends within a millisecond is
- * not held up: an application that waited for its core for a moment writes as much at once. `sending`:
- * payload of the transmission that this callback is a part of; pacing begins with its end, unless the
- * device's queue is what TCP waits for.
+ * Follows when the rate allows transmissions. A flow that could have sent and did not falls behind, one that
+ * uses up its rate is ahead. `sending`: payload that is sent now.
+ */
+static __always_inline void keep_schedule(struct so_sock *st, struct tcp_sock *tp, __u64 now,
+					  __u32 sending)
+{
+	__u64 pace = st->watched ? st->limit : st->limit - (st->limit >> RW_LATE_SHIFT);
+	__u64 tolerated = RW_UNPACED_SEGS * tp->mss_cache;
+
+	if (tolerated < RW_TOLERATED_BURSTS * (__u64)st->burst)
+		tolerated = RW_TOLERATED_BURSTS * (__u64)st->burst;
+	tolerated = tolerated * NSEC_PER_SEC / pace;
+	if (tolerated < RW_TOLERATED_NS)
+		tolerated = RW_TOLERATED_NS;
+	if (st->due_ns + tolerated < now)
+		st->due_ns = now - tolerated;
+	st->due_ns += sending * NSEC_PER_SEC / pace;
+	if (st->due_ns > now + tolerated)
+		st->due_ns = now + tolerated;
+	if (sending > st->burst)
+		st->burst = sending;
+	else if (sending)
+		st->burst -= st->burst >> 3;
+}
+
+/*
+ * Whether the rate, and nothing else, keeps data from leaving: the flow has used its rate, and the peer's and
+ * the congestion window have room for a full segment. A flow that is held also has to be: TCP's pacing holds
+ * it, and nothing waits in a queue below. What the rate sends within a millisecond is not held up: an
+ * application that waited for its core for a moment writes as much at once. `sending`: payload of the
+ * transmission that this callback is a part of; pacing begins with its end, unless the device's queue is what
+ * TCP waits for.
  */
 static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u64 now, __u32 sending)
 {
@@ -444,15 +510,19 @@ static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u
 	__u32 next = tp->snd_nxt + sending;
 	__u32 mss = tp->mss_cache, held;
 
-	if (!st->rated || !st->applied || !st->binds || sk->sk_pacing_rate < st->applied || !mss)
+	if (!st->rated || !st->binds || !mss || st->due_ns <= now)
 		return false;
-	held = st->applied >= 1000ULL * RW_HELD_BYTES ? RW_HELD_BYTES : st->applied / 1000;
+	held = st->limit >= 1000ULL * RW_HELD_BYTES ? RW_HELD_BYTES : st->limit / 1000;
 	if (held < mss)
 		held = mss;
 	if ((__s32)(tp->write_seq - next) < (__s32)held ||
 	    (__s32)(tp->snd_una + tp->snd_wnd - next) < (__s32)mss)
 		return false;
 	if (in_flight + (sending + mss - 1) / mss >= tp->snd_cwnd)
+		return false;
+	if (st->watched)
+		return true;
+	if (!st->applied || sk->sk_pacing_rate < st->applied)
 		return false;
 	if (sending)
 		return tp->data_segs_out >= RW_UNPACED_SEGS && sk->sk_wmem_alloc.refs.counter <= 1;
@@ -513,10 +583,23 @@ static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __
 	}
 	state->limited_ns = now;
 	watch = *(volatile __u64 *)&rate->watch;
-	if (watch == RW_WATCHES(st->use_count) &&
-	    __sync_val_compare_and_swap(&rate->watch, watch, 0) == watch &&
-	    !emit(st, 0, RW_EVENT_LIMITED, now, 0))
+	if (watch != RW_WATCHES(st->use_count) ||
+	    __sync_val_compare_and_swap(&rate->watch, watch, 0) != watch)
+		return;
+	st->answer_ns = now + RW_ANSWER_NS;
+	st->unanswered_wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
+	if (!emit(st, 0, RW_EVENT_LIMITED, now, 0))
 		rate->watch = watch;
+}
+
+/* Tells user space when the application has changed its own maximum. */
+static __always_inline void tell_own_max(struct so_sock *st, __u64 wish, __u64 now)
+{
+	if (wish == st->told_max || st->phase != RW_PHASE_ACTIVE || now - st->told_ns < RW_FLAP_NS)
+		return;
+	st->told_ns = now;
+	if (emit(st, 0, RW_EVENT_OWN_MAX, now, wish))
+		st->told_max = wish;
 }
 
 static __always_inline int set_max(void *target, __u64 bytes_per_s)
@@ -540,10 +623,10 @@ static __always_inline void lift(void *target, struct so_sock *st, struct tcp_so
  * socket is about to queue or send something.
  */
 static __always_inline void pace(void *target, struct so_sock *st, struct tcp_sock *tp, __u64 now,
-				 bool writes, bool transmits)
+				 bool writes, __u32 sending)
 {
+	__u64 expires, wish, limit, wire;
 	struct rw_slot_rate *rate;
-	__u64 expires, wish, limit;
 	__u32 slot = st->slot;
 
 	if (slot == RW_NO_SLOT)
@@ -551,6 +634,8 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 	rate = bpf_map_lookup_elem(&so_rates, &slot);
 	if (!rate)
 		return;
+	wish = application_max(st, tp);
+	tell_own_max(st, wish, now);
 	expires = *(volatile __u64 *)&rate->expires_ns;
 	if (!expires || now >= expires || rate->use_count != st->use_count) {
 		if (expires && rate->use_count == st->use_count && st->rated)
@@ -561,17 +646,22 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 		return;
 	}
 	st->rated = 1;
-	if (!writes && tp->write_seq == tp->snd_nxt) {
-		/* Nothing waits: a write comes here before any of it is sent. */
-		if (st->applied)
-			lift(target, st, tp);
-		return;
-	}
-	wish = application_max(st, tp);
-	limit = payload_rate(tp, *(volatile __u64 *)&rate->wire_bytes_per_s);
+	wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
+	limit = payload_rate(tp, wire);
 	if (limit < RW_MIN_BYTES_PER_S)
 		limit = RW_MIN_BYTES_PER_S;
+	st->limit = limit;
 	st->binds = limit < wish;
+	st->watched = *(volatile __u64 *)&rate->watch == RW_WATCHES(st->use_count) ||
+		      (now < st->answer_ns && wire == st->unanswered_wire);
+	keep_schedule(st, tp, now, sending);
+	if (st->watched || (!writes && tp->write_seq == tp->snd_nxt)) {
+		/* Nothing is to be held, or nothing waits: a write comes here before any of it is sent. */
+		if (st->applied)
+			lift(target, st, tp);
+		if (!st->watched)
+			return;
+	}
 	if (limit > wish)
 		limit = wish;
 	if (limit > MAX_PACING)
@@ -581,7 +671,7 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 	 * first round-trip time that is far too long (a neighbour had to be found) would then slow the
 	 * samples that correct it. So the limit waits until the socket could exceed it.
 	 */
-	if (!st->applied && tp->inet_conn.icsk_inet.sk.sk_pacing_rate < limit)
+	if (st->watched || (!st->applied && tp->inet_conn.icsk_inet.sk.sk_pacing_rate < limit))
 		st->app_max = wish;
 	else if (limit != st->applied || tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate != limit) {
 		if (set_max(target, limit))
@@ -589,7 +679,7 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 		st->app_max = wish;
 		st->applied = limit;
 	}
-	if (transmits && st->first_paced_due) {
+	if (sending && st->first_paced_due) {
 		st->first_paced_due = 0;
 		emit(st, 0, RW_EVENT_FIRST_PACED, now, now - st->start_ns);
 	}
@@ -687,7 +777,7 @@ int rw_sock_ops(struct bpf_sock_ops *ctx)
 	    bpf_sock_ops_enable_tx_tstamp && bpf_cast_to_kern_ctx)
 		bpf_sock_ops_enable_tx_tstamp(bpf_cast_to_kern_ctx(ctx), 0);
 	if (sets)
-		pace(ctx, st, tp, now, op == BPF_SOCK_OPS_HDR_OPT_LEN_CB, sending != 0);
+		pace(ctx, st, tp, now, op == BPF_SOCK_OPS_HDR_OPT_LEN_CB, sending);
 	note_use(st, tp, now, sets, sending, op == BPF_SOCK_OPS_RTT_CB);
 	return 1;
 }
@@ -774,7 +864,7 @@ int rw_adopt(struct bpf_iter__tcp *ctx)
 		COUNT(adopted);
 	}
 	detect(st, tp, now, false);
-	pace(tp, st, tp, now, false, false);
+	pace(tp, st, tp, now, false, 0);
 	note_use(st, tp, now, true, 0, false);
 	give_back_quiet(st, now);
 	return 0;

@@ -6,7 +6,8 @@
  * A flowlet starts when enough payload has left without a pause, and user space ends it when
  * `last_ns` is old: later if the packet shows that its sender has more to send (`continues`). While a
  * slot's lease is valid, its packets carry the class in skb->priority; afterwards they take the default
- * class, which nothing limits, whether or not the daemon lives (flowtune §6, fault-tolerance).
+ * class, which nothing limits, whether or not the daemon lives (flowtune §6, fault-tolerance). So do those of
+ * a flow whose demand was lowered to its use: it is watched, and told once it has used up its rate.
  *
  * The program may be skipped for any packet, which then takes the default class; what it returns is the
  * same always.
@@ -43,6 +44,11 @@ const volatile __u32 rw_qdisc_handle = 0;
 const volatile __u32 rw_first_minor = 0;
 /* Time that a class may catch up on after it was held up. */
 const volatile __u64 rw_burst_ns = 4000000;
+/* How long a flow that met its rate waits for the allocator's answer; a rate takes 0.3 ms there and back. */
+#define RW_ANSWER_NS 4000000
+/* Ten full segments (RFC 6928), and how many of its own bursts a watched flow may be ahead of its rate. */
+#define RW_INITIAL_WINDOW_BYTES 15140
+#define RW_TOLERATED_BURSTS 4
 /* Where struct tcp_sock has write_seq; 0: not known, for a kernel that does not describe its types. */
 const volatile __u32 rw_write_seq_offset = 0;
 
@@ -73,6 +79,11 @@ struct th_flow {
 	__u8 unused[2];
 	/* Since when every packet had more behind it; 0: the last one had not. */
 	__u64 busy_ns;
+	/* Until when the answer to a LIMITED may come, and the rate before it. */
+	__u64 answer_ns;
+	__u64 unanswered_wire;
+	/* Largest packet of late. */
+	__u64 largest_bytes;
 };
 
 struct {
@@ -368,19 +379,18 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
  * through at once as well: its tokens begin with `rw_burst_ns`, and the packet that uses them up still
  * leaves. So packets wait from a level above the burst. One large packet, or one burst of small ones,
  * that comes to an empty class is therefore no limit; TCP's small queues keep two packets of each
- * sender that has more to send below its socket.
+ * sender that has more to send below its socket. A watched flow uses no class: it has used up its rate when it
+ * is ahead of it by more than its own bursts.
  */
-static __always_inline int waits(struct th_flow *flow, __u64 rate, __u64 wire_bytes, __u64 now)
+static __always_inline int waits(struct th_flow *flow, __u64 rate, __u64 wire_bytes, __u64 now,
+				 int watched)
 {
 	__u64 level = flow->level_bytes;
 	__u64 passed_us, drained, burst;
 	int waits;
 
-	if (!flow->paced || !flow->level_ns) {
-		/* HTB's class has all of its tokens, or soon will: nothing uses it. */
-		level = 0;
+	if (!flow->level_ns)
 		flow->level_ns = now;
-	}
 	/* Whole microseconds, the rest counts next time: at most 10 s and 50 GB/s, far below 2^64. */
 	passed_us = now > flow->level_ns ? (now - flow->level_ns) / 1000 : 0;
 	flow->level_ns += passed_us * 1000;
@@ -391,22 +401,36 @@ static __always_inline int waits(struct th_flow *flow, __u64 rate, __u64 wire_by
 	drained = rate * passed_us / 1000000;
 	level = level > drained ? level - drained : 0;
 	burst = rate * (rw_burst_ns / 1000) / 1000000;
+	if (watched) {
+		if (burst < RW_INITIAL_WINDOW_BYTES)
+			burst = RW_INITIAL_WINDOW_BYTES;
+		if (burst < RW_TOLERATED_BURSTS * flow->largest_bytes)
+			burst = RW_TOLERATED_BURSTS * flow->largest_bytes;
+	}
 	waits = level > burst;
 	flow->level_bytes = level + wire_bytes;
+	if (wire_bytes > flow->largest_bytes)
+		flow->largest_bytes = wire_bytes;
+	else
+		flow->largest_bytes -= flow->largest_bytes >> 3;
 	return waits;
 }
 
 /* Reports once that the flow is limited, if user space has asked for that. */
-static __always_inline void report_limited(struct __sk_buff *skb, struct rw_slot_state *state,
-					   struct rw_slot_rate *rate, __u32 slot, __u64 now)
+static __always_inline void report_limited(struct __sk_buff *skb, struct th_flow *flow,
+					   struct rw_slot_state *state, struct rw_slot_rate *rate,
+					   __u32 slot, __u64 now)
 {
 	__u32 use_count = state->uses - 1;
 	__u64 watch = *(volatile __u64 *)&rate->watch;
 
 	state->limited_ns = now;
-	if (watch == RW_WATCHES(use_count) && state->phase == RW_PHASE_ACTIVE &&
-	    __sync_val_compare_and_swap(&rate->watch, watch, 0) == watch &&
-	    !emit(skb, 0, slot, use_count, RW_EVENT_LIMITED, now, 0))
+	if (watch != RW_WATCHES(use_count) || state->phase != RW_PHASE_ACTIVE ||
+	    __sync_val_compare_and_swap(&rate->watch, watch, 0) != watch)
+		return;
+	flow->answer_ns = now + RW_ANSWER_NS;
+	flow->unanswered_wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
+	if (!emit(skb, 0, slot, use_count, RW_EVENT_LIMITED, now, 0))
 		rate->watch = watch;
 }
 
@@ -438,9 +462,10 @@ int rw_tc_htb(struct __sk_buff *skb)
 	struct rw_slot_rate *rate;
 	struct th_flow *flow;
 	struct rw_slot_counters *counts;
-	__u64 now, expires;
 	__u32 slot, use_count, zero = 0;
+	__u64 now, expires, wire;
 	__u32 *found;
+	int watched;
 
 	if (!parse(skb, &packet))
 		return RW_TC_ACT_UNSPEC;
@@ -477,7 +502,7 @@ int rw_tc_htb(struct __sk_buff *skb)
 		counts = bpf_map_lookup_elem(&th_counts, &zero);
 		if (counts && *(volatile __u64 *)&counts->observing &&
 		    backlogged(skb, &packet, flow, state, now))
-			report_limited(skb, state, rate, slot, now);
+			report_limited(skb, flow, state, rate, slot, now);
 		return RW_TC_ACT_UNSPEC;
 	}
 	if (now >= expires) {
@@ -487,12 +512,19 @@ int rw_tc_htb(struct __sk_buff *skb)
 		}
 		return RW_TC_ACT_UNSPEC;
 	}
-	skb->priority = rw_qdisc_handle | (rw_first_minor + slot);
-	/* A rate that is new has not limited anything yet. */
-	if (!flow->paced)
+	wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
+	watched = *(volatile __u64 *)&rate->watch == RW_WATCHES(use_count) ||
+		  (now < flow->answer_ns && wire == flow->unanswered_wire);
+	if (!watched)
+		skb->priority = rw_qdisc_handle | (rw_first_minor + slot);
+	/* A rate that is new has not limited anything yet, and its class has all of its tokens. */
+	if (!flow->paced) {
 		state->limited_ns = 0;
-	if (waits(flow, *(volatile __u64 *)&rate->wire_bytes_per_s, skb->wire_len, now))
-		report_limited(skb, state, rate, slot, now);
+		flow->level_bytes = 0;
+		flow->level_ns = now;
+	}
+	if (waits(flow, wire, skb->wire_len, now, watched))
+		report_limited(skb, flow, state, rate, slot, now);
 	flow->paced = 1;
 	if (flow->first_paced_due && packet.payload_bytes) {
 		flow->first_paced_due = 0;

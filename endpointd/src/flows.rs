@@ -231,6 +231,7 @@ impl FlowTable {
                 self.counters.closed += 1;
             }
             FlowEventKind::Limited => self.on_limited(conn.slot, at_ns),
+            FlowEventKind::OwnMax(bytes_per_s) => self.on_own_max(conn.slot, bytes_per_s),
             FlowEventKind::FirstPaced { .. } => self.counters.first_paced += 1,
         }
     }

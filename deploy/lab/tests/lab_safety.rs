@@ -1,7 +1,6 @@
 //! Hundreds of slow connections on busy cores, through lapse: every byte arrives. The whole of it
-//! is `make lab SCENARIO=safety`. Kernels differ in when they leave BPF programs out; where that
-//! happened to programs of this daemon, `endpointd/tests/struct_ops_slow.rs` provokes it more often
-//! than a whole lab does.
+//! is `make lab SCENARIO=safety`. Kernels differ in when they leave BPF programs out;
+//! `slow_flows_all_end` of the endpoint daemon's tests provokes it more often than a whole lab does.
 
 mod common;
 
@@ -18,7 +17,7 @@ fn hundreds_of_slow_connections_all_end() {
         "--duration-scale",
         "0.14",
         "--backend",
-        "struct_ops",
+        "sock_ops",
         "--fates",
         "leased,lapsed",
         "--family",

@@ -79,8 +79,11 @@ pub enum FlowEventKind {
     Resume,
     /// The socket closed, or gave its slot back while idle; the slot is free once this was drained.
     Close,
-    /// The flowlet, which was [watched](PacingBackend::watch), is limited by its rate.
+    /// The flowlet, which was [watched](PacingBackend::watch), has used up its rate and has more to
+    /// send.
     Limited,
+    /// The application changed its own `SO_MAX_PACING_RATE`, in bytes/s; `None`: it has none now.
+    OwnMax(Option<u64>),
     /// The first transmission under a valid rate after `Start`.
     FirstPaced {
         /// Nanoseconds from the write of the flowlet's first byte to its first paced transmission.
@@ -256,8 +259,9 @@ pub trait PacingBackend {
     /// each such connection's slot, and no system call.
     fn usage(&mut self, now_ns: u64, out: &mut Vec<Usage>);
 
-    /// Asks for one [`FlowEventKind::Limited`] when `conn` is next limited by its rate, without
-    /// waiting for the next [`usage`](Self::usage). A stale `conn` is ignored.
+    /// Asks for one [`FlowEventKind::Limited`] when `conn` has next used up its rate, without waiting
+    /// for the next [`usage`](Self::usage). Until then, and until a new rate answers that, `conn` is
+    /// not held: it runs as plain TCP. A stale `conn` is ignored.
     fn watch(&mut self, conn: Conn);
 
     /// Returns the counters.

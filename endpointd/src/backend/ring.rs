@@ -20,7 +20,7 @@ const IPPROTO_TCP: u8 = 6;
 pub struct RawEvent {
     /// CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
-    /// Start: the application's maximum in bytes/s (`u64::MAX`: none). First paced: nanoseconds.
+    /// Start, own maximum: the application's in bytes/s (`u64::MAX`: none). First paced: nanoseconds.
     pub value: u64,
     /// cgroup v2 id, 0 if unknown.
     pub cgroup_id: u64,
@@ -67,8 +67,12 @@ impl RawEvent {
             cgroup_id: self.cgroup_id,
             mark: self.mark,
             dscp: self.dscp,
-            app_max_bytes_per_s: (self.value != u64::MAX).then_some(self.value),
+            app_max_bytes_per_s: self.own_max(),
         }
+    }
+
+    fn own_max(&self) -> Option<u64> {
+        (self.value != u64::MAX).then_some(self.value)
     }
 
     /// Returns the connection of the event.
@@ -90,6 +94,7 @@ impl RawEvent {
                 latency_ns: self.value,
             },
             6 => FlowEventKind::Limited,
+            7 => FlowEventKind::OwnMax(self.own_max()),
             _ => return None,
         };
         Some(FlowEvent {
@@ -264,6 +269,7 @@ mod tests {
         assert_eq!(kind(4), Some(FlowEventKind::Close));
         assert_eq!(kind(5), Some(FlowEventKind::FirstPaced { latency_ns: 12 }));
         assert_eq!(kind(6), Some(FlowEventKind::Limited));
+        assert_eq!(kind(7), Some(FlowEventKind::OwnMax(Some(12))));
         assert_eq!(kind(0), None);
         assert_eq!(kind(99), None);
     }

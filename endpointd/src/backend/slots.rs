@@ -316,7 +316,9 @@ impl FallbackSlots {
                 FlowEventKind::Close => {
                     self.forget(slot);
                 }
-                FlowEventKind::FirstPaced { .. } | FlowEventKind::Limited => {}
+                FlowEventKind::FirstPaced { .. }
+                | FlowEventKind::Limited
+                | FlowEventKind::OwnMax(_) => {}
             }
             out.push(event);
         }

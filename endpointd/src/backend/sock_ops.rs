@@ -46,7 +46,7 @@ use skel::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
 /// Pin whose name states the layout of the maps: pins of another version are not adopted.
-const LAYOUT: &str = "layout-4";
+const LAYOUT: &str = "layout-5";
 const LINK_PIN: &str = "link";
 /// Name of the program that notices flowlets.
 const PROGRAM: &str = "rw_sock_ops";

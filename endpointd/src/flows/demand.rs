@@ -1,12 +1,16 @@
 //! Demand: the most that a flow can use, derived from its measured use.
 //!
-//! Capacity goes to flows that use it. A flow that its rate held back within the last [`HOLD_NS`]
-//! has an unbounded demand. Any other flow is limited by its application, by its receiver, or by
-//! loss beyond our links. Its demand is an eighth more than the larger of its last two windows of
-//! [`WINDOW_NS`], and at least [`FLOOR_BPS`].
+//! Capacity goes to flows that use it. A flow that its rate held back within the last [`HOLD_NS`],
+//! and that used at least three quarters of it, has an unbounded demand. Any other flow is limited
+//! by something else: its application, its receiver, a queue of its host, or a path that carries
+//! less than the topology says. Its demand is an eighth more than the larger of its last two
+//! windows of [`WINDOW_NS`], and at least [`FLOOR_BPS`]. So a flow that TCP's own congestion control
+//! holds back yields what it leaves to others.
 //!
-//! Growth is an event. A flow whose demand was lowered is *watched*: the kernel reports at once
-//! when it next meets its rate, and its demand is unbounded from then on. Only shrinking waits for
+//! Growth is an event. A flow whose demand was lowered is *watched*: the kernel does not hold it,
+//! reports at once when it has used up its rate with more to send, and its demand is unbounded from
+//! then on. A flow that made no use of such growth is believed less: its demand doubles with each
+//! further report, until it has used three quarters of a rate again. Only shrinking waits for
 //! the clock, as in Google's BwE (Kumar et al., SIGCOMM 2015, §4.2), which takes the recent maximum
 //! and adds to it. The hold of 100 ms outlasts the pauses of a source that alternates every few
 //! tens of milliseconds, so such a source keeps its share. It is short enough that unused capacity
@@ -65,6 +69,10 @@ pub(super) struct Meter {
     hold_ns: u64,
     /// Last time at which the demand was lowered.
     lowered_ns: u64,
+    /// The demand is unbounded since a report, and no window since then used most of the rate.
+    is_unproven: bool,
+    /// The last unbounded growth was never used.
+    is_doubted: bool,
     /// Time and bytes up to which `measured_bytes` has counted.
     counted_ns: u64,
     counted_bytes: u64,
@@ -82,6 +90,8 @@ impl Meter {
             limited_ns: None,
             hold_ns: HOLD_NS,
             lowered_ns: 0,
+            is_unproven: false,
+            is_doubted: false,
             counted_ns: now_ns,
             counted_bytes: usage.sent_bytes,
         }
@@ -113,8 +123,9 @@ impl Meter {
         MeasuredBytes { allowed, achieved }
     }
 
-    /// Notes that the rate limits the flow now.
-    pub(super) fn on_limited(&mut self, now_ns: u64) {
+    /// Notes that the flow has used up its rate, with `reported_bps` as the demand reported last.
+    /// Returns the new demand.
+    pub(super) fn on_limited(&mut self, now_ns: u64, reported_bps: Option<u64>) -> Option<u64> {
         // Lowering was wrong if the flow grows soon after it: hold on to its demand for longer next
         // time.
         let soon = now_ns.saturating_sub(self.lowered_ns) < 4 * self.hold_ns;
@@ -125,6 +136,12 @@ impl Meter {
             (self.hold_ns / 2).max(HOLD_NS)
         };
         self.limited_ns = Some(now_ns);
+        let reported_bps = reported_bps?;
+        if self.is_doubted {
+            return Some(reported_bps.saturating_mul(2));
+        }
+        self.is_unproven = true;
+        None
     }
 
     /// Measures the flow's use. `rate_bps` is its rate, `reported_bps` the demand reported last.
@@ -164,11 +181,18 @@ impl Meter {
         let [Some(last), before] = self.used_bps else {
             return Verdict::Keep;
         };
+        let used = last.max(before.unwrap_or(0));
+        let uses_most = used >= rate_bps / 4 * 3;
+        if uses_most {
+            self.is_unproven = false;
+            self.is_doubted = false;
+        }
         let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
-        if self.limited_ns.is_some_and(held) {
+        // Use before claim: what waits at a socket may wait for something else than the rate. A
+        // bounded demand may be held without, for it takes little.
+        if self.limited_ns.is_some_and(held) && (uses_most || reported_bps.is_some()) {
             return Verdict::Keep;
         }
-        let used = last.max(before.unwrap_or(0));
         let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
         let lower = match reported_bps {
             // The unused rest has to be worth a message.
@@ -183,6 +207,7 @@ impl Meter {
             return Verdict::Keep;
         }
         self.lowered_ns = now_ns;
+        self.is_doubted |= std::mem::take(&mut self.is_unproven);
         Verdict::Lower(wants)
     }
 }
@@ -258,8 +283,7 @@ mod tests {
                 self.run(at_ms..at_ms + 20, 8 * MBIT, false);
                 at_ms += 20;
             }
-            self.reported = None;
-            self.meter.on_limited(at_ms * MS);
+            self.reported = self.meter.on_limited(at_ms * MS, self.reported);
             at_ms
         }
     }
@@ -278,6 +302,47 @@ mod tests {
         assert_eq!(flow.reported, Some(9 * MBIT));
         assert!(flow.lowered_at_ms.unwrap() <= 200);
         assert_eq!(flow.lowerings, 1, "a steady use is reported once");
+    }
+
+    /// A queue of its host, a slow link or its own maximum keeps full segments waiting at the socket.
+    #[test]
+    fn a_flow_that_counts_as_limited_and_uses_a_tenth_of_its_rate_is_lowered_within_200_ms() {
+        let mut flow = MeteredFlow::new();
+        flow.run(20..2_000, 10 * MBIT, true);
+        assert_eq!(flow.reported, Some(10 * MBIT + 10 * MBIT / 8));
+        assert!(flow.lowered_at_ms.unwrap() <= 200);
+        assert_eq!(flow.lowerings, 1, "a steady use is reported once");
+    }
+
+    #[test]
+    fn a_claim_is_believed_from_three_quarters_of_the_rate_on() {
+        for (used_bps, lowered) in [(75 * MBIT, false), (74 * MBIT, true)] {
+            let mut flow = MeteredFlow::new();
+            flow.run(20..2_000, used_bps, true);
+            assert_eq!(flow.reported.is_some(), lowered, "{used_bps}");
+        }
+    }
+
+    /// One report costs others the whole share for a window; after it the flow gets little more than
+    /// it uses, and all of it again once it has used a rate.
+    #[test]
+    fn growth_that_was_not_used_is_believed_once() {
+        let mut flow = MeteredFlow::new();
+        let at_ms = flow.grow_after_lowering(20);
+        assert_eq!(flow.reported, None);
+        let at_ms = flow.grow_after_lowering(at_ms + 20);
+        assert_eq!(flow.reported, Some(18 * MBIT), "twice 9/8 of 8");
+        // In force as its rate, and used: the next growth is unbounded again.
+        let _ = flow.meter.evaluate(
+            (at_ms + 20) * MS,
+            &usage(flow.sent + 18 * MBIT / 8 / 25, 0),
+            18 * MBIT,
+            flow.reported,
+        );
+        assert_eq!(
+            flow.meter.on_limited((at_ms + 21) * MS, flow.reported),
+            None
+        );
     }
 
     #[test]
@@ -395,10 +460,10 @@ mod tests {
     #[test]
     fn a_flow_that_was_held_back_is_held_for_exactly_the_hold() {
         let mut meter = Meter::new(0, &usage(0, 0));
-        meter.on_limited(2 * WINDOW_NS);
+        let _ = meter.on_limited(2 * WINDOW_NS, Some(10 * MBIT));
         // It grew soon after the beginning, so the hold is twice the usual one.
         let until_ns = 2 * WINDOW_NS + 2 * HOLD_NS;
-        let mut at = |at_ns| meter.evaluate(at_ns, &usage(1, 0), 100 * MBIT, None);
+        let mut at = |at_ns| meter.evaluate(at_ns, &usage(1, 0), 100 * MBIT, Some(20 * MBIT));
         assert_eq!(at(WINDOW_NS), Verdict::Keep);
         assert_eq!(at(until_ns - 1), Verdict::Keep);
         assert_eq!(at(until_ns), Verdict::Lower(FLOOR_BPS));
@@ -411,7 +476,8 @@ mod tests {
         // Each growth comes this many holds after the lowering before it.
         for (holds_after, less_ns) in [(4, 1), (4, 1), (4, 0), (4, 1), (9, 0), (9, 0), (9, 0)] {
             meter.lowered_ns = 1_000_000 * MS;
-            meter.on_limited(meter.lowered_ns + holds_after * meter.hold_ns - less_ns);
+            let at_ns = meter.lowered_ns + holds_after * meter.hold_ns - less_ns;
+            let _ = meter.on_limited(at_ns, None);
             holds.push(meter.hold_ns / HOLD_NS);
         }
         assert_eq!(holds, [2, 4, 2, 4, 2, 1, 1]);

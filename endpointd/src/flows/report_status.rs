@@ -75,7 +75,9 @@ pub(super) fn report_status(
         // The daemon warns of names that the allocator does not have when a session begins.
         Some(ClassRef::Name(name)) => network.class_id(name).unwrap_or(0),
     };
-    let app_max_bps = facts.app_max_bytes_per_s.map(|rate| rate.saturating_mul(8));
+    // Of payload: an eighth more covers the headers, and leaves the application's own maximum in
+    // force. 8 bits a byte and 9/8 are 9.
+    let app_max_bps = facts.app_max_bytes_per_s.map(|rate| rate.saturating_mul(9));
     // Each of them caps the flow alone, so the least is the demand.
     let limit_bps = [treatment.max_rate_bps, app_max_bps, measured_bps]
         .into_iter()
@@ -169,6 +171,14 @@ impl FlowTable {
             .connection
             .as_ref()?;
         Some(connection.facts.tuple.dst.to_canonical())
+    }
+
+    /// Handles a change of the application's own maximum: it bounds the demand at once.
+    pub(super) fn on_own_max(&mut self, slot: SlotIndex, bytes_per_s: Option<u64>) {
+        if let Some(connection) = &mut self.entries[slot.0 as usize].connection {
+            connection.facts.app_max_bytes_per_s = bytes_per_s;
+            self.resolve(slot);
+        }
     }
 
     fn resolve_all(&mut self) {

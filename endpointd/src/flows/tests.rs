@@ -109,7 +109,7 @@ fn a_start_is_reported_with_host_path_and_treatment() {
 fn the_applications_own_limit_is_a_demand() {
     let mut table = established("[[policy]]\nmax_rate_mbps = 100.0\n");
     for (app_bytes_per_s, demand_bps) in
-        [(1_000_000, 8_000_000), (1 << 40, 100_000_000), (0, 2_000)]
+        [(1_000_000, 9_000_000), (1 << 40, 100_000_000), (0, 2_000)]
     {
         let mut facts = facts("10.0.2.1", 80);
         facts.app_max_bytes_per_s = Some(app_bytes_per_s);

@@ -99,20 +99,25 @@ impl FlowTable {
         }
     }
 
-    /// Handles a flow that its rate limits: its demand is unbounded again.
+    /// Handles a flow that has used up its rate: its demand grows.
     pub(super) fn on_limited(&mut self, slot: SlotIndex, at_ns: u64) {
-        let Some(flowlet) = self.entries[slot.0 as usize]
-            .connection
-            .as_mut()
-            .and_then(|connection| connection.flowlet.as_mut())
-        else {
+        let Some(connection) = &mut self.entries[slot.0 as usize].connection else {
             return;
         };
-        if let Some(meter) = &mut flowlet.meter {
-            meter.on_limited(at_ns);
+        let conn = connection.conn;
+        let Some(flowlet) = connection.flowlet.as_mut() else {
+            return;
+        };
+        let before = flowlet.measured_bps;
+        flowlet.measured_bps = flowlet
+            .meter
+            .as_mut()
+            .and_then(|meter| meter.on_limited(at_ns, before));
+        if flowlet.measured_bps.is_some() {
+            self.actions.push_back(FlowAction::Watch(conn));
         }
         // The report may cross the flowlet's end and a new start, whose demand was never lowered.
-        if flowlet.measured_bps.take().is_some() {
+        if flowlet.measured_bps != before {
             self.counters.demands_raised += 1;
             self.resolve(slot);
         }

@@ -1,76 +1,29 @@
-//! Shared parts of the daemon's tests: certificates, a back end that records, and a scripted
-//! allocator.
+//! The daemon without a kernel: a back end that records, a scripted allocator or the real one.
 
-#![allow(dead_code, unreachable_pub)] // a module of several test programs; each uses its part
+mod admin;
+mod allocator;
+mod binary;
+mod recorder;
+mod refusals;
+mod sealed;
+mod second_line;
+mod service;
+mod session;
+mod telemetry;
 
-pub mod allocator;
-pub mod backend;
-pub mod service;
-
-use std::io::{Read, Write};
 use std::net::IpAddr;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ratewright_endpointd::admin::{self, AdminRequest};
+use ratewright_endpointd::admin::{AdminRequest, channel};
 use ratewright_endpointd::backend::{Conn, FlowFacts, SlotIndex};
 use ratewright_endpointd::config::Config;
 use ratewright_endpointd::daemon::{Daemon, DaemonCommand, DaemonError, Exit};
 use ratewright_endpointd::status::Status;
 use ratewright_topology::ecmp::FiveTuple;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-
-/// A certificate authority that writes PEM files.
-pub struct TestAuthority(CertifiedIssuer<'static, KeyPair>);
-
-impl TestAuthority {
-    pub fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    pub fn write(&self, path: &Path) {
-        std::fs::write(path, self.0.pem()).unwrap();
-    }
-
-    /// Writes `NAME.pem` and `NAME.key`.
-    pub fn issue(&self, folder: &Path, file: &str, dns_name: &str) {
-        self.issue_for(folder, file, &[dns_name]);
-    }
-
-    /// Writes `NAME.pem` and `NAME.key` for any number of DNS names.
-    pub fn issue_for(&self, folder: &Path, file: &str, dns_names: &[&str]) {
-        let names: Vec<String> = dns_names.iter().map(|&name| name.to_owned()).collect();
-        let mut params = CertificateParams::new(names).unwrap();
-        // Both usages, so that one helper serves hosts, allocators and relays, which are client and
-        // server.
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ClientAuth,
-            ExtendedKeyUsagePurpose::ServerAuth,
-        ];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.0).unwrap();
-        std::fs::write(folder.join(format!("{file}.pem")), certificate.pem()).unwrap();
-        std::fs::write(folder.join(format!("{file}.key")), key.serialize_pem()).unwrap();
-    }
-}
-
-/// A folder with the usual certificates: one authority, host `h1`, the allocator.
-pub fn certificates() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let authority = TestAuthority::new();
-    authority.write(&folder.path().join("ca.pem"));
-    authority.issue(folder.path(), "h1", "h1");
-    authority.issue(folder.path(), "allocator", "ratewright-allocator");
-    folder
-}
 
 pub fn config(folder: &Path, allocators: &[std::net::SocketAddr], rules: &str) -> Config {
     config_of("h1", folder, allocators, rules)
@@ -128,10 +81,10 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(config: Config, backend: backend::Recorder) -> Self {
+    pub fn start(config: Config, backend: recorder::Recorder) -> Self {
         let daemon = Daemon::new(config, Box::new(backend)).unwrap();
         let (commands, commanded) = mpsc::channel(4);
-        let (requests, asked) = admin::channel();
+        let (requests, asked) = channel();
         Self {
             commands,
             requests,
@@ -183,14 +136,3 @@ pub fn on_one_thread(test: impl Future<Output = ()> + 'static) {
 }
 
 pub type SharedCell<T> = Rc<std::cell::RefCell<T>>;
-
-/// Reads what an admin interface at a Unix socket shows; `None` while it does not answer.
-pub fn status(socket: &Path) -> Option<serde_json::Value> {
-    let mut stream = UnixStream::connect(socket).ok()?;
-    stream
-        .write_all(b"GET /status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        .ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
-}

@@ -1,32 +1,16 @@
-//! Observe mode of all back ends: flowlets and their use are seen, and no socket is changed.
-
-mod fallback;
-mod netns;
+//! Observe mode of both back ends: flowlets and their use are seen, and no socket is changed.
 
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use fallback::demand::Bottleneck;
-use fallback::{Bulk, FOREVER_NS, FallbackDriver, Open, alone, config, cubic_pair};
-use netns::{BulkReceiver, NamespacePair, RIGHT_V4, sleep, wait_for};
-use ratewright_endpointd::backend::sock_ops::SockOps;
-use ratewright_endpointd::backend::struct_ops::StructOps;
-use ratewright_endpointd::backend::tc_htb::TcHtb;
-use ratewright_endpointd::backend::{BackendConfig, BackendError, Conn, PacingBackend, Usage};
+use ratewright_endpointd::backend::{BackendConfig, BackendKind, Conn, Usage};
 use ratewright_endpointd::clock::now_ns;
 
-fn struct_ops(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
-    Ok(Box::new(StructOps::open(config)?))
-}
-
-fn sock_ops(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
-    Ok(Box::new(SockOps::open(config)?))
-}
-
-fn tc_htb(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
-    Ok(Box::new(TcHtb::open(config)?))
-}
+use super::demand::Bottleneck;
+use super::{Driver, FOREVER_NS, alone, config};
+use crate::netns::cubic::cubic_pair;
+use crate::netns::{BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, sleep, wait_for};
 
 /// Whatever a back end may set for pacing beside sockets: sizes of bursts, queues and classes.
 fn surroundings(pair: &NamespacePair) -> String {
@@ -56,7 +40,7 @@ fn maxima(pair: &NamespacePair) -> Vec<String> {
         .collect()
 }
 
-fn usage(driver: &mut FallbackDriver, conn: Conn) -> Option<Usage> {
+fn usage(driver: &mut Driver, conn: Conn) -> Option<Usage> {
     let mut usages = Vec::new();
     driver.backend.usage(now_ns(), &mut usages);
     usages.into_iter().find(|usage| usage.conn == conn)
@@ -71,15 +55,15 @@ fn observed(pair: &NamespacePair) -> BackendConfig {
 
 /// A bulk flow runs as plain TCP, and its backlog and bytes are seen. Then the same flow is paced,
 /// and observed again.
-fn observing_changes_no_socket(open: Open, paced: fn(&NamespacePair) -> bool) {
+fn observing_changes_no_socket(kind: BackendKind, paced: fn(&NamespacePair) -> bool) {
     let _alone = alone();
     let pair = cubic_pair();
     // Without one, the application is what limits the flow.
     let _link = Bottleneck::between(&pair);
     let before = surroundings(&pair);
-    let mut driver = FallbackDriver::with(open, &pair, &observed(&pair));
+    let mut driver = Driver::with(kind, &pair, &observed(&pair));
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.run_for(Duration::from_millis(200));
     let first = usage(&mut driver, conn).expect("its use is seen");
@@ -96,7 +80,6 @@ fn observing_changes_no_socket(open: Open, paced: fn(&NamespacePair) -> bool) {
     assert_eq!(surroundings(&pair), before);
     assert_eq!(maxima(&pair), Vec::<String>::new());
     assert!(!paced(&pair));
-    // Windows that the kernel loses on their way out of cubic's hooks are mended in every mode.
     assert_eq!(driver.backend.stats().expired, 0);
 
     // What is looked at above shows pacing once there is some.
@@ -125,10 +108,10 @@ fn observing_changes_no_socket(open: Open, paced: fn(&NamespacePair) -> bool) {
 }
 
 /// A flow that its application limits is not taken for one that TCP limits.
-fn an_application_that_sends_little_has_no_backlog(open: Open) {
+fn an_application_that_sends_little_has_no_backlog(kind: BackendKind) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::with(open, &pair, &observed(&pair));
+    let mut driver = Driver::with(kind, &pair, &observed(&pair));
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let address = receiver.address;
     let sender = pair.left.spawn(move || {
@@ -162,31 +145,21 @@ fn has_a_class(pair: &NamespacePair) -> bool {
 }
 
 #[test]
-fn observing_by_struct_ops_changes_no_socket() {
-    observing_changes_no_socket(struct_ops, has_a_maximum);
-}
-
-#[test]
 fn observing_by_sock_ops_changes_no_socket() {
-    observing_changes_no_socket(sock_ops, has_a_maximum);
+    observing_changes_no_socket(BackendKind::SockOps, has_a_maximum);
 }
 
 #[test]
 fn observing_by_tc_htb_changes_no_socket() {
-    observing_changes_no_socket(tc_htb, has_a_class);
-}
-
-#[test]
-fn an_application_that_sends_little_has_no_backlog_by_struct_ops() {
-    an_application_that_sends_little_has_no_backlog(struct_ops);
+    observing_changes_no_socket(BackendKind::TcHtb, has_a_class);
 }
 
 #[test]
 fn an_application_that_sends_little_has_no_backlog_by_sock_ops() {
-    an_application_that_sends_little_has_no_backlog(sock_ops);
+    an_application_that_sends_little_has_no_backlog(BackendKind::SockOps);
 }
 
 #[test]
 fn an_application_that_sends_little_has_no_backlog_by_tc_htb() {
-    an_application_that_sends_little_has_no_backlog(tc_htb);
+    an_application_that_sends_little_has_no_backlog(BackendKind::TcHtb);
 }

@@ -1,21 +1,21 @@
 //! Daemons without an allocator: receivers' shares over real sockets between real daemons.
 
-mod daemon_support;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon_support::allocator::{LEASE_NS, ScriptedAllocator, hosts};
-use daemon_support::backend::{BackendScript, recorder};
-use daemon_support::{Running, TestAuthority, config_of, conn, facts, on_one_thread, until};
 use quinn::crypto::rustls::QuicClientConfig;
 use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_endpointd::clock;
 use ratewright_endpointd::second_line::message::PeerMessage;
 use ratewright_io::tls::client_from_files;
 use ratewright_proto::control::AccessCapacity;
+
+use super::allocator::{LEASE_NS, ScriptedAllocator, hosts};
+use super::recorder::{BackendScript, recorder};
+use super::{Running, config_of, conn, facts, on_one_thread, until};
+use crate::site::TestAuthority;
 
 /// Bit rate handed out of a downlink of 64 Mbit/s.
 const HANDED_OUT_BPS: u64 = 63_000_000;

@@ -1,38 +1,36 @@
-//! Checks that both fallback back ends must pass. Each takes the function that opens the back end.
-#![allow(dead_code, unreachable_pub, clippy::disallowed_methods, missing_docs)]
+//! Back ends on this kernel: checks that both must pass, and those of one of them.
 
-use std::fs::File;
+mod demand;
+mod flowlets;
+mod observe;
+mod own_maximum;
+mod owner;
+mod probe;
+mod sock_ops;
+mod tc_htb;
+
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use nix::sched::{CloneFlags, setns};
 use ratewright_endpointd::backend::{
-    BackendConfig, BackendError, Conn, FlowEvent, FlowEventKind, FlowFacts, PacingBackend,
+    BackendConfig, BackendKind, Conn, FlowEvent, FlowEventKind, FlowFacts, PacingBackend, open,
 };
 use ratewright_endpointd::clock::now_ns;
 
+use crate::netns::cubic::cubic_pair;
 use crate::netns::tries::best_of_three;
 use crate::netns::{
-    ArrivalTrace, BulkReceiver, Namespace, NamespacePair, assert_lifted, payload_rate_bps,
+    ArrivalTrace, BulkReceiver, BulkSender, NamespacePair, assert_lifted, payload_rate_bps,
     settled_rate_bps, wait_for,
 };
-
-pub mod demand;
-pub mod owner;
-pub mod sockopt;
 
 pub const MS: u64 = 1_000_000;
 pub const MBIT: u64 = 1_000_000;
 /// A lease that outlives any test.
 pub const FOREVER_NS: u64 = u64::MAX / 2;
-
-pub type Open = fn(&BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError>;
 
 /// Flows of two tests at once would take each other's processor time. nextest knows that
 /// (`.config/nextest.toml`); plain `cargo test` does not.
@@ -42,148 +40,41 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 pub fn config(pair: &NamespacePair) -> BackendConfig {
+    config_of(&pair.tag)
+}
+
+fn config_of(instance: &str) -> BackendConfig {
     BackendConfig {
-        instance: pair.tag.clone(),
+        instance: instance.to_owned(),
         max_flows: 1024,
         min_flowlet_bytes: 15_000,
-        max_burst_ns: 500_000,
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: true,
         network_namespaces: Vec::new(),
-        procfs: "/proc".into(),
         observe: false,
     }
 }
 
-const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-
-/// Runs `work` on a thread in the namespace of the process's first thread. The tests' threads leave
-/// that one, and the setting can be written there only.
-fn in_first_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> std::thread::Result<T> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let first = File::open("/proc/self/ns/net").expect("this process has a namespace");
-            setns(first, CloneFlags::CLONE_NEWNET).expect("enter the namespace (root)");
-            work()
-        });
-        thread.join()
-    })
-}
-
-/// Permission for every namespace to use cubic; taken back when dropped, if it was not there
-/// before.
-struct CubicAllowed {
-    added: bool,
-}
-
-impl CubicAllowed {
-    fn new() -> Self {
-        let allow = || {
-            let list = std::fs::read_to_string(ALLOWED_CC).expect("readable");
-            let added = !list.split_whitespace().any(|name| name == "cubic");
-            if added {
-                std::fs::write(ALLOWED_CC, format!("{} cubic", list.trim()))
-                    .expect("allow cubic in namespaces (root)");
-            }
-            added
-        };
-        Self {
-            added: in_first_namespace(allow).expect("allowed"),
-        }
-    }
-}
-
-impl Drop for CubicAllowed {
-    fn drop(&mut self) {
-        if self.added {
-            let forbid = || {
-                let list = std::fs::read_to_string(ALLOWED_CC)?;
-                // What others have allowed meanwhile stays.
-                let rest: Vec<_> = list
-                    .split_whitespace()
-                    .filter(|name| *name != "cubic")
-                    .collect();
-                std::fs::write(ALLOWED_CC, rest.join(" "))
-            };
-            match in_first_namespace(forbid) {
-                Ok(Ok(())) => {}
-                failed => println!("{ALLOWED_CC} keeps cubic: {failed:?}"),
-            }
-        }
-    }
-}
-
-/// A pair of namespaces whose connections use cubic.
-pub struct CubicPair {
-    pair: NamespacePair,
-    _allowed: CubicAllowed,
-}
-
-impl Deref for CubicPair {
-    type Target = NamespacePair;
-
-    fn deref(&self) -> &NamespacePair {
-        &self.pair
-    }
-}
-
-/// A pair of namespaces whose connections use cubic from their first packet, whatever the machine's
-/// default is: one that began under bbr keeps TCP's internal pacing for life.
-pub fn cubic_pair() -> CubicPair {
-    let allowed = CubicAllowed::new();
-    let pair = NamespacePair::new();
-    pair.left
-        .run("sysctl -qw net.ipv4.tcp_congestion_control=cubic");
-    CubicPair {
-        pair,
-        _allowed: allowed,
-    }
-}
-
-/// Bulk sender that writes until it is stopped.
-pub struct Bulk {
-    stop: Arc<AtomicBool>,
-    written: Arc<AtomicU64>,
-    thread: JoinHandle<()>,
-}
-
-impl Bulk {
-    pub fn start(namespace: &Namespace, to: SocketAddr) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let written = Arc::new(AtomicU64::new(0));
-        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&written));
-        let thread = namespace.spawn(move || {
-            let mut stream = TcpStream::connect(to).expect("connect");
-            let block = vec![7u8; 1 << 16];
-            while !stopped.load(Ordering::Relaxed) {
-                stream.write_all(&block).expect("the connection lives");
-                count.fetch_add(block.len() as u64, Ordering::Relaxed);
-            }
-        });
-        Self {
-            stop,
-            written,
-            thread,
-        }
-    }
-
-    /// Ends the connection; returns the bytes that were written to it.
-    pub fn stop(self) -> u64 {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("sender");
-        self.written.load(Ordering::Relaxed)
-    }
+/// Finds the mount of cgroup v2.
+pub fn cgroup_root() -> std::path::PathBuf {
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("mounted");
+    let root = mounts.lines().find_map(|line| {
+        line.contains(" cgroup2 ")
+            .then(|| line.split(' ').nth(1))
+            .flatten()
+    });
+    root.expect("cgroup v2").into()
 }
 
 /// A back end in the calling thread's namespace, and all its events so far.
-pub struct FallbackDriver {
+pub struct Driver {
     pub backend: Box<dyn PacingBackend>,
     pub events: Vec<FlowEvent>,
     crashed: bool,
 }
 
-impl Drop for FallbackDriver {
+impl Drop for Driver {
     /// A failing test leaves no program behind; a second shut-down is harmless.
     fn drop(&mut self) {
         if !self.crashed {
@@ -192,19 +83,19 @@ impl Drop for FallbackDriver {
     }
 }
 
-impl FallbackDriver {
-    pub fn open(open: Open, pair: &NamespacePair) -> Self {
-        Self::with(open, pair, &config(pair))
+impl Driver {
+    pub fn open(kind: BackendKind, pair: &NamespacePair) -> Self {
+        Self::with(kind, pair, &config(pair))
     }
 
-    pub fn with(open: Open, pair: &NamespacePair, config: &BackendConfig) -> Self {
+    pub fn with(kind: BackendKind, pair: &NamespacePair, config: &BackendConfig) -> Self {
         pair.left.enter();
-        Self::here(open, config)
+        Self::here(kind, config)
     }
 
     /// In the namespace that the thread is in.
-    pub fn here(open: Open, config: &BackendConfig) -> Self {
-        let backend = open(config).unwrap_or_else(|error| panic!("{error}"));
+    pub fn here(kind: BackendKind, config: &BackendConfig) -> Self {
+        let backend = open(Some(kind), config).unwrap_or_else(|error| panic!("{error}"));
         Self {
             backend,
             events: Vec::new(),
@@ -253,6 +144,16 @@ impl FallbackDriver {
         })
     }
 
+    /// Number of starts so far.
+    pub fn start_count(&mut self) -> usize {
+        self.poll();
+        let starts = self
+            .events
+            .iter()
+            .filter(|event| matches!(event.kind, FlowEventKind::Start(_)));
+        starts.count()
+    }
+
     pub fn started(&mut self) -> Conn {
         self.starts(1)[0].0
     }
@@ -262,14 +163,6 @@ impl FallbackDriver {
             .set_rate(conn, mbit * MBIT, expires_ns)
             .expect("set a rate");
         self.poll();
-    }
-
-    pub fn kinds_of(&self, conn: Conn) -> Vec<&FlowEventKind> {
-        self.events
-            .iter()
-            .filter(|event| event.conn == conn)
-            .map(|event| &event.kind)
-            .collect()
     }
 }
 
@@ -303,16 +196,21 @@ pub fn ensure_kept(
 }
 
 /// A bulk flow keeps each of `rates_mbit` within 2 %.
-pub fn rates_are_kept(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64]) {
-    best_of_three(|| try_rates(open, address, wire_per_payload, rates_mbit));
+pub fn rates_are_kept(kind: BackendKind, address: &str, wire_per_payload: f64, rates_mbit: &[u64]) {
+    best_of_three(|| try_rates(kind, address, wire_per_payload, rates_mbit));
 }
 
-fn try_rates(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64]) -> Result<()> {
+fn try_rates(
+    kind: BackendKind,
+    address: &str,
+    wire_per_payload: f64,
+    rates_mbit: &[u64],
+) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     let mut steps = Vec::new();
     for rate in rates_mbit {
@@ -350,16 +248,16 @@ fn try_rates(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64
 
 /// A lapsed lease leaves plain TCP at most `settle_ms` later, and is counted. A renewal does not
 /// revive the rate; a new rate does.
-pub fn an_expired_rate_is_lifted(open: Open, wire_per_payload: f64, settle_ms: u64) {
-    best_of_three(|| try_expiry(open, wire_per_payload, settle_ms));
+pub fn an_expired_rate_is_lifted(kind: BackendKind, wire_per_payload: f64, settle_ms: u64) {
+    best_of_three(|| try_expiry(kind, wire_per_payload, settle_ms));
 }
 
-fn try_expiry(open: Open, wire_per_payload: f64, settle_ms: u64) -> Result<()> {
+fn try_expiry(kind: BackendKind, wire_per_payload: f64, settle_ms: u64) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
 
     let mut expiry = now_ns() + 300 * MS;
@@ -397,10 +295,10 @@ fn try_expiry(open: Open, wire_per_payload: f64, settle_ms: u64) -> Result<()> {
 }
 
 /// Writes in bursts with pauses: start, idle, resume, idle and close, in that order, each once.
-pub fn starts_and_ends_are_seen(open: Open, address: &str) {
+pub fn starts_and_ends_are_seen(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let to = receiver.address;
     let (say, heard) = std::sync::mpsc::channel::<usize>();
@@ -412,7 +310,7 @@ pub fn starts_and_ends_are_seen(open: Open, address: &str) {
         }
         local
     });
-    let expect = |driver: &mut FallbackDriver, kinds: &[&str]| {
+    let expect = |driver: &mut Driver, kinds: &[&str]| {
         wait_for(
             &format!("the events {kinds:?}"),
             Duration::from_secs(5),
@@ -481,36 +379,31 @@ pub fn starts_and_ends_are_seen(open: Open, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
-/// Outline of the events, without transmissions and pauses below 2 ms: the backlog can be empty for
+/// Outline of the starts, ends and pauses, without pauses below 2 ms: the backlog can be empty for
 /// a moment while a large write is still being copied.
 fn outline(events: &[FlowEvent]) -> Vec<&'static str> {
-    let mut kept: Vec<&FlowEvent> = Vec::new();
+    let mut kept: Vec<(u64, &'static str)> = Vec::new();
     for event in events {
-        match (&event.kind, kept.last()) {
-            (FlowEventKind::FirstPaced { .. } | FlowEventKind::Limited, _) => {}
-            (FlowEventKind::Resume, Some(idle)) if event.at_ns - idle.at_ns < 2 * MS => {
+        let name = match event.kind {
+            FlowEventKind::Start(_) => "start",
+            FlowEventKind::Idle => "idle",
+            FlowEventKind::Resume => "resume",
+            FlowEventKind::Close => "close",
+            _ => continue,
+        };
+        match kept.last() {
+            Some((idle_ns, _)) if name == "resume" && event.at_ns - idle_ns < 2 * MS => {
                 kept.pop();
             }
-            _ => kept.push(event),
+            _ => kept.push((event.at_ns, name)),
         }
     }
-    kept.iter().map(|event| name(&event.kind)).collect()
-}
-
-fn name(kind: &FlowEventKind) -> &'static str {
-    match kind {
-        FlowEventKind::Start(_) => "start",
-        FlowEventKind::Idle => "idle",
-        FlowEventKind::Resume => "resume",
-        FlowEventKind::Close => "close",
-        FlowEventKind::FirstPaced { .. } => "first paced",
-        FlowEventKind::Limited => "limited",
-    }
+    kept.into_iter().map(|(_, name)| name).collect()
 }
 
 /// Of more connections than slots, the rest run as plain TCP and are counted. Every byte arrives,
 /// and the slots come back.
-pub fn the_table_is_bounded(open: Open) {
+pub fn the_table_is_bounded(kind: BackendKind) {
     const SLOTS: usize = 4;
     const FLOWS: usize = 10;
     let _alone = alone();
@@ -519,7 +412,7 @@ pub fn the_table_is_bounded(open: Open) {
         max_flows: SLOTS as u32,
         ..config(&pair)
     };
-    let mut driver = FallbackDriver::with(open, &pair, &limited);
+    let mut driver = Driver::with(kind, &pair, &limited);
     let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, FLOWS);
     let mut open_streams = Vec::new();
     for _ in 0..FLOWS {
@@ -565,7 +458,7 @@ pub fn the_table_is_bounded(open: Open) {
     // The next connection has a slot that one of these had.
     driver.events.clear();
     let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     // Slots are used first in, first out, and all of them had one user.
     assert_eq!(conn.use_count, 1, "the second user of its slot");
@@ -583,16 +476,16 @@ pub fn the_table_is_bounded(open: Open) {
 }
 
 /// The kill switch lifts every rate at once.
-pub fn clearing_all_lifts_every_rate(open: Open, wire_per_payload: f64) {
-    best_of_three(|| try_clearing(open, wire_per_payload));
+pub fn clearing_all_lifts_every_rate(kind: BackendKind, wire_per_payload: f64) {
+    best_of_three(|| try_clearing(kind, wire_per_payload));
 }
 
-fn try_clearing(open: Open, wire_per_payload: f64) -> Result<()> {
+fn try_clearing(kind: BackendKind, wire_per_payload: f64) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, 2);
-    let senders = [(); 2].map(|()| Bulk::start(&pair.left, receiver.address));
+    let senders = [(); 2].map(|()| BulkSender::start(&pair.left, receiver.address));
     for (conn, _) in driver.starts(2) {
         driver.set(conn, 20, FOREVER_NS);
     }

@@ -1,24 +1,18 @@
 //! The tc_htb back end: one HTB class per paced flow, chosen by a clsact program (flowtune §5.1,
 //! §6).
 
-mod fallback;
-mod netns;
-
 use std::time::Duration;
 
-use fallback::demand::RateEnd;
-use fallback::{Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, cubic_pair, ensure_kept};
-use netns::tries::best_of_three;
-use netns::{BulkReceiver, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6};
-use ratewright_endpointd::backend::tc_htb::TcHtb;
-use ratewright_endpointd::backend::{
-    BackendConfig, BackendError, FlowEvent, FlowEventKind, PacingBackend,
-};
+use ratewright_endpointd::backend::{BackendConfig, BackendKind, FlowEvent, FlowEventKind, open};
 use ratewright_endpointd::clock::now_ns;
 
-fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
-    Ok(Box::new(TcHtb::open(config)?))
-}
+use super::demand::RateEnd;
+use super::{Driver, FOREVER_NS, MS, alone, config, demand, ensure_kept, owner};
+use crate::netns::cubic::cubic_pair;
+use crate::netns::tries::best_of_three;
+use crate::netns::{BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6};
+
+const KIND: BackendKind = BackendKind::TcHtb;
 
 /// Time after which a lapsed class is empty. It drains at its rate, and TCP keeps about two bursts
 /// of 64 KiB there: 21 ms at 50 Mbit/s.
@@ -38,29 +32,24 @@ fn left_behind(pair: &NamespacePair) -> Vec<String> {
 }
 
 #[test]
-fn owner_process() {
-    fallback::owner::play(open);
-}
-
-#[test]
 fn wire_rates_are_kept_within_two_percent() {
-    fallback::rates_are_kept(open, RIGHT_V4, WIRE_V4, &[50, 300]);
+    super::rates_are_kept(KIND, RIGHT_V4, WIRE_V4, &[50, 300]);
 }
 
 #[test]
 fn wire_rates_over_ipv6_are_kept_within_two_percent() {
-    fallback::rates_are_kept(open, RIGHT_V6, WIRE_V6, &[300, 50]);
+    super::rates_are_kept(KIND, RIGHT_V6, WIRE_V6, &[300, 50]);
 }
 
 #[test]
 fn an_expired_rate_is_lifted_within_100_ms() {
-    fallback::an_expired_rate_is_lifted(open, WIRE_V4, SETTLE_MS);
+    super::an_expired_rate_is_lifted(KIND, WIRE_V4, SETTLE_MS);
 }
 
 #[test]
 fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts() {
-    fallback::owner::a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
-        open,
+    owner::a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
+        KIND,
         WIRE_V4,
         SETTLE_MS,
         left_behind,
@@ -69,22 +58,22 @@ fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts() {
 
 #[test]
 fn starts_and_ends_are_seen() {
-    fallback::starts_and_ends_are_seen(open, RIGHT_V4);
+    super::starts_and_ends_are_seen(KIND, RIGHT_V4);
 }
 
 #[test]
 fn starts_and_ends_are_seen_over_ipv6() {
-    fallback::starts_and_ends_are_seen(open, RIGHT_V6);
+    super::starts_and_ends_are_seen(KIND, RIGHT_V6);
 }
 
 #[test]
 fn the_table_is_bounded() {
-    fallback::the_table_is_bounded(open);
+    super::the_table_is_bounded(KIND);
 }
 
 #[test]
 fn clearing_all_lifts_every_rate() {
-    fallback::clearing_all_lifts_every_rate(open, WIRE_V4);
+    super::clearing_all_lifts_every_rate(KIND, WIRE_V4);
 }
 
 #[test]
@@ -93,12 +82,12 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
         const FLOWS: usize = 12;
         let _alone = alone();
         let pair = cubic_pair();
-        let mut driver = FallbackDriver::open(open, &pair);
+        let mut driver = Driver::open(KIND, &pair);
         let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, FLOWS);
         // One after the other, so that flow and receiver's trace have the same place.
         let senders: Vec<_> = (0..FLOWS)
             .map(|index| {
-                let sender = Bulk::start(&pair.left, receiver.address);
+                let sender = BulkSender::start(&pair.left, receiver.address);
                 let (conn, _) = driver.starts(index + 1)[index];
                 driver.set(conn, 5, FOREVER_NS);
                 sender
@@ -106,7 +95,7 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
             .collect();
         let conns: Vec<_> = driver.starts(FLOWS).iter().map(|start| start.0).collect();
         for (index, conn) in conns.iter().enumerate() {
-            let bps = (index as u64 + 1) * 10 * fallback::MBIT;
+            let bps = (index as u64 + 1) * 10 * super::MBIT;
             driver
                 .backend
                 .set_rate(*conn, bps, FOREVER_NS)
@@ -138,14 +127,14 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
 fn a_flowlet_ends_with_its_connection_not_with_its_slot() {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(KIND, &pair);
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 300, FOREVER_NS);
     driver.run_for(Duration::from_millis(100));
     sender.stop();
-    let at = |driver: &mut FallbackDriver, what: &str, kind: FlowEventKind| {
+    let at = |driver: &mut Driver, what: &str, kind: FlowEventKind| {
         driver.until(what, |events| {
             let of_it = |event: &&FlowEvent| event.conn == conn && event.kind == kind;
             events.iter().rfind(of_it).map(|event| event.at_ns)
@@ -171,7 +160,10 @@ fn an_operators_queue_discipline_is_not_touched() {
         .run("tc qdisc add dev v0 root handle 1: tbf rate 1gbit burst 128k latency 10ms");
     let before = pair.left.run("tc qdisc show dev v0");
     pair.left.enter();
-    let error = open(&config(&pair)).err().expect("refused").to_string();
+    let error = open(Some(KIND), &config(&pair))
+        .err()
+        .expect("refused")
+        .to_string();
     assert!(
         error.contains("tbf 1:") && error.contains("tc qdisc del dev v0 root"),
         "{error}"
@@ -187,7 +179,7 @@ fn an_operators_filters_stay_when_the_back_end_goes() {
     pair.left
         .run("tc filter add dev v0 ingress protocol all prio 7 u32 match u32 0 0");
     pair.left.enter();
-    let mut backend = open(&config(&pair)).unwrap_or_else(|error| panic!("{error}"));
+    let mut backend = open(Some(KIND), &config(&pair)).unwrap_or_else(|error| panic!("{error}"));
     backend.shut_down().expect("shut down");
     assert!(
         pair.left
@@ -203,7 +195,8 @@ fn a_second_daemon_a_missing_device_and_too_many_flows_are_refused() {
     let pair = cubic_pair();
     pair.left.enter();
     let good = config(&pair);
-    let refused = |config: &BackendConfig| open(config).err().expect("refused").to_string();
+    let refused =
+        |config: &BackendConfig| open(Some(KIND), config).err().expect("refused").to_string();
     let nameless = refused(&BackendConfig {
         device: None,
         ..good.clone()
@@ -222,7 +215,7 @@ fn a_second_daemon_a_missing_device_and_too_many_flows_are_refused() {
         ..good.clone()
     });
     assert!(crowd.contains("pacing.max_flows"), "{crowd}");
-    let mut first = open(&good).unwrap_or_else(|error| panic!("{error}"));
+    let mut first = open(Some(KIND), &good).unwrap_or_else(|error| panic!("{error}"));
     let second = refused(&good);
     assert!(
         second.contains("another daemon paces the device v0"),
@@ -235,9 +228,9 @@ fn a_second_daemon_a_missing_device_and_too_many_flows_are_refused() {
 fn a_rate_over_4_gib_per_second_is_set_in_64_bits() {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(KIND, &pair);
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     // 5 GB/s, which does not fit the 32 bits of `struct tc_ratespec`.
     driver.set(conn, 40_000, now_ns() + 60_000 * MS);
@@ -250,68 +243,88 @@ fn a_rate_over_4_gib_per_second_is_set_in_64_bits() {
 
 #[test]
 fn a_limited_flow_is_told() {
-    fallback::demand::a_limited_flow_is_told(open, RIGHT_V4);
+    demand::a_limited_flow_is_told(KIND, RIGHT_V4);
 }
 
 #[test]
 fn a_limited_flow_is_told_over_ipv6() {
-    fallback::demand::a_limited_flow_is_told(open, RIGHT_V6);
+    demand::a_limited_flow_is_told(KIND, RIGHT_V6);
 }
 
 #[test]
 fn growing_demand_is_an_event() {
-    fallback::demand::growing_demand_is_an_event(open, RIGHT_V4);
+    demand::growing_demand_is_an_event(KIND, RIGHT_V4);
 }
 
 #[test]
 fn growing_demand_is_an_event_over_ipv6() {
-    fallback::demand::growing_demand_is_an_event(open, RIGHT_V6);
+    demand::growing_demand_is_an_event(KIND, RIGHT_V6);
+}
+
+#[test]
+fn what_a_slow_link_holds_back_is_not_limited() {
+    demand::what_a_slow_link_holds_back_is_not_limited(KIND, RIGHT_V4);
+}
+
+#[test]
+fn what_a_slow_link_holds_back_is_not_limited_over_ipv6() {
+    demand::what_a_slow_link_holds_back_is_not_limited(KIND, RIGHT_V6);
+}
+
+#[test]
+fn a_watched_flow_is_not_held() {
+    demand::a_watched_flow_is_not_held(KIND, RIGHT_V4);
+}
+
+#[test]
+fn a_watched_flow_is_not_held_over_ipv6() {
+    demand::a_watched_flow_is_not_held(KIND, RIGHT_V6);
 }
 
 #[test]
 fn a_receiver_that_does_not_read_gives_its_slot_back() {
-    fallback::demand::a_receiver_that_does_not_read_gives_its_slot_back(open, RIGHT_V4, GIVEN_BACK);
+    demand::a_receiver_that_does_not_read_gives_its_slot_back(KIND, RIGHT_V4, GIVEN_BACK);
 }
 
 #[test]
 fn a_receiver_that_does_not_read_gives_its_slot_back_over_ipv6() {
-    fallback::demand::a_receiver_that_does_not_read_gives_its_slot_back(open, RIGHT_V6, GIVEN_BACK);
+    demand::a_receiver_that_does_not_read_gives_its_slot_back(KIND, RIGHT_V6, GIVEN_BACK);
 }
 
 #[test]
 fn a_receiver_that_is_gone_ends_the_flowlet() {
-    fallback::demand::a_receiver_that_is_gone_ends_the_flowlet(open, RIGHT_V4);
+    demand::a_receiver_that_is_gone_ends_the_flowlet(KIND, RIGHT_V4);
 }
 
 #[test]
 fn a_receiver_that_is_gone_ends_the_flowlet_over_ipv6() {
-    fallback::demand::a_receiver_that_is_gone_ends_the_flowlet(open, RIGHT_V6);
+    demand::a_receiver_that_is_gone_ends_the_flowlet(KIND, RIGHT_V6);
 }
 
 #[test]
 fn a_cleared_rate_does_not_outlive_silence() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, RateEnd::Cleared);
+    demand::a_silent_socket_keeps_no_rate(KIND, RIGHT_V4, RateEnd::Cleared);
 }
 
 #[test]
 fn the_kill_switch_reaches_silent_sockets() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, RateEnd::KillSwitch);
+    demand::a_silent_socket_keeps_no_rate(KIND, RIGHT_V6, RateEnd::KillSwitch);
 }
 
 #[test]
 fn a_lease_that_lapses_in_silence_leaves_no_rate() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, RateEnd::Lapsed);
+    demand::a_silent_socket_keeps_no_rate(KIND, RIGHT_V4, RateEnd::Lapsed);
 }
 
 #[test]
 fn a_daemon_killed_beside_a_silent_socket_leaves_no_rate() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, RateEnd::Killed);
+    demand::a_silent_socket_keeps_no_rate(KIND, RIGHT_V6, RateEnd::Killed);
 }
 
 #[test]
 fn the_smallest_rate_that_is_cleared_holds_nothing_up() {
-    fallback::demand::the_smallest_rate_holds_nothing_up_after_its_end(
-        open,
+    demand::the_smallest_rate_holds_nothing_up_after_its_end(
+        KIND,
         RIGHT_V4,
         RateEnd::Cleared,
         200_000,
@@ -320,8 +333,8 @@ fn the_smallest_rate_that_is_cleared_holds_nothing_up() {
 
 #[test]
 fn the_smallest_rate_under_the_kill_switch_holds_nothing_up() {
-    fallback::demand::the_smallest_rate_holds_nothing_up_after_its_end(
-        open,
+    demand::the_smallest_rate_holds_nothing_up_after_its_end(
+        KIND,
         RIGHT_V6,
         RateEnd::KillSwitch,
         200_000,
@@ -330,8 +343,8 @@ fn the_smallest_rate_under_the_kill_switch_holds_nothing_up() {
 
 #[test]
 fn the_smallest_rate_that_lapses_holds_nothing_up() {
-    fallback::demand::the_smallest_rate_holds_nothing_up_after_its_end(
-        open,
+    demand::the_smallest_rate_holds_nothing_up_after_its_end(
+        KIND,
         RIGHT_V4,
         RateEnd::Lapsed,
         200_000,
@@ -342,8 +355,8 @@ fn the_smallest_rate_that_lapses_holds_nothing_up() {
 /// smallest rate, 100 kB in 6 s.
 #[test]
 fn the_smallest_rate_of_a_killed_daemon_holds_nothing_up() {
-    fallback::demand::the_smallest_rate_holds_nothing_up_after_its_end(
-        open,
+    demand::the_smallest_rate_holds_nothing_up_after_its_end(
+        KIND,
         RIGHT_V6,
         RateEnd::Killed,
         100_000,
@@ -352,12 +365,12 @@ fn the_smallest_rate_of_a_killed_daemon_holds_nothing_up() {
 
 #[test]
 fn slow_flows_all_end() {
-    fallback::demand::slow_flows_all_end(open, RIGHT_V4, 150_000);
+    demand::slow_flows_all_end(KIND, RIGHT_V4, 150_000);
 }
 
 #[test]
 fn slow_flows_all_end_over_ipv6() {
-    fallback::demand::slow_flows_all_end(open, RIGHT_V6, 150_000);
+    demand::slow_flows_all_end(KIND, RIGHT_V6, 150_000);
 }
 
 #[test]
@@ -370,7 +383,7 @@ fn a_name_that_any_user_can_take_keeps_no_daemon_from_its_device() {
     let index = nix::net::if_::if_nametoindex("v0").expect("there");
     let name = SocketAddr::from_abstract_name(format!("ratewright-tc_htb-{index}")).expect("name");
     let _taken = UnixDatagram::bind_addr(&name).expect("free");
-    let mut backend = open(&config(&pair)).unwrap_or_else(|error| panic!("{error}"));
+    let mut backend = open(Some(KIND), &config(&pair)).unwrap_or_else(|error| panic!("{error}"));
     let locks: Vec<_> = std::fs::read_dir("/run/ratewright/locks")
         .expect("made")
         .map(|entry| entry.expect("readable"))

@@ -1,10 +1,9 @@
 //! The probe tries each mechanism and leaves no trace; `open` installs the requested one.
 
-mod netns;
-
-use netns::{NamespacePair, run};
 use ratewright_endpointd::backend::probe::probe;
 use ratewright_endpointd::backend::{BackendConfig, BackendKind, open};
+
+use crate::netns::{NamespacePair, run};
 
 /// Everything a trial could leave behind: programs' pins, cgroups, namespaces, devices' queues.
 fn traces() -> Vec<String> {
@@ -31,26 +30,17 @@ fn traces() -> Vec<String> {
 }
 
 #[test]
-fn this_kernel_has_all_three_and_the_trial_leaves_nothing() {
+fn this_kernel_has_both_and_the_trial_leaves_nothing() {
     let pair = NamespacePair::new();
     pair.left.enter();
     let before = traces();
     let results = probe();
     let kinds: Vec<_> = results.iter().map(|result| result.kind).collect();
-    assert_eq!(
-        kinds,
-        [
-            BackendKind::StructOps,
-            BackendKind::SockOps,
-            BackendKind::TcHtb
-        ]
-    );
+    assert_eq!(kinds, [BackendKind::SockOps, BackendKind::TcHtb]);
     for result in &results {
         assert_eq!(result.usable, result.reasons.is_empty(), "{result:?}");
         assert!(result.usable, "{result:?}");
     }
-    let taken = results[0].taken.as_deref().expect("the member is named");
-    assert!(taken.contains("cwnd_event"), "{taken}");
     assert_eq!(traces(), before);
     assert!(
         !pair.left.run("tc qdisc show dev v0").contains("htb"),
@@ -66,19 +56,13 @@ fn the_back_end_that_was_asked_for_is_opened() {
         instance: pair.tag.clone(),
         max_flows: 16,
         min_flowlet_bytes: 15_000,
-        max_burst_ns: 500_000,
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: false,
         network_namespaces: Vec::new(),
-        procfs: "/proc".into(),
         observe: false,
     };
-    for kind in [
-        BackendKind::StructOps,
-        BackendKind::SockOps,
-        BackendKind::TcHtb,
-    ] {
+    for kind in [BackendKind::SockOps, BackendKind::TcHtb] {
         let mut backend = open(Some(kind), &config).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(backend.kind(), kind);
         backend.shut_down().expect("shut down");
@@ -86,7 +70,7 @@ fn the_back_end_that_was_asked_for_is_opened() {
     let mut best = open(None, &config).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(
         best.kind(),
-        BackendKind::StructOps,
+        BackendKind::SockOps,
         "the preferred one works here"
     );
     best.shut_down().expect("shut down");

@@ -1,17 +1,15 @@
 //! The daemon against the allocator's own service and engine: the transports of its datagrams.
 
-mod daemon_support;
-
-use daemon_support::allocator::ScriptedAllocator;
-use daemon_support::backend::{BackendScript, recorder};
-use daemon_support::service::{RelayService, Service};
-use daemon_support::{
-    Running, TestAuthority, certificates, config, conn, facts, on_one_thread, until,
-};
 use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_endpointd::status::{ConnectionCounters, HotPathKind, Status};
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::Cipher;
+
+use super::allocator::ScriptedAllocator;
+use super::recorder::{BackendScript, recorder};
+use super::service::{RelayService, Service};
+use super::{Running, config, conn, facts, on_one_thread, until};
+use crate::site::{TestAuthority, certificates};
 
 /// Rate of a single flow, of its host's 10 Gbit/s.
 const ALONE: std::ops::RangeInclusive<u64> = 9_700_000_000..=10_000_000_000;

@@ -5,37 +5,31 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use ratewright_endpointd::backend::BackendConfig;
+use ratewright_endpointd::backend::{BackendKind, open};
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, FallbackDriver, MS, Open, alone, config, cubic_pair, ensure_kept, wire_mbit};
+use super::{Driver, FOREVER_NS, MS, alone, config, config_of, ensure_kept, wire_mbit};
+use crate::netns::cubic::cubic_pair;
 use crate::netns::tries::best_of_three;
-use crate::netns::{BulkReceiver, NamespacePair, RIGHT_V4, assert_lifted, wait_for};
+use crate::netns::{BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, assert_lifted, wait_for};
 
-/// Environment variable that makes the process the owner, of the instance it names.
+/// Environment variable that makes the process the owner: back end and instance.
 const ROLE: &str = "RATEWRIGHT_TEST_OWNER";
 const LEASE_NS: u64 = 300 * MS;
 pub const RATE_MBIT: u64 = 50;
 
-/// Plays the owner, under the name `owner_process` in each test binary; does nothing without the
-/// role.
-pub fn play(open: Open) {
-    let Ok(instance) = std::env::var(ROLE) else {
+/// Plays the owner, which a test starts by this name; does nothing without the role.
+#[test]
+fn owner_process() {
+    let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    let config = BackendConfig {
-        instance,
-        max_flows: 1024,
-        min_flowlet_bytes: 15_000,
-        max_burst_ns: 500_000,
-        cgroup: None,
-        device: Some("v0".to_owned()),
-        take_over: true,
-        network_namespaces: Vec::new(),
-        procfs: "/proc".into(),
-        observe: false,
+    let (kind, instance) = role.split_once(' ').expect("two words");
+    let kind = match kind {
+        "SockOps" => BackendKind::SockOps,
+        _ => BackendKind::TcHtb,
     };
-    let mut driver = FallbackDriver::here(open, &config);
+    let mut driver = Driver::here(kind, &config_of(instance));
     // The newline ends the test harness's own output, so the word stands on a line of its own.
     println!("\nopened");
     let conn = driver.started();
@@ -47,7 +41,7 @@ pub fn play(open: Open) {
     }
 }
 
-struct Owner {
+pub struct Owner {
     process: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
@@ -55,18 +49,18 @@ struct Owner {
 impl Owner {
     /// Starts the owner through `ip netns exec`, which gives it a mount namespace of its own:
     /// mounts made there end with it.
-    fn start(pair: &NamespacePair) -> Self {
+    pub fn start(kind: BackendKind, pair: &NamespacePair) -> Self {
         let program = std::env::current_exe().expect("a test binary");
         let mut process = Command::new("ip")
             .args(["netns", "exec", &pair.left.0])
             .arg(program)
             .args([
                 "--exact",
-                "owner_process",
+                "backends::owner::owner_process",
                 "--nocapture",
                 "--test-threads=1",
             ])
-            .env(ROLE, &pair.tag)
+            .env(ROLE, format!("{kind:?} {}", pair.tag))
             .stdout(Stdio::piped())
             .spawn()
             .expect("start the owner");
@@ -74,7 +68,7 @@ impl Owner {
         Self { process, lines }
     }
 
-    fn wait_for(&mut self, word: &str) {
+    pub fn wait_for(&mut self, word: &str) {
         let said = self
             .lines
             .by_ref()
@@ -83,20 +77,20 @@ impl Owner {
         assert!(said, "the owner ended before it said `{word}`");
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.process.kill().expect("SIGKILL");
         self.process.wait().expect("killed");
     }
 }
 
 /// Removes the killed owner's remains when the test fails.
-struct Sweep<'pair>(Open, &'pair NamespacePair);
+struct Sweep<'pair>(BackendKind, &'pair NamespacePair);
 
 impl Drop for Sweep<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.1.left.enter();
-            if let Ok(mut backend) = (self.0)(&config(self.1)) {
+            if let Ok(mut backend) = open(Some(self.0), &config(self.1)) {
                 let _ = backend.shut_down();
             }
         }
@@ -114,27 +108,27 @@ impl Drop for Owner {
 /// `settle_ms` later, and alive throughout. A new owner adopts the connection, paces it again, and
 /// leaves nothing behind when it shuts down.
 pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
-    open: Open,
+    kind: BackendKind,
     wire_per_payload: f64,
     settle_ms: u64,
     left_behind: fn(&NamespacePair) -> Vec<String>,
 ) {
-    best_of_three(|| try_restart(open, wire_per_payload, settle_ms, left_behind));
+    best_of_three(|| try_restart(kind, wire_per_payload, settle_ms, left_behind));
 }
 
 fn try_restart(
-    open: Open,
+    kind: BackendKind,
     wire_per_payload: f64,
     settle_ms: u64,
     left_behind: fn(&NamespacePair) -> Vec<String>,
 ) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
-    let _sweep = Sweep(open, &pair);
-    let mut owner = Owner::start(&pair);
+    let _sweep = Sweep(kind, &pair);
+    let mut owner = Owner::start(kind, &pair);
     owner.wait_for("opened");
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     owner.wait_for("paced");
     // Longer than a lease: the rate holds only because the owner renews it.
     std::thread::sleep(Duration::from_millis(500));
@@ -152,14 +146,14 @@ fn try_restart(
         "the kernel's part outlives the owner"
     );
 
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     assert_eq!(
         driver.backend.stats().adopted,
         1,
         "one connection was taken over"
     );
     let conn = driver.started();
-    driver.set(conn, RATE_MBIT, super::FOREVER_NS);
+    driver.set(conn, RATE_MBIT, FOREVER_NS);
     let paced_again = now_ns();
     driver.run_for(Duration::from_millis(800));
     let end = now_ns();

@@ -1,15 +1,15 @@
 //! Allocators that refuse this host, and certificates that do not fit.
 
-mod daemon_support;
-
 use std::time::Duration;
 
-use daemon_support::allocator::ScriptedAllocator;
-use daemon_support::backend::recorder;
-use daemon_support::{Running, TestAuthority, certificates, config, on_one_thread, until};
 use ratewright_endpointd::config::{Config, TlsConfig};
 use ratewright_endpointd::daemon::{DaemonError, Exit};
 use ratewright_proto::control::RefusalCode;
+
+use super::allocator::ScriptedAllocator;
+use super::recorder::recorder;
+use super::{Running, config, on_one_thread, until};
+use crate::site::{TestAuthority, certificates};
 
 async fn refused(code: RefusalCode) -> Result<Exit, DaemonError> {
     let folder = certificates();

@@ -1,17 +1,17 @@
 //! A real daemon and the real allocator, by namespaces: observe mode says what pacing then does,
 //! and a rollout under load loses no connection.
 
-mod daemon_support;
-mod netns;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use netns::{BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, sleep, wait_for};
 use ratewright_allocator::service::run;
 use ratewright_allocator::service::runtime::engine_host::configured_engine;
 use serde_json::Value;
+
+use crate::netns::cubic::cubic_pair;
+use crate::netns::{BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, sleep, wait_for};
+use crate::site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LISTEN: &str = "127.0.0.1:7600";
@@ -28,7 +28,7 @@ struct Site {
 impl Site {
     fn new(ports: [u16; 3]) -> Self {
         let site = Self {
-            folder: daemon_support::certificates(),
+            folder: site::certificates(),
         };
         site.write(
             "topology.toml",
@@ -42,7 +42,7 @@ impl Site {
             &format!(
                 "host = \"h1\"\nallocator = [\"{LISTEN}\"]\nadmin = \"unix:h1.sock\"\n\
                  [tls]\nca = \"ca.pem\"\ncert = \"h1.pem\"\nkey = \"h1.key\"\n\
-                 [pacing]\nbackend = \"struct_ops\"\ninstance = \"{}\"\n\
+                 [pacing]\nbackend = \"sock_ops\"\ninstance = \"{}\"\n\
                  [[policy]]\ndst_port = {}\nclass = \"gold\"\n[[policy]]\ndst_port = {}\nclass = \"small\"\n",
                 format_args!("o{}", std::process::id() % 1_000_000),
                 ports[1],
@@ -74,7 +74,7 @@ impl Site {
 
     /// Reads what an admin interface shows; `None` while it does not answer.
     fn status(&self, socket: &str) -> Option<Value> {
-        daemon_support::status(&self.path(socket))
+        site::status(&self.path(socket))
     }
 
     fn wait_mode(&self, mode: &str) {
@@ -136,7 +136,7 @@ fn has_maxima(pair: &NamespacePair) -> bool {
 
 #[test]
 fn observing_says_what_pacing_then_does_and_a_rollout_loses_no_connection() {
-    let pair = NamespacePair::new();
+    let pair = cubic_pair();
     // More than the topology says, so that pacing and not this queue decides once it is on.
     pair.left
         .run("tc qdisc add dev v0 root handle 1: tbf rate 220mbit burst 64kb latency 20ms");

@@ -1,16 +1,9 @@
 //! The daemon against the production server session over real QUIC, with a back end that records.
 
-mod daemon_support;
-
 use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use daemon_support::allocator::{LEASE_NS, ScriptedAllocator, hosts};
-use daemon_support::backend::recorder;
-use daemon_support::{
-    Running, TestAuthority, certificates, config, conn, facts, on_one_thread, until,
-};
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
@@ -21,6 +14,11 @@ use ratewright_endpointd::status::SessionState;
 use ratewright_proto::control::{HostInfo, Members};
 use ratewright_proto::{FlowPath, RateCode, StartRecord, WeightCode};
 use ratewright_topology::ecmp::flow_hash;
+
+use super::allocator::{LEASE_NS, ScriptedAllocator, hosts};
+use super::recorder::recorder;
+use super::{Running, config, conn, facts, on_one_thread, until};
+use crate::site::{TestAuthority, certificates};
 
 fn wire(rate_bps: u64) -> Option<u64> {
     Some(RateCode::encode(rate_bps).decode())

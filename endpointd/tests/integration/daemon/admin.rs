@@ -1,19 +1,19 @@
 //! The admin interface over a unix socket, asked as a monitoring system asks it.
 
-mod daemon_support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use daemon_support::allocator::ScriptedAllocator;
-use daemon_support::backend::recorder;
-use daemon_support::{Running, certificates, config, conn, facts, on_one_thread, until};
 use ratewright_endpointd::admin::{LogFilter, router};
 use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_io::admin::{AdminAddress, Listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+
+use super::allocator::ScriptedAllocator;
+use super::recorder::recorder;
+use super::{Running, config, conn, facts, on_one_thread, until};
+use crate::site::certificates;
 
 #[derive(Default)]
 struct Filter(Mutex<String>);
@@ -94,7 +94,7 @@ fn operators_see_the_state_and_set_the_log_level() {
         assert_eq!(code, 200);
         for (key, value) in [
             ("host", serde_json::json!("h1")),
-            ("backend", serde_json::json!("struct_ops")),
+            ("backend", serde_json::json!("sock_ops")),
             ("epoch", serde_json::json!(9)),
             ("topology_epoch", serde_json::json!(1)),
             ("flows", serde_json::json!(1)),

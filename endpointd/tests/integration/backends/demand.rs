@@ -8,11 +8,12 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ratewright_endpointd::backend::{Conn, FlowEvent, FlowEventKind, Usage};
+use ratewright_endpointd::backend::{BackendKind, Conn, FlowEvent, FlowEventKind, Usage};
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, FOREVER_NS, FallbackDriver, MBIT, MS, Open, alone, cubic_pair};
-use crate::netns::{BulkReceiver, Namespace, NamespacePair, run, wait_for};
+use super::{Driver, FOREVER_NS, MBIT, MS, alone};
+use crate::netns::cubic::cubic_pair;
+use crate::netns::{BulkReceiver, BulkSender, Namespace, NamespacePair, run, wait_for};
 
 /// Writer thread that writes on command.
 struct Writer {
@@ -51,7 +52,7 @@ impl Writer {
     }
 }
 
-impl FallbackDriver {
+impl Driver {
     fn usage_of(&mut self, conn: Conn) -> Option<Usage> {
         let mut usage = Vec::new();
         self.backend.usage(now_ns(), &mut usage);
@@ -66,12 +67,12 @@ impl FallbackDriver {
 
 /// A bulk flow uses its rate, is limited by it, and reports that once per watch; a stale watch
 /// reports nothing.
-pub fn a_limited_flow_is_told(open: Open, address: &str) {
+pub fn a_limited_flow_is_told(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 20, FOREVER_NS);
     driver.run_for(Duration::from_millis(500));
@@ -122,10 +123,10 @@ pub fn a_limited_flow_is_told(open: Open, address: &str) {
 
 /// An application that writes little is not limited by a rate far above it; as soon as it writes
 /// more than the rate lets through, it is.
-pub fn growing_demand_is_an_event(open: Open, address: &str) {
+pub fn growing_demand_is_an_event(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let writer = Writer::start(&pair.left, receiver.address);
     writer.write(60_000);
@@ -164,17 +165,99 @@ pub fn growing_demand_is_an_event(open: Open, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
+/// A flow that nothing but its path of 10 Mbit/s holds back uses a third of its rate: the rate does
+/// not limit it, and a watch of 12 Mbit/s finds nothing to tell.
+pub fn what_a_slow_link_holds_back_is_not_limited(kind: BackendKind, address: &str) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let _link = Bottleneck::of_mbit(&pair, 10);
+    not_limited(kind, &pair, address, |_| {});
+}
+
+/// Paces a bulk flow at 30 and 12 Mbit/s, of which something else lets 10 through.
+pub fn not_limited(
+    kind: BackendKind,
+    pair: &NamespacePair,
+    address: &str,
+    prepare: fn(&TcpStream),
+) {
+    let mut driver = Driver::open(kind, pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
+    let to = receiver.address;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let sender = pair.left.spawn(move || {
+        let mut stream = TcpStream::connect(to).expect("connect");
+        prepare(&stream);
+        while !stopped.load(Ordering::Relaxed) {
+            stream.write_all(&[7; 1 << 14]).expect("write");
+        }
+    });
+    let conn = driver.started();
+    driver.set(conn, 30, FOREVER_NS);
+    driver.run_for(Duration::from_millis(1_500));
+    let from_ns = now_ns();
+    driver.run_for(Duration::from_millis(1_000));
+    let usage = driver.usage_of(conn).expect("rated and running");
+    assert!(usage.limited_ns < from_ns, "limited by 30 of 10 Mbit/s");
+    driver.set(conn, 12, FOREVER_NS);
+    driver.run_for(Duration::from_millis(1_000));
+    driver.backend.watch(conn);
+    driver.run_for(Duration::from_millis(2_000));
+    assert_eq!(driver.count(&FlowEventKind::Limited), 0);
+    stop.store(true, Ordering::Relaxed);
+    sender.join().expect("sender");
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// A watched flow is not held: what takes a second at its rate is there at once, whether or not
+/// anybody answers the report that its rate is used up.
+pub fn a_watched_flow_is_not_held(kind: BackendKind, address: &str) {
+    const BURST: usize = 60_000;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(kind, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
+    let writer = Writer::start(&pair.left, receiver.address);
+    writer.write(60_000);
+    let conn = driver.started();
+    writer.written();
+    driver
+        .backend
+        .set_rate(conn, 500_000, FOREVER_NS)
+        .expect("set a rate");
+    driver.backend.flush().expect("flush");
+    driver.backend.watch(conn);
+    // Small writes, of which the rate lets all through, keep the flowlet running.
+    for _ in 0..100 {
+        writer.write(50);
+        writer.written();
+        driver.run_for(Duration::from_millis(2));
+    }
+    assert_eq!(driver.count(&FlowEventKind::Limited), 0);
+    let grows = now_ns();
+    writer.write(BURST);
+    writer.stop();
+    let trace = receiver.finish().remove(0);
+    let (last_ns, total) = *trace.last().expect("data");
+    assert_eq!(total, (60_000 + 100 * 50 + BURST) as u64);
+    let took_ms = last_ns.saturating_sub(grows) / MS;
+    assert!(took_ms < 200, "{BURST} bytes took {took_ms} ms");
+    driver.backend.shut_down().expect("shut down");
+}
+
 /// A receiver that does not read ends the flowlet and frees its slot. When it reads again, the
 /// flowlet is reported again, and every byte arrives.
 pub fn a_receiver_that_does_not_read_gives_its_slot_back(
-    open: Open,
+    kind: BackendKind,
     address: &str,
     quiet: Duration,
 ) {
     const BYTES: usize = 16 << 20;
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let (ready, bound) = mpsc::channel();
     let (say, heard) = mpsc::channel::<()>();
     let ip: std::net::IpAddr = address.parse().expect("an address");
@@ -232,12 +315,12 @@ pub fn a_receiver_that_does_not_read_gives_its_slot_back(
 
 /// A receiver that is gone ends the flowlet, and retransmissions are no progress. When it is back,
 /// the flowlet continues, and every byte arrives.
-pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
+pub fn a_receiver_that_is_gone_ends_the_flowlet(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 50, FOREVER_NS);
     driver.run_for(Duration::from_millis(200));
@@ -295,7 +378,7 @@ impl RateEnd {
     }
 
     /// Ends the rate, if a command does.
-    fn command(self, driver: &mut FallbackDriver, conn: Conn) {
+    pub fn command(self, driver: &mut Driver, conn: Conn) {
         match self {
             Self::Cleared => driver.backend.clear(conn).expect("clear"),
             Self::KillSwitch => driver.backend.clear_all().expect("clear all"),
@@ -306,7 +389,7 @@ impl RateEnd {
 
 /// Sets a rate (bit/s, expiry in ns) and writes, until the first transmission at that rate.
 fn write_paced(
-    driver: &mut FallbackDriver,
+    driver: &mut Driver,
     conn: Conn,
     writer: &Writer,
     (rate_bps, expires_ns): (u64, u64),
@@ -328,10 +411,10 @@ fn write_paced(
 
 /// A rate of 100 kbit/s ends with data in flight, or while nothing is sent, and nothing is written
 /// then. What is written a while later is not held up by it: 10 kB would take 600 ms.
-pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
+pub fn a_silent_socket_keeps_no_rate(kind: BackendKind, address: &str, end: RateEnd) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let writer = Writer::start(&pair.left, receiver.address);
     writer.write(60_000);
@@ -348,7 +431,7 @@ pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
             let from = now_ns();
             writer.write(10_000);
             std::thread::sleep(Duration::from_millis(1_000));
-            let driver = FallbackDriver::open(open, &pair);
+            let driver = Driver::open(kind, &pair);
             finish(writer, receiver, from);
             driver
         };
@@ -375,7 +458,7 @@ fn finish(writer: Writer, receiver: BulkReceiver, from_ns: u64) {
 /// A rate of 1 kbit/s, the smallest that can be told, ends while `bytes` wait behind it: all of
 /// them arrive within ten seconds. At that rate, one burst of 64 KiB takes nine minutes.
 pub fn the_smallest_rate_holds_nothing_up_after_its_end(
-    open: Open,
+    kind: BackendKind,
     address: &str,
     end: RateEnd,
     bytes: usize,
@@ -383,7 +466,7 @@ pub fn the_smallest_rate_holds_nothing_up_after_its_end(
     const LIMIT_MS: u64 = 10_000;
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let writer = Writer::start(&pair.left, receiver.address);
     writer.write(60_000);
@@ -421,7 +504,7 @@ pub fn the_smallest_rate_holds_nothing_up_after_its_end(
     let took_ms = last_ns.saturating_sub(end_ns) / MS;
     println!("{end:?}: all had arrived {took_ms} ms after the end");
     assert!(took_ms < LIMIT_MS, "{took_ms} ms after the end");
-    let mut driver = driver.unwrap_or_else(|| FallbackDriver::open(open, &pair));
+    let mut driver = driver.unwrap_or_else(|| Driver::open(kind, &pair));
     driver.backend.shut_down().expect("shut down");
 }
 
@@ -432,6 +515,11 @@ pub struct Bottleneck(String);
 impl Bottleneck {
     /// Puts it between the two.
     pub fn between(pair: &NamespacePair) -> Self {
+        Self::of_mbit(pair, 200)
+    }
+
+    /// Likewise, with another capacity in Mbit/s.
+    pub fn of_mbit(pair: &NamespacePair, mbit: u64) -> Self {
         let (left, right) = (&pair.left.0, &pair.right.0);
         let middle = format!("rwt{}m", pair.tag);
         run(&format!("ip netns add {middle}"));
@@ -456,7 +544,7 @@ impl Bottleneck {
             run(&format!("ip -n {middle} link set {name} up"));
         }
         run(&format!(
-            "tc -n {middle} qdisc add dev p1 root tbf rate 200mbit burst 16k limit 500k"
+            "tc -n {middle} qdisc add dev p1 root tbf rate {mbit}mbit burst 16k limit 500k"
         ));
         link
     }
@@ -472,17 +560,28 @@ impl Drop for Bottleneck {
 
 /// 150 connections below one segment per millisecond, through a link that they fill, with both
 /// cores busy: every byte of each arrives. A connection that hangs in back-off never ends.
-pub fn slow_flows_all_end(open: Open, address: &str, bytes: usize) {
+pub fn slow_flows_all_end(kind: BackendKind, address: &str, bytes: usize) {
     const FLOWS: usize = 150;
     let _alone = alone();
     let pair = cubic_pair();
     let _link = Bottleneck::between(&pair);
-    let mut driver = FallbackDriver::open(open, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let stop = Arc::new(AtomicBool::new(false));
-    // Busy cores make timers late, which is when slow flows are in danger of hanging.
-    let spinners = [(); 2].map(|()| {
+    // Busy cores make timers late, which is when slow flows are in danger of hanging. While the
+    // process that takes in orphans runs, some kernels run no BPF program.
+    let orphan = || {
+        let _ = std::process::Command::new("sh")
+            .args(["-c", "for i in 1 2 3 4 5 6 7 8; do (true &); done"])
+            .status();
+    };
+    let burdens: [fn(); 4] = [std::hint::spin_loop, std::hint::spin_loop, orphan, orphan];
+    let spinners = burdens.map(|burden| {
         let stop = Arc::clone(&stop);
-        std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                burden();
+            }
+        })
     });
     let receiver = BulkReceiver::start(&pair.right, address, FLOWS);
     let to = receiver.address;

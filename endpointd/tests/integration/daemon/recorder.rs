@@ -76,7 +76,7 @@ impl BackendScript {
 
 impl PacingBackend for Recorder {
     fn kind(&self) -> BackendKind {
-        BackendKind::StructOps
+        BackendKind::SockOps
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {

@@ -1,14 +1,12 @@
 //! Left-overs of killed daemons: `cleanup` shows them, removes them, and is refused while a daemon
 //! runs.
 
-mod daemon_support;
-mod netns;
-
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use netns::{NamespacePair, wait_for};
+use crate::netns::{NamespacePair, wait_for};
+use crate::site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -37,9 +35,7 @@ fn cleanup(pair: &NamespacePair, config: &Path, yes: bool) -> (bool, String) {
 fn traces(pair: &NamespacePair) -> String {
     let pinned = |place: &str| Path::new(&format!("{place}/{}", pair.tag)).exists();
     format!(
-        "{}{}{} {}",
-        pair.left
-            .run("sysctl -n net.ipv4.tcp_congestion_control net.ipv4.tcp_tso_rtt_log"),
+        "{}{} {}",
         pair.left.run("tc qdisc show dev v0"),
         pinned("/sys/fs/bpf/ratewright"),
         pinned("/run/ratewright"),
@@ -54,9 +50,9 @@ fn killed(mut daemon: Child) {
 
 #[test]
 fn what_a_killed_daemon_left_is_shown_and_removed() {
-    for backend in ["struct_ops", "sock_ops", "tc_htb"] {
+    for backend in ["sock_ops", "tc_htb"] {
         let pair = NamespacePair::new();
-        let folder = daemon_support::certificates();
+        let folder = site::certificates();
         let config = folder.path().join("endpointd.toml");
         let text = format!(
             "host = \"h1\"\nallocator = [\"127.0.0.1:9\"]\n\

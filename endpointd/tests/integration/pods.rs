@@ -1,24 +1,23 @@
 //! A daemon on a node paces the sockets of pods: network namespaces and cgroups of their own, made
 //! as a container runtime makes them, with unmodified programs inside.
 
-mod daemon_support;
-mod netns;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use netns::{
-    BulkReceiver, Namespace, NamespacePair, RIGHT_V4, WIRE_V4, run, settled_rate_bps, sleep,
-    wait_for,
-};
 use ratewright_allocator::service::run;
 use ratewright_allocator::service::runtime::engine_host::configured_engine;
 use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::clock::now_ns;
 use serde_json::Value;
+
+use crate::netns::cubic::{CubicPair, cubic_pair};
+use crate::netns::{
+    BulkReceiver, Namespace, RIGHT_V4, WIRE_V4, run, settled_rate_bps, sleep, wait_for,
+};
+use crate::site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -59,14 +58,14 @@ struct Pod {
 
 /// The node's namespace `left`, its pods, and the host `right`.
 struct Node {
-    pair: NamespacePair,
+    pair: CubicPair,
     folder: tempfile::TempDir,
     cgroups: PathBuf,
 }
 
 impl Node {
-    fn new(backend: &str) -> Self {
-        let pair = NamespacePair::new();
+    fn new() -> Self {
+        let pair = cubic_pair();
         pair.left.set_ipv4("ip_forward", "1");
         pair.right.run("ip route add 10.88.0.0/24 via 10.123.0.1");
         let mounts = fs::read_to_string("/proc/mounts").expect("procfs");
@@ -78,7 +77,7 @@ impl Node {
         let cgroups = Path::new(mount).join(format!("ratewright-pods-{}", pair.tag));
         fs::create_dir(&cgroups).expect("a cgroup (root)");
         let node = Self {
-            folder: daemon_support::certificates(),
+            folder: site::certificates(),
             cgroups,
             pair,
         };
@@ -102,7 +101,7 @@ impl Node {
             &format!(
                 "host = \"h1\"\nallocator = [\"127.0.0.1:7600\"]\nadmin = \"unix:h1.sock\"\n\
                  [tls]\nca = \"ca.pem\"\ncert = \"h1.pem\"\nkey = \"h1.key\"\n\
-                 [pacing]\nbackend = \"{backend}\"\ninstance = \"{tag}\"\n\
+                 [pacing]\nbackend = \"sock_ops\"\ninstance = \"{tag}\"\n\
                  network_namespaces = [\"/run/netns/cni-{tag}-*\"]\n\
                  [[policy]]\ncgroup = \"ratewright-pods-{tag}/one\"\nclass = \"gold\"\n",
                 tag = node.pair.tag
@@ -130,6 +129,7 @@ impl Node {
         let link = format!("p{number}");
         let address = format!("10.88.0.{number}");
         run(&format!("ip netns add {pod}"));
+        namespace.set_ipv4("tcp_congestion_control", "cubic");
         run(&format!(
             "ip -n {node} link add {link} type veth peer name eth0 netns {pod}"
         ));
@@ -190,7 +190,7 @@ impl Node {
     }
 
     fn status(&self, socket: &str) -> Option<Value> {
-        daemon_support::status(&self.path(socket))
+        site::status(&self.path(socket))
     }
 
     fn wait_pods(&self, count: u64) {
@@ -229,11 +229,6 @@ impl Pod {
         Process(child.expect("bash"))
     }
 
-    fn sysctl(&self, name: &str) -> String {
-        let path = format!("/proc/sys/net/ipv4/{name}");
-        self.namespace.run(&format!("cat {path}")).trim().to_owned()
-    }
-
     fn sockets(&self) -> String {
         self.namespace.run("ss -tinH state established")
     }
@@ -248,15 +243,16 @@ impl Pod {
     }
 }
 
-fn pods_are_paced(backend: &str) {
-    let node = Node::new(backend);
+#[test]
+fn pods_are_paced_by_the_policy_of_their_cgroups() {
+    let node = Node::new();
     let receivers: Vec<BulkReceiver> = (0..2)
         .map(|_| BulkReceiver::start(&node.pair.right, RIGHT_V4, 1))
         .collect();
     node.allocator();
     // One pod sends before there is a daemon, where the kernel lets the back end take it over.
     let one = node.pod("one", 1);
-    let plain = ["tcp_congestion_control", "tcp_tso_rtt_log"].map(|name| one.sysctl(name));
+    let plain = one.namespace.tcp_settings();
     let send = || {
         let sender = one.sender(receivers[0].address);
         wait_for("its connection", PATIENCE, || {
@@ -264,7 +260,7 @@ fn pods_are_paced(backend: &str) {
         });
         sender
     };
-    let takes_over = backend == "struct_ops" || SockOps::takes_connections_over();
+    let takes_over = SockOps::takes_connections_over();
     let early = takes_over.then(send);
     let daemon = node.daemon();
     node.wait_pods(1);
@@ -299,11 +295,7 @@ fn pods_are_paced(backend: &str) {
     daemon.signal("-TERM");
     drop(daemon);
     one.wait_paced(false);
-    assert_eq!(
-        ["tcp_congestion_control", "tcp_tso_rtt_log"].map(|name| one.sysctl(name)),
-        plain
-    );
-    assert!(!one.sockets().contains("rw_"), "{}", one.sockets());
+    assert_eq!(one.namespace.tcp_settings(), plain);
     drop(first);
 
     let rates: Vec<f64> = receivers
@@ -314,7 +306,7 @@ fn pods_are_paced(backend: &str) {
         })
         .collect();
     println!(
-        "{backend}: Mbit/s of the pods: gold {:.1}, default {:.1}",
+        "Mbit/s of the pods: gold {:.1}, default {:.1}",
         rates[0], rates[1]
     );
     let share = rates[0] / rates[1];
@@ -327,63 +319,45 @@ fn pods_are_paced(backend: &str) {
 }
 
 #[test]
-fn pods_are_paced_by_the_policy_of_their_cgroups() {
-    pods_are_paced("struct_ops");
-}
-
-#[test]
-fn pods_are_paced_by_the_fallback_too() {
-    pods_are_paced("sock_ops");
-}
-
-#[test]
 fn a_pod_s_own_choice_stays_and_left_overs_of_pods_are_removed() {
-    let node = Node::new("struct_ops");
+    let node = Node::new();
     let receiver = BulkReceiver::start(&node.pair.right, RIGHT_V4, 3);
     node.allocator();
     let (one, two) = (node.pod("one", 1), node.pod("two", 2));
-    let plain = one.sysctl("tcp_congestion_control");
     two.namespace.set_ipv4("tcp_congestion_control", "reno");
-    let senders = [one.sender(receiver.address), two.sender(receiver.address)];
     let daemon = node.daemon();
+    node.wait_pods(2);
+    let mut senders = vec![one.sender(receiver.address), two.sender(receiver.address)];
     one.wait_paced(true);
-    node.wait_pods(1);
+    two.wait_paced(true);
+    assert!(one.sockets().contains(" cubic "), "{}", one.sockets());
+    assert!(two.sockets().contains(" reno "), "{}", two.sockets());
 
-    // A namespace that inherited the daemon's congestion control, and is bound to its file only
-    // when its program is already sending.
-    let three = node.pod_in(Namespace(format!("late-{}", node.pair.tag)), "three", 3);
-    let inherited = format!("rw_{}", node.pair.tag);
-    three
-        .namespace
-        .set_ipv4("tcp_congestion_control", &inherited);
-    let late = three.sender(receiver.address);
+    // Bound to its file only when its program is already sending.
+    let late = node.pod_in(Namespace(format!("late-{}", node.pair.tag)), "three", 3);
+    senders.push(late.sender(receiver.address));
     sleep(Duration::from_secs(1));
-    assert!(three.sockets().contains(&inherited), "{}", three.sockets());
-    three.wait_paced(false);
+    late.wait_paced(false);
     let file = format!("/run/netns/cni-{}-three", node.pair.tag);
     fs::write(&file, "").expect("the file");
     run(&format!(
         "mount --bind /run/netns/{} {file}",
-        three.namespace.0
+        late.namespace.0
     ));
-    three.wait_paced(true);
-    node.wait_pods(2);
-    late.kill();
-    run(&format!("umount {file}"));
-    node.wait_pods(1);
-
-    assert_eq!(two.sysctl("tcp_congestion_control"), "reno");
-    assert!(two.sockets().contains(" reno "), "{}", two.sockets());
+    node.wait_pods(3);
+    late.wait_paced(SockOps::takes_connections_over());
 
     daemon.kill();
-    assert!(one.sysctl("tcp_congestion_control").starts_with("rw_"));
     let text = node.cleanup(&[]);
-    assert!(text.contains("of 1 of pods"), "{text}");
+    assert!(text.contains("would remove"), "{text}");
     let text = node.cleanup(&["--yes"]);
     assert!(text.contains("removed:"), "{text}");
-    assert_eq!(one.sysctl("tcp_congestion_control"), plain);
-    assert!(!one.sockets().contains("rw_"), "{}", one.sockets());
+    for (pod, own) in [(&one, " cubic "), (&two, " reno "), (&late, " cubic ")] {
+        pod.wait_paced(false);
+        assert!(pod.sockets().contains(own), "{}", pod.sockets());
+    }
     assert!(node.cleanup(&[]).contains("0 left-overs"));
+    run(&format!("umount {file}"));
     drop(senders);
     receiver.finish();
 }

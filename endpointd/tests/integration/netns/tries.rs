@@ -14,19 +14,3 @@ pub(crate) fn best_of_three(run: impl Fn() -> anyhow::Result<()>) {
     }
     panic!("three times: {}", wrong.join("; "));
 }
-
-/// Checks that a rate is within `range`: never above it, which is asserted, and not
-/// below it in one of three runs.
-pub(crate) fn ensure_within(
-    got: f64,
-    range: std::ops::Range<f64>,
-    what: &str,
-) -> anyhow::Result<()> {
-    assert!(got < range.end, "{got}: {what}, below {}", range.end);
-    anyhow::ensure!(
-        got >= range.start,
-        "{got}: {what}, at least {}",
-        range.start
-    );
-    Ok(())
-}

@@ -1,17 +1,16 @@
 //! Measurements of real traffic that the daemon tells the allocator: a host outside the allocator
 //! sends TCP into the managed host's namespace.
 
-mod daemon_support;
-mod netns;
-
 use std::time::Duration;
 
-use daemon_support::allocator::{ScriptedAllocator, hosts};
-use daemon_support::backend::recorder;
-use daemon_support::{Running, certificates, config, on_one_thread, until};
-use netns::{BulkReceiver, BulkSender, LEFT_V4, NamespacePair, RIGHT_V4};
 use ratewright_proto::control::AccessCapacity;
 use ratewright_proto::telemetry::{LinkInt, OWN_DOWNLINK, OWN_UPLINK, SyncTerms, Telemetry};
+
+use super::allocator::{ScriptedAllocator, hosts};
+use super::recorder::recorder;
+use super::{Running, config, on_one_thread, until};
+use crate::netns::{BulkReceiver, BulkSender, LEFT_V4, Namespace, NamespacePair, RIGHT_V4};
+use crate::site::certificates;
 
 /// Capacity that the allocator tells; traffic over the veth may exceed it.
 const ACCESS: AccessCapacity = AccessCapacity {
@@ -60,14 +59,16 @@ fn link(message: &Telemetry, number: u32) -> LinkInt {
 
 /// Sends from left to right while `during` runs.
 async fn with_traffic<F: Future<Output = ()>>(
-    pair: (netns::Namespace, netns::Namespace),
+    pair: (Namespace, Namespace),
     during: impl FnOnce() -> F,
 ) {
     let (left, right) = pair;
     let receiver = BulkReceiver::start(&right, RIGHT_V4, 2);
     let senders = [0, 1].map(|_| BulkSender::start(&left, receiver.address));
     during().await;
-    senders.into_iter().for_each(BulkSender::stop);
+    for sender in senders {
+        sender.stop();
+    }
     receiver.finish();
 }
 
