@@ -83,13 +83,6 @@ pub(super) enum Deployment {
     Canary,
 }
 
-impl Deployment {
-    /// Returns true if the host has a daemon.
-    pub(super) fn has_daemon(self, host: usize) -> bool {
-        self == Deployment::Canary || !NEIGHBOURS.contains(&host)
-    }
-}
-
 /// Flows that run at the same time.
 #[derive(Debug, Clone)]
 pub(super) struct Traffic {

@@ -23,9 +23,6 @@ use crate::options::Backend;
 use crate::scenario::phases::capacities;
 use crate::traffic::protocol::{BIN_NS, Behaviour, Congestion};
 
-/// Speed of a host's interface over that of the switch's ports: packets leave with distances as
-/// from hardware, and the switch is the bottleneck for all back ends.
-const UPLINK: u64 = 2;
 const LEAD_NS: u64 = 150 * NS_PER_MS;
 const REST_NS: u64 = 200 * NS_PER_MS;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
@@ -81,7 +78,7 @@ impl Side {
         let testbed = Testbed::build(
             lab,
             name,
-            plan(lab, group, kind),
+            plan(lab, group),
             &senders,
             &[SLOW_RECEIVER, RECEIVER],
         )?;
@@ -275,26 +272,19 @@ impl Side {
     }
 }
 
-fn plan(lab: &Lab, group: &Group, kind: Option<(Backend, f64)>) -> NetworkPlan {
+fn plan(lab: &Lab, group: &Group) -> NetworkPlan {
     let mut plan = NetworkPlan::big_switch(
         HOSTS,
         Capacities {
             buffer_bytes: group.buffer_kib * 1024,
-            shape_hosts: true,
+            // One network for all back ends, of which one owns the hosts' queues.
+            shape_hosts: false,
+            // Where TCP builds single packets, two flows fall into step with the queue's departures:
+            // one with a maximum then takes more than half, and so without us.
             offload: Offload::Interfaces,
             ..capacities(lab)
         },
     );
-    for host in 0..HOSTS {
-        // tc_htb owns the queue of a host that it paces.
-        let owned = group.deployment.has_daemon(host)
-            && kind.is_some_and(|(backend, _)| backend == Backend::TcHtb);
-        let uplink = &mut plan.links[host].shape_up;
-        *uplink = uplink.filter(|_| !owned).map(|shaping| Shaping {
-            rate_bps: UPLINK * shaping.rate_bps,
-            ..shaping
-        });
-    }
     if let Some(slow) = &mut plan.links[SLOW_RECEIVER].shape_down {
         slow.rate_bps = SLOW_LINK_MBPS * 1_000_000;
     }
