@@ -10,10 +10,10 @@ import argparse, datetime, json, os, re, shutil, subprocess, sys, tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BACK_ENDS = {"probe_mechanisms": "all three", "sock_ops_pacing": "sock_ops", "tc_htb_pacing": "tc_htb",
-             "struct_ops_pacing": "struct_ops", "struct_ops_flowlets": "struct_ops", "struct_ops_safety": "struct_ops",
-             "struct_ops_slow": "struct_ops", "struct_ops_take_over": "struct_ops",
-             "pods": "struct_ops and sock_ops", "lab": "as chosen"}
+# Modules of the daemon's integration tests, and what each is about.
+BACK_ENDS = {"backends::probe": "both", "backends::flowlets": "sock_ops", "backends::own_maximum": "sock_ops",
+             "backends::sock_ops": "sock_ops", "backends::tc_htb": "tc_htb", "backends::observe": "both",
+             "pods": "sock_ops", "lab": "as chosen"}
 TESTS = [name for name in BACK_ENDS if name != "lab"]
 PROGRAMS = ["ratewright", "ratewright-allocator", "ratewright-endpointd", "ratewright-lab"]
 BEGIN, END = "<!-- results: scripts/kernels.py writes from here -->", "<!-- to here -->"
@@ -26,7 +26,7 @@ def cargo(*args):
     return {m["target"]["name"]: m["executable"] for m in made if m.get("executable")}
 
 
-def gather(folder, names):
+def gather(folder, suites):
     """Puts stripped programs and tests into the folder that the guests see."""
     # The whole workspace: with a choice of packages cargo would compile their dependencies again, for other features.
     made = cargo("build", "--workspace", "--bins", "--examples")
@@ -34,10 +34,10 @@ def gather(folder, names):
         subprocess.run(["strip", "-o", folder / name, made[name]], check=True)
     # The tests start the daemon by the path that it was built at.
     (folder / "daemon-path").write_text(made["ratewright-endpointd"])
-    (folder / "tests").mkdir()
-    made = cargo("test", "--no-run", "--workspace", *[f"--test={name}" for name in names]) if names else {}
-    for name in names:
-        subprocess.run(["strip", "-o", folder / "tests" / name, made[name]], check=True)
+    (folder / "suites").write_text("".join(f"{suite}\n" for suite in suites))
+    if suites:
+        made = cargo("test", "--no-run", "--workspace", "--test=integration")
+        subprocess.run(["strip", "-o", folder / "integration", made["integration"]], check=True)
 
 
 def guest(series, folder, seconds, **more):
@@ -79,6 +79,7 @@ def section(series, text):
                              text[match.end():])
             if "Unavailable {" in (said[1] if said else ""):
                 said = re.search(r'(reason: "[^"]*")', said[1])
+            test = test.removeprefix(f"{name}::")
             why.append(f"`{test}`: {said[1].strip().removeprefix('three times: ').split(';')[0][:90]}" if said else test)
         # A back end that the kernel does not have fails every test in the same words.
         said = {words.split(": ", 1)[-1] for words in why}
@@ -94,9 +95,9 @@ def section(series, text):
 
 def is_promised(suite, text):
     """True if the probe in a guest calls usable what a suite is about."""
-    refused = re.findall(r"^(struct_ops|sock_ops|tc_htb) +no ", text, re.M)
+    refused = re.findall(r"^(sock_ops|tc_htb) +no ", text, re.M)
     about = BACK_ENDS[suite]
-    return not refused if about == "all three" else not any(name in about for name in refused)
+    return not refused if about == "both" else about not in refused
 
 
 def write(doc, found):

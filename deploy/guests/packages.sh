@@ -35,7 +35,6 @@ snapshot() {
   # PID 1 and its own programs for units come and go: what is counted is not theirs.
   bpftool prog show | awk '/^[0-9]+:/ && $4 !~ /^sd_/ { print "program", $2, $4 }' | sort
   bpftool map show | awk '/^[0-9]+:/ { print "map", $2, $4 }' | sort
-  bpftool struct_ops show | sed 's/^[0-9]*:/struct_ops/'
   tc qdisc show | sed 's/^/qdisc /; s/ 800[0-9a-f]*:/ /'
 }
 

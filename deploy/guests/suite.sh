@@ -7,13 +7,13 @@ echo "release $(uname -r)"
 echo "probe $?"
 path=$(cat /mnt/share/daemon-path)
 mkdir -p "${path%/*}" && ln -s /mnt/share/ratewright-endpointd "$path"
-for test in /mnt/share/tests/*; do
-  name=${test##*/}
+test=/mnt/share/integration
+while read -r name; do
   start=$(date +%s)
   passed=0 failed=0 which=
   # A process for each test: some of them enter other namespaces for good.
-  for one in $("$test" --list --format terse 2> /dev/null | sed -n 's/: test$//p'); do
-    RUST_BACKTRACE=0 timeout "${TEST_SECONDS:-300}" "$test" --exact "$one" > out 2>&1
+  for one in $("$test" --list --format terse 2> /dev/null | sed -n "s/^\($name::.*\): test\$/\1/p"); do
+    RUST_BACKTRACE=0 timeout "${TEST_SECONDS:-300}" "$test" --exact "$one" > out 2>&1 < /dev/null
     case $? in
       0) passed=$((passed + 1)) ;;
       124) failed=$((failed + 1)) which="$which$one(time-ran-out) " ;;
@@ -22,7 +22,7 @@ for test in /mnt/share/tests/*; do
   done
   echo "result $name $passed $failed $(($(date +%s) - start)) $which"
   [ ! -e why ] || { cat why; rm why; }
-done
+done < /mnt/share/suites
 start=$(date +%s)
 timeout 300 /mnt/share/ratewright-lab fairness --hosts 3 --duration-scale 0.3 --link-mbps 50 --no-baseline \
   --plain --json lab.json > out 2>&1

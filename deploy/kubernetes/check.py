@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 OVERLAYS = ["base", "overlays/example"]
 VERSIONS = [f"1.{minor}" for minor in range(31, 38)]
 # What the daemon may see of a node.
-HOST_PATHS = {"/etc/ratewright/tls", "/run/ratewright", "/proc", "/run/netns", "/sys/fs/cgroup", "/sys/fs/bpf"}
+HOST_PATHS = {"/etc/ratewright/tls", "/run/ratewright", "/run/netns", "/sys/fs/cgroup", "/sys/fs/bpf"}
 CAPABILITIES = {"endpointd": {"SYS_ADMIN", "NET_ADMIN"}, "allocator": set()}
 failures = []
 

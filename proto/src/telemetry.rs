@@ -5,12 +5,14 @@
 //! A reporter repeats its measurements, or tells them as a state that stands: [`TelemetrySender`]
 //! leaves out what has not moved, if the server's [`SyncTerms`] allow it.
 
+mod access_use;
 mod decode;
 mod sender;
 
 use crate::error::SessionError;
 use crate::wire;
 
+pub use access_use::{AccessUse, LinkUse, MAX_USERS};
 pub use sender::{REFRESH_INTERVALS, SHAPED_READINGS, SyncTerms, TelemetrySender};
 
 /// Maximum number of entries of each kind in one message.
@@ -33,6 +35,8 @@ pub struct Telemetry {
     pub links: Vec<LinkInt>,
     /// Nothing that was told before stands any more.
     pub whole: bool,
+    /// Users of the reporter's own links, if they have changed.
+    pub access_use: Option<Box<AccessUse>>,
 }
 
 impl Telemetry {
@@ -43,10 +47,22 @@ impl Telemetry {
             || self.links.iter().any(|link| link.interval_ns > 0)
     }
 
+    /// Returns true if the message tells who uses the reporter's links, and nothing else.
+    pub fn has_access_use_alone(&self) -> bool {
+        self.access_use.is_some()
+            && self.receivers.is_empty()
+            && self.credits.is_empty()
+            && self.links.is_empty()
+            && !self.whole
+    }
+
     /// Returns true if the message has no entry. From a host it then says that what it told as a
     /// state still stands.
     pub fn is_empty(&self) -> bool {
-        self.receivers.is_empty() && self.credits.is_empty() && self.links.is_empty()
+        self.receivers.is_empty()
+            && self.credits.is_empty()
+            && self.links.is_empty()
+            && self.access_use.is_none()
     }
 }
 
@@ -156,6 +172,9 @@ impl Telemetry {
         check_count("Telemetry.receivers", self.receivers.len())?;
         check_count("Telemetry.credits", self.credits.len())?;
         check_count("Telemetry.links", self.links.len())?;
+        if let Some(access_use) = &self.access_use {
+            access_use.validate()?;
+        }
         for count in &self.receivers {
             check_count("ReceiverCount.senders", count.senders.len())?;
             check(
@@ -237,8 +256,8 @@ impl Telemetry {
 
 impl Telemetry {
     /// Takes the generated types' values as they are.
-    fn unchecked(wire: wire::Telemetry) -> Self {
-        Self {
+    fn unchecked(wire: wire::Telemetry) -> Result<Self, SessionError> {
+        Ok(Self {
             receivers: wire
                 .receivers
                 .into_iter()
@@ -287,7 +306,11 @@ impl Telemetry {
                 })
                 .collect(),
             whole: wire.whole,
-        }
+            access_use: match wire.access_use {
+                Some(access_use) => Some(Box::new(access_use.try_into()?)),
+                None => None,
+            },
+        })
     }
 }
 
@@ -295,7 +318,7 @@ impl TryFrom<wire::Telemetry> for Telemetry {
     type Error = SessionError;
 
     fn try_from(wire: wire::Telemetry) -> Result<Self, SessionError> {
-        let telemetry = Self::unchecked(wire);
+        let telemetry = Self::unchecked(wire)?;
         telemetry.validate()?;
         Ok(telemetry)
     }
@@ -352,6 +375,7 @@ impl From<&Telemetry> for wire::Telemetry {
                 })
                 .collect(),
             whole: telemetry.whole,
+            access_use: telemetry.access_use.as_deref().map(Into::into),
         }
     }
 }

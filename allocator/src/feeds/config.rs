@@ -11,6 +11,9 @@ pub struct FeedsConfig {
     pub credit: bool,
     /// In-band telemetry of links has an effect.
     pub int: bool,
+    /// Links that their hosts share with traffic which nobody paces get headroom: their word about
+    /// the users of their own links counts.
+    pub shared: bool,
     /// Interval at which reporters send a message, in nanoseconds.
     pub interval_ns: u64,
     /// Age of a measurement at which its effect begins to fade, in nanoseconds.
@@ -38,6 +41,7 @@ impl Default for FeedsConfig {
             receivers: true,
             credit: true,
             int: true,
+            shared: true,
             interval_ns: 10_000_000,
             fresh_ns: 40_000_000,
             max_age_ns: 100_000_000,

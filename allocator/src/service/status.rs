@@ -38,6 +38,8 @@ pub struct Status {
     pub links_down: Vec<String>,
     /// Links with reports about external traffic.
     pub external: Vec<ExternalStatus>,
+    /// Links that paced flows share with traffic that nobody paces.
+    pub links_shared: u64,
     /// Hosts of the topology.
     pub hosts: u64,
     /// Lease of a rate, in milliseconds.
@@ -181,6 +183,18 @@ pub struct LinkRow {
     pub external_granted_bps: f64,
     /// Effect of the feeds, if they have one.
     pub feeds: Option<LinkEffect>,
+    /// Reason for which it is shared with traffic that nobody paces, if it is.
+    pub shared: Option<SharedStatus>,
+}
+
+/// A shared link in `/links` and `/explain`: TCP decides there between paced flows and others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct SharedStatus {
+    /// Traffic that nobody paces, in words.
+    pub cause: String,
+    /// Factor on the capacity that the rates over it may fill together; 1 where external traffic is
+    /// left its share instead.
+    pub headroom: f64,
 }
 
 /// The body of `GET /explain?from=A&to=B`.
@@ -303,6 +317,8 @@ pub struct ServiceCounts {
     pub starts: u64,
     /// Flowlet ends taken.
     pub ends: u64,
+    /// Links that began to be shared with traffic that nobody paces, by cause.
+    pub links_shared: Reasons,
     /// Demand changes of active flows.
     pub demand_changes: u64,
     /// Demand changes that waited, because their host or all hosts together sent too many.

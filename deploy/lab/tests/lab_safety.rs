@@ -1,6 +1,6 @@
 //! Hundreds of slow connections on busy cores, through lapse: every byte arrives. The whole of it
-//! is `make lab SCENARIO=safety`. Kernels differ in when they leave BPF programs out;
-//! `slow_flows_all_end` of the endpoint daemon's tests provokes it more often than a whole lab does.
+//! is `make lab SCENARIO=safety`. Kernels differ in when they leave BPF programs out. The daemon's
+//! own test `slow_flows_all_end` provokes it more often than a whole lab does.
 
 mod common;
 

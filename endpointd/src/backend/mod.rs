@@ -259,9 +259,9 @@ pub trait PacingBackend {
     /// each such connection's slot, and no system call.
     fn usage(&mut self, now_ns: u64, out: &mut Vec<Usage>);
 
-    /// Asks for one [`FlowEventKind::Limited`] when `conn` has next used up its rate, without waiting
-    /// for the next [`usage`](Self::usage). Until then, and until a new rate answers that, `conn` is
-    /// not held: it runs as plain TCP. A stale `conn` is ignored.
+    /// Asks for one [`FlowEventKind::Limited`] when `conn` has next used up its rate, without
+    /// waiting for the next [`usage`](Self::usage). Until then, and until a new rate answers that,
+    /// `conn` is not held: it runs as plain TCP. A stale `conn` is ignored.
     fn watch(&mut self, conn: Conn);
 
     /// Returns the counters.

@@ -20,7 +20,8 @@ const IPPROTO_TCP: u8 = 6;
 pub struct RawEvent {
     /// CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
-    /// Start, own maximum: the application's in bytes/s (`u64::MAX`: none). First paced: nanoseconds.
+    /// Start, own maximum: the application's in bytes/s (`u64::MAX`: none). First paced:
+    /// nanoseconds.
     pub value: u64,
     /// cgroup v2 id, 0 if unknown.
     pub cgroup_id: u64,

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use ratewright_proto::SessionError;
+use ratewright_proto::telemetry::Telemetry;
 
 use super::Daemon;
+use crate::config::PacingMode;
 use crate::flows::NetworkView;
 
 impl Daemon {
@@ -25,8 +27,34 @@ impl Daemon {
         );
     }
 
-    /// Takes a step of measuring, if it is due, and hands the message to the session.
+    /// Takes a step of measuring, if it is due, and hands messages to the session.
     pub(super) fn sample_if_due(&mut self, now_ns: u64) {
+        self.take_sample(now_ns);
+        self.tell_access_use(now_ns);
+    }
+
+    /// Tells the allocator who uses this host's own links, and that it only observes, if that has
+    /// changed.
+    fn tell_access_use(&mut self, now_ns: u64) {
+        if self.health.welcome.is_none() {
+            return;
+        }
+        let observes = self.config.pacing.mode == PacingMode::Observe;
+        let Some(access_use) = self.sampler.access_use_to_tell(now_ns, observes) else {
+            return;
+        };
+        let message = Telemetry {
+            access_use: Some(Box::new(access_use.clone())),
+            ..Telemetry::default()
+        };
+        match self.session.send_telemetry(message) {
+            Ok(()) => self.sampler.access_use_told(now_ns, access_use),
+            // It is told in the next turn.
+            Err(error) => tracing::debug!(%error, "the users of links were not told"),
+        }
+    }
+
+    fn take_sample(&mut self, now_ns: u64) {
         if self
             .sampler
             .next_timeout()

@@ -4,8 +4,8 @@
 //! and that used at least three quarters of it, has an unbounded demand. Any other flow is limited
 //! by something else: its application, its receiver, a queue of its host, or a path that carries
 //! less than the topology says. Its demand is an eighth more than the larger of its last two
-//! windows of [`WINDOW_NS`], and at least [`FLOOR_BPS`]. So a flow that TCP's own congestion control
-//! holds back yields what it leaves to others.
+//! windows of [`WINDOW_NS`], and at least [`FLOOR_BPS`]. So a flow that TCP's own congestion
+//! control holds back yields what it leaves to others.
 //!
 //! Growth is an event. A flow whose demand was lowered is *watched*: the kernel does not hold it,
 //! reports at once when it has used up its rate with more to send, and its demand is unbounded from
@@ -304,7 +304,8 @@ mod tests {
         assert_eq!(flow.lowerings, 1, "a steady use is reported once");
     }
 
-    /// A queue of its host, a slow link or its own maximum keeps full segments waiting at the socket.
+    /// A queue of its host, a slow link or its own maximum keeps full segments waiting at the
+    /// socket.
     #[test]
     fn a_flow_that_counts_as_limited_and_uses_a_tenth_of_its_rate_is_lowered_within_200_ms() {
         let mut flow = MeteredFlow::new();
@@ -323,8 +324,8 @@ mod tests {
         }
     }
 
-    /// One report costs others the whole share for a window; after it the flow gets little more than
-    /// it uses, and all of it again once it has used a rate.
+    /// One report costs others the whole share for a window; after it the flow gets little more
+    /// than it uses, and all of it again once it has used a rate.
     #[test]
     fn growth_that_was_not_used_is_believed_once() {
         let mut flow = MeteredFlow::new();

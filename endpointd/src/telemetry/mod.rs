@@ -5,29 +5,34 @@
 //! | [`sockets`] | `tcp_info` of all TCP sockets, through sock_diag |
 //! | [`interface`] | bytes, drops and queue of the network interface, through rtnetlink |
 //! | [`driver_statistics`] | allowance counters of Amazon's ENA, through ethtool |
+//! | [`udp`] | datagrams of UDP, from `/proc` |
+//! | [`access_use`] | who uses this host's own links; sans-IO |
 //! | [`senders`] | the active senders towards this host (DART's AUSS); sans-IO |
 //! | [`report`] | messages to the allocator; sans-IO |
 //!
 //! The sampler runs on the daemon's thread, in steps of bounded work. It stretches its interval so
 //! that it takes at most [`MAX_COST_SHARE`] of a core.
 
+pub mod access_use;
 pub mod driver_statistics;
 pub mod interface;
 pub mod report;
 pub mod senders;
 pub mod sockets;
+pub mod udp;
 
 use std::io;
 use std::sync::Arc;
 
 use ratewright_proto::control::AccessCapacity;
-use ratewright_proto::telemetry::{SyncTerms, Telemetry};
+use ratewright_proto::telemetry::{AccessUse, SyncTerms, Telemetry};
 use serde::Serialize;
 
 use crate::backend::Usage;
 use crate::clock;
 use crate::config::TelemetryConfig;
 use crate::flows::NetworkView;
+use access_use::{AccessUseMeter, Counters};
 use driver_statistics::DriverStatistics;
 use interface::{InterfaceCounters, InterfaceReader, interface_of};
 use report::{LinkReading, ManagedBytes, Reporter};
@@ -120,6 +125,7 @@ pub struct Sampler {
     dump: Option<SocketDump>,
     senders: Senders,
     managed: ManagedBytes,
+    access_use: AccessUseMeter,
     measuring: Option<Box<Measuring>>,
     status: TelemetryStatus,
     warn_ns: u64,
@@ -134,6 +140,7 @@ impl Sampler {
             dump: None,
             senders: Senders::default(),
             managed: ManagedBytes::default(),
+            access_use: AccessUseMeter::default(),
             measuring: None,
             status: TelemetryStatus::default(),
             warn_ns: 0,
@@ -141,8 +148,8 @@ impl Sampler {
     }
 
     /// Begins to measure for the host of `network`. `interval_ns` is the allocator's, 0 if it takes
-    /// no messages, and so are the `terms`; `for_others` says that somebody else needs the
-    /// measurements.
+    /// no messages for its feeds, and so are the `terms`; `for_others` says that somebody else
+    /// needs the measurements. Who uses the host's own links is measured in any case.
     pub fn start(
         &mut self,
         now_ns: u64,
@@ -155,9 +162,15 @@ impl Sampler {
         self.stop();
         let own_ns = self.config.period_ms * 1_000_000;
         let reports = interval_ns > 0;
-        if own_ns == 0 || !(reports || for_others) {
+        self.access_use.begin_session();
+        if own_ns == 0 {
             return;
         }
+        let interval_ns = match interval_ns {
+            0 if for_others => own_ns,
+            0 => own_ns.max(access_use::INTERVAL_NS),
+            interval_ns => own_ns.max(interval_ns),
+        };
         let device = self.config.device.clone();
         let name = device.or_else(|| interface_of(&network.destinations, network.own_host));
         let interface = name.and_then(|name| {
@@ -174,7 +187,7 @@ impl Sampler {
             reporter: Reporter::new(network.own_host, access, terms),
             network: network.clone(),
             access,
-            interval_ns: own_ns.max(interval_ns),
+            interval_ns,
             reports,
             due_ns: now_ns,
             interface,
@@ -216,6 +229,7 @@ impl Sampler {
         self.measuring = None;
         self.dump = None;
         self.senders.pause();
+        self.access_use.pause();
         self.status.active = false;
     }
 
@@ -317,6 +331,7 @@ impl Sampler {
         if !measuring.in_pass
             && measuring.interface.is_some()
             && known == 0
+            && !self.access_use.has_users()
             && measuring.skipped < IDLE_PASSES
         {
             return true;
@@ -330,7 +345,12 @@ impl Sampler {
             return false;
         };
         let (senders, network) = (&mut self.senders, &measuring.network);
-        let stepped = dump.step(READS_PER_STEP, |facts| senders.on_socket(facts, network));
+        let access_use = &mut self.access_use;
+        let stepped = dump.step(READS_PER_STEP, |facts| {
+            if let Some(moved) = senders.on_socket(facts, network) {
+                access_use.add(&moved);
+            }
+        });
         match self.note(now_ns, "read the sockets", stepped) {
             Some(true) => {}
             Some(false) => {
@@ -347,8 +367,36 @@ impl Sampler {
         measuring.passed_ns = now_ns;
         self.senders.end_pass(now_ns, measuring.access.downlink_bps);
         self.status.passes += 1;
+        self.look_at_users(now_ns, measuring);
         self.count_senders(now_ns);
         true
+    }
+
+    /// Judges who uses this host's own links, if that is due.
+    fn look_at_users(&mut self, now_ns: u64, measuring: &Measuring) {
+        if !self.access_use.is_due(now_ns) {
+            return;
+        }
+        let udp = self.note(now_ns, "read the counters of UDP", udp::read());
+        let counters = udp.zip(measuring.reading).map(|(udp, reading)| Counters {
+            rx_bytes: reading.counters.rx_bytes,
+            tx_bytes: reading.counters.tx_bytes,
+            udp_in: udp.received,
+            udp_out: udp.sent,
+        });
+        self.access_use.look(now_ns, counters, measuring.access);
+    }
+
+    /// Returns who uses this host's own links, if that is to be told now. `observes` says that the
+    /// host is configured to observe.
+    #[must_use]
+    pub fn access_use_to_tell(&self, now_ns: u64, observes: bool) -> Option<AccessUse> {
+        self.access_use.to_tell(now_ns, observes)
+    }
+
+    /// Notes that the allocator was told who uses this host's own links.
+    pub fn access_use_told(&mut self, now_ns: u64, access_use: AccessUse) {
+        self.access_use.told(now_ns, access_use);
     }
 
     fn count_senders(&mut self, now_ns: u64) {

@@ -40,6 +40,17 @@ pub enum SenderName {
     Address(IpAddr),
 }
 
+/// What a socket moved since the pass before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// The peer.
+    pub name: SenderName,
+    /// Payload received from it.
+    pub received_bytes: u64,
+    /// Payload that it acknowledged.
+    pub acked_bytes: u64,
+}
+
 /// An active sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActiveSender {
@@ -103,13 +114,13 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// Takes one socket of the pass under way.
-    pub fn on_socket(&mut self, facts: &SocketFacts, network: &NetworkView) {
+    /// Takes one socket of the pass under way. Returns what it moved, if that is known.
+    pub fn on_socket(&mut self, facts: &SocketFacts, network: &NetworkView) -> Option<Moved> {
         if facts.peer.is_loopback() {
-            return;
+            return None;
         }
         let name = match network.destinations.host_of(facts.peer) {
-            Some(host) if host == network.own_host => return,
+            Some(host) if host == network.own_host => return None,
             Some(host) => SenderName::Host(host),
             None => SenderName::Address(facts.peer),
         };
@@ -127,7 +138,7 @@ impl Senders {
             }
             None if remembered >= MAX_SOCKETS => {
                 self.totals.sockets_beyond_bound += 1;
-                return;
+                return None;
             }
             None => {
                 let record = SocketRecord {
@@ -137,14 +148,20 @@ impl Senders {
                 self.sockets.insert(facts.cookie, record);
                 // What sockets carried before the first pass was not measured. A later one is new.
                 if self.ended_ns.is_none() {
-                    return;
+                    return None;
                 }
                 None
             }
         };
         let received = self.add(facts, before.as_ref());
+        let acked_before = before.map_or(0, |before| before.acked_bytes);
+        let moved = Moved {
+            name,
+            received_bytes: received,
+            acked_bytes: facts.acked_bytes.saturating_sub(acked_before),
+        };
         if received == 0 {
-            return;
+            return Some(moved);
         }
         let known = self.senders.len();
         match self.senders.entry(name) {
@@ -163,6 +180,7 @@ impl Senders {
                 });
             }
         }
+        Some(moved)
     }
 
     /// Adds what a socket did since the pass before. Returns the bytes that it received.

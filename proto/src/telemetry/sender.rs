@@ -204,6 +204,7 @@ impl TelemetrySender {
             credits: measured.credits,
             links: Vec::new(),
             whole,
+            access_use: None,
         };
         for count in measured.receivers {
             if self.tells_count(&count) {

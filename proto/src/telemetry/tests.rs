@@ -190,6 +190,7 @@ fn any_telemetry() -> impl Strategy<Value = Telemetry> {
             credits,
             links,
             whole,
+            access_use: None,
         })
 }
 
@@ -199,7 +200,7 @@ fn generated(body: &[u8]) -> Option<Telemetry> {
     let Some(wire::control_message::Body::Telemetry(telemetry)) = message.body else {
         return None;
     };
-    Some(Telemetry::unchecked(telemetry))
+    Telemetry::unchecked(telemetry).ok()
 }
 
 proptest! {

@@ -73,6 +73,11 @@ fn describe() {
             "Links with traffic that the allocator does not schedule, as it was told.",
         ),
         (
+            "ratewright_allocator_links_shared",
+            Unit::Count,
+            "Links that paced flows share with traffic that nobody paces.",
+        ),
+        (
             "ratewright_allocator_feed_age_seconds",
             Unit::Seconds,
             "Mean age of a feed's measurements when they arrived.",
@@ -215,6 +220,10 @@ fn describe() {
         (
             "ratewright_allocator_members_left_total",
             "Hosts that had joined at run time and left.",
+        ),
+        (
+            "ratewright_allocator_links_shared_total",
+            "Links that began to be shared with traffic that nobody paces, by cause.",
         ),
         (
             "ratewright_allocator_sessions_opened_total",
@@ -369,6 +378,7 @@ pub fn publish(snapshot: &Snapshot) {
         "ratewright_allocator_links_with_external_load",
         totals.external,
     );
+    set("ratewright_allocator_links_shared", status.links_shared);
     gauge!("ratewright_allocator_max_link_load_ratio").set(status.optimality.max_link_load);
     gauge!("ratewright_allocator_optimizer_overload_ratio").set(engine.max_overload);
     for (cause, flows) in [
@@ -438,6 +448,10 @@ pub fn publish(snapshot: &Snapshot) {
     by_reason(
         "ratewright_allocator_connections_rejected_total",
         &counts.connections_rejected,
+    );
+    by_reason(
+        "ratewright_allocator_links_shared_total",
+        &counts.links_shared,
     );
     counts.relay.for_each(|what, direction, count| {
         let name = match what {

@@ -117,6 +117,9 @@ max_control_bytes_per_s = 4194304
 receivers = false           # senders towards a host, counted there
 credit = false              # what receivers grant their senders
 int = false                 # bytes and queues of links
+# Where paced flows meet traffic that nobody paces, TCP decides between the two: maxima are twice the share there. Off by
+# default where one of the three above is on.
+shared = true
 # Hosts measure this often. What is older than fresh_ms fades; at max_age_ms it is forgotten.
 interval_ms = 10
 fresh_ms = 40

@@ -12,6 +12,9 @@ impl Checker<'_> {
         let default = FeedsConfig::default();
         // A network that says nothing of feeds is run by the allocator's own flows alone.
         let on = |field: super::raw::Field<bool>| field.is_some_and(toml::Spanned::into_inner);
+        let (receivers, credit, int) = (on(raw.receivers), on(raw.credit), on(raw.int));
+        // Somebody who turns a reading on has chosen how traffic of others is treated.
+        let shared = (raw.shared).map_or(!(receivers || credit || int), toml::Spanned::into_inner);
         let interval_ms = self.within(
             raw.interval_ms,
             default.interval_ns / MS,
@@ -66,9 +69,10 @@ impl Checker<'_> {
              measurements; 0.01 is the default",
         )?;
         Ok(FeedsConfig {
-            receivers: on(raw.receivers),
-            credit: on(raw.credit),
-            int: on(raw.int),
+            receivers,
+            credit,
+            int,
+            shared,
             interval_ns: interval_ms * MS,
             fresh_ns: fresh_ms * MS,
             max_age_ns: max_age_ms * MS,

@@ -72,6 +72,7 @@ pub(super) struct RawFeeds {
     pub(super) receivers: Field<bool>,
     pub(super) credit: Field<bool>,
     pub(super) int: Field<bool>,
+    pub(super) shared: Field<bool>,
     pub(super) interval_ms: Field<u64>,
     pub(super) fresh_ms: Field<u64>,
     pub(super) max_age_ms: Field<u64>,

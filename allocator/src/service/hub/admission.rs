@@ -133,7 +133,7 @@ impl Hub {
                 ServerEvent::Hello(hello) => self.on_hello(now_ns, id, hello),
                 ServerEvent::Start(record) => self.start(now_ns, id, record),
                 ServerEvent::Update(record) => self.update(now_ns, id, record),
-                ServerEvent::End(flow) => self.end(id, flow),
+                ServerEvent::End(flow) => self.end(now_ns, id, flow),
                 ServerEvent::ReleaseAck {
                     released,
                     paced_flows,
@@ -295,11 +295,14 @@ impl Hub {
             "session established"
         );
         session.peer = Some(AcceptedHost { host, hello });
+        let paces = session.paces();
         let fingerprint = session.certificate.fingerprint;
         self.pre_hello.remove(&fingerprint, id);
         self.counts.sessions_opened += 1;
         let addresses = std::mem::take(&mut session.certificate.addresses);
         let pods = std::mem::take(&mut session.certificate.pod_prefixes);
+        self.shared.set_paces(now_ns, host, paces);
+        self.push_shared(now_ns);
         self.member_present(now_ns, host, prefixes_of(&addresses, &pods));
         self.tell_members(id);
     }
@@ -381,7 +384,11 @@ impl Hub {
         if refused {
             self.counts.sessions_refused.count(reason);
         }
-        // One event drops all flows of the session, so the cost does not depend on their number.
+        self.uncount_session(now_ns, id);
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        // One event drops all flows of the session from the engine.
         let had_flows = self.tallies.forget(session);
         session.flows.clear();
         session.deferred_ns = None;
@@ -397,6 +404,8 @@ impl Hub {
             );
             self.counts.sessions_closed.count(reason);
             self.registry.remove(peer.host.0, id);
+            self.shared.set_paces(now_ns, peer.host, false);
+            self.shared.forget(now_ns, peer.host, &self.topology);
             if self.registry.session_of(peer.host.0).is_none() {
                 self.member_absent(now_ns, peer.host);
             }
@@ -405,6 +414,7 @@ impl Hub {
         } else if !refused {
             self.counts.connections_rejected.count(reason);
         }
+        self.push_shared(now_ns);
         self.mark_ready(id);
     }
 

@@ -46,6 +46,13 @@ impl Hub {
     /// Takes a telemetry message of a session. Only an accepted host is a reporter.
     pub(super) fn on_telemetry(&mut self, now_ns: u64, id: u32, telemetry: &Telemetry) {
         self.counts.telemetry += 1;
+        if let Some(access_use) = &telemetry.access_use {
+            self.on_access_use(now_ns, id, access_use);
+            if telemetry.has_access_use_alone() {
+                // No feed has anything to do with it.
+                return;
+            }
+        }
         let Some(peer) = self
             .sessions
             .get(&id)
@@ -111,12 +118,11 @@ impl Hub {
             flows: report.flows,
             until_ns: report.for_ms.map(|ms| now_ns + ms * 1_000_000),
         };
-        let events = &mut self.engine_events;
+        let mut events = Vec::new();
         self.feeds
             .external_mut()
-            .tell(&self.topology, link, told, &mut |event| {
-                events.push_back(event);
-            });
+            .tell(&self.topology, link, told, &mut |event| events.push(event));
+        self.push_external(events);
         Ok(ExternalLoadReport {
             link: link_name(&self.topology, link),
             capacity_bps: self.capacity_of(link),
@@ -129,13 +135,14 @@ impl Hub {
         if self.engine_events.len() >= super::MAX_ENGINE_BACKLOG {
             return;
         }
-        let events = &mut self.engine_events;
-        let mut demands = Vec::new();
+        self.end_shared(now_ns);
+        let (mut events, mut demands) = (Vec::new(), Vec::new());
         self.feeds
             .apply(now_ns, &self.topology, &mut |change| match change {
-                FeedChange::Engine(event) => events.push_back(event),
+                FeedChange::Engine(event) => events.push(event),
                 FeedChange::Demand { sender, flow } => demands.push((sender, FlowId(flow))),
             });
+        self.push_external(events);
         for (sender, flow_id) in demands {
             let Some(id) = self.registry.session_of(sender.0) else {
                 continue;
@@ -156,9 +163,32 @@ impl Hub {
         }
     }
 
+    /// Sends the engine what external traffic asks for. Such traffic takes a shared link its
+    /// headroom, and gives it back when it ends.
+    fn push_external(&mut self, events: Vec<EngineEvent>) {
+        for event in events {
+            // Dummy flows have the number of their link.
+            let link = LinkId(match &event {
+                EngineEvent::Capacity { link, .. } => *link,
+                EngineEvent::Start(spec) => spec.key.flow_id(),
+                EngineEvent::End(key) => key.flow_id(),
+                // External traffic asks for no other event.
+                _ => continue,
+            });
+            if !matches!(event, EngineEvent::Capacity { .. }) {
+                self.engine_events.push_back(event);
+                if !self.shared.is_shared(link) {
+                    continue;
+                }
+            }
+            self.push_capacity(link);
+        }
+    }
+
     /// Returns the time of the next [`apply_feeds`](Self::apply_feeds).
     pub fn next_feeds_ns(&self) -> Option<u64> {
-        self.feeds.next_due_ns()
+        let due = [self.feeds.next_due_ns(), self.shared.next_due_ns()];
+        due.into_iter().flatten().min()
     }
 
     /// True if the feeds are to be told what the engine allocates on every link.

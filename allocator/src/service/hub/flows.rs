@@ -8,6 +8,8 @@ use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
 
 use super::session_flows::{HubFlow, Placement, UnmanagedReason};
+use super::shared_links::FlowKind;
+use super::sharing::kind_of;
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
 /// Retry interval of flows that wait for credit of the budget of all sessions.
@@ -109,7 +111,7 @@ impl Hub {
             && old.id() != record.flow()
         {
             // The slot's next flowlet: the end of the former one was lost or overtaken.
-            self.end(id, old.id());
+            self.end(now_ns, id, old.id());
         }
         let budgeted = self.starts.has_credit(now_ns);
         if budgeted {
@@ -137,6 +139,7 @@ impl Hub {
             return self.start(now_ns, id, record);
         };
         self.counts.demand_changes += 1;
+        let is_paced = flow.counted == Some(FlowKind::Paced);
         let more = demand_bps(&record) > demand_bps(&flow.record);
         flow.record = record;
         // A flow that the engine does not have yet will reach it with this record.
@@ -146,6 +149,12 @@ impl Hub {
         }
         // A flow that can use more waits for a higher rate as a new one waits for its first.
         flow.has_rate &= !more;
+        if !is_paced {
+            self.recount(now_ns, id, slot);
+        }
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
         if session.flows.deferred() > 0 {
             // In turn, behind the flows that have waited longer.
             session.flows.defer(slot);
@@ -247,7 +256,7 @@ impl Hub {
     }
 
     /// Ends a flowlet.
-    pub(super) fn end(&mut self, id: u32, flow_id: FlowId) {
+    pub(super) fn end(&mut self, now_ns: u64, id: u32, flow_id: FlowId) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
@@ -260,6 +269,11 @@ impl Hub {
             return;
         }
         self.counts.ends += 1;
+        if let Some(kind) =
+            (session.flows.get(slot)).and_then(|flow| flow.counted_by(self.engine_number))
+        {
+            self.shared.remove(now_ns, session.flows.path(slot), kind);
+        }
         if let Some(flow) = session.flows.remove(slot) {
             self.tallies.change(session, Some(flow.placement), None);
             if flow.is_allocated_by(self.engine_number) {
@@ -267,6 +281,7 @@ impl Hub {
                     .push_back(EngineEvent::End(FlowKey::new(id, flow_id.0)));
             }
         }
+        self.push_shared(now_ns);
     }
 
     /// Hands a flow to the engine or leaves it unmanaged, in place of its former placement. A new
@@ -316,6 +331,15 @@ impl Hub {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
+        if let Some(kind) = before.and_then(|flow| flow.counted_by(self.engine_number)) {
+            self.shared.remove(now_ns, session.flows.path(slot), kind);
+        }
+        let peer = session.peer.as_ref().filter(|_| !path.is_empty());
+        let counted = peer.and_then(|peer| {
+            let kind = kind_of(&self.topology, session, record)?;
+            self.shared.add(now_ns, &path, kind, peer.host);
+            Some(kind)
+        });
         self.tallies
             .change(session, before.map(|flow| flow.placement), Some(placement));
         let flow = HubFlow {
@@ -328,6 +352,7 @@ impl Hub {
                 Some(before) => before.started_us,
             },
             engine_number: self.engine_number,
+            counted,
         };
         session.flows.insert(slot, flow, path);
         // Zero withdraws the rate now; otherwise the host would use the last one until its lease
@@ -338,6 +363,7 @@ impl Hub {
         {
             self.mark_ready(id);
         }
+        self.push_shared(now_ns);
     }
 
     fn class_is_known(&self, record: &StartRecord) -> bool {

@@ -12,6 +12,8 @@
 //! | `sweep` | a pass over all flows in slices, after a change |
 //! | `network` | failures, repairs, a new topology |
 //! | `feeds` | telemetry of sessions, traffic of others as operators tell it |
+//! | `shared_links` | links that paced flows share with traffic which nobody paces |
+//! | `sharing` | what the hub counts there, and what the engine is told |
 //! | `release` | the kill switch |
 //! | `orders` | conduct of single hosts: the rollout, releases |
 //! | `survey` | flows and links for operators, in slices |
@@ -59,6 +61,8 @@ mod release;
 mod report;
 mod session;
 mod session_flows;
+mod shared_links;
+mod sharing;
 mod survey;
 mod sweep;
 #[cfg(test)]
@@ -75,6 +79,8 @@ pub use report::TransportFacts;
 use session::{Release, Session, Tallies};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
+pub use shared_links::HEADROOM;
+use shared_links::SharedLinks;
 pub use survey::SurveyPlace;
 use sweep::Sweep;
 pub(in crate::service) use token_bucket::TokenBucket;
@@ -178,6 +184,9 @@ pub struct Hub {
     /// Durations from taking a start to handing its first rate to its session.
     first_rates: DurationHistogram,
     feeds: Feeds,
+    shared: SharedLinks,
+    /// Time from which the next shared link is logged.
+    next_shared_log_ns: u64,
     /// UDP port of each UDP worker; `None` once it is lost. Empty where QUIC carries everything.
     sealed_ports: Vec<Option<u16>>,
     sealed_cipher: Cipher,
@@ -212,6 +221,8 @@ impl Hub {
             counts: ServiceCounts::default(),
             first_rates: DurationHistogram::default(),
             feeds: Feeds::new(feeds::feeds_config(&settings), &topology),
+            shared: SharedLinks::new(&topology),
+            next_shared_log_ns: 0,
             sealed_ports: Vec::new(),
             sealed_cipher: Cipher::default(),
             sealed_address: None,
@@ -272,7 +283,11 @@ impl Hub {
             session.control.set_rate(limits.max_control_bytes_per_s);
         }
         self.feeds.reconfigure(feeds::feeds_config(&settings));
+        let shared_ends = self.settings.feeds.shared && !settings.feeds.shared;
         self.settings = settings;
+        if shared_ends {
+            self.forget_access_use(now_ns);
+        }
         self.refuse_distrusted(now_ns);
         self.apply_orders(now_ns);
     }
@@ -322,6 +337,7 @@ impl Hub {
             release: Release::No,
             members_version: None,
             order: PacingOrder::Pace,
+            observes: false,
             starts: TokenBucket::new(limits.max_starts_per_s, now_ns),
             datagrams: TokenBucket::new(limits.max_datagrams_per_s, now_ns),
             control: TokenBucket::new(limits.max_control_bytes_per_s, now_ns),

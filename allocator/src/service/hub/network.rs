@@ -247,13 +247,16 @@ impl Hub {
     /// Events that wait were meant for its predecessor and are dropped. Flows follow as
     /// [`sweep`](Self::sweep) visits them. Until then [`is_restarting`](Self::is_restarting) is
     /// true, and its rates must not be sent.
-    pub fn restart_flows(&mut self, known_bps: &[f64]) {
+    pub fn restart_flows(&mut self, now_ns: u64, known_bps: &[f64]) {
         self.engine_events.clear();
+        self.shared.restart(now_ns, &self.topology);
+        // Whatever has changed is compared below.
+        drop(self.shared.take_changed());
         for link in 0..self.topology.links().len() {
             let id = self.topology.links()[link].id;
             // The engine was made from the topology alone, and notifications may have come
             // meanwhile.
-            if known_bps.get(link) != Some(&self.capacity_of(id)) {
+            if known_bps.get(link) != Some(&self.engine_capacity_bps(id)) {
                 self.push_capacity(id);
             }
         }

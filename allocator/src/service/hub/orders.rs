@@ -30,25 +30,24 @@ impl Hub {
 
     /// Tells every host whose conduct has changed. Visits every session.
     pub(super) fn apply_orders(&mut self, now_ns: u64) {
-        let ids: Vec<u32> = self.sessions.keys().copied().collect();
-        for id in ids {
-            self.apply_order(now_ns, id);
-        }
+        let mut ids: Vec<u32> = self.sessions.keys().copied().collect();
+        ids.retain(|&id| self.apply_order(now_ns, id));
+        self.pacing_changed(now_ns, ids);
     }
 
-    /// Tells the host of a session its conduct, if that has changed.
-    fn apply_order(&mut self, now_ns: u64, id: u32) {
+    /// Tells the host of a session its conduct, if that has changed; returns true if so.
+    fn apply_order(&mut self, now_ns: u64, id: u32) -> bool {
         let Some(host) = self.host_name_of(id) else {
-            return;
+            return false;
         };
         let (order, _) = self.order_of(&host);
         let released = self.is_released();
         let Some(session) = self.sessions.get_mut(&id) else {
-            return;
+            return false;
         };
         let before = std::mem::replace(&mut session.order, order);
         if before == order {
-            return;
+            return false;
         }
         match order {
             PacingOrder::Pace => session.proto.set_released(false),
@@ -65,6 +64,7 @@ impl Hub {
             self.unanswered.push_back((since_ns, id));
         }
         self.mark_ready(id);
+        true
     }
 
     pub(super) fn host_name_of(&self, id: u32) -> Option<String> {
@@ -91,8 +91,10 @@ impl Hub {
         } else {
             self.released_hosts.remove(host);
         }
-        if let Some(id) = self.session_of(host) {
-            self.apply_order(now_ns, id);
+        if let Some(id) = self.session_of(host)
+            && self.apply_order(now_ns, id)
+        {
+            self.pacing_changed(now_ns, [id]);
         }
         Ok(self.host_release_report(now_ns, host))
     }

@@ -109,7 +109,7 @@ impl Hub {
             },
             flows: u64::from(session.allocated),
             released: self.release_state(now_ns, session),
-            pacing: session.order,
+            pacing: session.conduct(),
             rtt_us,
             address,
             software: peer.hello.software.clone(),
@@ -146,15 +146,20 @@ impl Hub {
                 .top_links
                 .iter()
                 .take(MAX_LINKS)
-                .map(|load| LinkStatus {
-                    name: link_name(&self.topology, LinkId(load.link)),
-                    load_bps: load.load_bps,
-                    capacity_bps: load.capacity_bps,
-                    utilization: load.utilization(),
+                .map(|load| {
+                    let link = LinkId(load.link);
+                    let headroom = self.headroom_of(link);
+                    LinkStatus {
+                        name: link_name(&self.topology, link),
+                        load_bps: load.load_bps,
+                        capacity_bps: load.capacity_bps / headroom,
+                        utilization: load.utilization() * headroom,
+                    }
                 })
                 .collect(),
             links_down: Vec::new(),
             external: Vec::new(),
+            links_shared: self.shared.len() as u64,
             hosts: self.topology.host_count() as u64,
             lease_ms: self.settings.lease_ns / 1_000_000,
             sealed_ports_lost: 0,

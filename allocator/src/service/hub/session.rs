@@ -35,6 +35,8 @@ pub(super) struct Session {
     pub(super) members_version: Option<u64>,
     /// Conduct of its host, as that was told.
     pub(super) order: PacingOrder,
+    /// Its host is configured to observe, whatever its order.
+    pub(super) observes: bool,
     pub(super) starts: TokenBucket,
     pub(super) datagrams: TokenBucket,
     /// Budget of the control stream, in bytes.
@@ -43,6 +45,21 @@ pub(super) struct Session {
     pub(super) is_ready: bool,
     /// Reason for which the transport closes once the queued frames have left.
     pub(super) closing: Option<&'static str>,
+}
+
+impl Session {
+    /// Returns the conduct of its host: the more careful of what it was told and configured.
+    pub(super) fn conduct(&self) -> PacingOrder {
+        match self.order {
+            PacingOrder::Pace if self.observes => PacingOrder::Observe,
+            order => order,
+        }
+    }
+
+    /// True if its host paces its flows.
+    pub(super) fn paces(&self) -> bool {
+        self.conduct() == PacingOrder::Pace
+    }
 }
 
 /// Host whose Hello was accepted.

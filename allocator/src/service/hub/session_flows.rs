@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 
 use ratewright_proto::records::{FlowId, StartRecord};
 
+use super::shared_links::FlowKind;
 use crate::engine::LinkPath;
 
 /// Flow that its host has started.
@@ -21,6 +22,8 @@ pub(super) struct HubFlow {
     pub(super) started_us: Option<NonZeroU32>,
     /// Number of the engine that has the flow, if it is allocated.
     pub(super) engine_number: u8,
+    /// Kind as which the links of its path count it; void with an older engine number.
+    pub(super) counted: Option<FlowKind>,
 }
 
 impl HubFlow {
@@ -29,6 +32,11 @@ impl HubFlow {
         // Eight bits suffice: the numbers repeat after 256 reloads, and each reload sweeps all
         // flows.
         self.placement == Placement::Allocated && self.engine_number == engine_number
+    }
+
+    /// Returns the kind as which its links count it for this engine.
+    pub(super) fn counted_by(&self, engine_number: u8) -> Option<FlowKind> {
+        self.counted.filter(|_| self.is_allocated_by(engine_number))
     }
 
     pub(super) fn id(&self) -> FlowId {
@@ -186,6 +194,7 @@ mod tests {
             has_rate: false,
             started_us: None,
             engine_number: 0,
+            counted: None,
         }
     }
 

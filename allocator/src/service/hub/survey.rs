@@ -73,7 +73,7 @@ impl Hub {
                     .peer
                     .as_ref()
                     .map(|peer| peer.hello.host_name.clone());
-                (name.unwrap_or_default(), session.order)
+                (name.unwrap_or_default(), session.conduct())
             },
         );
         FlowRow {
@@ -109,25 +109,30 @@ impl Hub {
         let link = LinkId(load.link);
         let external = self.feeds.external().get(link);
         let feeds = self.feeds_effect(link);
+        let headroom = self.headroom_of(link);
         LinkRow {
             name: link_name(&self.topology, link),
             load_bps: load.load_bps,
-            capacity_bps: load.capacity_bps,
+            capacity_bps: load.capacity_bps / headroom,
             nominal_bps: self.nominal_bps.get(link.index()).copied().unwrap_or(0),
-            utilization: load.utilization(),
+            utilization: load.utilization() * headroom,
             price: load.price,
             up: self.topology.is_usable(link),
             external_load_bps: external.map_or(0, LinkTraffic::load_bps),
             external_granted_bps: external.map_or(0.0, |traffic| traffic.granted_bps),
             feeds: feeds.copied(),
+            shared: self.shared_status(link),
         }
     }
 
     /// Returns a host as `/explain` shows it; `None` if the topology does not have it.
     pub fn host_view(&self, now_ns: u64, host: &str) -> Option<HostView> {
         self.topology.host_by_name(host)?;
-        let (pacing, why) = self.order_of(host);
+        let (mut pacing, mut why) = self.order_of(host);
         let session = self.session_of(host).and_then(|id| self.sessions.get(&id));
+        if pacing == PacingOrder::Pace && session.is_some_and(|session| session.observes) {
+            (pacing, why) = (PacingOrder::Observe, "its daemon is configured to observe");
+        }
         Some(HostView {
             host: host.to_owned(),
             connected: session.is_some(),
@@ -196,7 +201,7 @@ impl Hub {
             .path(slot)
             .iter()
             .map(|&link| {
-                let capacity_bps = self.capacity_of(LinkId(link));
+                let capacity_bps = self.engine_capacity_bps(LinkId(link));
                 let unmeasured = LinkLoad {
                     link,
                     capacity_bps,

@@ -126,12 +126,18 @@ impl Hub {
                 // Most flows keep their path: comparing costs far less than an event that the
                 // engine must apply.
                 if session.flows.path(slot) != path.as_slice() {
+                    if let Some(kind) = flow.counted {
+                        let before = session.flows.path(slot);
+                        self.shared.remove(now_ns, before, kind);
+                        self.shared.add(now_ns, &path, kind, peer.host);
+                    }
                     session.flows.set_path(slot, path.clone());
                     self.counts.reroutes += 1;
                     let key = FlowKey::new(id, flow.id().0);
                     self.engine_events
                         .push_back(EngineEvent::Reroute { key, links: path });
                 }
+                self.recount(now_ns, id, slot);
                 return;
             }
         }
@@ -160,6 +166,13 @@ impl Hub {
         sweep.dead_links.extend(dead_links);
     }
 
+    /// Starts a sweep over the flows of these sessions.
+    pub(super) fn sweep_sessions(&mut self, ids: Vec<u32>) {
+        if !ids.is_empty() {
+            self.sweep.extend(ids.into_iter());
+        }
+    }
+
     /// Starts a sweep that hands all flows to an engine that has none.
     pub(super) fn sweep_for_new_engine(&mut self) {
         self.engine_number = self.engine_number.wrapping_add(1);
@@ -175,7 +188,7 @@ impl Hub {
 
     /// Sends a link's present capacity for flows to the engine.
     pub(super) fn push_capacity(&mut self, link: LinkId) {
-        let capacity_bps = self.capacity_of(link);
+        let capacity_bps = self.engine_capacity_bps(link);
         self.engine_events.push_back(EngineEvent::Capacity {
             link: link.0,
             capacity_bps,

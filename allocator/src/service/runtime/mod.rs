@@ -462,7 +462,7 @@ impl AllocatorService {
             }) = engine
             {
                 core.replace_engine(new, engine);
-                core.hub.restart_flows(&capacities_bps);
+                core.hub.restart_flows(now_ns, &capacities_bps);
             }
             if let (Some(collector), Some(settings)) = (&self.collector, &new.collector) {
                 collector.reconfigure(settings, core.hub.topology());

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)] // each test crate uses a part of this
 
-#[path = "../../../../endpointd/tests/netns/tries.rs"]
+#[path = "../../../../endpointd/tests/integration/netns/tries.rs"]
 pub(crate) mod tries;
 
 use std::fs::File;

@@ -404,12 +404,14 @@ fn a_change_of_the_application_s_own_maximum_is_told_while_it_sends() {
     assert_eq!(facts.app_max_bytes_per_s, Some(1_250_000));
     driver.set(conn, 100, FOREVER_NS);
     driver.run_for(Duration::from_millis(200));
-    let mut told = 0;
-    for (set, expected) in [
+    for (told, (set, expected)) in [
         (5_000_000, Some(5_000_000)),
         (2_500_000, Some(2_500_000)),
         (u32::MAX, None),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let at_ns = now_ns();
         set_max_pacing(&application, set);
         let seen_ns = driver.until("the change", |events| {
@@ -419,7 +421,6 @@ fn a_change_of_the_application_s_own_maximum_is_told_while_it_sends() {
             });
             changes.skip(told).find(|(_, own)| *own == expected)
         });
-        told += 1;
         let took_ms = seen_ns.0.saturating_sub(at_ns) / MS;
         assert!(took_ms < 200, "{expected:?} after {took_ms} ms");
         driver.run_for(Duration::from_millis(100));

@@ -1,6 +1,8 @@
 use super::*;
 use crate::control::HOSTS_DIGEST_BYTES;
-use crate::telemetry::{CreditState, LinkInt, ReceiverCount, SyncTerms, Telemetry};
+use crate::telemetry::{
+    AccessUse, CreditState, LinkInt, LinkUse, ReceiverCount, SyncTerms, Telemetry,
+};
 
 fn topology() -> TopologySnapshot {
     TopologySnapshot {
@@ -161,6 +163,16 @@ fn every_message_survives_a_round_trip() {
                 age_ns: 6,
             }],
             whole: true,
+            access_use: Some(Box::new(AccessUse {
+                observes: true,
+                downlink: LinkUse {
+                    hosts: vec![4],
+                    strangers: 1,
+                    stranger: "10.0.0.7".parse().ok(),
+                    udp: true,
+                },
+                ..AccessUse::default()
+            })),
         }),
     ] {
         round_trip(&message);

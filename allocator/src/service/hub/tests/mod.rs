@@ -10,6 +10,7 @@ mod network;
 mod orders;
 mod release;
 mod sessions;
+mod shared;
 mod sweep;
 mod trust;
 
@@ -321,7 +322,7 @@ impl HubWorld {
             &known_bps,
         )
         .expect("the settings are good");
-        self.hub.restart_flows(&known_bps);
+        self.hub.restart_flows(self.now_ns, &known_bps);
     }
 
     /// Sweeps to the end.

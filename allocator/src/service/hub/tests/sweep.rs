@@ -440,7 +440,7 @@ fn worst_hold_with_a_million_flows() {
     let mut restart = HoldTimes::default();
     restart.time(|| {
         let known = world.hub.capacities_bps();
-        world.hub.restart_flows(&known);
+        world.hub.restart_flows(world.now_ns, &known);
     });
     restart.print("a reload's hold (the engine is made elsewhere)");
     let mut made = HoldTimes::default();

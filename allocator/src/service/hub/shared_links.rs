@@ -1,0 +1,572 @@
+//! Shared links: links on which flows that are paced meet traffic that nobody paces.
+//!
+//! A leased rate is a maximum over a living congestion control. On a shared link TCP decides
+//! between the two kinds of traffic, and the allocator among its own flows. For that, a maximum has
+//! to lie well above the fair share: see [`HEADROOM`].
+//!
+//! Two sources tell of traffic that nobody paces. Flows of hosts that observe or are released are
+//! known one by one, with their paths ([`SharedLinks::add`]). Everything else is known by the hosts
+//! at whose own links it begins or ends ([`SharedLinks::tell`]): senders without a session, senders
+//! that no host of the topology is, and UDP. A host moves its own two links alone.
+//!
+//! Work per flow is proportional to its path; work per change of a host to the hosts that name it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use ratewright_proto::telemetry::{AccessUse, LinkUse};
+use ratewright_topology::{HostId, LinkId, Topology};
+use rustc_hash::FxBuildHasher;
+
+/// Factor on the capacity of a shared link. Each maximum is then twice the fair share among all
+/// flows. The windows of a loss-based congestion control swing between 1 and 1.4 times a lower
+/// bound (cubic, β = 0.7), so a maximum below 1.4 times the share costs a part of the share itself.
+pub const HEADROOM: f64 = 2.0;
+
+/// Time for which a link stays shared after the two kinds last met there. Both come and go with
+/// flowlets, and each change of a capacity costs the optimiser some iterations.
+pub(super) const HOLD_NS: u64 = 1_000_000_000;
+
+/// Part of its host's uplink that an unpaced flow has to demand to count: one in this many.
+pub(super) const MIN_DEMAND_SHARE: u64 = 100;
+
+/// Kind of an active flow by the conduct of its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FlowKind {
+    /// Its host paces it.
+    Paced,
+    /// Its host only observes it, or is released.
+    Unpaced,
+}
+
+/// Reason for which a link is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Flows of a host with a session that does not pace.
+    Unpaced(HostId),
+    /// Traffic of a host of the topology that does not pace, as the other end sees it.
+    Host(HostId),
+    /// Traffic of an address that no host of the topology has, if one was named.
+    Stranger(Option<IpAddr>),
+    /// UDP of a host with a session.
+    Udp,
+}
+
+impl Cause {
+    /// Label in metrics and in the log.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Unpaced(_) => "unpaced_flows",
+            Self::Host(_) => "unpaced_host",
+            Self::Stranger(_) => "unknown_sender",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// Users of one link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct LinkUsers {
+    /// Active flows that are paced.
+    paced: u32,
+    /// Active flows that are known and not paced.
+    unpaced: u32,
+    /// Users beside the flows that are known, as the link's host tells them.
+    told: u32,
+    /// Host of the newest unpaced flow.
+    newest_unpaced: u32,
+}
+
+impl LinkUsers {
+    fn meet(self) -> bool {
+        self.paced > 0 && (self.unpaced > 0 || self.told > 0)
+    }
+}
+
+/// State of a link that is shared.
+#[derive(Debug, Clone, Copy)]
+struct Shared {
+    cause: Cause,
+    /// Time at which the two kinds last met; `None` while they do.
+    parted_ns: Option<u64>,
+    /// It stands in `due`.
+    is_due: bool,
+}
+
+/// Shared links of a topology, and the counts from which they follow.
+#[derive(Debug, Default)]
+pub(super) struct SharedLinks {
+    users: Vec<LinkUsers>,
+    shared: HashMap<u32, Shared, FxBuildHasher>,
+    /// Times at which links may end to be shared, earliest first.
+    due: BTreeSet<(u64, u32)>,
+    /// Links that began or ended to be shared since the last [`take_changed`](Self::take_changed).
+    changed: Vec<LinkId>,
+    /// Hosts that pace, by host index.
+    paces: Vec<bool>,
+    /// Newest word about the users of a link, by link: that of the host at its end.
+    told: HashMap<u32, Told, FxBuildHasher>,
+    /// Senders and the links whose hosts name them.
+    named: BTreeSet<(u32, u32)>,
+}
+
+/// Word of a host about one of its own links.
+#[derive(Debug)]
+struct Told {
+    host: HostId,
+    is_uplink: bool,
+    users: LinkUse,
+}
+
+impl SharedLinks {
+    /// Makes the counts for a topology.
+    pub(super) fn new(topology: &Topology) -> Self {
+        Self {
+            users: vec![LinkUsers::default(); topology.links().len()],
+            paces: vec![false; topology.hosts().len()],
+            ..Self::default()
+        }
+    }
+
+    /// Forgets all flows, because they are counted anew or the links have other numbers. What hosts
+    /// told stays.
+    pub(super) fn restart(&mut self, now_ns: u64, topology: &Topology) {
+        let before = std::mem::replace(self, Self::new(topology));
+        for (index, paces) in before.paces.into_iter().enumerate() {
+            if let Some(known) = self.paces.get_mut(index) {
+                *known = paces;
+            }
+        }
+        for told in before.told.into_values() {
+            if told.host.index() < self.paces.len() {
+                self.tell_link(now_ns, told, topology);
+            }
+        }
+    }
+
+    /// Counts an active flow of `host` on its links.
+    pub(super) fn add(&mut self, now_ns: u64, links: &[u32], kind: FlowKind, host: HostId) {
+        for &link in links {
+            self.change(now_ns, link, |users| match kind {
+                FlowKind::Paced => users.paced += 1,
+                FlowKind::Unpaced => {
+                    users.unpaced += 1;
+                    users.newest_unpaced = host.0;
+                }
+            });
+        }
+    }
+
+    /// Takes a flow that was counted back.
+    pub(super) fn remove(&mut self, now_ns: u64, links: &[u32], kind: FlowKind) {
+        for &link in links {
+            self.change(now_ns, link, |users| match kind {
+                FlowKind::Paced => users.paced -= 1,
+                FlowKind::Unpaced => users.unpaced -= 1,
+            });
+        }
+    }
+
+    /// Takes a host's word about its own links, in place of the former one.
+    pub(super) fn tell(
+        &mut self,
+        now_ns: u64,
+        host: HostId,
+        access_use: AccessUse,
+        topology: &Topology,
+    ) {
+        if host.index() >= self.paces.len() {
+            return;
+        }
+        let AccessUse {
+            uplink, downlink, ..
+        } = access_use;
+        for (is_uplink, users) in [(true, uplink), (false, downlink)] {
+            let told = Told {
+                host,
+                is_uplink,
+                users,
+            };
+            self.tell_link(now_ns, told, topology);
+        }
+    }
+
+    /// Forgets a host's word about its own links.
+    pub(super) fn forget(&mut self, now_ns: u64, host: HostId, topology: &Topology) {
+        self.tell(now_ns, host, AccessUse::default(), topology);
+    }
+
+    fn tell_link(&mut self, now_ns: u64, mut told: Told, topology: &Topology) {
+        let Told {
+            host, is_uplink, ..
+        } = told;
+        let link = if is_uplink {
+            // The flows of a host that paces are paced, whomever they go to.
+            told.users.hosts.clear();
+            topology.host_uplink(host).0
+        } else {
+            let hosts = &mut told.users.hosts;
+            hosts.retain(|&sender| sender != host.0 && (sender as usize) < self.paces.len());
+            hosts.sort_unstable();
+            hosts.dedup();
+            topology.host_downlink(host).0
+        };
+        let before = self.told.remove(&link).map(|told| told.users);
+        let before = before.unwrap_or_default();
+        for &sender in &before.hosts {
+            self.named.remove(&(sender, link));
+        }
+        let named = told.users.hosts.iter();
+        self.named.extend(named.map(|&sender| (sender, link)));
+        let (was, is) = (self.count(&before), self.count(&told.users));
+        if told.users != LinkUse::default() {
+            self.told.insert(link, told);
+        }
+        self.change(now_ns, link, |users| users.told = users.told - was + is);
+    }
+
+    /// Notes if a host paces its flows. A host without a session does not.
+    pub(super) fn set_paces(&mut self, now_ns: u64, host: HostId, paces: bool) {
+        let Some(known) = self.paces.get_mut(host.index()) else {
+            return;
+        };
+        if std::mem::replace(known, paces) == paces {
+            return;
+        }
+        let links: Vec<u32> = (self.named.range((host.0, 0)..=(host.0, u32::MAX)))
+            .map(|&(_, link)| link)
+            .collect();
+        for link in links {
+            self.change(now_ns, link, |users| {
+                if paces {
+                    users.told -= 1;
+                } else {
+                    users.told += 1;
+                }
+            });
+        }
+    }
+
+    /// Returns the users of a link that nobody paces.
+    fn count(&self, link: &LinkUse) -> u32 {
+        let hosts = link.hosts.iter().filter(|&&host| !self.host_paces(host));
+        u32::try_from(hosts.count()).unwrap_or(u32::MAX)
+            + u32::from(link.strangers > 0)
+            + u32::from(link.udp)
+    }
+
+    fn host_paces(&self, host: u32) -> bool {
+        self.paces.get(host as usize).copied().unwrap_or(false)
+    }
+
+    fn change(&mut self, now_ns: u64, link: u32, change: impl FnOnce(&mut LinkUsers)) {
+        let Some(users) = self.users.get_mut(link as usize) else {
+            return;
+        };
+        let met = users.meet();
+        change(users);
+        let meet = users.meet();
+        if met != meet {
+            self.turn(now_ns, link, meet);
+        }
+    }
+
+    /// Notes that the two kinds begin to meet on a link, or part.
+    #[cold]
+    fn turn(&mut self, now_ns: u64, link: u32, meet: bool) {
+        if let Some(shared) = self.shared.get_mut(&link) {
+            shared.parted_ns = (!meet).then_some(now_ns);
+            if !meet && !std::mem::replace(&mut shared.is_due, true) {
+                self.due.insert((now_ns + HOLD_NS, link));
+            }
+        } else if meet {
+            let shared = Shared {
+                cause: self.present_cause(link).unwrap_or(Cause::Stranger(None)),
+                parted_ns: None,
+                is_due: false,
+            };
+            self.shared.insert(link, shared);
+            self.changed.push(LinkId(link));
+        }
+    }
+
+    /// Returns the time of the next [`end_due`](Self::end_due).
+    pub(super) fn next_due_ns(&self) -> Option<u64> {
+        self.due.first().map(|&(at_ns, _)| at_ns)
+    }
+
+    /// Ends the links on which the two kinds have not met for [`HOLD_NS`].
+    pub(super) fn end_due(&mut self, now_ns: u64) {
+        while let Some(&(at_ns, link)) = self.due.first()
+            && at_ns <= now_ns
+        {
+            self.due.pop_first();
+            let Some(shared) = self.shared.get_mut(&link) else {
+                continue;
+            };
+            shared.is_due = false;
+            match shared.parted_ns {
+                None => {}
+                Some(parted_ns) if parted_ns + HOLD_NS > now_ns => {
+                    shared.is_due = true;
+                    self.due.insert((parted_ns + HOLD_NS, link));
+                }
+                Some(_) => {
+                    self.shared.remove(&link);
+                    self.changed.push(LinkId(link));
+                }
+            }
+        }
+    }
+
+    /// Returns true if links began or ended to be shared since the last
+    /// [`take_changed`](Self::take_changed).
+    pub(super) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Returns the links that began or ended to be shared.
+    pub(super) fn take_changed(&mut self) -> Vec<LinkId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Returns true if a link is shared.
+    pub(super) fn is_shared(&self, link: LinkId) -> bool {
+        self.shared.contains_key(&link.0)
+    }
+
+    /// Returns the number of shared links.
+    pub(super) fn len(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// Returns the reason for which a link is shared; `None` if it is not. Of several the first:
+    /// flows that are known, hosts, strangers, UDP.
+    pub(super) fn cause(&self, link: LinkId) -> Option<Cause> {
+        let shared = self.shared.get(&link.0)?;
+        // While it only stays shared for a little longer, the reason is that of its beginning.
+        Some(self.present_cause(link.0).unwrap_or(shared.cause))
+    }
+
+    fn present_cause(&self, link: u32) -> Option<Cause> {
+        let users = self.users.get(link as usize)?;
+        if users.unpaced > 0 {
+            return Some(Cause::Unpaced(HostId(users.newest_unpaced)));
+        }
+        let told = &self.told.get(&link)?.users;
+        let host = told.hosts.iter().find(|&&host| !self.host_paces(host));
+        match host {
+            Some(&host) => Some(Cause::Host(HostId(host))),
+            None if told.strangers > 0 => Some(Cause::Stranger(told.stranger)),
+            None => told.udp.then_some(Cause::Udp),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use ratewright_topology::TwoTierClos;
+
+    use super::*;
+
+    /// 4 racks of 4 hosts.
+    fn clos() -> Topology {
+        TwoTierClos::default()
+            .build()
+            .expect("the default topology is good")
+    }
+
+    fn seen(hosts: &[u32], strangers: u32, udp: bool) -> LinkUse {
+        LinkUse {
+            hosts: hosts.to_vec(),
+            strangers,
+            stranger: None,
+            udp,
+        }
+    }
+
+    #[test]
+    fn a_link_is_shared_while_both_kinds_are_on_it_and_a_second_longer() {
+        let topology = clos();
+        let mut links = SharedLinks::new(&topology);
+        let link = topology.host_downlink(HostId(3));
+        links.add(0, &[link.0], FlowKind::Unpaced, HostId(1));
+        links.add(0, &[link.0], FlowKind::Unpaced, HostId(2));
+        assert!(!links.is_shared(link), "nobody is held to a maximum");
+        links.add(1, &[link.0], FlowKind::Paced, HostId(0));
+        assert_eq!(links.cause(link), Some(Cause::Unpaced(HostId(2))));
+        links.remove(2, &[link.0], FlowKind::Paced);
+        links.add(3, &[link.0], FlowKind::Paced, HostId(0));
+        links.remove(9, &[link.0], FlowKind::Paced);
+        assert_eq!(
+            links.take_changed(),
+            [link],
+            "once, however often they meet"
+        );
+        for (now_ns, is_shared) in [(HOLD_NS + 8, true), (HOLD_NS + 9, false)] {
+            links.end_due(now_ns);
+            assert_eq!(links.is_shared(link), is_shared, "{now_ns} ns");
+        }
+        assert_eq!(links.take_changed(), [link]);
+        assert_eq!((links.next_due_ns(), links.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_host_moves_its_own_two_links_alone_whatever_it_tells() {
+        let topology = clos();
+        let mut links = SharedLinks::new(&topology);
+        let liar = HostId(5);
+        let everybody: Vec<u32> = (0..u32::MAX).step_by(1 << 24).chain(0..16).collect();
+        let all: Vec<u32> = topology.links().iter().map(|link| link.id.0).collect();
+        links.add(0, &all, FlowKind::Paced, HostId(0));
+        let access_use = AccessUse {
+            observes: true,
+            uplink: seen(&everybody, 9, true),
+            downlink: seen(&everybody, 9, true),
+        };
+        links.tell(0, liar, access_use, &topology);
+        let own = [topology.host_uplink(liar), topology.host_downlink(liar)];
+        for link in topology.links() {
+            assert_eq!(links.is_shared(link.id), own.contains(&link.id));
+        }
+        links.forget(1, liar, &topology);
+        links.end_due(HOLD_NS + 1);
+        assert_eq!(links.len(), 0);
+    }
+
+    /// What the tests do to the counts.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Add(u32, bool, u32, u32),
+        Remove(u32),
+        Tell(u32, Vec<u32>, u32, bool, bool),
+        Forget(u32),
+        Paces(u32, bool),
+        Restart,
+        Pass(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let host = 0..16_u32;
+        let hosts = prop::collection::vec(0..20_u32, 0..4);
+        prop::collection::vec(
+            prop_oneof![
+                4 => (0..20_u32, any::<bool>(), host.clone(), host.clone())
+                    .prop_map(|(flow, paced, from, to)| Step::Add(flow, paced, from, to)),
+                4 => (0..20_u32).prop_map(Step::Remove),
+                3 => (host.clone(), hosts, 0..2_u32, any::<bool>(), any::<bool>())
+                    .prop_map(|(a, b, c, d, e)| Step::Tell(a, b, c, d, e)),
+                1 => host.clone().prop_map(Step::Forget),
+                2 => (host, any::<bool>()).prop_map(|(host, paces)| Step::Paces(host, paces)),
+                1 => Just(Step::Restart),
+                2 => (0..2 * HOLD_NS).prop_map(Step::Pass),
+            ],
+            0..60,
+        )
+    }
+
+    /// The links on which both kinds are, counted anew from everything that holds.
+    fn meeting(
+        topology: &Topology,
+        flows: &BTreeMap<u32, (Vec<u32>, FlowKind)>,
+        told: &BTreeMap<u32, AccessUse>,
+        paces: &[bool; 16],
+    ) -> BTreeSet<u32> {
+        let of_kind = |kind: FlowKind| -> BTreeSet<u32> {
+            (flows.values())
+                .filter(|(_, of)| *of == kind)
+                .flat_map(|(path, _)| path.iter().copied())
+                .collect()
+        };
+        let mut others = of_kind(FlowKind::Unpaced);
+        for (&host, told) in told {
+            let senders = told.downlink.hosts.iter();
+            let unpaced = senders.filter(|&&sender| {
+                sender != host && paces.get(sender as usize).is_some_and(|paces| !paces)
+            });
+            if unpaced.count() > 0 || told.downlink.strangers > 0 || told.downlink.udp {
+                others.insert(topology.host_downlink(HostId(host)).0);
+            }
+            if told.uplink.strangers > 0 || told.uplink.udp {
+                others.insert(topology.host_uplink(HostId(host)).0);
+            }
+        }
+        &of_kind(FlowKind::Paced) & &others
+    }
+
+    proptest! {
+        #[test]
+        fn shared_are_the_links_on_which_both_kinds_are_and_counts_return_to_zero(
+            steps in steps(),
+        ) {
+            let topology = clos();
+            let mut links = SharedLinks::new(&topology);
+            let (mut flows, mut told) = (BTreeMap::new(), BTreeMap::new());
+            let mut paces = [false; 16];
+            let mut now_ns = 0;
+            for step in steps {
+                match step {
+                    Step::Add(flow, paced, from, to) if !flows.contains_key(&flow) && from != to => {
+                        let kind = if paced { FlowKind::Paced } else { FlowKind::Unpaced };
+                        let path = vec![
+                            topology.host_uplink(HostId(from)).0,
+                            topology.host_downlink(HostId(to)).0,
+                        ];
+                        links.add(now_ns, &path, kind, HostId(from));
+                        flows.insert(flow, (path, kind));
+                    }
+                    Step::Add(..) => {}
+                    Step::Remove(flow) => {
+                        if let Some((path, kind)) = flows.remove(&flow) {
+                            links.remove(now_ns, &path, kind);
+                        }
+                    }
+                    Step::Tell(host, hosts, strangers, udp, both) => {
+                        let downlink = seen(&hosts, strangers, udp);
+                        let uplink = if both { downlink.clone() } else { LinkUse::default() };
+                        let access_use = AccessUse { observes: false, uplink, downlink };
+                        links.tell(now_ns, HostId(host), access_use.clone(), &topology);
+                        told.insert(host, access_use);
+                    }
+                    Step::Forget(host) => {
+                        links.forget(now_ns, HostId(host), &topology);
+                        told.remove(&host);
+                    }
+                    Step::Paces(host, does) => {
+                        links.set_paces(now_ns, HostId(host), does);
+                        paces[host as usize] = does;
+                    }
+                    Step::Restart => {
+                        links.restart(now_ns, &topology);
+                        flows.clear();
+                    }
+                    Step::Pass(ns) => {
+                        now_ns += ns;
+                        links.end_due(now_ns);
+                    }
+                }
+                let meeting = meeting(&topology, &flows, &told, &paces);
+                for &link in &meeting {
+                    prop_assert!(links.is_shared(LinkId(link)));
+                    prop_assert!(links.cause(LinkId(link)).is_some());
+                }
+                // All that have parted did so by now.
+                links.end_due(now_ns + HOLD_NS);
+                let shared: BTreeSet<u32> = links.shared.keys().copied().collect();
+                prop_assert_eq!(shared, meeting);
+            }
+            for (path, kind) in flows.values() {
+                links.remove(now_ns, path, *kind);
+            }
+            for host in 0..16 {
+                links.forget(now_ns, HostId(host), &topology);
+            }
+            let newest = |users: &LinkUsers| LinkUsers { newest_unpaced: 0, ..*users };
+            prop_assert!(links.users.iter().all(|users| newest(users) == LinkUsers::default()));
+            prop_assert!(links.named.is_empty() && links.told.is_empty());
+        }
+    }
+}

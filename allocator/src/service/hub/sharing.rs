@@ -1,0 +1,200 @@
+//! Shared links at the hub: which flows count as paced, and what the engine is told.
+
+use ratewright_proto::records::StartRecord;
+use ratewright_proto::telemetry::AccessUse;
+use ratewright_topology::{HostId, LinkId, Topology};
+
+use super::report::link_name;
+use super::session::Session;
+use super::shared_links::{Cause, FlowKind, HEADROOM, MIN_DEMAND_SHARE};
+use super::{Hub, PacingOrder, flows};
+use crate::service::status::SharedStatus;
+
+/// Minimum time between two log lines about shared links.
+const LOG_EVERY_NS: u64 = 10_000_000_000;
+
+impl Hub {
+    /// Returns the capacity that the engine is to take for a link, in bit/s.
+    ///
+    /// External traffic on a link, told by an operator or measured by a feed, is left its share
+    /// there by the allocation itself. It wins: the capacity is then the exact one.
+    pub(super) fn engine_capacity_bps(&self, link: LinkId) -> f64 {
+        self.headroom_of(link) * self.capacity_of(link)
+    }
+
+    /// Returns the factor on a link's capacity that is in force.
+    pub(super) fn headroom_of(&self, link: LinkId) -> f64 {
+        if self.shared.is_shared(link) && self.feeds.external().get(link).is_none() {
+            HEADROOM
+        } else {
+            1.0
+        }
+    }
+
+    /// Counts the flow on a slot anew, after its host's conduct or its demand has changed.
+    pub(super) fn recount(&mut self, now_ns: u64, id: u32, slot: u32) {
+        let engine_number = self.engine_number;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
+            return;
+        };
+        if !flow.is_allocated_by(engine_number) {
+            return;
+        }
+        let kind = kind_of(&self.topology, session, &flow.record);
+        if kind == flow.counted {
+            return;
+        }
+        let path = session.flows.path(slot);
+        if let Some(before) = flow.counted {
+            self.shared.remove(now_ns, path, before);
+        }
+        if let Some(kind) = kind {
+            self.shared.add(now_ns, path, kind, peer.host);
+        }
+        if let Some(flow) = session.flows.get_mut(slot) {
+            flow.counted = kind;
+        }
+        self.push_shared(now_ns);
+    }
+
+    /// Takes all flows of a session that ends back from the counts. O(slots of the session).
+    pub(super) fn uncount_session(&mut self, now_ns: u64, id: u32) {
+        let Some(session) = self.sessions.get(&id) else {
+            return;
+        };
+        for slot in 0..session.flows.slots() {
+            let flow = session.flows.get(slot);
+            if let Some(kind) = flow.and_then(|flow| flow.counted_by(self.engine_number)) {
+                self.shared.remove(now_ns, session.flows.path(slot), kind);
+            }
+        }
+        self.push_shared(now_ns);
+    }
+
+    /// Takes what a host tells of its own links and of its own conduct.
+    pub(super) fn on_access_use(&mut self, now_ns: u64, id: u32, access_use: &AccessUse) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let Some(host) = session.peer.as_ref().map(|peer| peer.host) else {
+            return;
+        };
+        if std::mem::replace(&mut session.observes, access_use.observes) != access_use.observes {
+            self.pacing_changed(now_ns, [id]);
+        }
+        if self.settings.feeds.shared {
+            self.shared
+                .tell(now_ns, host, access_use.clone(), &self.topology);
+        }
+        self.push_shared(now_ns);
+    }
+
+    /// Forgets what hosts told of their own links, because a reload has turned it off.
+    pub(super) fn forget_access_use(&mut self, now_ns: u64) {
+        for host in self.topology.hosts() {
+            self.shared.forget(now_ns, host.id, &self.topology);
+        }
+        self.push_shared(now_ns);
+    }
+
+    /// Notes that hosts begin or cease to pace. Their flows are counted anew in slices, by the
+    /// sweep.
+    pub(super) fn pacing_changed(&mut self, now_ns: u64, ids: impl IntoIterator<Item = u32>) {
+        let mut changed = Vec::new();
+        for id in ids {
+            if let Some(session) = self.sessions.get(&id)
+                && let Some(peer) = &session.peer
+            {
+                self.shared.set_paces(now_ns, peer.host, session.paces());
+                changed.push(id);
+            }
+        }
+        self.sweep_sessions(changed);
+        self.push_shared(now_ns);
+    }
+
+    /// Ends links that have been shared for long enough.
+    pub(super) fn end_shared(&mut self, now_ns: u64) {
+        self.shared.end_due(now_ns);
+        self.push_shared(now_ns);
+    }
+
+    /// Sends the engine the capacities of links that began or ended to be shared.
+    pub(super) fn push_shared(&mut self, now_ns: u64) {
+        if !self.shared.has_changed() {
+            return;
+        }
+        for link in self.shared.take_changed() {
+            self.push_capacity(link);
+            if let Some(cause) = self.shared.cause(link) {
+                self.counts.links_shared.count(cause.label());
+                self.log_shared(now_ns, link, cause);
+            }
+        }
+    }
+
+    fn log_shared(&mut self, now_ns: u64, link: LinkId, cause: Cause) {
+        if now_ns < self.next_shared_log_ns {
+            return;
+        }
+        self.next_shared_log_ns = now_ns + LOG_EVERY_NS;
+        tracing::info!(
+            link = link_name(&self.topology, link),
+            cause = self.cause_in_words(cause),
+            links_shared = self.shared.len(),
+            "a link is shared with traffic that nobody paces: maxima there are twice the share"
+        );
+    }
+
+    /// Returns the state of a shared link for operators; `None` if it is not shared.
+    pub(super) fn shared_status(&self, link: LinkId) -> Option<SharedStatus> {
+        let cause = self.shared.cause(link)?;
+        Some(SharedStatus {
+            cause: self.cause_in_words(cause),
+            headroom: self.headroom_of(link),
+        })
+    }
+
+    fn cause_in_words(&self, cause: Cause) -> String {
+        let name = |host: HostId| {
+            let host = self.topology.hosts().get(host.index());
+            host.map_or("", |host| host.name.as_str())
+        };
+        match cause {
+            Cause::Unpaced(host) | Cause::Host(host) => {
+                let name = name(host);
+                let session = self.registry.session_of(host.0);
+                let session = session.and_then(|id| self.sessions.get(&id));
+                match session.map(|session| session.conduct()) {
+                    None => format!("host {name} without a session"),
+                    Some(PacingOrder::Pace) => format!("host {name}, which paces by now"),
+                    Some(PacingOrder::Observe) => format!("observing host {name}"),
+                    Some(PacingOrder::Release) => format!("released host {name}"),
+                }
+            }
+            Cause::Stranger(Some(address)) => format!("unknown address {address}"),
+            Cause::Stranger(None) => "unknown addresses".to_owned(),
+            Cause::Udp => "UDP".to_owned(),
+        }
+    }
+}
+
+/// Returns the kind as which a flow with a rate counts; `None` for one that is too small to matter.
+pub(super) fn kind_of(
+    topology: &Topology,
+    session: &Session,
+    record: &StartRecord,
+) -> Option<FlowKind> {
+    if session.paces() {
+        return Some(FlowKind::Paced);
+    }
+    let host = session.peer.as_ref()?.host;
+    let uplink = topology.host_uplink(host);
+    let least_bps = topology.effective_capacity_bps(uplink) / MIN_DEMAND_SHARE;
+    #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
+    let counts = flows::demand_bps(record) >= least_bps as f64;
+    counts.then_some(FlowKind::Unpaced)
+}

@@ -1,0 +1,571 @@
+//! Users of this host's own links, for the allocator: it gives links headroom that paced flows
+//! share with traffic which nobody paces.
+//!
+//! This host cannot tell which senders pace; the allocator knows that by their sessions. So every
+//! sender is named that has moved at least a small share of the link within the last second, and a
+//! message follows only when this set changes.
+//!
+//! Sans-IO: what sockets moved and counters go in with their time.
+
+use std::hash::Hash;
+use std::net::IpAddr;
+
+use indexmap::IndexMap;
+use indexmap::map::Entry;
+use ratewright_proto::control::AccessCapacity;
+use ratewright_proto::telemetry::{AccessUse, LinkUse, MAX_USERS};
+use rustc_hash::FxBuildHasher;
+
+use super::senders::{Moved, SenderName};
+
+/// Interval at which the users are looked at.
+pub const INTERVAL_NS: u64 = 100_000_000;
+/// Length of one of the two parts of the window that slides.
+const HALF_NS: u64 = 500_000_000;
+/// A user has moved at least one in this many of what the link carries in a second. Remote shells,
+/// scrapes and control traffic move less.
+const MIN_SHARE: u64 = 100;
+/// Among many senders it is enough to have one in this many of the fair share: the share of an
+/// unpaced one may be less than a hundredth.
+const FAIR_SHARE: u64 = 4;
+/// Least bytes of a user in a second.
+const MIN_BYTES: u64 = 62_500;
+/// A user stays one down to one in this many of what made it one, so that it does not flap.
+const LEAVE_SHARE: u64 = 4;
+/// UDP counts from one in this many of what the link carries on: it is what the interface carried
+/// less what TCP did, and headers are estimated.
+const UDP_SHARE: u64 = 20;
+/// Bytes of a UDP datagram at most: a packet.
+const DATAGRAM_BYTES: u64 = 1_514;
+/// Payload of a TCP segment for which one header stands,
+const SEGMENT_BYTES: i64 = 1_448;
+/// and headers of a segment or an acknowledgement.
+const HEADER_BYTES: i64 = 66;
+/// Shortest time between two messages.
+const TELL_EVERY_NS: u64 = 500_000_000;
+/// Time after which a state that is not empty is told anew, in case that it was lost.
+const REPEAT_NS: u64 = 10_000_000_000;
+/// Most users that are remembered for each link.
+const MAX_REMEMBERED: usize = 4_096;
+
+/// Counters of the interface and of UDP, at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes received by the interface.
+    pub rx_bytes: u64,
+    /// Bytes sent by the interface.
+    pub tx_bytes: u64,
+    /// UDP datagrams received.
+    pub udp_in: u64,
+    /// UDP datagrams sent.
+    pub udp_out: u64,
+}
+
+/// Sum over the last half to one second.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    present: i64,
+    former: i64,
+}
+
+impl Window {
+    fn sum(self) -> u64 {
+        // Differences of counters that were not read at one moment may be negative for a while.
+        u64::try_from(self.present + self.former).unwrap_or(0)
+    }
+
+    fn add(&mut self, bytes: i64) {
+        self.present = self.present.saturating_add(bytes);
+    }
+
+    /// Moves on by one half, or by more.
+    fn advance(&mut self, by_one: bool) {
+        self.former = if by_one { self.present } else { 0 };
+        self.present = 0;
+    }
+}
+
+/// A sum, and the judgement that it is one of a user.
+#[derive(Debug, Clone, Copy, Default)]
+struct User {
+    moved: Window,
+    uses: bool,
+}
+
+impl User {
+    fn judge(&mut self, least: u64) {
+        let bound = if self.uses {
+            least / LEAVE_SHARE
+        } else {
+            least
+        };
+        self.uses = self.moved.sum() >= bound.max(1);
+    }
+}
+
+/// What UDP moved on one link, as far as the counters tell.
+#[derive(Debug, Clone, Copy, Default)]
+struct UdpUse {
+    /// Bytes of the interface that TCP did not carry.
+    rest: Window,
+    /// Bytes of the datagrams at most.
+    datagrams: Window,
+    uses: bool,
+}
+
+impl UdpUse {
+    fn judge(&mut self, least: u64) {
+        let bound = if self.uses {
+            least / LEAVE_SHARE
+        } else {
+            least
+        };
+        let moved = self.rest.sum().min(self.datagrams.sum());
+        self.uses = moved >= bound.max(1);
+    }
+}
+
+type Users<K> = IndexMap<K, User, FxBuildHasher>;
+
+/// The users of this host's own links.
+#[derive(Debug, Default)]
+pub struct AccessUseMeter {
+    senders: Users<SenderName>,
+    /// Receivers that no host of the topology is.
+    receivers: Users<IpAddr>,
+    udp_in: UdpUse,
+    udp_out: UdpUse,
+    /// What TCP carried since the counters before, with headers: in and out.
+    tcp_bytes: [i64; 2],
+    counters: Option<Counters>,
+    /// End of the present half of the windows; 0 before the first look.
+    half_ends_ns: u64,
+    looked_ns: u64,
+    present: AccessUse,
+    told: AccessUse,
+    told_ns: u64,
+}
+
+impl AccessUseMeter {
+    /// Begins a session: the allocator knows nothing.
+    pub fn begin_session(&mut self) {
+        self.told = AccessUse::default();
+        self.told_ns = 0;
+    }
+
+    /// Forgets what moved, because the measuring pauses.
+    pub fn pause(&mut self) {
+        *self = Self {
+            told: std::mem::take(&mut self.told),
+            told_ns: self.told_ns,
+            ..Self::default()
+        };
+    }
+
+    /// Takes what a socket moved since the pass before.
+    pub fn add(&mut self, moved: &Moved) {
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let (received, acked) = (bytes(moved.received_bytes), bytes(moved.acked_bytes));
+        let headers = |own: i64, other: i64| {
+            // Each second segment of the other direction is acknowledged.
+            (own / SEGMENT_BYTES + other / (2 * SEGMENT_BYTES)) * HEADER_BYTES
+        };
+        self.tcp_bytes[0] += received.saturating_add(headers(received, acked));
+        self.tcp_bytes[1] += acked.saturating_add(headers(acked, received));
+        if received > 0 {
+            add(&mut self.senders, moved.name, received);
+        }
+        if let (SenderName::Address(address), true) = (moved.name, acked > 0) {
+            add(&mut self.receivers, address, acked);
+        }
+    }
+
+    /// Returns true if [`look`](Self::look) is due.
+    #[must_use]
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.looked_ns) >= INTERVAL_NS
+    }
+
+    /// Returns true if somebody is known to use a link.
+    #[must_use]
+    pub fn has_users(&self) -> bool {
+        self.present != AccessUse::default()
+    }
+
+    /// Judges the users after a pass over the sockets. Without `counters`, UDP is not judged.
+    pub fn look(&mut self, now_ns: u64, counters: Option<Counters>, access: AccessCapacity) {
+        self.looked_ns = now_ns;
+        self.count_udp(counters);
+        let in_second = |capacity_bps: u64| capacity_bps / 8;
+        let least = |capacity_bps: u64, users: usize| {
+            let shares = MIN_SHARE.max(FAIR_SHARE.saturating_mul(users as u64));
+            (in_second(capacity_bps) / shares).max(MIN_BYTES)
+        };
+        let (up_bps, down_bps) = (access.uplink_bps, access.downlink_bps);
+        let least_in = least(down_bps, self.senders.len());
+        let least_out = least(up_bps, self.receivers.len());
+        self.senders
+            .values_mut()
+            .for_each(|user| user.judge(least_in));
+        self.receivers
+            .values_mut()
+            .for_each(|user| user.judge(least_out));
+        self.udp_in.judge(in_second(down_bps) / UDP_SHARE);
+        self.udp_out.judge(in_second(up_bps) / UDP_SHARE);
+        self.present.downlink = if down_bps > 0 {
+            self.downlink()
+        } else {
+            LinkUse::default()
+        };
+        self.present.uplink = if up_bps > 0 {
+            let strangers = self.receivers.iter().filter(|(_, user)| user.uses);
+            link_use(
+                Vec::new(),
+                strangers.map(|(&address, _)| address),
+                self.udp_out.uses,
+            )
+        } else {
+            LinkUse::default()
+        };
+        self.advance(now_ns);
+    }
+
+    fn downlink(&self) -> LinkUse {
+        let users = self.senders.iter().filter(|(_, user)| user.uses);
+        let mut hosts: Vec<u32> = users
+            .clone()
+            .filter_map(|(name, _)| match name {
+                SenderName::Host(host) => Some(*host),
+                SenderName::Address(_) => None,
+            })
+            .collect();
+        hosts.sort_unstable();
+        hosts.truncate(MAX_USERS);
+        let strangers = users.filter_map(|(name, _)| match name {
+            SenderName::Address(address) => Some(*address),
+            SenderName::Host(_) => None,
+        });
+        link_use(hosts, strangers, self.udp_in.uses)
+    }
+
+    /// Counts what the interface carried and TCP did not.
+    fn count_udp(&mut self, counters: Option<Counters>) {
+        let [tcp_in, tcp_out] = std::mem::take(&mut self.tcp_bytes);
+        let before = std::mem::replace(&mut self.counters, counters);
+        let (Some(now), Some(before)) = (counters, before) else {
+            return;
+        };
+        // A counter that falls began anew.
+        let since = |now: u64, before: u64| now.saturating_sub(before);
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let datagrams = |count: u64| bytes(count.saturating_mul(DATAGRAM_BYTES));
+        let rx = bytes(since(now.rx_bytes, before.rx_bytes));
+        let tx = bytes(since(now.tx_bytes, before.tx_bytes));
+        self.udp_in.rest.add(rx.saturating_sub(tcp_in));
+        self.udp_out.rest.add(tx.saturating_sub(tcp_out));
+        self.udp_in
+            .datagrams
+            .add(datagrams(since(now.udp_in, before.udp_in)));
+        self.udp_out
+            .datagrams
+            .add(datagrams(since(now.udp_out, before.udp_out)));
+    }
+
+    /// Moves the windows on, and forgets who has moved nothing in them.
+    fn advance(&mut self, now_ns: u64) {
+        if self.half_ends_ns == 0 {
+            self.half_ends_ns = now_ns + HALF_NS;
+        }
+        if now_ns < self.half_ends_ns {
+            return;
+        }
+        let by_one = now_ns - self.half_ends_ns < HALF_NS;
+        self.half_ends_ns = if by_one {
+            self.half_ends_ns + HALF_NS
+        } else {
+            now_ns + HALF_NS
+        };
+        for window in [
+            &mut self.udp_in.rest,
+            &mut self.udp_in.datagrams,
+            &mut self.udp_out.rest,
+            &mut self.udp_out.datagrams,
+        ] {
+            window.advance(by_one);
+        }
+        advance(&mut self.senders, by_one);
+        advance(&mut self.receivers, by_one);
+    }
+
+    /// Returns what is to be told now, if it has changed. `observes` says that this host is
+    /// configured to pace nothing.
+    #[must_use]
+    pub fn to_tell(&self, now_ns: u64, observes: bool) -> Option<AccessUse> {
+        let since_ns = now_ns.saturating_sub(self.told_ns);
+        let differs =
+            self.present.uplink != self.told.uplink || self.present.downlink != self.told.downlink;
+        let repeats = since_ns >= REPEAT_NS && self.told != AccessUse::default();
+        let is_due = self.told_ns == 0 || since_ns >= TELL_EVERY_NS;
+        (observes != self.told.observes || (differs && is_due) || repeats).then(|| AccessUse {
+            observes,
+            ..self.present.clone()
+        })
+    }
+
+    /// Notes that this was told.
+    pub fn told(&mut self, now_ns: u64, access_use: AccessUse) {
+        self.told = access_use;
+        self.told_ns = now_ns;
+    }
+}
+
+fn add<K: Hash + Eq>(users: &mut Users<K>, name: K, bytes: i64) {
+    let known = users.len();
+    match users.entry(name) {
+        Entry::Occupied(mut entry) => entry.get_mut().moved.add(bytes),
+        Entry::Vacant(entry) if known < MAX_REMEMBERED => {
+            entry.insert(User::default()).moved.add(bytes);
+        }
+        Entry::Vacant(_) => {}
+    }
+}
+
+fn advance<K: Hash + Eq>(users: &mut Users<K>, by_one: bool) {
+    users.retain(|_, user| {
+        user.moved.advance(by_one);
+        user.uses || user.moved.sum() > 0
+    });
+}
+
+fn link_use(hosts: Vec<u32>, strangers: impl Iterator<Item = IpAddr>, udp: bool) -> LinkUse {
+    // The least, so that the one that is named stays the same.
+    let (count, stranger) = strangers.fold((0, None), |(count, least), address| {
+        let least = least.map_or(address, |least: IpAddr| least.min(address));
+        (count + 1, Some(least))
+    });
+    LinkUse {
+        hosts,
+        strangers: count,
+        stranger,
+        udp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const MBIT: u64 = 1_000_000;
+    const GBIT: u64 = 1_000_000_000;
+    const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9));
+
+    /// A host whose counters are looked at every 100 ms, with links of 1 Gbit/s.
+    struct MeteredHost {
+        meter: AccessUseMeter,
+        now_ns: u64,
+        counters: Counters,
+        observes: bool,
+        /// Messages with their times.
+        told: Vec<(u64, AccessUse)>,
+    }
+
+    impl MeteredHost {
+        fn new() -> Self {
+            let mut host = Self {
+                meter: AccessUseMeter::default(),
+                now_ns: 5_000 * MS,
+                counters: Counters::default(),
+                observes: false,
+                told: Vec::new(),
+            };
+            host.run(100, &[], 0, 0);
+            host
+        }
+
+        /// Lets `ms` pass in which senders and receivers move these rates by TCP. The interface
+        /// carries `unseen_bps` beside them, in `datagrams` UDP datagrams per interval.
+        fn run(
+            &mut self,
+            ms: u64,
+            tcp: &[(SenderName, u64, u64)],
+            unseen_bps: u64,
+            datagrams: u64,
+        ) {
+            for _ in 0..ms / 100 {
+                self.now_ns += 100 * MS;
+                let bytes = |bps: u64| bps / 80;
+                for &(name, in_bps, out_bps) in tcp {
+                    let moved = Moved {
+                        name,
+                        received_bytes: bytes(in_bps),
+                        acked_bytes: bytes(out_bps),
+                    };
+                    self.meter.add(&moved);
+                    // Each segment of 1,448 bytes is a packet of 1,514.
+                    self.counters.rx_bytes += bytes(in_bps) / 1_448 * 1_514;
+                    self.counters.tx_bytes += bytes(out_bps) / 1_448 * 1_514;
+                }
+                self.counters.rx_bytes += bytes(unseen_bps);
+                self.counters.udp_in += datagrams;
+                let access = AccessCapacity {
+                    uplink_bps: GBIT,
+                    downlink_bps: GBIT,
+                };
+                self.meter.look(self.now_ns, Some(self.counters), access);
+                if let Some(access_use) = self.meter.to_tell(self.now_ns, self.observes) {
+                    self.told.push((self.now_ns, access_use.clone()));
+                    self.meter.told(self.now_ns, access_use);
+                }
+            }
+        }
+
+        fn downlink(&self) -> LinkUse {
+            self.meter.present.downlink.clone()
+        }
+    }
+
+    fn host(number: u32) -> SenderName {
+        SenderName::Host(number)
+    }
+
+    #[test]
+    fn a_sender_is_told_at_once_and_taken_back_a_second_after_its_last_byte() {
+        let mut receiver = MeteredHost::new();
+        let began_ns = receiver.now_ns;
+        let rates = [
+            (host(3), 300 * MBIT, 0),
+            (SenderName::Address(STRANGER), 300 * MBIT, 0),
+        ];
+        receiver.run(5_000, &rates, 0, 0);
+        let ended_ns = receiver.now_ns;
+        receiver.run(30_000, &[], 0, 0);
+        let [(told_ns, told), (back_ns, back)] = &receiver.told[..] else {
+            panic!("two messages: {:?}", receiver.told);
+        };
+        assert_eq!(told_ns - began_ns, 100 * MS);
+        let expected = LinkUse {
+            hosts: vec![3],
+            strangers: 1,
+            stranger: Some(STRANGER),
+            udp: false,
+        };
+        assert_eq!(
+            (&told.downlink, &told.uplink),
+            (&expected, &LinkUse::default())
+        );
+        assert_eq!(back, &AccessUse::default());
+        assert!(
+            back_ns - ended_ns <= 1_100 * MS,
+            "{}",
+            (back_ns - ended_ns) / MS
+        );
+    }
+
+    #[test]
+    fn shells_scrapes_and_control_traffic_use_no_link() {
+        let mut receiver = MeteredHost::new();
+        for _ in 0..20 {
+            // A scrape of 1 MB in 100 ms, and a shell.
+            receiver.run(
+                100,
+                &[(host(2), 80 * MBIT, 0), (host(3), MBIT / 10, 0)],
+                0,
+                5,
+            );
+            receiver.run(2_000, &[(host(3), MBIT / 10, 0)], MBIT, 20);
+        }
+        assert_eq!(receiver.told, []);
+    }
+
+    #[test]
+    fn a_sender_among_many_uses_the_link_with_a_small_part_of_its_share() {
+        let mut receiver = MeteredHost::new();
+        let mut rates: Vec<_> = (2..402)
+            .map(|number| (host(number), GBIT / 500, 0))
+            .collect();
+        // A third of the fair share.
+        rates.push((SenderName::Address(STRANGER), GBIT / 1_200, 0));
+        receiver.run(2_000, &rates, 0, 0);
+        assert_eq!(receiver.downlink().strangers, 1);
+        assert_eq!(receiver.downlink().hosts.len(), MAX_USERS);
+    }
+
+    #[test]
+    fn what_goes_to_strangers_uses_the_uplink_and_what_goes_to_hosts_does_not() {
+        let mut sender = MeteredHost::new();
+        let rates = [
+            (host(3), 0, 500 * MBIT),
+            (SenderName::Address(STRANGER), 0, 300 * MBIT),
+        ];
+        sender.run(1_000, &rates, 0, 0);
+        let uplink = &sender.meter.present.uplink;
+        assert_eq!(
+            (uplink.hosts.len(), uplink.strangers, uplink.udp),
+            (0, 1, false)
+        );
+        assert_eq!(sender.downlink(), LinkUse::default());
+    }
+
+    #[test]
+    fn udp_uses_a_link_from_a_twentieth_on_and_tcp_is_never_taken_for_it() {
+        // TCP in both directions, short connections that no pass sees, and name lookups.
+        let bulk = [(host(3), 900 * MBIT, 900 * MBIT)];
+        for (tcp, unseen_bps, datagrams, udp) in [
+            (&bulk[..], 0, 50, false),
+            (&[], 700 * MBIT, 50, false),
+            (&bulk[..0], 80 * MBIT, 700, true),
+            (&bulk[..], 80 * MBIT, 700, true),
+            (&[], 30 * MBIT, 250, false),
+        ] {
+            let mut receiver = MeteredHost::new();
+            receiver.run(3_000, tcp, unseen_bps, datagrams);
+            assert_eq!(
+                receiver.downlink().udp,
+                udp,
+                "{unseen_bps} bit/s, {datagrams}"
+            );
+            receiver.run(1_100, tcp, 0, 0);
+            assert!(!receiver.downlink().udp);
+        }
+    }
+
+    #[test]
+    fn messages_are_paced_and_a_state_that_stands_is_repeated_now_and_then() {
+        let mut receiver = MeteredHost::new();
+        for turn in 0..50_u32 {
+            // Another sender in every interval.
+            receiver.run(100, &[(host(turn), 900 * MBIT, 0)], 0, 0);
+        }
+        assert!(receiver.told.len() <= 11, "{}", receiver.told.len());
+        for pair in receiver.told.windows(2) {
+            assert!(pair[1].0 - pair[0].0 >= TELL_EVERY_NS);
+        }
+        receiver.run(2_000, &[(host(1), GBIT / 2, 0)], 0, 0);
+        let before = receiver.told.len();
+        receiver.run(60_000, &[(host(1), GBIT / 2, 0)], 0, 0);
+        assert_eq!(receiver.told.len() - before, 6);
+        assert!(
+            receiver.told[before..]
+                .iter()
+                .all(|(_, told)| told.downlink.hosts == [1])
+        );
+    }
+
+    #[test]
+    fn a_host_that_begins_to_observe_says_so_at_once_and_in_every_session() {
+        let mut sender = MeteredHost::new();
+        sender.run(400, &[(host(1), GBIT / 2, 0)], 0, 0);
+        sender.observes = true;
+        sender.run(100, &[(host(1), GBIT / 2, 0)], 0, 0);
+        let (_, told) = sender.told.last().expect("told");
+        assert!(told.observes && told.downlink.hosts == [1]);
+        sender.meter.begin_session();
+        let again = sender.meter.to_tell(sender.now_ns, true);
+        assert_eq!(again.as_ref(), Some(told));
+        // A daemon that does not measure tells it, too.
+        let meter = AccessUseMeter::default();
+        assert_eq!(meter.to_tell(1, false), None);
+        assert!(meter.to_tell(1, true).is_some_and(|told| told.observes));
+    }
+}

@@ -1,0 +1,186 @@
+//! Users of a host's own links: the state from which the allocator finds links that it shares with
+//! traffic which nobody paces.
+
+use std::net::IpAddr;
+
+use super::check;
+use crate::error::SessionError;
+use crate::wire;
+
+/// Maximum number of hosts that one [`LinkUse`] names.
+pub const MAX_USERS: usize = 256;
+
+/// Users of a host's own links, as far as the host sees them. It stands until the host tells
+/// another or its session ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessUse {
+    /// The host is configured to observe: it paces none of its flows.
+    pub observes: bool,
+    /// Receivers beyond the link from the host.
+    pub uplink: LinkUse,
+    /// Senders beyond the link to the host.
+    pub downlink: LinkUse,
+}
+
+/// Users of one link.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkUse {
+    /// Hosts of the topology at the other end.
+    pub hosts: Vec<u32>,
+    /// Addresses at the other end that no host of the topology has.
+    pub strangers: u32,
+    /// One of them.
+    pub stranger: Option<IpAddr>,
+    /// UDP uses the link.
+    pub udp: bool,
+}
+
+impl AccessUse {
+    pub(super) fn validate(&self) -> Result<(), SessionError> {
+        for link in [&self.uplink, &self.downlink] {
+            check(link.hosts.len() <= MAX_USERS, "LinkUse.hosts", || {
+                format!("{} hosts; the bound is {MAX_USERS}", link.hosts.len())
+            })?;
+            check(
+                link.stranger.is_none() || link.strangers > 0,
+                "LinkUse.strangers",
+                || "none, but one is named".to_owned(),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<wire::AccessUse> for AccessUse {
+    type Error = SessionError;
+
+    fn try_from(wire: wire::AccessUse) -> Result<Self, SessionError> {
+        Ok(Self {
+            observes: wire.observes,
+            uplink: wire.uplink.unwrap_or_default().try_into()?,
+            downlink: wire.downlink.unwrap_or_default().try_into()?,
+        })
+    }
+}
+
+impl TryFrom<wire::LinkUse> for LinkUse {
+    type Error = SessionError;
+
+    fn try_from(wire: wire::LinkUse) -> Result<Self, SessionError> {
+        Ok(Self {
+            hosts: wire.hosts,
+            strangers: wire.strangers,
+            stranger: address(&wire.stranger)?,
+            udp: wire.udp,
+        })
+    }
+}
+
+fn address(bytes: &[u8]) -> Result<Option<IpAddr>, SessionError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .map(Some)
+        .map_err(|_| SessionError::Invalid {
+            field: "LinkUse.stranger",
+            problem: format!("{} bytes are no address", bytes.len()),
+        })
+}
+
+impl From<&AccessUse> for wire::AccessUse {
+    fn from(access_use: &AccessUse) -> Self {
+        Self {
+            observes: access_use.observes,
+            uplink: Some((&access_use.uplink).into()),
+            downlink: Some((&access_use.downlink).into()),
+        }
+    }
+}
+
+impl From<&LinkUse> for wire::LinkUse {
+    fn from(link: &LinkUse) -> Self {
+        Self {
+            hosts: link.hosts.clone(),
+            strangers: link.strangers,
+            stranger: match link.stranger {
+                None => Vec::new(),
+                Some(IpAddr::V4(address)) => address.octets().to_vec(),
+                Some(IpAddr::V6(address)) => address.octets().to_vec(),
+            },
+            udp: link.udp,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::control::ControlMessage;
+    use crate::telemetry::Telemetry;
+
+    fn told(access_use: AccessUse) -> Telemetry {
+        Telemetry {
+            access_use: Some(Box::new(access_use)),
+            ..Telemetry::default()
+        }
+    }
+
+    #[test]
+    fn users_arrive_as_they_were_told() {
+        for stranger in ["10.0.0.7", "fd00::7"] {
+            let telemetry = told(AccessUse {
+                observes: true,
+                uplink: LinkUse {
+                    udp: true,
+                    ..LinkUse::default()
+                },
+                downlink: LinkUse {
+                    hosts: vec![3, 70_000],
+                    strangers: 2,
+                    stranger: stranger.parse().ok(),
+                    udp: false,
+                },
+            });
+            assert!(!telemetry.is_empty() && !telemetry.is_of_state());
+            let message = ControlMessage::Telemetry(telemetry);
+            let body = wire::ControlMessage::from(message.clone());
+            let decoded = ControlMessage::decode(&body.encode_to_vec());
+            assert_eq!(decoded, Ok(message));
+        }
+    }
+
+    #[test]
+    fn users_beyond_what_a_message_can_hold_are_refused() {
+        let with = |downlink| {
+            told(AccessUse {
+                downlink,
+                ..AccessUse::default()
+            })
+        };
+        let field_of = |telemetry: &Telemetry| match telemetry.validate() {
+            Err(SessionError::Invalid { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        let hosts = |count: usize| LinkUse {
+            hosts: vec![1; count],
+            ..LinkUse::default()
+        };
+        assert_eq!(with(hosts(MAX_USERS)).validate(), Ok(()));
+        assert_eq!(field_of(&with(hosts(MAX_USERS + 1))), "LinkUse.hosts");
+        let unnumbered = LinkUse {
+            stranger: Some(IpAddr::from([10, 0, 0, 7])),
+            ..LinkUse::default()
+        };
+        assert_eq!(field_of(&with(unnumbered)), "LinkUse.strangers");
+        let wire = wire::LinkUse {
+            strangers: 1,
+            stranger: vec![1; 5],
+            ..wire::LinkUse::default()
+        };
+        assert!(LinkUse::try_from(wire).is_err());
+    }
+}
