@@ -30,7 +30,7 @@ help:
 	@sed -n '/^## /{N;s/^## //;s/\n## / /;s/\n.*//;s/^\([^ :]*\): \(.*\)/\1\t\2/;p}' $(firstword $(MAKEFILE_LIST)) | \
 	  while IFS="$$(printf '\t')" read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety for the others)
+## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety|obey for the others)
 lab: build
 	$(ROOT) $(TARGET)/debug/ratewright-lab $(SCENARIO) --json lab-out/$(SCENARIO).json $(LAB_ARGS)
 

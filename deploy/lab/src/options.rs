@@ -26,6 +26,9 @@ pub enum ScenarioKind {
     /// Hundreds of flows start at once on a full uplink: with and without control datagrams ahead
     /// of data
     Starts,
+    /// Wrong topology files, unmanaged hosts, lossy and slow ways: nobody is worse off than with
+    /// TCP alone
+    Obey,
 }
 
 impl ScenarioKind {
@@ -42,6 +45,7 @@ impl ScenarioKind {
             ScenarioKind::Starts => "starts",
             ScenarioKind::Links => "links",
             ScenarioKind::Safety => "safety",
+            ScenarioKind::Obey => "obey",
         }
     }
 }
@@ -155,17 +159,24 @@ pub struct LabOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=64))]
     pub hosts: Option<u16>,
     /// Capacity of a host's link; default: 250; 100 for mixed, whose packets cross more switches;
-    /// 200 for use and safety; links: this speed instead of all
+    /// 200 for use, safety, starts and obey; links: this speed instead of all
     #[arg(long, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub link_mbps: Option<u32>,
     /// Drop-tail buffer of a switch port
     #[arg(long, default_value_t = 64, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub buffer_kib: u32,
-    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links, 10 of
-    /// safety
+    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links and of
+    /// obey, 10 of safety
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: Option<u16>,
-    /// Address family of the traffic of use, links and safety; default: 4, or both for safety
+    /// The most telling cases of obey, one pair of runs each
+    #[arg(long)]
+    pub quick: bool,
+    /// Cases of obey whose names have this text in them
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Address family of the traffic of use, links, safety and obey; default: 4, or both for safety
+    /// and obey
     #[arg(long, value_enum)]
     pub family: Option<Family>,
     /// Connections at a time in the safety scenario
@@ -222,7 +233,10 @@ impl LabOptions {
     pub fn link_mbps(&self) -> u32 {
         self.link_mbps.unwrap_or(match self.scenario {
             ScenarioKind::Mixed => 100,
-            ScenarioKind::Use | ScenarioKind::Safety | ScenarioKind::Starts => 200,
+            ScenarioKind::Use
+            | ScenarioKind::Safety
+            | ScenarioKind::Starts
+            | ScenarioKind::Obey => 200,
             ScenarioKind::Fairness
             | ScenarioKind::Feeds
             | ScenarioKind::Coflow
@@ -242,7 +256,8 @@ impl LabOptions {
     pub fn runs(&self) -> u16 {
         self.runs.unwrap_or(match self.scenario {
             ScenarioKind::Use => 5,
-            ScenarioKind::Links => 3,
+            ScenarioKind::Obey if self.quick => 1,
+            ScenarioKind::Links | ScenarioKind::Obey => 3,
             ScenarioKind::Safety => 10,
             _ => 20,
         })
@@ -252,7 +267,8 @@ impl LabOptions {
     #[must_use]
     pub fn family(&self) -> Family {
         self.family.unwrap_or(match self.scenario {
-            ScenarioKind::Safety => Family::Both,
+            ScenarioKind::Obey if self.quick => Family::V4,
+            ScenarioKind::Safety | ScenarioKind::Obey => Family::Both,
             _ => Family::V4,
         })
     }

@@ -64,9 +64,10 @@ pub fn run(options: LabOptions) -> Result<()> {
         .and(outcome)
         .and_then(|outcome| {
             report::publish(&lab.options, &outcome)?;
-            match outcome.broken_off {
-                None => Ok(()),
-                Some(why) => bail!("ended before the last run: {why}"),
+            match (outcome.broken_off, outcome.missed) {
+                (None, None) => Ok(()),
+                (Some(why), _) => bail!("ended before the last run: {why}"),
+                (None, Some(missed)) => bail!("{missed}"),
             }
         });
     // A lab whose output is closed cannot report where its logs are.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -33,7 +34,10 @@ pub struct Control {
     allocator: Option<Process>,
     daemons: Vec<Option<Process>>,
     dir: PathBuf,
-    hosts: usize,
+    /// Hosts with a daemon.
+    managed: Vec<usize>,
+    /// Number of the first host's daemon among those of this lab.
+    first_instance: u32,
 }
 
 /// Configuration of a scenario beyond the lab's own keys.
@@ -45,6 +49,12 @@ pub struct ControlKeys<'a> {
     pub daemons: &'a str,
     /// Back end of the daemons.
     pub backend: Backend,
+    /// Capacity of a host's link in the topology file; `None`: what it has.
+    pub told_bps: Option<u64>,
+    /// Hosts without a daemon.
+    pub unmanaged: &'a [usize],
+    /// Flowlets below this are not reported; `None`: the daemon's default.
+    pub min_flowlet_bytes: Option<u64>,
 }
 
 impl ControlKeys<'_> {
@@ -55,9 +65,15 @@ impl ControlKeys<'_> {
             allocator: "",
             daemons: "",
             backend: lab.options.backend,
+            told_bps: None,
+            unmanaged: &[],
+            min_flowlet_bytes: Some(MIN_FLOWLET_BYTES),
         }
     }
 }
+
+/// Daemons that this lab has named.
+static NAMED: AtomicU32 = AtomicU32::new(0);
 
 impl Control {
     /// Writes certificates and configurations, starts everything and waits until every daemon has
@@ -83,20 +99,25 @@ impl Control {
         // An authority for each testbed: nothing of it is of use elsewhere.
         certs::init(&dir)?;
         certs::issue(&dir, certs::ALLOCATOR_NAME)?;
-        let topology = topology_of(plan, ecmp_seed(lab))?;
+        let mut told = plan.clone();
+        told.capacities.host_bps = keys.told_bps.unwrap_or(plan.capacities.host_bps);
+        let topology = topology_of(&told, ecmp_seed(lab))?;
         write(&dir, "topology.toml", &topology.to_toml_string())?;
         let mut control = Control {
             allocator: None,
             daemons: Vec::new(),
             dir,
-            hosts: plan.hosts,
+            managed: (0..plan.hosts)
+                .filter(|host| !keys.unmanaged.contains(host))
+                .collect(),
+            first_instance: NAMED.fetch_add(plan.hosts as u32, Ordering::Relaxed),
         };
         write(
             &control.dir,
             "allocator.toml",
             &(control.allocator_config(lab, plan) + keys.allocator),
         )?;
-        for host in 0..plan.hosts {
+        for host in control.managed.clone() {
             let name = &plan.nodes[host].name;
             certs::issue(&control.dir, name)?;
             let config = control.daemon_config(testbed, host, keys);
@@ -106,8 +127,8 @@ impl Control {
         // Daemons that find no allocator would pause before their next attempt.
         control.wait_allocator(lab)?;
         // A slot for each host, so that one can be killed and started again.
-        control.daemons = (0..control.hosts).map(|_| None).collect();
-        for host in 0..control.hosts {
+        control.daemons = (0..plan.hosts).map(|_| None).collect();
+        for host in control.managed.clone() {
             control.start_daemon(lab, testbed, host)?;
         }
         control.wait_ready(lab)?;
@@ -208,7 +229,10 @@ impl Control {
     }
 
     fn wait_ready(&mut self, lab: &Lab) -> Result<()> {
-        (0..self.hosts).try_for_each(|host| self.wait_host(lab, host))
+        let managed = self.managed.clone();
+        managed
+            .into_iter()
+            .try_for_each(|host| self.wait_host(lab, host))
     }
 
     /// Waits until a host's daemon has its session.
@@ -265,8 +289,9 @@ impl Control {
     /// microseconds.
     #[must_use]
     pub fn first_paced_us(&self) -> Vec<f64> {
-        (0..self.hosts)
-            .flat_map(|host| self.first_paced_us_of(host))
+        let managed = self.managed.iter();
+        managed
+            .flat_map(|host| self.first_paced_us_of(*host))
             .collect()
     }
 
@@ -320,14 +345,17 @@ impl Control {
             "host = \"{name}\"\nallocator = [\"{}\"]\nadmin = \"{}\"\n\n\
              [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
              [transport]\ncontrol_dscp = {}\n\n\
-             [pacing]\nbackend = \"{}\"\ninstance = \"{}\"\nmin_flowlet_bytes = {MIN_FLOWLET_BYTES}\ncgroup = \"{}\"\n",
+             [pacing]\nbackend = \"{}\"\ninstance = \"{}\"\ncgroup = \"{}\"\n",
             plan.allocator_addr(),
             self.admin(name),
             plan.capacities.control_dscp,
             backend.name(),
-            instance(host),
+            instance(self.first_instance + host as u32),
             testbed.cgroup(host).display(),
         );
+        if let Some(bytes) = keys.min_flowlet_bytes {
+            let _ = writeln!(out, "min_flowlet_bytes = {bytes}");
+        }
         // Only tc needs to know which device to shape.
         if backend == Backend::TcHtb {
             let _ = writeln!(out, "device = \"{}\"", plan.links[host].lower.device);
@@ -337,9 +365,10 @@ impl Control {
     }
 }
 
-/// Congestion control names are global to the machine: each lab and host has its own.
-fn instance(host: usize) -> String {
-    format!("{:04x}h{}", std::process::id() & 0xffff, host + 1)
+/// Names of kernel objects are global to the machine: each lab and daemon has its own. Eight
+/// characters at most.
+fn instance(daemon: u32) -> String {
+    format!("{:04x}h{:x}", std::process::id() & 0xffff, daemon & 0xfff)
 }
 
 fn write(dir: &std::path::Path, file: &str, text: &str) -> Result<()> {
@@ -399,7 +428,7 @@ fn find_string(value: &serde_json::Value, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::plan::Capacities;
+    use crate::net::plan::{Capacities, Offload};
 
     const CAPACITIES: Capacities = Capacities {
         host_bps: 250_000_000,
@@ -408,7 +437,7 @@ mod tests {
         shape_hosts: true,
         shape_links: true,
         burst_bytes: None,
-        offload: false,
+        offload: Offload::Never,
         control_dscp: 48,
     };
 

@@ -156,6 +156,7 @@ mod tests {
         maximum_bytes_per_s: Some(200_000),
         data_segments_sent: 100,
         segments_sent: 110,
+        segments_retransmitted: 0,
         bytes_retransmitted: 0,
         unsent_bytes: 50_000,
         unacked: 1,

@@ -30,6 +30,7 @@ mod info {
     pub(super) const PROBES: usize = 3;
     pub(super) const BACKOFF: usize = 4;
     pub(super) const UNACKED: usize = 24;
+    pub(super) const TOTAL_RETRANS: usize = 100;
     pub(super) const MAX_PACING_RATE: usize = 112;
     pub(super) const SEGS_OUT: usize = 136;
     pub(super) const NOTSENT_BYTES: usize = 144;
@@ -53,6 +54,8 @@ pub struct SocketState {
     pub data_segments_sent: u32,
     /// Segments sent so far, those without data included.
     pub segments_sent: u32,
+    /// Segments retransmitted so far.
+    pub segments_retransmitted: u32,
     /// Bytes retransmitted so far.
     pub bytes_retransmitted: u64,
     /// Bytes that were not sent yet.
@@ -204,6 +207,7 @@ fn connection(id: (u8, u16), established: bool, tcp_info: &[u8]) -> Option<Socke
         maximum_bytes_per_s: Some(long(info::MAX_PACING_RATE)).filter(|rate| *rate != u64::MAX),
         data_segments_sent: word(tcp_info, info::DATA_SEGS_OUT),
         segments_sent: word(tcp_info, info::SEGS_OUT),
+        segments_retransmitted: word(tcp_info, info::TOTAL_RETRANS),
         bytes_retransmitted: long(info::BYTES_RETRANS),
         unsent_bytes: word(tcp_info, info::NOTSENT_BYTES),
         unacked: word(tcp_info, info::UNACKED),

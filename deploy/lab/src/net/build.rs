@@ -7,7 +7,11 @@ use ratewright_cli::tool;
 
 use super::ecmp::{EcmpProgram, LeafConfig};
 use super::ns::{self, Netns};
-use super::plan::{LOWER, NetworkPlan, Node, PlannedLink, Role, SPINE_MARK_BASE, Subnet, UPPER};
+use super::plan::{
+    LOWER, NetworkPlan, Node, Offload, PlannedLink, Role, SPINE_MARK_BASE, Subnet, UPPER,
+};
+use super::relay::Relay;
+use super::segmentation::split_at;
 
 /// Entries of a namespace's own TCP hash table: passes over all sockets of a host stay short.
 const EHASH_ENTRIES: &str = "2048";
@@ -19,6 +23,7 @@ pub struct BuiltNetwork {
     pub plan: NetworkPlan,
     namespaces: Vec<Netns>,
     _ecmp: Vec<EcmpProgram>,
+    _relays: Vec<Relay>,
 }
 
 impl BuiltNetwork {
@@ -43,6 +48,7 @@ impl BuiltNetwork {
             plan,
             namespaces,
             _ecmp: Vec::new(),
+            _relays: Vec::new(),
         };
         // In this order: routes need addresses, queues and the classifier need devices.
         network.connect()?;
@@ -93,16 +99,29 @@ impl BuiltNetwork {
         Ok(())
     }
 
-    fn connect(&self) -> Result<()> {
+    fn connect(&mut self) -> Result<()> {
         let mut batches = vec![String::new(); self.namespaces.len()];
         // Without offload each packet is one segment, so that queues drop packets as a switch does
         // and not bursts.
-        let segments = if self.plan.capacities.offload {
-            ""
-        } else {
-            "gso_max_segs 1"
+        let segments = match self.plan.capacities.offload {
+            Offload::Never => "gso_max_segs 1",
+            Offload::Interfaces | Offload::Everywhere => "",
         };
         for link in &self.plan.links {
+            if !link.delay.is_zero() {
+                let ends = [&link.lower, &link.upper]
+                    .map(|end| (&self.namespaces[end.node], end.device.as_str()));
+                self._relays.push(Relay::start(ends, link.delay)?);
+                for (port, end) in [(&link.lower, LOWER), (&link.upper, UPPER)] {
+                    let mac = link.subnet.mac(end);
+                    let _ = writeln!(
+                        batches[port.node],
+                        "link set dev {} address {mac} mtu 1500",
+                        port.device
+                    );
+                }
+                continue;
+            }
             // The peer is created in the other namespace at once: names need be unique per node
             // only.
             let upper_ns = self.namespaces[link.upper.node].name();
@@ -117,6 +136,11 @@ impl BuiltNetwork {
             );
         }
         self.run_ip(&batches, &[])?;
+        if self.plan.capacities.offload == Offload::Interfaces {
+            for link in self.plan.links.iter().filter(|link| link.delay.is_zero()) {
+                split_at(&self.namespaces[link.lower.node], &link.lower.device)?;
+            }
+        }
         // One `ip -batch` per namespace: a process for each command would be slow.
         let mut batches: Vec<String> = self
             .plan
@@ -202,12 +226,21 @@ impl BuiltNetwork {
                 }
             }
         }
-        for (ns, batch) in self.namespaces.iter().zip(&batches) {
+        for (node, batch) in batches.iter().enumerate() {
             if !batch.is_empty() {
-                tool::run_with_input("tc", &["-n", ns.name(), "-batch", "-"], batch)?;
+                self.tc(node, batch)?;
             }
         }
         Ok(())
+    }
+
+    /// Runs a batch of `tc` in a node's namespace.
+    ///
+    /// # Errors
+    /// When `tc` fails.
+    pub fn tc(&self, node: usize, batch: &str) -> Result<()> {
+        let name = self.namespaces[node].name();
+        tool::run_with_input("tc", &["-n", name, "-batch", "-"], batch)
     }
 
     fn attach_ecmp(&mut self, seed: u32) -> Result<()> {

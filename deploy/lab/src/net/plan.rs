@@ -5,6 +5,7 @@
 //! flowtune §6; leaves and spines make a two-tier Clos.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use super::qdisc::Shaping;
 
@@ -118,6 +119,19 @@ pub struct PlannedLink {
     pub shape_up: Option<Shaping>,
     /// Shaping of what leaves the upper end.
     pub shape_down: Option<Shaping>,
+    /// One-way delay of the cable; zero: a veth pair, else a relay between two TAP devices.
+    pub delay: Duration,
+}
+
+/// Place at which what TCP builds is split into packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offload {
+    /// TCP builds single packets.
+    Never,
+    /// The hosts' interfaces split, as a NIC does: switches see packets, in bursts.
+    Interfaces,
+    /// Segments larger than a packet cross all links whole.
+    Everywhere,
 }
 
 /// Numbers that a plan is built from.
@@ -136,8 +150,8 @@ pub struct Capacities {
     pub shape_links: bool,
     /// Bytes that leave a shaped port at once after a pause, if not the default.
     pub burst_bytes: Option<u64>,
-    /// True if devices take segments larger than a packet, as a NIC with segmentation offload does.
-    pub offload: bool,
+    /// Place at which what TCP builds is split into packets.
+    pub offload: Offload,
     /// DSCP of what passes the backlog of every shaped link; 0: nothing does.
     pub control_dscp: u8,
 }
@@ -222,6 +236,7 @@ impl NetworkPlan {
                 shape_down: capacities
                     .shape_links
                     .then(|| shaping(capacities.host_bps, capacities.buffer_bytes)),
+                delay: Duration::ZERO,
             })
             .collect();
         // The allocator's link is not a bottleneck of the experiments: it is left at veth speed.
@@ -234,6 +249,7 @@ impl NetworkPlan {
             subnet: ALLOCATOR,
             shape_up: None,
             shape_down: None,
+            delay: Duration::ZERO,
         });
         for rack in 0..racks {
             for spine in 0..spines {
@@ -247,6 +263,7 @@ impl NetworkPlan {
                     subnet: Subnet::Fabric((rack * spines + spine) as u8 + 1),
                     shape_up: shape,
                     shape_down: shape,
+                    delay: Duration::ZERO,
                 });
             }
         }
@@ -367,7 +384,7 @@ mod tests {
         shape_hosts: true,
         shape_links: true,
         burst_bytes: None,
-        offload: false,
+        offload: Offload::Never,
         control_dscp: 48,
     };
 

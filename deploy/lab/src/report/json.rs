@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::options::LabOptions;
 use crate::scenario::figures::Figures;
+use crate::scenario::obey::judge::ObeyRow;
 use crate::scenario::outcome::RunOutcome;
 
 /// One object per run.
@@ -30,6 +31,9 @@ pub struct LabResults {
     /// Without it (the kernel's Cubic alone, or control datagrams that wait with data); null if
     /// that phase was left out.
     pub without: Option<Figures>,
+    /// Cases of the obey scenario, each with and without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cases: Option<Vec<ObeyRow>>,
 }
 
 impl LabResults {
@@ -46,6 +50,7 @@ impl LabResults {
             duration_scale: options.duration_scale,
             with: outcome.with.as_ref().map(|phase| phase.figures.clone()),
             without: outcome.without.as_ref().map(|phase| phase.figures.clone()),
+            cases: outcome.cases.clone(),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | [`plot`] | rates over time, with and without, side by side |
 //! | [`cdf`] | completion times, with and without |
 //! | [`usage`] | flows that get capacity, with and without |
+//! | [`obey`] | rates over what is due to each flow |
 //! | [`links`] | rates and processor time of links without a shaper |
 //!
 //! Pictures are drawn by the simulated fabric's plotting module.
@@ -16,6 +17,7 @@ pub mod cdf;
 pub mod histogram;
 pub mod json;
 pub mod links;
+pub mod obey;
 pub mod plot;
 pub mod table;
 pub mod usage;
@@ -29,6 +31,7 @@ use ratewright_simfabric::report::plot::Picture;
 use ratewright_simfabric::report::plot::style::{self, RGBColor};
 
 use crate::options::{LabOptions, ScenarioKind};
+use crate::scenario::obey::judge::ObeyRow;
 use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 use crate::view::NobodyListens;
 
@@ -47,12 +50,18 @@ fn phases(outcome: &RunOutcome) -> Vec<ShownPhase<'_>> {
     .collect()
 }
 
+/// Cases of the obey scenario.
+fn cases(outcome: &RunOutcome) -> &[ObeyRow] {
+    outcome.cases.as_deref().unwrap_or_default()
+}
+
 /// Builds the picture of a run.
 fn picture(options: &LabOptions, outcome: &RunOutcome) -> Picture {
     match options.scenario {
         ScenarioKind::Coflow | ScenarioKind::Safety => cdf::picture(options, outcome),
         ScenarioKind::Use => usage::picture(options, outcome),
         ScenarioKind::Links => links::picture(options, outcome),
+        ScenarioKind::Obey => obey::picture(options, cases(outcome)),
         _ => plot::picture(options, outcome),
     }
 }
@@ -76,6 +85,7 @@ pub fn publish(options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
     let table = match options.scenario {
         ScenarioKind::Safety => table::safety(outcome),
         ScenarioKind::Links => table::links(outcome),
+        ScenarioKind::Obey => obey::table(cases(outcome)),
         _ => table::summary(options, outcome),
     };
     let mut text = format!("\n{table}\n");

@@ -289,7 +289,7 @@ pub fn links(outcome: &RunOutcome) -> Table {
     table
 }
 
-fn headed<const N: usize>(header: [&str; N]) -> Table {
+pub(super) fn headed<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(header);

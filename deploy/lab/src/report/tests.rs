@@ -98,6 +98,8 @@ fn every_picture_names_its_panels_and_its_curves() {
         with: Some(phase(&["leased", "lapsed"])),
         without: Some(phase(&["cubic"])),
         broken_off: None,
+        missed: None,
+        cases: None,
     };
     let directory = tempfile::tempdir().unwrap();
     let rates = "Cubic alone|with Ratewright (sock_ops)|h0 → r|h17 → r|short flows|link capacity|\

@@ -53,12 +53,7 @@ const PAYLOAD: f64 = 1_448.0 / 1_514.0;
 /// # Errors
 /// When a phase does not run to its end.
 pub fn run(lab: &Lab) -> Result<RunOutcome> {
-    let mut outcome = RunOutcome {
-        backend: lab.options.backend.name().to_owned(),
-        with: None,
-        without: None,
-        broken_off: None,
-    };
+    let mut outcome = RunOutcome::empty(lab.options.backend.name().to_owned());
     if !lab.options.no_baseline {
         outcome.without = Some(phase(lab, "base", false, &mut outcome.backend)?);
     }

@@ -18,7 +18,7 @@ use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::processor::busy_s;
 use crate::measure::recording::Recording;
 use crate::measure::stats::median;
-use crate::net::plan::{Capacities, NetworkPlan};
+use crate::net::plan::{Capacities, NetworkPlan, Offload};
 use crate::traffic::protocol::{BIN_NS, Behaviour};
 
 const SENDER: usize = 0;
@@ -48,12 +48,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         Some(one) => vec![one],
         None => SPEEDS_MBPS.to_vec(),
     };
-    let mut outcome = RunOutcome {
-        backend: lab.options.backend.name().to_owned(),
-        with: None,
-        without: None,
-        broken_off: None,
-    };
+    let mut outcome = RunOutcome::empty(lab.options.backend.name().to_owned());
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let mut recording = Recording::new();
     for mbps in speeds {
@@ -89,7 +84,7 @@ fn run_speed(
             fabric_bps: rate_bps,
             // The speed is that of the topology file only; no queue enforces it.
             shape_links: false,
-            offload: true,
+            offload: Offload::Everywhere,
             ..capacities(lab)
         },
     );

@@ -8,6 +8,7 @@ pub mod feeds;
 pub mod figures;
 pub mod links;
 pub mod mixed;
+pub mod obey;
 pub mod outcome;
 mod phases;
 pub mod safety;
@@ -35,5 +36,6 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         ScenarioKind::Links => links::run(lab),
         ScenarioKind::Safety => safety::run(lab),
         ScenarioKind::Starts => starts::run(lab),
+        ScenarioKind::Obey => obey::run(lab),
     }
 }

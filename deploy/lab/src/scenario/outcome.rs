@@ -1,6 +1,7 @@
 //! The outcome of a run: the figures and measurements of its phases.
 
 use super::figures::Figures;
+use super::obey::judge::ObeyRow;
 use crate::measure::recording::Recording;
 
 /// Results of one phase.
@@ -25,17 +26,28 @@ pub struct RunOutcome {
     pub without: Option<ScenarioPhase>,
     /// Cause of an end before the last run; the phases hold the runs before it.
     pub broken_off: Option<String>,
+    /// Promise that the results break, in words.
+    pub missed: Option<String>,
+    /// Cases of the obey scenario.
+    pub cases: Option<Vec<ObeyRow>>,
 }
 
 impl RunOutcome {
-    /// Sorts phases by whether they were run with Ratewright.
-    pub(super) fn of(backend: String, phases: impl Iterator<Item = (bool, ScenarioPhase)>) -> Self {
-        let mut outcome = Self {
+    /// Returns the outcome of a run before its first phase.
+    pub(super) fn empty(backend: String) -> Self {
+        Self {
             backend,
             with: None,
             without: None,
             broken_off: None,
-        };
+            missed: None,
+            cases: None,
+        }
+    }
+
+    /// Sorts phases by whether they were run with Ratewright.
+    pub(super) fn of(backend: String, phases: impl Iterator<Item = (bool, ScenarioPhase)>) -> Self {
+        let mut outcome = Self::empty(backend);
         for (with, phase) in phases {
             if with {
                 outcome.with = Some(phase);

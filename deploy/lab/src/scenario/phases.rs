@@ -10,7 +10,7 @@ use super::outcome::{RunOutcome, ScenarioPhase};
 use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::testbed::Testbed;
-use crate::net::plan::{Capacities, NetworkPlan};
+use crate::net::plan::{Capacities, NetworkPlan, Offload};
 use crate::options::Backend;
 
 /// Capacities as the command line has them.
@@ -25,7 +25,7 @@ pub(super) fn capacities(lab: &Lab) -> Capacities {
         shape_links: true,
         control_dscp: lab.options.control_dscp,
         burst_bytes: None,
-        offload: false,
+        offload: Offload::Never,
     }
 }
 
@@ -35,7 +35,7 @@ pub(super) fn with_offload(lab: &Lab, backend: Backend) -> Capacities {
     Capacities {
         shape_hosts: backend != Backend::TcHtb,
         burst_bytes: Some(16 * 1024),
-        offload: true,
+        offload: Offload::Everywhere,
         ..capacities(lab)
     }
 }
@@ -62,12 +62,7 @@ pub(super) fn phases(
     policy: &str,
     mut work: impl FnMut(&mut Testbed, Option<&mut Control>) -> Result<Figures>,
 ) -> Result<RunOutcome> {
-    let mut outcome = RunOutcome {
-        backend: lab.options.backend.name().to_owned(),
-        with: None,
-        without: None,
-        broken_off: None,
-    };
+    let mut outcome = RunOutcome::empty(lab.options.backend.name().to_owned());
     if !lab.options.no_baseline {
         lab.live.say("building the network for the baseline");
         let mut testbed = build("base")?;

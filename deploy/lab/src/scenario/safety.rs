@@ -135,10 +135,10 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
     };
     let (without, with) = rows.into_iter().partition(|row| row.fate == "cubic");
     Ok(RunOutcome {
-        backend: names.join(", "),
         with: phase(with),
         without: phase(without),
         broken_off,
+        ..RunOutcome::empty(names.join(", "))
     })
 }
 

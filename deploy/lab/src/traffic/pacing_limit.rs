@@ -6,12 +6,13 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// Sets SO_MAX_PACING_RATE to `limit_bps` bit/s.
+/// Sets SO_MAX_PACING_RATE to `limit_bps` bit/s, or takes the limit away.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn set(stream: &TcpStream, limit_bps: u64) -> io::Result<()> {
-    let bytes_per_s: u64 = limit_bps / 8;
+pub fn set(stream: &TcpStream, limit_bps: Option<u64>) -> io::Result<()> {
+    // All ones is the kernel's value for no maximum.
+    let bytes_per_s: u64 = limit_bps.map_or(u64::MAX, |bps| bps / 8);
     // SAFETY: the descriptor is open for the call's duration; the value is a u64 of the length
     // given.
     let result = unsafe {

@@ -54,6 +54,44 @@ pub enum Writing {
         /// Length of the part with all writes that the socket takes.
         fast_ns: u64,
     },
+    /// UDP datagrams at regular times, whatever becomes of them.
+    Datagrams {
+        /// Payload of each.
+        bytes: u32,
+        /// Time between two of them.
+        every_ns: u64,
+    },
+}
+
+/// Congestion control that an application chooses for its socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Congestion {
+    /// CUBIC
+    Cubic,
+    /// BBR
+    Bbr,
+}
+
+impl Congestion {
+    /// The kernel's name of it, also in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Congestion::Cubic => "cubic",
+            Congestion::Bbr => "bbr",
+        }
+    }
+}
+
+/// Maximum rate that an application sets while it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaterMaximum {
+    /// Time from the flow's start until then.
+    pub after_ns: u64,
+    /// The maximum from then on; `None`: the earlier one is taken away.
+    pub max_rate_bps: Option<u64>,
 }
 
 /// Special behaviour of a flow's two ends.
@@ -64,6 +102,10 @@ pub struct Behaviour {
     pub writing: Writing,
     /// The application's own limit (SO_MAX_PACING_RATE), if it sets one.
     pub max_rate_bps: Option<u64>,
+    /// A change of that limit.
+    pub later: Option<LaterMaximum>,
+    /// Congestion control that the application chooses; `None`: its host's.
+    pub congestion: Option<Congestion>,
     /// The receiver reads no faster than this; 0: not at all; `None`: as fast as it can.
     pub read_bps: Option<u64>,
     /// Both ends report times: of writes ([`Report::Marks`]), of what was read

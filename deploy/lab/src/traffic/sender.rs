@@ -2,7 +2,7 @@
 //! and what the flow's [`Behaviour`](super::protocol::Behaviour) says.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,10 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use indexmap::IndexMap;
 use ratewright_cli::clock::{now_ns, sleep_until_ns};
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::pacing_limit;
-use super::protocol::{FlowPlan, HEADER_BYTES, Header, Report, SenderCommand, Writing, say};
+use super::protocol::{
+    FlowPlan, HEADER_BYTES, Header, LaterMaximum, Report, SenderCommand, Writing, say,
+};
 
 /// Bytes per write, as a program that copies a file would use.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -78,6 +80,14 @@ pub fn run() -> Result<()> {
 
 fn flow(plan: &FlowPlan, told: &Orders) {
     let flow = plan.flow;
+    if let Writing::Datagrams { bytes, every_ns } = plan.behaviour.writing {
+        sleep_until_ns(plan.start_ns);
+        say(&Report::Started {
+            flow,
+            at_ns: now_ns(),
+        });
+        return end(flow, datagrams(plan, told, bytes, every_ns));
+    }
     let ahead = plan.connect_ns.map(|at_ns| {
         sleep_until_ns(at_ns);
         connect(plan)
@@ -89,7 +99,11 @@ fn flow(plan: &FlowPlan, told: &Orders) {
         at_ns: now_ns(),
     });
     let stream = ahead.unwrap_or_else(|| connect(plan));
-    match stream.and_then(|stream| transfer(plan, stream, told)) {
+    end(flow, stream.and_then(|stream| transfer(plan, stream, told)));
+}
+
+fn end(flow: u32, sent: io::Result<u64>) {
+    match sent {
         Ok(bytes) => say(&Report::Finished {
             flow,
             at_ns: now_ns(),
@@ -104,12 +118,53 @@ fn flow(plan: &FlowPlan, told: &Orders) {
 }
 
 fn connect(plan: &FlowPlan) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&plan.to, CONNECT_TIMEOUT)
+    let socket = Socket::new(Domain::for_address(plan.to), Type::STREAM, None)?;
+    if let Some(congestion) = plan.behaviour.congestion {
+        // Before the connect, as a host's default has it.
+        socket.set_tcp_congestion(congestion.name().as_bytes())?;
+    }
+    socket.connect_timeout(&plan.to.into(), CONNECT_TIMEOUT)?;
+    Ok(socket.into())
+}
+
+/// Sends datagrams at regular times until the flow is told to end; returns the payload sent.
+fn datagrams(plan: &FlowPlan, told: &Orders, bytes: u32, every_ns: u64) -> io::Result<u64> {
+    let any: SocketAddr = match plan.to {
+        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(plan.to)?;
+    let header = Header {
+        flow: plan.flow,
+        read_bps: None,
+        trace: false,
+    };
+    let mut payload = vec![0; (bytes as usize).max(HEADER_BYTES)];
+    payload[..HEADER_BYTES].copy_from_slice(&header.encode());
+    let (mut sent, mut next) = (0, now_ns());
+    let over = |told: &Orders| {
+        told.stop.load(Ordering::Relaxed)
+            || told.abort.load(Ordering::Relaxed)
+            || plan.stop_ns.is_some_and(|at| now_ns() >= at)
+    };
+    while !over(told) {
+        sleep_until_ns(next);
+        // A full queue of the host drops it, as the network may: neither is an end.
+        if socket.send(&payload).is_ok() {
+            sent += payload.len() as u64;
+        }
+        next = (next + every_ns).max(now_ns().saturating_sub(CATCH_UP_NS));
+    }
+    if told.abort.load(Ordering::Relaxed) {
+        return Err(io::Error::new(ErrorKind::ConnectionAborted, "aborted"));
+    }
+    Ok(sent)
 }
 
 fn transfer(plan: &FlowPlan, stream: TcpStream, told: &Orders) -> io::Result<u64> {
     if let Some(limit_bps) = plan.behaviour.max_rate_bps {
-        pacing_limit::set(&stream, limit_bps)?;
+        pacing_limit::set(&stream, Some(limit_bps))?;
     }
     // Flows that end by bytes poll seldom: their stop comes with the last write.
     let poll = if plan.bytes.is_some() {
@@ -125,6 +180,7 @@ fn transfer(plan: &FlowPlan, stream: TcpStream, told: &Orders) -> io::Result<u64
         sent: 0,
         payload: vec![0; WRITE_BYTES],
         marks: Vec::new(),
+        later: plan.behaviour.later,
     };
     let header = Header {
         flow: plan.flow,
@@ -153,6 +209,8 @@ fn transfer(plan: &FlowPlan, stream: TcpStream, told: &Orders) -> io::Result<u64
                 writer.write_until(u64::MAX, risen + fast_ns)?;
             }
         }
+        // Another function sends them, without a connection.
+        Writing::Datagrams { .. } => {}
     }
     writer.end()
 }
@@ -165,6 +223,8 @@ struct Writer<'a> {
     /// The header, then bytes of any content.
     payload: Vec<u8>,
     marks: Vec<(u64, u64)>,
+    /// Change of the limit that is still to come.
+    later: Option<LaterMaximum>,
 }
 
 impl Writer<'_> {
@@ -186,6 +246,7 @@ impl Writer<'_> {
             .min(total);
         while self.sent < limit && !self.over() && now_ns() < until_ns {
             self.check_abort()?;
+            self.change_limit()?;
             let length = (limit - self.sent).min(WRITE_BYTES as u64) as usize;
             // Only the first bytes name the flow; what follows is payload of any content.
             let from = if self.sent < HEADER_BYTES as u64 {
@@ -201,6 +262,15 @@ impl Writer<'_> {
                 Err(e) if is_pause(&e) => {}
                 Err(e) => return Err(e),
             }
+        }
+        Ok(())
+    }
+
+    fn change_limit(&mut self) -> io::Result<()> {
+        let due = |later: &LaterMaximum| now_ns() >= self.plan.start_ns + later.after_ns;
+        if let Some(later) = self.later.filter(due) {
+            self.later = None;
+            pacing_limit::set(&self.stream, later.max_rate_bps)?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The receiver: accepts, reads, counts bytes per flow in bins of 10 ms, and closes after the
-//! sender's end of stream.
+//! sender's end of stream. It counts datagrams likewise.
 
 use std::io::{self, Read};
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ const STACK_BYTES: usize = 128 * 1024;
 /// nothing.
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 const BACKLOG: i32 = 4096;
+/// More than any payload of an Ethernet frame.
+const DATAGRAM_BYTES: usize = 2048;
 /// Reads of a slow reader per second.
 const SLOW_READS_PER_S: u64 = 200;
 /// Interval at which a receiver that never reads checks that its connection is still there.
@@ -35,8 +37,11 @@ pub fn run(ports: &[u16]) -> Result<()> {
     let bins = Bins::default();
     for port in ports {
         let listener = listen(*port).with_context(|| format!("listening on port {port}"))?;
-        let bins = Arc::clone(&bins);
-        spawn(move || accept(&listener, &bins))?;
+        let accepted = Arc::clone(&bins);
+        spawn(move || accept(&listener, &accepted))?;
+        let socket = bind(*port, Type::DGRAM).with_context(|| format!("UDP port {port}"))?;
+        let received = Arc::clone(&bins);
+        spawn(move || receive(&socket.into(), &received))?;
     }
     say(&Report::Listening);
     let reported = Arc::clone(&bins);
@@ -61,13 +66,33 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 fn listen(port: u16) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::IPV6, Type::STREAM, None)?;
+    let socket = bind(port, Type::STREAM)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn bind(port: u16, kind: Type) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV6, kind, None)?;
     // One socket serves both families; IPv4 peers appear as mapped addresses.
     socket.set_only_v6(false)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
+}
+
+/// Counts datagrams, each of which begins with its flow's header.
+fn receive(socket: &UdpSocket, bins: &Bins) {
+    let mut buffer = [0u8; DATAGRAM_BYTES];
+    loop {
+        // Errors of a socket that never sends are of no datagram.
+        let Ok(length) = socket.recv(&mut buffer) else {
+            continue;
+        };
+        let header = buffer[..length].first_chunk().and_then(Header::decode);
+        if let Some(header) = header {
+            count(bins, header.flow, length as u64);
+        }
+    }
 }
 
 fn accept(listener: &TcpListener, bins: &Bins) {

@@ -8,6 +8,7 @@ mod ecmp_twin;
 mod lab_baseline;
 mod lab_crash;
 mod lab_full;
+mod lab_obey;
 mod nightly;
 #[path = "../../../cli/tests/behaviour/refusal/mod.rs"]
 mod refusal;

@@ -1,0 +1,282 @@
+//! Obedience to the network: where the topology file is wrong, or hosts are not managed, nobody is
+//! worse off than without Ratewright. Each case runs by turns with and without it.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`cases`] | the table of cases |
+//! | [`side`] | a network with or without a control plane, and a run in it |
+//! | [`judge`] | figures of a case, and the judgement on them |
+//!
+//! Groups share nothing, so that several run at a time, each on a lane of its own.
+
+mod cases;
+pub mod judge;
+mod side;
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Error, Result, bail};
+
+use super::outcome::RunOutcome;
+use crate::lab::context::Lab;
+use crate::options::Backend;
+use crate::traffic::protocol::Congestion;
+use cases::{Group, Traffic};
+use judge::{ObeyRow, RowKey, Sample};
+use side::{Column, Side};
+
+/// Groups that run at a time for each core: flows of 200 Mbit/s take a fifth of one.
+const LANES_PER_CORE: usize = 2;
+
+/// Results of the lanes.
+#[derive(Debug, Default)]
+struct Progress {
+    waiting: VecDeque<(usize, Group)>,
+    rows: Vec<(usize, ObeyRow)>,
+    failed: Option<Error>,
+}
+
+/// Runs all cases that the command line asks for.
+///
+/// A lab that fails, or that the user ends, after its first group has results of those before.
+///
+/// # Errors
+/// When the lab itself fails; cases that miss something are results.
+pub fn run(lab: &Lab) -> Result<RunOutcome> {
+    let backends: Vec<Backend> = match lab.options.backend {
+        Backend::Auto => vec![Backend::SockOps, Backend::TcHtb],
+        one => vec![one],
+    };
+    let groups = chosen(lab, &backends);
+    if groups.is_empty() {
+        bail!("no case of obey has these back ends and a name with the text of --only");
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let lanes = (cores * LANES_PER_CORE).min(groups.len());
+    let progress = Mutex::new(Progress {
+        waiting: groups.into_iter().enumerate().collect(),
+        ..Progress::default()
+    });
+    std::thread::scope(|scope| {
+        // Each lane starts its own processes, which live as long as the thread does.
+        for _ in 0..lanes {
+            scope.spawn(|| work(lab, &progress));
+        }
+    });
+    let mut progress = progress
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    progress.rows.sort_by_key(|(group, _)| *group);
+    let rows: Vec<ObeyRow> = progress.rows.into_iter().map(|(_, row)| row).collect();
+    let broken_off = match progress.failed {
+        Some(error) if rows.is_empty() => return Err(error),
+        failed => failed.map(|error| format!("{error:#}")),
+    };
+    let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
+    Ok(RunOutcome {
+        broken_off,
+        missed: judge::verdict(&rows),
+        cases: Some(rows),
+        ..RunOutcome::empty(names.join(", "))
+    })
+}
+
+/// Groups with the back ends and the cases that the command line leaves.
+fn chosen(lab: &Lab, backends: &[Backend]) -> Vec<Group> {
+    let mut groups = if lab.options.quick {
+        cases::quick()
+    } else {
+        cases::all()
+    };
+    let only = lab.options.only.as_deref().unwrap_or_default();
+    for group in &mut groups {
+        group.backends.retain(|backend| backends.contains(backend));
+        let name = group.name.clone();
+        group
+            .traffics
+            .retain(|traffic| format!("{name}: {}", traffic.name).contains(only));
+    }
+    groups.retain(|group| !group.backends.is_empty() && !group.traffics.is_empty());
+    groups
+}
+
+fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn work(lab: &Lab, progress: &Mutex<Progress>) {
+    loop {
+        let next = lock(progress).waiting.pop_front();
+        let Some((number, group)) = next else {
+            return;
+        };
+        match run_group(lab, number, &group) {
+            Ok(rows) => {
+                let rows = rows.into_iter().map(|row| (number, row));
+                lock(progress).rows.extend(rows);
+            }
+            Err(error) => {
+                // The others end at their next step; their errors follow from this one.
+                lab.cancel.set();
+                let mut progress = lock(progress);
+                progress.waiting.clear();
+                progress
+                    .failed
+                    .get_or_insert(error.context(format!("group `{}`", group.name)));
+                return;
+            }
+        }
+    }
+}
+
+/// Samples of one traffic on one side in one column: of each run, of each span.
+type Runs = Vec<Vec<Sample>>;
+
+fn run_group(lab: &Lab, number: usize, group: &Group) -> Result<Vec<ObeyRow>> {
+    let columns = columns(lab, group);
+    lab.live
+        .say(format!("building the networks of `{}`", group.name));
+    let mut kinds = vec![None];
+    for told in &group.told {
+        kinds.extend(group.backends.iter().map(|backend| Some((*backend, *told))));
+    }
+    let mut sides = Vec::new();
+    for (index, kind) in kinds.into_iter().enumerate() {
+        sides.push(Side::build(
+            lab,
+            &format!("g{number}s{index}"),
+            group,
+            kind,
+        )?);
+    }
+    // By traffic, column and side.
+    let mut runs: Vec<Vec<Vec<Runs>>> =
+        vec![vec![vec![Runs::new(); sides.len()]; columns.len()]; group.traffics.len()];
+    for turn in 0..usize::from(lab.options.runs()) {
+        for (t, traffic) in group.traffics.iter().enumerate() {
+            for (c, column) in columns.iter().enumerate() {
+                for offset in 0..sides.len() {
+                    // The order changes from turn to turn.
+                    let s = (offset + turn) % sides.len();
+                    if !runs_on(traffic, &sides[s]) {
+                        continue;
+                    }
+                    let what = format!(
+                        "{}: {}, {}, IPv{}",
+                        group.name,
+                        traffic.name,
+                        column.congestion.name(),
+                        column.family()
+                    );
+                    sides[s].show(lab, &what);
+                    let samples = sides[s].run(lab, traffic, *column)?;
+                    lab.live
+                        .say(format!("{what}, {}: {}", sides[s].name(), told(&samples)));
+                    runs[t][c][s].push(samples);
+                }
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (traffic, of_traffic) in group.traffics.iter().zip(&runs) {
+        for (column, of_column) in columns.iter().zip(of_traffic) {
+            for (side, with) in sides.iter().zip(of_column).skip(1) {
+                rows.extend(rows_of(group, traffic, *column, side, with, &of_column[0]));
+            }
+        }
+    }
+    sides.into_iter().for_each(Side::finish);
+    Ok(rows)
+}
+
+/// Returns true if the traffic runs on a side: always without us, else by what the topology says.
+fn runs_on(traffic: &Traffic, side: &Side) -> bool {
+    traffic.any_told || side.kind.is_none_or(|(_, told)| told == 1.0)
+}
+
+fn rows_of(
+    group: &Group,
+    traffic: &Traffic,
+    column: Column,
+    side: &Side,
+    with: &Runs,
+    without: &Runs,
+) -> Vec<ObeyRow> {
+    let Some((backend, told)) = side.kind.filter(|_| !with.is_empty()) else {
+        return Vec::new();
+    };
+    let of_span = |runs: &Runs, span: usize| -> Vec<Sample> {
+        runs.iter().map(|samples| samples[span].clone()).collect()
+    };
+    let spans = traffic.spans.iter().enumerate();
+    spans
+        .map(|(index, span)| {
+            let mut name = format!("{}: {}", group.name, traffic.name);
+            if group.told.len() > 1 && traffic.any_told {
+                name += &format!(", told {told} times");
+            }
+            if !span.name.is_empty() {
+                name += &format!(" {}", span.name);
+            }
+            let key = RowKey {
+                name,
+                backend: backend.name(),
+                congestion: column.congestion.name(),
+                family: column.family(),
+            };
+            ObeyRow::new(
+                key,
+                &traffic.flows,
+                span,
+                column.payload(),
+                &of_span(with, index),
+                &of_span(without, index),
+            )
+        })
+        .collect()
+}
+
+/// Columns of a group: both families with CUBIC, and BBR over IPv4.
+fn columns(lab: &Lab, group: &Group) -> Vec<Column> {
+    let mut columns: Vec<Column> = lab
+        .options
+        .family()
+        .each()
+        .iter()
+        .map(|v6| Column {
+            congestion: Congestion::Cubic,
+            v6: *v6,
+        })
+        .collect();
+    if group.bbr && is_available(Congestion::Bbr) {
+        columns.push(Column {
+            congestion: Congestion::Bbr,
+            v6: columns[0].v6,
+        });
+    }
+    columns
+}
+
+fn is_available(congestion: Congestion) -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .is_ok_and(|all| all.split_whitespace().any(|name| name == congestion.name()))
+}
+
+/// A run's figures in a message.
+fn told(samples: &[Sample]) -> String {
+    let one = |sample: &Sample| {
+        let rates: Vec<String> = sample
+            .mbps
+            .iter()
+            .map(|mbps| format!("{mbps:.1}"))
+            .collect();
+        rates.join(" and ")
+    };
+    let all: Vec<String> = samples.iter().map(one).collect();
+    let retransmitted = samples.first().map_or(0, |sample| sample.retransmitted);
+    format!(
+        "{} Mbit/s, {retransmitted} retransmitted",
+        all.join("; then ")
+    )
+}
