@@ -147,9 +147,7 @@ impl Senders {
                 };
                 self.sockets.insert(facts.cookie, record);
                 // What sockets carried before the first pass was not measured. A later one is new.
-                if self.ended_ns.is_none() {
-                    return None;
-                }
+                self.ended_ns?;
                 None
             }
         };

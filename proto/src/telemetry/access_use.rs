@@ -116,10 +116,8 @@ impl From<&LinkUse> for wire::LinkUse {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
-
     use super::*;
-    use crate::control::ControlMessage;
+    use crate::control::{ControlMessage, FrameDecoder};
     use crate::telemetry::Telemetry;
 
     fn told(access_use: AccessUse) -> Telemetry {
@@ -147,9 +145,11 @@ mod tests {
             });
             assert!(!telemetry.is_empty() && !telemetry.is_of_state());
             let message = ControlMessage::Telemetry(telemetry);
-            let body = wire::ControlMessage::from(message.clone());
-            let decoded = ControlMessage::decode(&body.encode_to_vec());
-            assert_eq!(decoded, Ok(message));
+            let frame = message.to_frame().expect("it fits");
+            let mut decoder = FrameDecoder::new();
+            decoder.push(&frame);
+            let body = decoder.next_frame().expect("a frame").expect("a whole one");
+            assert_eq!(ControlMessage::decode(body), Ok(message));
         }
     }
 
