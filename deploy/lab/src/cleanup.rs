@@ -76,9 +76,13 @@ pub fn allow_cubic() -> Result<()> {
     Ok(())
 }
 
-/// Takes back what [`allow_cubic`] allowed, and nothing that others have allowed since.
+/// Takes back what [`allow_cubic`] allowed, and nothing that others have allowed since, unless
+/// another lab still needs it: each has a directory before it asks, or, where that is kept, soon
+/// namespaces.
 fn restore_allowed() {
-    if Path::new(ALLOWED_CC_CHANGED).exists()
+    if ns::list(PREFIX).is_empty()
+        && names_in(Path::new(RUN_DIRS)).is_empty()
+        && Path::new(ALLOWED_CC_CHANGED).exists()
         && let Ok(now) = std::fs::read_to_string(ALLOWED_CC)
     {
         let _ = std::fs::write(ALLOWED_CC, without(&now, "cubic"));
@@ -133,10 +137,7 @@ impl LabResources {
             // Only once it is empty.
             let _ = std::fs::remove_dir(RUN_DIRS);
         }
-        // Another lab may still need the setting.
-        if ns::list(PREFIX).is_empty() {
-            restore_allowed();
-        }
+        restore_allowed();
     }
 }
 
@@ -252,6 +253,8 @@ pub fn remove_stale() -> Vec<u32> {
         }
         .remove();
     }
+    // A lab and its watchdog may have been killed before there was anything else.
+    restore_allowed();
     pids
 }
 

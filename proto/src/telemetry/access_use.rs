@@ -116,8 +116,10 @@ impl From<&LinkUse> for wire::LinkUse {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
-    use crate::control::{ControlMessage, FrameDecoder};
+    use crate::control::ControlMessage;
     use crate::telemetry::Telemetry;
 
     fn told(access_use: AccessUse) -> Telemetry {
@@ -145,11 +147,11 @@ mod tests {
             });
             assert!(!telemetry.is_empty() && !telemetry.is_of_state());
             let message = ControlMessage::Telemetry(telemetry);
-            let frame = message.to_frame().expect("it fits");
-            let mut decoder = FrameDecoder::new();
-            decoder.push(&frame);
-            let body = decoder.next_frame().expect("a frame").expect("a whole one");
-            assert_eq!(ControlMessage::decode(body), Ok(message));
+            let body = wire::ControlMessage {
+                body: Some((&message).into()),
+            };
+            let decoded = ControlMessage::decode(&body.encode_to_vec());
+            assert_eq!(decoded, Ok(message));
         }
     }
 
