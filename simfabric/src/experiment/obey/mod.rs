@@ -41,7 +41,7 @@ pub const OBEY: &[Experiment] = &[
         file_name: "hosts",
         title: "half of the hosts without Ratewright",
         run: hosts::run,
-        variations: &[],
+        variations: hosts::VARIATIONS,
     },
     Experiment {
         name: "links",

@@ -24,7 +24,7 @@ const LEAST: f64 = 0.8;
 /// Drops in parts of those of TCP alone at most, or
 const DROPS: f64 = 1.5;
 /// so many.
-const FEW_DROPS: u64 = 100;
+const FEW_DROPS: u64 = 10;
 /// Begin of the measured time: CUBIC's first losses are over.
 const WARM_UP: Time = Time::from_ms(20);
 /// End of a run.
