@@ -47,7 +47,7 @@ struct SendingFlow<C> {
     /// Time at which the pacer releases the next packet. Under a [`Maximum`], the time that it is
     /// past is credit.
     next_at: Time,
-    /// What it has made of its maximum.
+    /// Its use of its maximum.
     rate_use: RateUse,
     /// True if it is to be told when its maximum limits it.
     watched: bool,
@@ -264,7 +264,11 @@ impl<C: Congestion> TcpHost<C> {
         let Some(flow) = self.senders.get_mut(slot) else {
             return;
         };
-        if flow.sender.peek_segment().is_some_and(|next| flow.sender.is_full(next)) {
+        if flow
+            .sender
+            .peek_segment()
+            .is_some_and(|next| flow.sender.is_full(next))
+        {
             flow.rate_use.limited_at = Some(now);
             if std::mem::take(&mut flow.watched) {
                 self.limited.push(slot);
