@@ -71,7 +71,7 @@ pub struct FlowtuneConfig<C: Congestion = Allocated> {
     /// Readings of hosts and switches for the allocator's feeds.
     pub feeds: FeedSources,
     /// Window in which hosts measure the use of rates, to tell the allocator of a smaller
-    /// [demand](demand); `None`: all demand is unbounded.
+    /// [demand]; `None`: all demand is unbounded.
     pub demand_window: Option<Span>,
     /// Hosts that have a session with the allocator; `None`: all. The others only receive.
     pub members: Option<HostSet>,

@@ -44,8 +44,8 @@ struct SendingFlow<C> {
     time_outs_in_a_row: u32,
     /// Rate on the link at which packets leave; 0: as the window allows.
     rate_bps: u64,
-    /// Time at which the pacer releases the next packet. Under a [`Maximum`], the time that it is
-    /// past is credit.
+    /// Time at which the pacer releases the next packet. Under a maximum, the time that it is past
+    /// is credit.
     next_at: Time,
     /// Its use of its maximum.
     rate_use: RateUse,
@@ -53,7 +53,7 @@ struct SendingFlow<C> {
     watched: bool,
 }
 
-/// A flow's use of its [`Maximum`].
+/// A flow's use of its [`Maximum`](super::Maximum).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RateUse {
     /// Bytes that it has sent, on the link.
