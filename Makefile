@@ -1,13 +1,16 @@
-# `make lab` and `make test` are the two commands of the README, `make check` is for every save; all set up what they need.
+# `make help` lists what there is. `make lab`, `make check` and `make test` are the commands of the README; each target
+# sets up what it needs.
 CARGO ?= cargo
 # Where cargo puts what it builds (CARGO_TARGET_DIR, or target/).
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCENARIO ?= fairness
 LAB_ARGS ?=
-FUZZ_SECONDS ?= 15
+FUZZ_SECONDS ?= 120
 # Papers whose figures the simulated fabric reproduces, and the feeds' closed loop.
 PAPERS ?= flowtune rpm fncc sird dart feeds
 RESULTS_ARGS ?= --sensitivity
+# A figure of each that takes seconds.
+QUICK_FIGURES ?= flowtune:D rpm:lemma1 fncc:fig10 sird:fig3 dart:fig9 feeds:loads
 # A whole run compiles everything once: what cargo keeps for the next compilation would double the disk that it takes.
 export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -15,7 +18,17 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Their lib tests need neither root nor network namespaces.
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
-.PHONY: bins container container-test kubernetes-check kernels packages packages-test ec2-check ec2-mock lab check test test-dpdk reproduce results require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab test-page page-picture test-monitoring monitoring-soak
+# Parts of `make nightly` and `make weekly`, each a target of its own.
+LABS := fairness coflow failover mixed use feeds starts links safety
+NIGHTLY := tests-nightly figures memcheck instructions fuzz test-dpdk test-page test-monitoring deny $(addprefix lab-,$(LABS))
+WEEKLY := mutants asan monitoring-soak safety-soak
+
+.PHONY: asan bench bins build check clippy container container-test deny doc ec2-check ec2-mock examples figures figures-quick fmt fuzz help instructions kernels kubernetes-check lab memcheck monitoring-soak mutants nextest nightly packages packages-test page-picture prose require-root results safety-soak setup setup-check test test-dpdk test-lib test-monitoring test-page tests tests-nightly weekly
+
+## help: list the targets
+help:
+	@sed -n '/^## /{N;s/^## //;s/\n## / /;s/\n.*//;s/^\([^ :]*\): \(.*\)/\1\t\2/;p}' $(firstword $(MAKEFILE_LIST)) | \
+	  while IFS="$$(printf '\t')" read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety|obey for the others)
 lab: build
@@ -27,17 +40,26 @@ build: setup
 ## check: format, clippy, prose, lib tests: no root, no network namespaces
 check: setup-check fmt clippy prose test-lib
 
-## test: set up, then format, clippy, prose, docs, licences, all tests, valgrind on the parallel engine (memory,
-## instruction counts), a short fuzz run
-test: require-root setup-test fmt clippy prose doc deny nextest test-page test-monitoring reproduce memcheck instructions fuzz
+## test: the gate: format, clippy, prose, docs, doc tests, unit, property, namespace and kernel tests, examples, a figure
+## of each paper
+test: require-root setup-check fmt clippy prose doc nextest examples figures-quick
+
+## nightly: what is slow and rarely moves, in parts; those that are green at this commit are left out
+## (PARTS="figures memcheck" for some)
+nightly: require-root
+	+scripts/parts.sh nightly $(NIGHTLY) -- $(PARTS)
+
+## weekly: mutants, AddressSanitizer, soaks of an hour, in parts like nightly
+weekly: require-root
+	+scripts/parts.sh weekly $(WEEKLY) -- $(PARTS)
 
 ## test-dpdk: install libdpdk, then lint and test everything that the feature `dpdk` adds
 test-dpdk: require-root
 	@scripts/setup.sh dpdk
 	$(CARGO) clippy --locked -p ratewright-dpdk --features dpdk --all-targets -- -D warnings
 	$(CARGO) nextest run --locked -p ratewright-dpdk --features dpdk
-	$(CARGO) clippy --locked -p ratewright-allocator --features dpdk --lib --bins --test service_dpdk -- -D warnings
-	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk --lib --test service_dpdk -E 'test(dpdk) + binary(service_dpdk)'
+	$(CARGO) clippy --locked -p ratewright-allocator --features dpdk --lib --bins --test behaviour -- -D warnings
+	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk --lib --test behaviour -E 'test(dpdk)'
 	$(CARGO) build --locked --workspace --features ratewright-allocator/dpdk --bin ratewright-allocator
 	$(CARGO) build --locked --workspace --bin ratewright-bench
 	$(TARGET)/debug/ratewright-bench swarm --transport dpdk --sessions 8 --flows 64 --seconds 1 --churn 500 --json | \
@@ -94,9 +116,6 @@ setup:
 setup-check:
 	@scripts/setup.sh check
 
-setup-test:
-	@scripts/setup.sh test
-
 fmt: setup-check
 	$(CARGO) fmt --all --check
 	rustfmt --check --edition 2024 simfabric/src/scheme/*.rs simfabric/src/net/queue/*.rs # a macro's modules
@@ -111,18 +130,25 @@ test-lib: setup-check
 clippy: setup-check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-doc: setup-test
+doc: setup-check
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 
-deny: setup-test
+## deny: licences, bans and sources of what we link
+deny:
+	@scripts/setup.sh licences
 	$(CARGO) deny --locked check licenses bans sources
 
-## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG); fails if a verdict is not the
+## figures: the short form of every figure on the simulated fabric (tables, JSON, SVG); fails if a verdict is not the
 ## one that its experiment records
-reproduce: bins
+figures: bins
 	set -e; for paper in $(PAPERS); do \
 	  $(TARGET)/debug/simfabric reproduce $$paper all --quick --strict \
 	    --out $(TARGET)/reproduce/$$paper --markdown $(TARGET)/reproduce/$$paper.md; done
+
+## figures-quick: the same of one figure of each paper
+figures-quick: tests
+	set -e; for figure in $(QUICK_FIGURES); do \
+	  $(TARGET)/debug/simfabric reproduce $${figure%:*} $${figure#*:} --quick --strict --out $(TARGET)/reproduce/quick; done
 
 ## results: write the tables of docs/simfabric anew: every figure's short form, and its sensitivity to parameters (five
 ## times as long; RESULTS_ARGS= without)
@@ -133,10 +159,12 @@ results: bins
 
 ## test-page: the allocator's page in Debian's Chromium, before a live allocator with a swarm of hosts
 test-page: bins
+	@scripts/setup.sh page
 	cd allocator/tests/page && npm ci --silent --no-audit --no-fund && npm test
 
 ## test-monitoring: the dashboard and the alert rules before a live allocator, a daemon and Debian's Prometheus
 test-monitoring: require-root bins
+	@scripts/setup.sh monitoring
 	deploy/monitoring/generate.py --check
 	promtool check rules deploy/monitoring/alerts.yml
 	promtool test rules deploy/monitoring/alerts.test.yml
@@ -144,36 +172,58 @@ test-monitoring: require-root bins
 
 ## monitoring-soak: no alert fires before a swarm at rest, with the rules as they are (MINUTES=60)
 monitoring-soak: require-root bins
+	@scripts/setup.sh monitoring
 	deploy/monitoring/live.py soak $(or $(MINUTES),60)
 
 ## page-picture: take the guides' picture of the page, docs/images/page.png (RACKS=4)
 page-picture: bins
+	@scripts/setup.sh page
 	cd allocator/tests/page && npm ci --silent --no-audit --no-fund && node screenshot.mjs $(CURDIR)/docs/images $(or $(RACKS),4)
 
 # All of the workspace at once: cargo gives a dependency the features that the chosen packages ask for, so that
 # a choice of fewer packages would compile ours anew.
-bins: setup-test
+bins: setup-check
 	$(CARGO) build --locked --workspace --bins --examples
 
-nextest: bins
-	$(CARGO) test --quiet --locked --workspace --doc
+# One compilation of all tests, programs and examples.
+tests: setup-check
+	$(CARGO) nextest run --locked --workspace --no-run
+
+nextest: tests
 	$(CARGO) nextest run --locked --workspace
+	$(CARGO) test --quiet --locked --workspace --doc
+
+examples: tests
 	set -e; for example in optimise utility session plan; do $(TARGET)/debug/examples/$$example; done
-	$(CARGO) nextest run --locked --workspace --features ratewright-simfabric/padded-ports --test golden --test windows
+
+## tests-nightly: the tests that are too slow for the gate: those in modules called `nightly`
+tests-nightly: require-root tests
+	$(CARGO) nextest run --locked --workspace --profile nightly
+
+# A scenario of the lab as a part of nightly.
+lab-%: bins
+	$(ROOT) $(TARGET)/debug/ratewright-lab $* --json lab-out/$*.json --plain $(LAB_ARGS)
+
+## safety-soak: ten runs of the lab's safety scenario
+safety-soak: bins
+	$(ROOT) $(TARGET)/debug/ratewright-lab safety --runs 10 --json lab-out/safety-soak.json --plain
 
 ## memcheck: the parallel engine's equality tests under valgrind (scalar and AVX2)
-memcheck: setup-test
+memcheck: setup-check
+	@scripts/setup.sh valgrind
 	scripts/sanitize.sh memcheck
 
 ## asan: the parallel engine's tests under AddressSanitizer (AVX-512 too); builds everything anew
-asan: setup-test
+asan: setup-check
 	scripts/sanitize.sh address
 
 ## instructions: instruction counts of the engines against benches/instructions.txt
 instructions: bins
+	@scripts/setup.sh valgrind
 	$(TARGET)/debug/instructions check
 
-fuzz: setup-test
+## fuzz: every fuzz target for a while (FUZZ_SECONDS=120); builds them with coverage in fuzz/target
+fuzz: setup-check
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 ## mutants: alter sessions, leases, admission, optimiser and flow tables, and see that tests notice (hours;

@@ -44,20 +44,20 @@ for part in "${parts[@]}"; do
     session)
       package=ratewright-proto
       files=(proto/src/client/mod.rs proto/src/client/slots.rs proto/src/server/mod.rs proto/src/server/slots.rs)
-      near=(--test=sessions)
-      tests=(--lib --test=sessions --test=schedules)
+      near=(--test=behaviour -- sessions::)
+      tests=(--lib --test=behaviour)
       ;;
     recovery)
       package=ratewright-proto
       files=(proto/src/recovery.rs proto/src/sequence.rs proto/src/server/registry.rs)
       near=(--lib -- recovery:: sequence:: server::registry::)
-      tests=(--lib --test=sessions --test=schedules)
+      tests=(--lib --test=behaviour)
       ;;
     lease)
       package=ratewright-proto
       files=(proto/src/client/lease.rs)
       near=(--lib -- client::lease::)
-      tests=(--lib --test=sessions --test=schedules)
+      tests=(--lib --test=behaviour)
       ;;
     admission)
       package=ratewright-allocator
@@ -72,7 +72,7 @@ for part in "${parts[@]}"; do
       files=(allocator/src/num/ned.rs allocator/src/num/normalize.rs allocator/src/num/response.rs allocator/src/num/utility.rs
         allocator/src/num/price_correction.rs allocator/src/engine/reference.rs allocator/src/engine/parallel/scalar_flows.rs)
       near=(--lib -- num:: engine::tests engine::parallel::demand_tests::a_demand engine::parallel::demand_tests::demands)
-      tests=(--lib --test=num_oracle --test=num_optimizers --test=num_convergence --test=engine_churn)
+      tests=(--lib --test=behaviour -- num: engine num_oracle num_optimizers num_convergence)
       ;;
     flows)
       package=ratewright-endpointd

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what a build, the lab and the tests need on Debian or Ubuntu; does nothing where it is there.
-# usage: scripts/setup.sh [run|check|test|dpdk|mutants|ec2|guests|packages|container|kubernetes]
-#   run: build and lab; check: also what `make check` needs; test: also the test tools; dpdk: also what
-#   the feature `dpdk` is built with; mutants: also the test tools and cargo-mutants; guests: also what boots
-#   other kernels; packages: also what builds and checks packages; container: also what builds and runs
-#   container images; kubernetes: what checks the manifests
+# usage: scripts/setup.sh [WHAT]
+#   run: build and lab; check: also what `make check` and `make test` need; valgrind, page, monitoring, licences:
+#   also what these parts of `make nightly` need; dpdk: also what the feature `dpdk` is built with; mutants: also
+#   cargo-mutants; guests: also what boots other kernels; packages: also what builds and checks packages;
+#   container: also what builds and runs container images; kubernetes: what checks the manifests; ec2: what checks
+#   deploy/aws
 set -euo pipefail
 what=${1:-run}
 
@@ -34,12 +35,16 @@ if [ "$what" != run ]; then
   need python3      command -v python3
   need openssl      command -v openssl
 fi
-if [ "$what" = test ]; then
+if [ "$what" = valgrind ]; then
   need valgrind     command -v valgrind
   need libc6-dbg    test -d /usr/lib/debug/.build-id
+fi
+if [ "$what" = page ]; then
   need nodejs       command -v node
   need npm          command -v npm
   need chromium     command -v chromium
+fi
+if [ "$what" = monitoring ]; then
   need prometheus   command -v promtool
 fi
 if [ "$what" = dpdk ]; then
@@ -100,7 +105,7 @@ fi
 if [ "$what" != run ]; then
   # Built once, kept by cargo in its own bin folder.
   tools=(cargo-nextest)
-  [ "$what" = check ] || tools+=(cargo-deny)
+  [ "$what" != licences ] || tools+=(cargo-deny)
   [ "$what" != mutants ] || tools+=(cargo-mutants)
   for tool in "${tools[@]}"; do
     if ! command -v "$tool" >/dev/null && [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/$tool" ]; then

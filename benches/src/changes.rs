@@ -13,7 +13,7 @@ use ratewright_allocator::engine::{
     EngineConfig, EngineEvent, FlowKey, FlowSpec, LinkPath, RateEngine,
 };
 use ratewright_cli::clock::now_ns;
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use ratewright_topology::{HostId, LinkId, Node, PathChoice, Topology, TwoTierClos};
 use serde::Serialize;
 
@@ -180,7 +180,7 @@ fn measure(options: &ChangesOptions) -> Result<ChangesResults> {
     let events = world.another_topology(options.racks + 1)?;
     changes.push(world.carry_out("another topology, all flows anew", events)?);
     Ok(ChangesResults {
-        commit: COMMIT,
+        commit: commit(),
         seed: options.seed,
         hosts: world.topology.hosts().len(),
         links: world.topology.links().len(),

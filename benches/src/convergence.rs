@@ -13,7 +13,7 @@ use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use ratewright_cli::clock::now_ns;
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
@@ -120,7 +120,7 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
     }
     if options.json {
         return print_json(&ConvergenceResults {
-            commit: COMMIT,
+            commit: commit(),
             seed: options.seed,
             convergence: result,
         });

@@ -12,7 +12,7 @@ use ratewright_allocator::engine::{
 use ratewright_allocator::num::utility::{Class, ClassTable};
 use ratewright_cli::clock::now_ns;
 use ratewright_cli::process::resident_bytes;
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use ratewright_topology::{ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
 
@@ -393,7 +393,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<EngineResults> {
     let iteration_us = run.quantiles(false).context("no iterations")?;
     let bytes = engine.bytes();
     Ok(EngineResults {
-        commit: COMMIT,
+        commit: commit(),
         hosts: topology.hosts().len(),
         flows: engine.flow_count(),
         links: topology.links().len(),

@@ -21,7 +21,7 @@ use ratewright_proto::control::{ControlMessage, FrameDecoder};
 use ratewright_proto::telemetry::{
     LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, SyncTerms, Telemetry, TelemetrySender,
 };
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use ratewright_topology::{HostId, LinkId, Topology, TwoTierClos};
 use serde::Serialize;
 
@@ -151,7 +151,7 @@ pub fn run(options: &FeedsOptions) -> Result<()> {
         }
     }
     let results = FeedsResults {
-        commit: COMMIT,
+        commit: commit(),
         seed: options.seed,
         hosts: options.hosts,
         interval_ms: options.interval_ms,

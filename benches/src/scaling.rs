@@ -9,7 +9,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use ratewright_allocator::engine::{EngineEvent, LinkPath, RateEngine};
 use ratewright_allocator::num::RATE_UNIT_BPS;
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
 use serde::Serialize;
 
@@ -193,7 +193,7 @@ pub fn run(options: &ScalingOptions) -> Result<()> {
         figures.push(of_size);
     }
     let results = ScalingResults {
-        commit: COMMIT,
+        commit: commit(),
         simd,
         iterations: options.iterations,
         seed: options.seed,

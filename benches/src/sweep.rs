@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use ratewright_simfabric::report::plot::{Axis, Picture};
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
@@ -217,7 +217,7 @@ impl SweepOptions {
     #[must_use]
     pub fn results<T>(&self, results: Vec<T>) -> SweepResults<T> {
         SweepResults {
-            commit: COMMIT,
+            commit: commit(),
             seed: self.seed,
             interval_us: self.interval_us,
             iterations: self.iterations,

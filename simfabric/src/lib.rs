@@ -54,3 +54,10 @@ pub use results::RunResults;
 pub use run::{Config, Sim};
 pub use time::{Span, Time};
 pub use transport::{Context, Transport};
+
+// The golden table is a test of this crate's users, and here of the same code with longer ports.
+#[cfg(test)]
+extern crate self as ratewright_simfabric;
+#[cfg(test)]
+#[path = "../tests/behaviour/golden/mod.rs"]
+mod golden;

@@ -13,6 +13,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ratewright_simfabric::report::commit::commit;
 
 /// The simulated fabric of Ratewright.
 #[derive(Parser, Debug)]
@@ -42,6 +43,8 @@ enum SimCommand {
 
 /// Runs the command. An error is one line, even where backtraces are switched on.
 fn main() -> ExitCode {
+    // Named now, since sources may change while a run goes on.
+    let _ = commit();
     let done = match SimfabricArgs::parse().command {
         SimCommand::Bench(args) => args.run(),
         SimCommand::Run(args) => args.run(),

@@ -7,6 +7,7 @@
 
 use std::convert::Infallible;
 
+use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _, TryRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -33,6 +34,10 @@ pub enum Purpose {
     Deflection,
     /// Packets that a link loses.
     Loss,
+    /// Links of which an allocator is told another capacity.
+    Told,
+    /// Hosts that run another scheme.
+    Beside,
 }
 
 /// A stream of random numbers.
@@ -50,6 +55,16 @@ impl Stream {
     #[must_use]
     pub fn split(&mut self) -> Self {
         Self(Pcg64Mcg::seed_from_u64(finish(self.0.next_u64())))
+    }
+
+    /// Draws this share of so many things, to the nearest, without replacement. Returns for each of
+    /// them true if it was drawn.
+    #[must_use]
+    pub fn draw_share(&mut self, share: f64, of: usize) -> Vec<bool> {
+        let drawn = (share.clamp(0.0, 1.0) * of as f64).round() as usize;
+        let mut all: Vec<bool> = (0..of).map(|number| number < drawn).collect();
+        all.shuffle(self);
+        all
     }
 }
 
@@ -140,6 +155,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_drawn_share_is_exact_and_of_the_stream() {
+        let draw = |seed| Stream::new(seed, Purpose::Told, 0).draw_share(0.1, 200);
+        let drawn = draw(1);
+        assert_eq!((drawn.len(), drawn.iter().filter(|d| **d).count()), (200, 20));
+        assert_eq!(draw(1), drawn);
+        assert_ne!(draw(2), drawn);
+        let all = Stream::new(1, Purpose::Beside, 0).draw_share(1.0, 3);
+        assert_eq!(all, [true; 3]);
     }
 
     /// Pearson's χ² of 64 equally likely values; 103.4 is exceeded once in a thousand times. The

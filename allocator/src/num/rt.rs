@@ -7,8 +7,8 @@
 //! steps, which only multiply and add. Flows of other utilities take a second pass through their
 //! utility's own f64 functions, so that a utility of the library's user works here as well.
 //!
-//! Rates are within 10⁻³ of the f64 reference's at rest (`tests/num_optimizers.rs`). The benchmark
-//! `optimizers` measures the gain in time.
+//! Rates are within 10⁻³ of the f64 reference's at rest (`tests/behaviour/num_optimizers.rs`). The
+//! benchmark `optimizers` measures the gain in time.
 
 use super::utility::{Utility, UtilityKind};
 use super::{MAX_PATH_LINKS, Optimizer, Problem};

@@ -44,7 +44,7 @@
 //! Measured against plain NED (γ = 0.4) from cold prices: the largest number of iterations after
 //! which every rate stays within 10⁻⁴ of the optimum, over 30 random instances of 60 flows each
 //! with weights 1, 2, 4, and how many of them stayed further away for 2,000 iterations
-//! (`tests/num_convergence.rs` prints these figures):
+//! (`tests/behaviour/num_convergence.rs` prints these figures):
 //!
 //! | instances | plain | safeguarded |
 //! |---|---|---|

@@ -3,9 +3,9 @@
 //!
 //! `instructions check` fails if a kernel takes over 3 % more than is written there;
 //! `instructions update` writes the counts of now. Valgrind knows AVX2 and not AVX-512, so those
-//! kernels are not counted. Counts are of the profile that this program was built with: `make test`
-//! takes `dev`, compiled as a whole (`CARGO_INCREMENTAL=0`): the smaller units of an incremental
-//! compilation count otherwise.
+//! kernels are not counted. Counts are of the profile that this program was built with: `make
+//! nightly` takes `dev`, compiled as a whole (`CARGO_INCREMENTAL=0`): the smaller units of an
+//! incremental compilation count otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -163,7 +163,7 @@ fn total(case: &str, simd: Simd, rounds: u32) -> Result<u64> {
         .arg(std::env::current_exe()?)
         .args(["run", case, simd.name(), &rounds.to_string()])
         .output()
-        .context("starting valgrind, which `scripts/setup.sh test` installs")?;
+        .context("starting valgrind, which `scripts/setup.sh valgrind` installs")?;
     ensure!(
         output.status.success(),
         "{case}, {}: {}",

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use ratewright_cli::clock::{self, NS_PER_MS, NS_PER_S};
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use serde::Serialize;
 use tokio::sync::Notify;
 
@@ -206,7 +206,7 @@ pub fn run(
         guest_rate: options.guest_rate,
         sessions: options.sessions,
         seconds: (clock::now_ns() - start_ns) as f64 / 1e9,
-        commit: COMMIT,
+        commit: commit(),
     };
     if options.json {
         let json = serde_json::to_string(&results).context("writing the results")?;

@@ -45,7 +45,7 @@ use indexmap::IndexMap;
 use ratewright_cli::clock::{self, NS_PER_MS, NS_PER_S};
 use ratewright_io::sched;
 use ratewright_proto::Counters;
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 
 pub use options::SwarmOptions;
 
@@ -260,7 +260,7 @@ fn measure(
         connect_s: took_s,
         last_loss: sessions.last_loss.clone(),
         datagrams_lost_on_purpose: sessions.datagrams_lost(),
-        commit: COMMIT,
+        commit: commit(),
     })
 }
 

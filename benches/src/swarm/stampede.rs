@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use ratewright_cli::clock::{self, NS_PER_MS, NS_PER_S};
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use serde::Serialize;
 
 use super::net::{Attempts, Inbox, Manner, Net};
@@ -193,7 +193,7 @@ pub fn run(
         hosts_cpu_s: own_cpu_s()? - own_before_s,
         known_topology: !options.cold,
         transport: options.transport.name(),
-        commit: COMMIT,
+        commit: commit(),
     };
     if options.json {
         println!(

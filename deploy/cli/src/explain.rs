@@ -120,6 +120,14 @@ fn flow_text(flow: &Value) -> String {
     }
     let _ = writeln!(out, "{table}");
     for link in flow["links"].as_array().map_or(&[][..], Vec::as_slice) {
+        if let Some(cause) = link["shared"]["cause"].as_str() {
+            let _ = writeln!(
+                out,
+                "  {}: shared with {cause}; maxima over it fill {} times its capacity",
+                text_of(&link["name"]),
+                text_of(&link["shared"]["headroom"]),
+            );
+        }
         if let Some(text) = feeds_text(link) {
             let _ = writeln!(out, "  {text}");
         }
@@ -204,9 +212,10 @@ mod tests {
             Value::Null,
         ];
         let names = ["leaf4->h16", "leaf2->h7", "h1->leaf1", "leaf1->spine1"];
-        let links: Vec<Value> = (names.into_iter().zip(links))
+        let mut links: Vec<Value> = (names.into_iter().zip(links))
             .map(|(name, feeds)| link(name, feeds))
             .collect();
+        links[3]["shared"] = serde_json::json!({"cause": "observing host h2", "headroom": 2.0});
         let text = render(&serde_json::json!({
             "flows_total": 1,
             "flows": [{
@@ -224,6 +233,8 @@ mod tests {
             "  feeds on leaf2->h7: 1.50 Gbit/s withheld (feeds.int), a dummy flow that weighs as \
              0.5 flows and takes 1.00 Gbit/s at most (feeds.credit)",
             "  feeds on h1->leaf1: 2.00 Gbit/s withheld (feeds.int), 1.90 Gbit/s of others measured",
+            "  leaf1->spine1: shared with observing host h2; maxima over it fill 2.0 times its \
+             capacity",
         ] {
             assert!(
                 text.lines().any(|told| told == line),

@@ -26,6 +26,9 @@ const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 /// Remembers that a lab has changed that setting.
 const ALLOWED_CC_CHANGED: &str = "/run/ratewright-lab.allowed-congestion-control";
 
+/// Directories of daemons' pinned programs and maps, which outlive a daemon that is killed.
+const PINS: [&str; 2] = ["/run/ratewright", "/sys/fs/bpf/ratewright"];
+
 /// Directory for the files of running labs; only root can enter it.
 const RUN_DIRS: &str = "/run/ratewright-lab";
 
@@ -76,9 +79,13 @@ pub fn allow_cubic() -> Result<()> {
     Ok(())
 }
 
-/// Takes back what [`allow_cubic`] allowed, and nothing that others have allowed since.
+/// Takes back what [`allow_cubic`] allowed, and nothing that others have allowed since, unless
+/// another lab still needs it: each has a directory before it asks, or, where that is kept, soon
+/// namespaces.
 fn restore_allowed() {
-    if Path::new(ALLOWED_CC_CHANGED).exists()
+    if ns::list(PREFIX).is_empty()
+        && names_in(Path::new(RUN_DIRS)).is_empty()
+        && Path::new(ALLOWED_CC_CHANGED).exists()
         && let Ok(now) = std::fs::read_to_string(ALLOWED_CC)
     {
         let _ = std::fs::write(ALLOWED_CC, without(&now, "cubic"));
@@ -92,6 +99,29 @@ fn without(text: &str, word: &str) -> String {
         .filter(|other| *other != word)
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// Returns the beginning of the names of a lab's daemons, as its configuration of them has it.
+#[must_use]
+pub fn instances(lab: u32) -> String {
+    format!("{:04x}h", lab & 0xffff)
+}
+
+/// Removes what a lab's killed daemons had pinned.
+fn remove_pins(lab: u32) {
+    for place in PINS.map(Path::new) {
+        for name in names_in(place) {
+            if name.starts_with(&instances(lab)) {
+                let instance = place.join(name);
+                // A daemon's own BPF file system, where the machine has none.
+                let _ =
+                    nix::mount::umount2(&instance.join("bpf"), nix::mount::MntFlags::MNT_DETACH);
+                let _ = std::fs::remove_dir_all(instance);
+            }
+        }
+        // Only once it is empty.
+        let _ = std::fs::remove_dir(place);
+    }
 }
 
 /// Resources that a lab must remove.
@@ -125,6 +155,7 @@ impl LabResources {
         for name in ns::list(&self.prefix()) {
             ns::delete(&name);
         }
+        remove_pins(self.pid);
         if let Some(directory) = &self.run_dir {
             // A private cgroup2 mount lives in the run directory.
             let _ =
@@ -133,10 +164,7 @@ impl LabResources {
             // Only once it is empty.
             let _ = std::fs::remove_dir(RUN_DIRS);
         }
-        // Another lab may still need the setting.
-        if ns::list(PREFIX).is_empty() {
-            restore_allowed();
-        }
+        restore_allowed();
     }
 }
 
@@ -252,6 +280,8 @@ pub fn remove_stale() -> Vec<u32> {
         }
         .remove();
     }
+    // A lab and its watchdog may have been killed before there was anything else.
+    restore_allowed();
     pids
 }
 

@@ -20,6 +20,7 @@ use super::senders::{Moved, SenderName};
 
 /// Interval at which the users are looked at.
 pub const INTERVAL_NS: u64 = 100_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
 /// Length of one of the two parts of the window that slides.
 const HALF_NS: u64 = 500_000_000;
 /// A user has moved at least one in this many of what the link carries in a second. Remote shells,
@@ -103,7 +104,7 @@ impl User {
     }
 }
 
-/// What UDP moved on one link, as far as the counters tell.
+/// Traffic of UDP on one link, as far as the counters tell.
 #[derive(Debug, Clone, Copy, Default)]
 struct UdpUse {
     /// Bytes of the interface that TCP did not carry.
@@ -135,7 +136,7 @@ pub struct AccessUseMeter {
     receivers: Users<IpAddr>,
     udp_in: UdpUse,
     udp_out: UdpUse,
-    /// What TCP carried since the counters before, with headers: in and out.
+    /// Bytes that TCP carried since the counters before, with headers: in and out.
     tcp_bytes: [i64; 2],
     counters: Option<Counters>,
     /// End of the present half of the windows; 0 before the first look.
@@ -194,12 +195,18 @@ impl AccessUseMeter {
 
     /// Judges the users after a pass over the sockets. Without `counters`, UDP is not judged.
     pub fn look(&mut self, now_ns: u64, counters: Option<Counters>, access: AccessCapacity) {
-        self.looked_ns = now_ns;
+        let since_ns = now_ns - std::mem::replace(&mut self.looked_ns, now_ns).min(now_ns);
         self.count_udp(counters);
-        let in_second = |capacity_bps: u64| capacity_bps / 8;
+        // What many sockets moved is known after more than a second.
+        let seconds = if since_ns == now_ns {
+            1
+        } else {
+            (since_ns / SECOND_NS).max(1)
+        };
+        let in_second = |capacity_bps: u64| capacity_bps / 8 * seconds;
         let least = |capacity_bps: u64, users: usize| {
             let shares = MIN_SHARE.max(FAIR_SHARE.saturating_mul(users as u64));
-            (in_second(capacity_bps) / shares).max(MIN_BYTES)
+            (in_second(capacity_bps) / shares).max(MIN_BYTES * seconds)
         };
         let (up_bps, down_bps) = (access.uplink_bps, access.downlink_bps);
         let least_in = least(down_bps, self.senders.len());
@@ -476,6 +483,32 @@ mod tests {
             receiver.run(2_000, &[(host(3), MBIT / 10, 0)], MBIT, 20);
         }
         assert_eq!(receiver.told, []);
+    }
+
+    #[test]
+    fn a_rate_is_judged_alike_however_long_a_pass_over_the_sockets_takes() {
+        let access = AccessCapacity {
+            uplink_bps: GBIT,
+            downlink_bps: GBIT,
+        };
+        for (bps, uses) in [(GBIT / 200, false), (GBIT / 30, true)] {
+            let mut meter = AccessUseMeter::default();
+            for second in (0..40).step_by(4) {
+                let moved = Moved {
+                    name: host(3),
+                    received_bytes: bps / 8 * 4,
+                    acked_bytes: 0,
+                };
+                meter.look(1_000 * MS * (second + 1), None, access);
+                meter.add(&moved);
+            }
+            meter.look(41_000 * MS, None, access);
+            assert_eq!(
+                !meter.present.downlink.hosts.is_empty(),
+                uses,
+                "{bps} bit/s"
+            );
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub enum SenderName {
     Address(IpAddr),
 }
 
-/// What a socket moved since the pass before.
+/// Payload that a socket moved since the pass before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     /// The peer.
@@ -147,9 +147,7 @@ impl Senders {
                 };
                 self.sockets.insert(facts.cookie, record);
                 // What sockets carried before the first pass was not measured. A later one is new.
-                if self.ended_ns.is_none() {
-                    return None;
-                }
+                self.ended_ns?;
                 None
             }
         };

@@ -147,7 +147,9 @@ mod tests {
             });
             assert!(!telemetry.is_empty() && !telemetry.is_of_state());
             let message = ControlMessage::Telemetry(telemetry);
-            let body = wire::ControlMessage::from(message.clone());
+            let body = wire::ControlMessage {
+                body: Some((&message).into()),
+            };
             let decoded = ControlMessage::decode(&body.encode_to_vec());
             assert_eq!(decoded, Ok(message));
         }

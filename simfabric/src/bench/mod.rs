@@ -96,7 +96,8 @@ pub fn racks(hosts: u32, symmetric: bool) -> Result<Topology, BuildError> {
 /// # Errors
 /// A name that is of no scheme.
 pub fn needs_symmetric(scheme: &str, topology: &Topology) -> Result<bool, ParamError> {
-    let network = Network::new(topology, &FabricConfig::default());
+    let fabric = FabricConfig::default();
+    let network = Network::new(topology, &fabric);
     let built = Configured::new(scheme, &Table::new())?.build(&network)?;
     Ok(built.needs.needs_symmetric())
 }

@@ -10,7 +10,7 @@ use ratewright_simfabric::experiment::{
     Experiment, ExperimentError, PAPERS, PaperExperiments, Reproduction, Settings,
 };
 use ratewright_simfabric::parameters::Setting;
-use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_simfabric::report::commit::commit;
 use ratewright_simfabric::report::digits::short;
 use ratewright_simfabric::report::tally::Tally;
 use std::io::Write as _;
@@ -239,8 +239,9 @@ impl ReproduceArgs {
             "# Results of the simulated fabric: {paper}\n\nWritten by:\n\n```sh\nsimfabric \
              reproduce {paper} {}{form}{sensitivity}{set} \\\n    --seed {first} --seeds {count} \
              --out DIR --markdown FILE\n```\n\n[reproduction.md](reproduction.md) defines the \
-             verdicts. Commit {COMMIT}.\n\n**{tally}**\n{tables}",
+             verdicts. Commit {commit}.\n\n**{tally}**\n{tables}",
             self.experiments.join(" "),
+            commit = commit(),
         )
     }
 }

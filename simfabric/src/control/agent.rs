@@ -4,7 +4,7 @@ use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::FrameDecoder;
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::telemetry::Telemetry;
-use ratewright_proto::{Counters, WeightCode};
+use ratewright_proto::{Counters, RateCode, WeightCode};
 
 use super::{ControlConfig, ControlTraffic, MAX_DATAGRAM_BYTES};
 
@@ -121,6 +121,16 @@ impl Agent {
         }
         entry.1 = start.flow;
         Some(id)
+    }
+
+    /// Reports the most that an active flow can use, in bit/s; `None`: all that it gets.
+    pub fn demand(&mut self, now_ns: u64, id: FlowId, demand_bps: Option<u64>) {
+        let state = self.session.flows().find(|of| of.record.flow() == id);
+        if let Some(state) = state {
+            let code = demand_bps.map_or(RateCode::NONE, RateCode::encode);
+            // It was started, so the session has it.
+            let _ = self.session.start(now_ns, state.record.with_demand(code));
+        }
     }
 
     /// Reports a flowlet's end. An id that [`start`](Self::start) did not return, or that was ended

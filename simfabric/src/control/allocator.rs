@@ -256,8 +256,12 @@ impl AllocatorNode {
     /// Hands a message to the feeds.
     fn take(&mut self, now_ns: u64, reporter: Reporter, telemetry: Telemetry) {
         if let Some(feeds) = &mut self.feeds {
-            // Every host has a session here.
-            let is_managed = |_| true;
+            let (sessions, hosts) = (&self.sessions, self.sessions.len() as u32);
+            // The number of a session that was never opened is the host's.
+            let is_managed = |host: HostId| {
+                let session = sessions.get(host.index());
+                session.is_some_and(|session| session.number >= hosts)
+            };
             feeds.take(now_ns, reporter, &telemetry, &self.topology, is_managed);
             self.taken.push(telemetry);
         }
@@ -304,6 +308,7 @@ impl AllocatorNode {
             flows.find(|(record, _)| record.flow() == flow)
         };
         if let Some((record, _)) = record {
+            self.counts.starts += 1;
             self.start(host, session, &record);
         }
     }
@@ -339,7 +344,10 @@ impl AllocatorNode {
         while let Some(event) = self.sessions[host as usize].session.poll_event() {
             let session = self.sessions[host as usize].number;
             match event {
-                ServerEvent::Start(record) => self.start(host, session, &record),
+                ServerEvent::Start(record) => {
+                    self.counts.starts += 1;
+                    self.start(host, session, &record);
+                }
                 ServerEvent::Update(record) => self.start(host, session, &record),
                 ServerEvent::End(flow) => {
                     self.counts.ends += 1;
@@ -363,7 +371,6 @@ impl AllocatorNode {
     }
 
     fn start(&mut self, host: u32, session: u32, record: &StartRecord) {
-        self.counts.starts += 1;
         self.settled = false;
         let choice = match record.path() {
             FlowPath::Hash(hash) => PathChoice::Hash(hash),

@@ -16,6 +16,7 @@
 //! | [`monitor`] | progress of the runs, and a request to stop them |
 //! | [`dart`] | Dart: figures 9, 11 to 15, tables I and II |
 //! | [`feeds`] | the allocator's feeds, of no paper: with them against without |
+//! | [`obey`] | rates as maxima over TCP, of no paper: where the allocator is wrong |
 //! | `records` | recorded verdicts with their causes |
 //! | [`fncc`] | FNCC: figures 1, 3, 10, 12 to 15 |
 //! | [`sird`] | SIRD: figures 3 and 4 |
@@ -47,6 +48,7 @@ pub mod fig15_fairness_score;
 pub mod dart;
 pub mod feeds;
 pub mod fncc;
+pub mod obey;
 mod records;
 pub mod rpm;
 pub mod scene;
@@ -214,6 +216,10 @@ pub const PAPERS: &[PaperExperiments] = &[
     PaperExperiments {
         name: "feeds",
         experiments: feeds::FEEDS,
+    },
+    PaperExperiments {
+        name: "obey",
+        experiments: obey::OBEY,
     },
 ];
 

@@ -81,6 +81,7 @@ mod tests {
             include_str!("sird/verdicts.toml"),
             include_str!("dart/verdicts.toml"),
             include_str!("feeds/verdicts.toml"),
+            include_str!("obey/verdicts.toml"),
         ] {
             let read: Result<Records, _> = toml::from_str(text);
             let mut rows = Vec::new();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::report::commit::COMMIT;
+use crate::report::commit::{commit, is_definite};
 use crate::report::file::{ReportError, write_text};
 
 /// A folder of runs.
@@ -45,9 +45,8 @@ impl RunStore {
     pub fn read<T: DeserializeOwned>(&self, path: &Path, key: &str) -> Option<(T, Option<String>)> {
         let text = std::fs::read_to_string(path).ok()?;
         let stored: Stored<T> = serde_json::from_str(&text).ok()?;
-        // `+` marks changes since the commit.
-        let is_own = stored.commit == COMMIT && !COMMIT.ends_with('+');
-        let other = (stored.commit != COMMIT).then_some(stored.commit);
+        let is_own = stored.commit == commit() && is_definite(commit());
+        let other = (stored.commit != commit()).then_some(stored.commit);
         (stored.key == key && (is_own || !self.same_commit)).then_some((stored.sample, other))
     }
 
@@ -58,7 +57,7 @@ impl RunStore {
     pub fn write<T: Serialize>(path: &Path, key: &str, sample: &T) -> Result<(), ReportError> {
         let stored = Stored {
             key: key.to_owned(),
-            commit: COMMIT.to_owned(),
+            commit: commit().to_owned(),
             sample,
         };
         let text = serde_json::to_string(&stored).map_err(|source| ReportError::Json {

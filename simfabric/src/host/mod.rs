@@ -25,12 +25,39 @@ pub use arbiter::{Arbiter, Policy, Turn};
 pub use measure::Measured;
 pub use pool::Pool;
 
+use std::sync::Arc;
+
 use ratewright_topology::HostId;
 
 use crate::flow::FlowId;
 use crate::packet::Packet;
 use crate::time::Time;
 use crate::transport::Context;
+
+/// A set of hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostSet(Arc<[bool]>);
+
+impl HostSet {
+    /// Makes a set from one answer for each host of the network.
+    #[must_use]
+    pub fn new(members: Vec<bool>) -> Self {
+        Self(members.into())
+    }
+
+    /// Returns true if a host is in the set.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, host: HostId) -> bool {
+        self.0.get(host.index()).copied().unwrap_or(false)
+    }
+
+    /// Returns the hosts of the network that are not in the set.
+    #[must_use]
+    pub fn others(&self) -> Self {
+        Self(self.0.iter().map(|member| !member).collect())
+    }
+}
 
 /// A timer of an endpoint, as it named it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

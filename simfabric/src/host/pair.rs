@@ -1,8 +1,8 @@
 //! Two schemes on one host, which share its interface.
 //!
 //! A [`Pair`] is a transport whose endpoints have two parts, each the endpoint of a scheme with its
-//! own slots, timers and random numbers. A flow belongs to one of them, by its workload or by its
-//! class ([`Split`]), and so do its packets. Each part acts as if it were alone, but for the link,
+//! own slots, timers and random numbers. A flow belongs to one of them, by its workload, its class
+//! or its sender ([`Split`]), and so do its packets. Each part acts as if it were alone, but for the link,
 //! which both get in turns ([`Turns`]).
 //!
 //! Any two schemes make a pair, so a part's types are erased: [`Part`].
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Endpoint, Measured, Pull, Timer};
+use super::{Endpoint, HostSet, Measured, Pull, Timer};
 use crate::flow::{FlowId, FlowSpec};
 use crate::net::Notice;
 use crate::packet::Packet;
@@ -26,6 +26,8 @@ pub enum Split {
     Workloads(Vec<u16>),
     /// Flows that ask for one of these classes.
     Classes(Vec<u8>),
+    /// Flows that these hosts send. On such a host the first scheme only receives.
+    Hosts(HostSet),
 }
 
 impl Split {
@@ -34,6 +36,7 @@ impl Split {
         usize::from(match self {
             Self::Workloads(labels) => labels.contains(&spec.label),
             Self::Classes(classes) => classes.contains(&spec.class),
+            Self::Hosts(hosts) => hosts.contains(spec.src),
         })
     }
 }

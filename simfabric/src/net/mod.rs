@@ -20,6 +20,7 @@ pub(crate) mod regions;
 pub mod route;
 pub mod stats;
 pub(crate) mod switch;
+mod told;
 
 use ratewright_topology::{HostId, Node, SwitchId, Topology};
 use serde::Deserialize;
@@ -36,6 +37,7 @@ use queue::{ClassMask, Discipline as _};
 use route::Routes;
 pub use route::StaticRoute;
 use switch::{PausesUnderWay, Switch, connect};
+pub use told::Told;
 
 /// Framing: conversion of payload into bytes on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,6 +166,8 @@ pub struct FabricConfig {
     pub telemetry_period: Option<Span>,
     /// Routes that are not those of the shortest paths.
     pub routes: Vec<StaticRoute>,
+    /// Capacities as the allocator is told them.
+    pub told: Told,
     /// True if packets take whole nanoseconds on links, rounded down, as in ns-3.17: for
     /// comparisons with its figures. No rate that is told changes.
     pub whole_ns: bool,

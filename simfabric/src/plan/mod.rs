@@ -224,12 +224,13 @@ impl<'a> Reader<'a> {
         let seed = self.overrides.seed.unwrap_or(run.seed);
         let (end, warm_up) = self.times(&run)?;
         let (table, span) = self.required(&mut document, "topology")?;
-        let network = topology::read(source, table, span)?;
+        let network = topology::read(source, table, span, seed)?;
         let usual = FabricConfig {
             spraying: network.spraying,
             host_delay: network.host_delay,
             host_jitter: network.host_jitter,
             routes: network.routes.clone(),
+            told: network.told.clone(),
             shared_buffer: Some(SharedBuffer::UNLIMITED),
             histograms: true,
             ..FabricConfig::default()
@@ -242,6 +243,7 @@ impl<'a> Reader<'a> {
             fabric: &fabric,
             queue_is_set,
             settings: &self.overrides.set,
+            seed,
         };
         let transports = transport::read(source, transports, &common)?;
         let (mut workloads, mut classes) = (Vec::new(), Vec::new());

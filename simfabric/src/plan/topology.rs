@@ -1,5 +1,6 @@
 //! `[topology]`: the network of a plan.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ratewright_topology::units::MAX_CAPACITY_BPS;
@@ -12,9 +13,10 @@ use toml::Spanned;
 
 use super::source::{self, PlanError, Source, TomlTable};
 use crate::Span;
-use crate::net::FabricError;
+use crate::net::{FabricError, Told};
 use crate::net::port::MIN_RATE_BPS;
 use crate::net::route::{Routes, StaticRoute};
+use crate::rng::{Purpose, Stream};
 use crate::units::{Delay, LinkRate};
 
 /// The values of `kind`.
@@ -36,6 +38,17 @@ pub(super) struct PlannedNetwork {
     pub(super) host_delay: Span,
     pub(super) host_jitter: Span,
     pub(super) routes: Vec<StaticRoute>,
+    pub(super) told: Told,
+}
+
+/// `told`: capacities as the allocator is told them, in parts of the network's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToldTable {
+    scale: Option<Spanned<f64>>,
+    share: Option<Spanned<f64>>,
+    #[serde(default)]
+    links: BTreeMap<Spanned<String>, Spanned<f64>>,
 }
 
 /// An entry of `routes`: where it leads to, and the link that it begins with.
@@ -176,6 +189,7 @@ pub(super) fn read<'a>(
     source: &Source<'a>,
     mut table: TomlTable<'a>,
     span: Range<usize>,
+    seed: u64,
 ) -> Result<PlannedNetwork, PlanError> {
     let (kind, at) = source.choice(&mut table, span.clone(), "kind", &KINDS)?;
     // Kept before the table is consumed: builders name their own parameters in errors, and a reader
@@ -196,6 +210,7 @@ pub(super) fn read<'a>(
     // plan's `host_delay` is a host's processing, which the fabric adds.
     let mut bottleneck = None;
     let routes = source::take(&mut table, "routes");
+    let told = source::take(&mut table, "told");
     let (topology, spreading, [host_delay, host_jitter]) = match kind {
         "dumbbell" => {
             let t: DumbbellTable = source.section(table, span)?;
@@ -314,14 +329,69 @@ pub(super) fn read<'a>(
         Routes::new(&topology, &[], &routes).map_err(wrong)?;
         Ok(routes)
     })?;
+    let told = told.map_or(Ok(Told::default()), |given| {
+        let (table, span) = source.table("told", given)?;
+        told_capacities(source, &topology, (table, span), seed)
+    })?;
     Ok(PlannedNetwork {
         topology,
         routes,
+        told,
         bottleneck,
         spraying: spreading == Spread::Packet,
         host_delay: host_delay.0,
         host_jitter: host_jitter.0,
     })
+}
+
+/// Reads `told`.
+fn told_capacities<'a>(
+    source: &Source<'a>,
+    topology: &Topology,
+    (table, span): (TomlTable<'a>, Range<usize>),
+    seed: u64,
+) -> Result<Told, PlanError> {
+    let t: ToldTable = source.section(table, span.clone())?;
+    let factor = |key: &str, given: &Spanned<f64>| {
+        let value = *given.get_ref();
+        // Written so that NaN fails, too.
+        if (Told::LEAST..=Told::MOST).contains(&value) {
+            return Ok(value);
+        }
+        let message = format!("`{key}` is {value}; it must be from 0.001 to 1000");
+        Err(source.error(Some(given.span()), message))
+    };
+    if t.scale.is_none() && t.links.is_empty() {
+        let message = "`told` needs `scale`, or `links` with a factor each";
+        return Err(source.error(Some(span), message));
+    }
+    let count = topology.links().len();
+    let scale = t.scale.as_ref().map_or(Ok(1.0), |s| factor("scale", s))?;
+    let scaled = match &t.share {
+        None => vec![true; count],
+        Some(share) if t.scale.is_none() => {
+            let message = "`share` says of how many links `scale` is, which is missing";
+            return Err(source.error(Some(share.span()), message));
+        }
+        Some(share) if (0.0..=1.0).contains(share.get_ref()) => {
+            Stream::new(seed, Purpose::Told, 0).draw_share(*share.get_ref(), count)
+        }
+        Some(share) => {
+            let message = "`share` of the links must be from 0 to 1";
+            return Err(source.error(Some(share.span()), message));
+        }
+    };
+    let mut factors: Vec<f64> = scaled
+        .into_iter()
+        .map(|is_scaled| if is_scaled { scale } else { 1.0 })
+        .collect();
+    for (name, given) in &t.links {
+        let none = || source.error(Some(name.span()), no_link(name.get_ref()));
+        let link = link_by_name(topology, name.get_ref()).ok_or_else(none)?;
+        factors[link.index()] = factor(name.get_ref(), given)?;
+    }
+    let links = topology.links().iter().map(|link| link.id);
+    Ok(Told::new(links.zip(factors)))
 }
 
 /// Reads an entry of `routes`.

@@ -9,6 +9,7 @@ use toml::de::DeValue;
 
 use super::source::{self, PlanError, Source, TomlTable};
 use super::{Reader, Section, queue};
+use crate::host::HostSet;
 use crate::host::pair::{Split, Turns};
 use crate::net::deflection::Deflection;
 use crate::net::mmu::{Lossless, SharedBuffer, USUAL_WATCHDOG, Xoff};
@@ -16,6 +17,7 @@ use crate::net::queue::{ClassMask, MAX_CLASSES, holds_a_packet};
 use crate::net::{FabricConfig, FabricError};
 use crate::parameters::{ParamError, Setting};
 use crate::report::file::file_stem;
+use crate::rng::{Purpose, Stream};
 use crate::run::Config;
 use crate::scheme::{self, Built, Configured, FabricNeeds, Network, Run, Setup, StartError};
 use crate::time::Span;
@@ -85,11 +87,21 @@ impl PlannedTransport {
             topology: topology.clone(),
             flows,
         };
-        let built = self.scheme.build(&network)?;
         let Some(beside) = &self.beside else {
-            return built.start(setup);
+            return self.scheme.build(&network)?.start(setup);
         };
-        let other = beside.scheme.build(&network)?;
+        let members = match &beside.split {
+            Split::Hosts(hosts) => Some((hosts.others(), hosts)),
+            Split::Workloads(_) | Split::Classes(_) => None,
+        };
+        let built = self.scheme.build(&Network {
+            members: members.as_ref().map(|(first, _)| first),
+            ..network
+        })?;
+        let other = beside.scheme.build(&Network {
+            members: members.as_ref().map(|(_, second)| *second),
+            ..network
+        })?;
         // Demands were reconciled when the plan was read, and are in the fabric.
         let needs = FabricNeeds::default();
         let pair = built.beside(other, needs, beside.split.clone(), beside.turns);
@@ -231,6 +243,8 @@ pub(super) struct Common<'a> {
     pub(super) queue_is_set: bool,
     /// Parameters that replace the plan's.
     pub(super) settings: &'a [Setting],
+    /// Seed of what is drawn when the plan is read.
+    pub(super) seed: u64,
 }
 
 /// Reads the transports of a text that describes nothing but `[[transport]]`, `[packet]`, `[queue]`
@@ -262,6 +276,7 @@ pub fn read_transports(
         fabric: &fabric,
         queue_is_set,
         settings: &overrides.set,
+        seed: 0,
     };
     read(&reader.source, tables, &common)
 }
@@ -420,8 +435,77 @@ fn read_scheme<'a>(
 struct BesideTable {
     workloads: Option<Spanned<Vec<u16>>>,
     classes: Option<Spanned<Vec<u8>>>,
+    hosts: Option<Spanned<Vec<Spanned<u32>>>>,
+    racks: Option<Spanned<Vec<Spanned<String>>>>,
+    share: Option<Spanned<f64>>,
     #[serde(default)]
     turns: Turns,
+}
+
+impl BesideTable {
+    /// Checks which flows are the second scheme's.
+    fn split(
+        &self,
+        source: &Source<'_>,
+        span: &Range<usize>,
+        common: &Common<'_>,
+    ) -> Result<Split, PlanError> {
+        let topology = common.network.topology;
+        let count = topology.hosts().len();
+        let wrong = |at: Range<usize>, message: String| source.error(Some(at), message);
+        let mut members = vec![false; count];
+        match (&self.workloads, &self.classes, &self.hosts, &self.racks, &self.share) {
+            (Some(workloads), None, None, None, None) if !workloads.get_ref().is_empty() => {
+                return Ok(Split::Workloads(workloads.get_ref().clone()));
+            }
+            (None, Some(classes), None, None, None) if !classes.get_ref().is_empty() => {
+                return Ok(Split::Classes(classes.get_ref().clone()));
+            }
+            (None, None, Some(hosts), None, None) if !hosts.get_ref().is_empty() => {
+                for host in hosts.get_ref() {
+                    let number = *host.get_ref();
+                    let member = members.get_mut(number as usize).ok_or_else(|| {
+                        let most = count.saturating_sub(1);
+                        let message = format!("there is no host {number}; hosts are 0 to {most}");
+                        wrong(host.span(), message)
+                    })?;
+                    *member = true;
+                }
+            }
+            (None, None, None, Some(racks), None) if !racks.get_ref().is_empty() => {
+                for name in racks.get_ref() {
+                    let leaf = topology.switch_by_name(name.get_ref());
+                    let mut racks = topology.racks().iter();
+                    let rack = racks.find(|rack| Some(rack.leaf) == leaf).ok_or_else(|| {
+                        let message = format!("there is no leaf {:?}", name.get_ref());
+                        wrong(name.span(), message)
+                    })?;
+                    rack.host_ids().for_each(|host| members[host.index()] = true);
+                }
+            }
+            (None, None, None, None, Some(share)) => {
+                let value = *share.get_ref();
+                // Written so that NaN fails, too.
+                if !(value > 0.0 && value < 1.0) {
+                    let message = "`share` of the hosts must be above 0 and below 1".to_owned();
+                    return Err(wrong(share.span(), message));
+                }
+                let mut stream = Stream::new(common.seed, Purpose::Beside, 0);
+                members = stream.draw_share(value, count);
+            }
+            _ => {
+                let message = "`beside` needs the flows of its scheme: one of `workloads` and \
+                               `classes`, by number, or the hosts that send them: one of `hosts`, \
+                               by number, `racks`, by leaf, and `share`";
+                return Err(wrong(span.clone(), message.to_owned()));
+            }
+        }
+        if members.iter().all(|member| *member) || !members.contains(&true) {
+            let message = "both schemes need hosts: some, and not all".to_owned();
+            return Err(wrong(span.clone(), message));
+        }
+        Ok(Split::Hosts(HostSet::new(members)))
+    }
 }
 
 /// Reads the second scheme of a transport.
@@ -436,24 +520,13 @@ fn read_beside<'a>(
         apply(&mut table, setting)?;
     }
     let mut own = TomlTable::new();
-    for key in ["workloads", "classes", "turns"] {
+    for key in ["workloads", "classes", "hosts", "racks", "share", "turns"] {
         if let Some(value) = source::take(&mut table, key) {
             own.insert(Spanned::new(value.span(), key.into()), value);
         }
     }
     let t: BesideTable = source.section(own, span.clone())?;
-    let split = match (t.workloads, t.classes) {
-        (Some(workloads), None) if !workloads.get_ref().is_empty() => {
-            Split::Workloads(workloads.into_inner())
-        }
-        (None, Some(classes)) if !classes.get_ref().is_empty() => {
-            Split::Classes(classes.into_inner())
-        }
-        _ => {
-            let message = "`beside` needs the flows of its scheme: either `workloads` or `classes`, by number";
-            return Err(source.error(Some(span), message));
-        }
-    };
+    let split = t.split(source, &span, common)?;
     let (scheme, built) = read_scheme(source, name, (table, &span), common, queue_is_set)?;
     let turns = t.turns;
     let beside = Beside {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::commit::COMMIT;
+use super::commit::commit;
 use super::digits::short;
 use super::estimate::Estimate;
 use super::file::{ReportError, write_json, write_text};
@@ -335,7 +335,7 @@ impl Figure {
             rows: Vec::new(),
             seeds,
             first_seed,
-            commit: COMMIT.to_owned(),
+            commit: commit().to_owned(),
             quick,
             scenario: Vec::new(),
             notes: Vec::new(),

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::commit::COMMIT;
+use super::commit::commit;
 use super::ideal::completion_time;
 use super::size_groups::SizeGroups;
 use super::stats::{jain, mean, quantile_sorted};
@@ -37,7 +37,7 @@ impl Summary {
         Self {
             plan,
             seed,
-            commit: COMMIT.to_owned(),
+            commit: commit().to_owned(),
             complete: (transports.values()).all(|o| ["complete", "time-up"].contains(&&*o.ended)),
             only: transports
                 .values()

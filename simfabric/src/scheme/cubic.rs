@@ -44,7 +44,17 @@ impl Scheme for Config {
     }
 
     fn build(self, _: &Network<'_>) -> Built {
-        let control = CubicConfig {
+        let control = self.control();
+        Built::new(FabricNeeds::default(), move |_| {
+            Ok(Tcp::<Cubic>::new(self.tcp.config(control)))
+        })
+    }
+}
+
+impl Config {
+    /// The parameters of the congestion control.
+    pub(super) fn control(&self) -> CubicConfig {
+        CubicConfig {
             growth: match self.growth {
                 Growth::Continuous => CubicGrowth::Continuous,
                 Growth::Counted => CubicGrowth::Counted {
@@ -53,9 +63,6 @@ impl Scheme for Config {
             },
             reno_friendly: self.reno_friendly,
             hystart: self.hystart,
-        };
-        Built::new(FabricNeeds::default(), move |_| {
-            Ok(Tcp::<Cubic>::new(self.tcp.config(control)))
-        })
+        }
     }
 }

@@ -43,23 +43,32 @@ impl Scheme for Config {
     }
 
     fn build(self, network: &Network<'_>) -> Built {
-        let queue = |rate_bps: u64| {
-            let limit = Limit::packets(self.buffer_packets);
-            let mark_at = self.mark_at(rate_bps);
-            QueueConfig::EcnThreshold(ecn_threshold::Config::packets(mark_at, limit))
-        };
-        let needs = FabricNeeds {
-            switches: Some([queue(network.edge_bps()), queue(network.core_bps())]),
-            ..FabricNeeds::default()
-        };
-        let control = DctcpConfig { gain: self.gain };
-        Built::new(needs, move |_| {
+        let control = self.control();
+        Built::new(self.needs(network), move |_| {
             Ok(Tcp::<Dctcp>::new(self.tcp.config(control)))
         })
     }
 }
 
 impl Config {
+    /// The parameters of the congestion control.
+    pub(super) fn control(&self) -> DctcpConfig {
+        DctcpConfig { gain: self.gain }
+    }
+
+    /// Demands on the fabric: queues that mark.
+    pub(super) fn needs(&self, network: &Network<'_>) -> FabricNeeds {
+        let queue = |rate_bps: u64| {
+            let limit = Limit::packets(self.buffer_packets);
+            let mark_at = self.mark_at(rate_bps);
+            QueueConfig::EcnThreshold(ecn_threshold::Config::packets(mark_at, limit))
+        };
+        FabricNeeds {
+            switches: Some([queue(network.edge_bps()), queue(network.core_bps())]),
+            ..FabricNeeds::default()
+        }
+    }
+
     /// The threshold of a port.
     fn mark_at(&self, rate_bps: u64) -> u32 {
         let scaled = u128::from(self.mark_packets) * u128::from(rate_bps)

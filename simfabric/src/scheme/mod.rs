@@ -10,8 +10,10 @@
 //! | demands on the fabric: queues by tier, allocator, classes | [`FabricNeeds`], from the scheme's file |
 //! | parameters that all TCP schemes share | `tcp.rs` |
 //! | parameters that all RDMA schemes share | `rdma.rs` |
+//! | parameters that schemes with the allocator share | `allocation.rs` |
 //! | a run of any scheme | [`Run`] |
 
+mod allocation;
 mod rdma;
 mod run;
 mod tcp;
@@ -24,11 +26,14 @@ use toml::Table;
 pub use run::{Run, Setup, StartError};
 
 use crate::ext::IntHop;
+use crate::host::HostSet;
 use crate::host::pair::{Pair, PairConfig, Part, Split, Turns};
 use crate::net::deflection::Deflection;
 use crate::net::mmu::SharedBuffer;
 use crate::net::queue::ClassConfig;
-use crate::net::{AllocatorLinks, FabricConfig, FabricError, Framing, QueueConfig, Telemetry};
+use crate::net::{
+    AllocatorLinks, FabricConfig, FabricError, Framing, QueueConfig, Telemetry, Told,
+};
 use crate::parameters::{self, ParamError, Parameter, Parameters};
 use crate::run::Sim;
 use crate::time::Span;
@@ -55,6 +60,7 @@ schemes! {
     pfabric,
     swift,
     flowtune,
+    ratewright,
     homa,
     sird,
     dcpim,
@@ -84,12 +90,16 @@ pub struct Network<'a> {
     pub spraying: bool,
     /// First link of a static route, if there is one.
     pub rerouted: Option<LinkId>,
+    /// Capacities as an allocator is told them.
+    pub told: &'a Told,
+    /// Hosts that run the scheme; `None`: all. The others only receive its flows.
+    pub members: Option<&'a HostSet>,
 }
 
 impl<'a> Network<'a> {
     /// Makes the network of a topology with a fabric's settings.
     #[must_use]
-    pub const fn new(topology: &'a Topology, fabric: &FabricConfig) -> Self {
+    pub const fn new(topology: &'a Topology, fabric: &'a FabricConfig) -> Self {
         Self {
             topology,
             framing: fabric.framing,
@@ -99,6 +109,8 @@ impl<'a> Network<'a> {
                 [] => None,
                 [first, ..] => Some(first.link),
             },
+            told: &fabric.told,
+            members: None,
         }
     }
 
@@ -607,7 +619,8 @@ mod tests {
         }
         .build()
         .unwrap();
-        let network = Network::new(&topology, &FabricConfig::default());
+        let fabric = FabricConfig::default();
+        let network = Network::new(&topology, &fabric);
         for entry in SCHEMES {
             let defaults = (entry.default)();
             let parameters = (entry.parameters)();

@@ -58,6 +58,7 @@ impl TcpFamily {
             warm_connections: self.warm_connections,
             arbiter: self.arbiter,
             class: 0,
+            maximum: None,
             control,
         }
     }

@@ -24,8 +24,9 @@ use ratewright_proto::telemetry::TelemetrySender;
 use ratewright_topology::{HostId, Topology};
 
 use self::audit::Audit;
+use self::demand::Meter;
 use self::streams::{End, Streams};
-use super::tcp::congestion::{Allocated, AllocatedConfig};
+use super::tcp::congestion::{Allocated, AllocatedConfig, Congestion};
 use super::tcp::stream::StreamConfig;
 use super::tcp::{Acknowledged, TcpConfig, TcpHost};
 use super::{Context, NO_SLOT, SharedByHosts, TimerId, Transport};
@@ -34,19 +35,20 @@ use crate::control::allocator::AllocatorNode;
 use crate::control::{Carrier, ControlConfig, ControlError, ControlTraffic, datagram_ip_bytes};
 use crate::ext::{Extension, StreamSegment};
 use crate::flow::FlowId;
-use crate::host::{Endpoint, Measured, Pull, Side, Timer};
+use crate::host::{Endpoint, HostSet, Measured, Pull, Side, Timer};
 use crate::packet::{Packet, PacketKind};
 use crate::time::{Span, Time};
 
 mod audit;
+pub mod demand;
 mod sources;
 mod streams;
 
 pub use sources::FeedSources;
 
-/// Settings of the scheme.
+/// Settings of the scheme, whose data has this congestion control.
 #[derive(Clone, Debug)]
-pub struct FlowtuneConfig {
+pub struct FlowtuneConfig<C: Congestion = Allocated> {
     /// Control plane. Over TCP, sessions wait longer for each other, see
     /// [`ControlConfig::over_tcp`].
     pub control: ControlConfig,
@@ -56,7 +58,7 @@ pub struct FlowtuneConfig {
     pub stream: StreamConfig,
     /// TCP of data. Its handshake goes on while the allocator is notified (flowtune §5.3,
     /// *Servers*); its class is that of data and acknowledgements.
-    pub tcp: TcpConfig<AllocatedConfig>,
+    pub tcp: TcpConfig<C::Config>,
     /// Queue class of control packets; 0 goes first. Where it differs from that of data, the
     /// fabric's queues need a class for each.
     pub control_class: u8,
@@ -68,21 +70,57 @@ pub struct FlowtuneConfig {
     pub control_loss_until: Option<Time>,
     /// Readings of hosts and switches for the allocator's feeds.
     pub feeds: FeedSources,
+    /// Window in which hosts measure the use of rates, to tell the allocator of a smaller
+    /// [demand](demand); `None`: all demand is unbounded.
+    pub demand_window: Option<Span>,
+    /// Hosts that have a session with the allocator; `None`: all. The others only receive.
+    pub members: Option<HostSet>,
 }
 
 impl Default for FlowtuneConfig {
     fn default() -> Self {
+        Self::over(paced_tcp())
+    }
+}
+
+impl<C: Congestion> FlowtuneConfig<C> {
+    /// Makes the defaults over this TCP.
+    #[must_use]
+    pub fn over(tcp: TcpConfig<C::Config>) -> Self {
         Self {
             control: ControlConfig::default(),
             carrier: Carrier::default(),
             stream: StreamConfig::default(),
-            tcp: paced_tcp(),
+            tcp,
             control_class: 0,
             control_loss: 0.0,
             control_loss_from: Time::ZERO,
             control_loss_until: None,
             feeds: FeedSources::default(),
+            demand_window: None,
+            members: None,
         }
+    }
+}
+
+/// Settings of the control plane, that hosts and allocator share.
+#[derive(Debug)]
+struct ControlPlane {
+    control: ControlConfig,
+    control_class: u8,
+    control_loss: f64,
+    control_loss_from: Time,
+    control_loss_until: Option<Time>,
+    feeds: FeedSources,
+    demand_window: Option<Span>,
+    members: Option<HostSet>,
+}
+
+impl ControlPlane {
+    /// Returns true if a host has a session with the allocator.
+    fn is_member(&self, host: HostId) -> bool {
+        let members = self.members.as_ref();
+        members.is_none_or(|members| members.contains(host))
     }
 }
 
@@ -97,14 +135,15 @@ pub fn paced_tcp() -> TcpConfig<AllocatedConfig> {
 }
 
 /// The scheme; see the [module](self).
-pub struct Flowtune {
+pub struct Flowtune<C: Congestion = Allocated> {
     shared: FlowtuneShared,
+    tcp: Arc<TcpConfig<C::Config>>,
     agents: Vec<Agent>,
 }
 
 /// State that hosts and allocator share: the node where the connections end, and these.
 pub struct FlowtuneShared {
-    config: FlowtuneConfig,
+    config: ControlPlane,
     allocator: AllocatorNode,
     /// TCP connections, if control messages use TCP.
     streams: Option<Streams>,
@@ -124,23 +163,27 @@ pub struct FlowtuneShared {
 
 /// A node of a run with Flowtune: every host, and the allocator's behind them.
 #[derive(Debug)]
-pub enum FlowtuneNode {
+pub enum FlowtuneNode<C: Congestion = Allocated> {
     /// A host.
-    Host(Box<FlowtuneHost>),
+    Host(Box<FlowtuneHost<C>>),
     /// The allocator's node, whose state is among what is shared.
     Allocator,
 }
 
 /// Flowtune at one host: its session with the allocator, and its flows.
 #[derive(Debug)]
-pub struct FlowtuneHost {
+pub struct FlowtuneHost<C: Congestion = Allocated> {
     agent: Agent,
-    tcp: TcpHost<Allocated>,
+    tcp: TcpHost<C>,
     /// Bytes of data that it has sent, on the link.
     sent_bytes: u64,
     /// Ids of flows in the session, by the slot of the flow that this host sends; `None` if the
     /// agent's table was full.
     ids: Vec<Option<ratewright_proto::FlowId>>,
+    /// Use of their rates, by the same slot, if hosts measure it.
+    meters: Vec<Option<Meter>>,
+    /// True if a timer for the end of a window is set.
+    metering: bool,
     timer: Option<TimerId>,
     /// True if a timer for the lease is set.
     lease_watched: bool,
@@ -158,32 +201,48 @@ mod kind {
     pub(super) const ANNOUNCE: u8 = 7;
     pub(super) const SWITCH: u8 = 8;
     pub(super) const FEEDS: u8 = 9;
+    pub(super) const METER: u8 = 10;
 }
 
 type FlowtuneContext<'a> = Context<'a, FlowtuneShared>;
 
-impl Flowtune {
-    /// Makes the scheme on a topology, with every host connected to the allocator.
+impl<C: Congestion> Flowtune<C> {
+    /// Makes the scheme on a topology, as the allocator is told it, with every member connected to
+    /// the allocator.
     ///
     /// # Errors
     /// Settings that the engine refuses.
-    pub fn new(topology: &Arc<Topology>, config: FlowtuneConfig) -> Result<Self, ControlError> {
-        let mut config = config;
+    pub fn new(
+        topology: &Arc<Topology>,
+        config: FlowtuneConfig<C>,
+    ) -> Result<Self, ControlError> {
         let count = topology.hosts().len() as u32;
+        let mut plane = ControlPlane {
+            control: config.control,
+            control_class: config.control_class,
+            control_loss: config.control_loss,
+            control_loss_from: config.control_loss_from,
+            control_loss_until: config.control_loss_until,
+            feeds: config.feeds,
+            demand_window: config.demand_window,
+            members: config.members,
+        };
         let streams = (config.carrier == Carrier::Tcp).then(|| {
-            config.control = config.control.clone().over_tcp();
+            plane.control = plane.control.clone().over_tcp();
             Streams::new(count, config.stream, config.control_class)
         });
-        let mut allocator = AllocatorNode::new(Arc::clone(topology), &config.control)?;
+        let mut allocator = AllocatorNode::new(Arc::clone(topology), &plane.control)?;
         let agents = (0..count)
             .map(|host| {
-                let mut agent = Agent::new(host, &config.control);
-                allocator.connect(0, host, &mut agent)?;
+                let mut agent = Agent::new(host, &plane.control);
+                if plane.is_member(HostId(host)) {
+                    allocator.connect(0, host, &mut agent)?;
+                }
                 Ok(agent)
             })
             .collect::<Result<Vec<_>, ControlError>>()?;
         let shared = FlowtuneShared {
-            config,
+            config: plane,
             allocator,
             streams,
             session_timers: vec![None; count as usize],
@@ -196,15 +255,19 @@ impl Flowtune {
             outbox: Vec::new(),
             rearm: Vec::new(),
         };
-        Ok(Self { shared, agents })
+        Ok(Self {
+            shared,
+            tcp: Arc::new(config.tcp),
+            agents,
+        })
     }
 }
 
 /// Returns the control traffic of a run so far: from the hosts, and from the allocator.
 #[must_use]
-pub fn control_traffic<'a>(
+pub fn control_traffic<'a, C: Congestion>(
     shared: &FlowtuneShared,
-    nodes: impl IntoIterator<Item = &'a FlowtuneNode>,
+    nodes: impl IntoIterator<Item = &'a FlowtuneNode<C>>,
 ) -> [ControlTraffic; 2] {
     if let Some(streams) = &shared.streams {
         return streams.traffic();
@@ -242,10 +305,10 @@ impl FlowtuneShared {
     }
 }
 
-impl FlowtuneNode {
+impl<C: Congestion> FlowtuneNode<C> {
     /// Returns the host; `None` for the allocator's node.
     #[must_use]
-    pub fn host(&self) -> Option<&FlowtuneHost> {
+    pub fn host(&self) -> Option<&FlowtuneHost<C>> {
         match self {
             Self::Host(host) => Some(host),
             Self::Allocator => None,
@@ -253,7 +316,7 @@ impl FlowtuneNode {
     }
 }
 
-impl FlowtuneHost {
+impl<C: Congestion> FlowtuneHost<C> {
     /// Returns the host's end of the control plane.
     #[must_use]
     pub fn agent(&self) -> &Agent {
@@ -288,13 +351,18 @@ impl FlowtuneHost {
         let slot = self.tcp.start(cx, flow) as usize;
         if slot >= self.ids.len() {
             self.ids.resize(slot + 1, None);
+            self.meters.resize(slot + 1, None);
         }
         self.ids[slot] = id;
+        self.meters[slot] = None;
         self.drive(cx);
     }
 
     /// Reports the end of a flow whose last byte is acknowledged.
     fn finish(&mut self, cx: &mut FlowtuneContext<'_>, done: Acknowledged) {
+        if let Some(meter) = self.meters.get_mut(done.slot as usize) {
+            *meter = None;
+        }
         if let Some(id) = self.ids.get_mut(done.slot as usize).and_then(Option::take) {
             self.agent.end(cx.now().as_ns(), id);
             // The end notice is a datagram that leaves now.
@@ -311,6 +379,7 @@ impl FlowtuneHost {
                     let slot = cx.slot(FlowId(granted.flow), Side::Sender);
                     if slot != NO_SLOT {
                         self.tcp.set_rate(cx, slot, granted.rate_bps);
+                        self.meter(cx, slot, granted.rate_bps);
                     }
                     self.watch_lease(cx);
                 }
@@ -364,6 +433,75 @@ impl FlowtuneHost {
         for flow in self.agent.flows() {
             let slot = cx.slot(FlowId(flow), Side::Sender);
             self.tcp.set_rate(cx, slot, 0);
+        }
+        self.meters.fill(None);
+    }
+
+    /// Begins to measure the use of a flow's rate, or goes on at another rate.
+    fn meter(&mut self, cx: &mut FlowtuneContext<'_>, slot: u32, rate_bps: u64) {
+        let Some(window) = cx.shared.config.demand_window else {
+            return;
+        };
+        let (Some(used), Some(meter)) = (
+            self.tcp.rate_use(slot),
+            self.meters.get_mut(slot as usize),
+        ) else {
+            return;
+        };
+        let now = cx.now();
+        meter
+            .get_or_insert_with(|| Meter::new(now, used.sent_bytes))
+            .on_rate(now, rate_bps);
+        if !std::mem::replace(&mut self.metering, true) {
+            cx.timer_in(window, timer(kind::METER, 0));
+        }
+    }
+
+    /// Ends a window of all meters, and tells the allocator of demands that have changed.
+    fn measure_use(&mut self, cx: &mut FlowtuneContext<'_>) {
+        self.metering = false;
+        let Some(window) = cx.shared.config.demand_window else {
+            return;
+        };
+        let now = cx.now();
+        for slot in 0..self.meters.len() {
+            let used = self.tcp.rate_use(slot as u32);
+            let (Some(meter), Some(used)) = (&mut self.meters[slot], used) else {
+                continue;
+            };
+            self.metering = true;
+            if let Some(demand_bps) = meter.end_window(now, window, &used)
+                && let Some(id) = self.ids[slot]
+            {
+                self.tcp.watch(slot as u32);
+                self.agent.demand(now.as_ns(), id, Some(demand_bps));
+            }
+        }
+        if self.metering {
+            cx.timer_in(window, timer(kind::METER, 0));
+        }
+        self.drive(cx);
+    }
+
+    /// Asks for more for the flows that have met the rate to which their demand had been lowered.
+    fn grow(&mut self, cx: &mut FlowtuneContext<'_>) {
+        let now = cx.now();
+        let mut grown = false;
+        while let Some(slot) = self.tcp.poll_limited() {
+            let used = self.tcp.rate_use(slot);
+            let meter = self.meters.get_mut(slot as usize).and_then(Option::as_mut);
+            let (Some(meter), Some(used)) = (meter, used) else {
+                continue;
+            };
+            if !meter.on_limited(now, &used) {
+                self.tcp.watch(slot);
+            } else if let Some(id) = self.ids[slot as usize] {
+                self.agent.demand(now.as_ns(), id, None);
+                grown = true;
+            }
+        }
+        if grown {
+            self.drive(cx);
         }
     }
 
@@ -621,21 +759,22 @@ fn on_stream_timer(cx: &mut FlowtuneContext<'_>, end: End, host: HostId) {
     flush(cx, end, host);
 }
 
-impl Transport for Flowtune {
+impl<C: Congestion> Transport for Flowtune<C> {
     type Shared = FlowtuneShared;
-    type Endpoint = FlowtuneNode;
+    type Endpoint = FlowtuneNode<C>;
 
-    fn start(self, nodes: u32) -> (FlowtuneShared, Vec<FlowtuneNode>) {
-        let tcp = Arc::new(self.shared.config.tcp);
+    fn start(self, nodes: u32) -> (FlowtuneShared, Vec<FlowtuneNode<C>>) {
         let terms = self.shared.config.feeds.config();
         let terms = terms.and_then(|feeds| feeds.sync_terms());
         let host = |(number, agent): (usize, Agent)| {
             let telemetry = TelemetrySender::new(terms, number as u32);
             FlowtuneNode::Host(Box::new(FlowtuneHost {
                 agent,
-                tcp: TcpHost::new(Arc::clone(&tcp)),
+                tcp: TcpHost::new(Arc::clone(&self.tcp)),
                 sent_bytes: 0,
                 ids: Vec::new(),
+                meters: Vec::new(),
+                metering: false,
                 timer: None,
                 lease_watched: false,
                 telemetry,
@@ -647,7 +786,7 @@ impl Transport for Flowtune {
         (self.shared, all)
     }
 
-    fn summary(shared: &FlowtuneShared, nodes: &[&FlowtuneNode]) -> Vec<(&'static str, f64)> {
+    fn summary(shared: &FlowtuneShared, nodes: &[&FlowtuneNode<C>]) -> Vec<(&'static str, f64)> {
         let counts = shared.allocator.counts();
         let [from_hosts, from_allocator] = control_traffic(shared, nodes.iter().copied());
         let tcp = shared.streams.as_ref().map(Streams::counts);
@@ -703,14 +842,16 @@ impl Transport for Flowtune {
     }
 }
 
-impl Endpoint for FlowtuneNode {
+impl<C: Congestion> Endpoint for FlowtuneNode<C> {
     type Shared = FlowtuneShared;
 
     fn on_begin(&mut self, cx: &mut FlowtuneContext<'_>) {
         match self {
             Self::Host(host) => {
-                host.drive(cx);
-                sources::begin_host(cx);
+                if cx.shared.config.is_member(cx.me()) {
+                    host.drive(cx);
+                    sources::begin_host(cx);
+                }
             }
             Self::Allocator => sources::begin_allocator(cx),
         }
@@ -741,6 +882,7 @@ impl Endpoint for FlowtuneNode {
                 if let Some(done) = host.tcp.on_packet(cx, packet) {
                     host.finish(cx, done);
                 }
+                host.grow(cx);
             }
             Self::Allocator => node::on_packet(cx, packet),
         }
@@ -751,7 +893,7 @@ impl Endpoint for FlowtuneNode {
             return node::on_timer(cx, timer);
         };
         match timer.kind {
-            TcpHost::<Allocated>::TIMER => host.tcp.on_timer(cx, timer.slot),
+            TcpHost::<C>::TIMER => host.tcp.on_timer(cx, timer.slot),
             kind::AGENT => {
                 host.timer = None;
                 host.agent.on_timeout(cx.now().as_ns());
@@ -759,6 +901,7 @@ impl Endpoint for FlowtuneNode {
             }
             kind::LEASE => host.check_lease(cx),
             kind::RECONNECT => host.reconnect(cx),
+            kind::METER => host.measure_use(cx),
             kind::STREAM => on_stream_timer(cx, End::Host, cx.me()),
             // The scheme is alone on the host: a pair asks both.
             Timer::MEASURE => host.report(cx, Measured::default()),
@@ -779,6 +922,7 @@ impl Endpoint for FlowtuneNode {
                 if let Pull::Packet(packet) | Pull::Last(packet) = &pulled {
                     host.sent_bytes += u64::from(packet.wire_bytes);
                 }
+                host.grow(cx);
                 pulled
             }
             Self::Allocator => Pull::Nothing,

@@ -9,7 +9,7 @@
 //! each would spin through the other's time.
 //!
 //! Its primitives come from `super::sync`, so that a model checker can substitute its own
-//! (`allocator/tests/barrier_model.rs`).
+//! (`allocator/tests/behaviour/barrier_model.rs`).
 
 use std::sync::PoisonError;
 

@@ -1,4 +1,4 @@
-//! The barrier between real threads; `tests/barrier_model.rs` tries every interleaving.
+//! The barrier between real threads; `tests/behaviour/barrier_model.rs` tries every interleaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

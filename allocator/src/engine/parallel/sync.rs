@@ -1,5 +1,5 @@
 //! Primitives of the barrier and locks of the shared state. The barrier's model substitutes its own
-//! (`tests/barrier_model.rs`).
+//! (`tests/behaviour/barrier_model.rs`).
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 pub(super) use std::sync::{Mutex, MutexGuard};

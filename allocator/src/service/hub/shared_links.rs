@@ -11,9 +11,10 @@
 //!
 //! Work per flow is proportional to its path; work per change of a host to the hosts that name it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use indexmap::IndexMap;
 use ratewright_proto::telemetry::{AccessUse, LinkUse};
 use ratewright_topology::{HostId, LinkId, Topology};
 use rustc_hash::FxBuildHasher;
@@ -97,7 +98,7 @@ struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct SharedLinks {
     users: Vec<LinkUsers>,
-    shared: HashMap<u32, Shared, FxBuildHasher>,
+    shared: IndexMap<u32, Shared, FxBuildHasher>,
     /// Times at which links may end to be shared, earliest first.
     due: BTreeSet<(u64, u32)>,
     /// Links that began or ended to be shared since the last [`take_changed`](Self::take_changed).
@@ -105,7 +106,7 @@ pub(super) struct SharedLinks {
     /// Hosts that pace, by host index.
     paces: Vec<bool>,
     /// Newest word about the users of a link, by link: that of the host at its end.
-    told: HashMap<u32, Told, FxBuildHasher>,
+    told: IndexMap<u32, Told, FxBuildHasher>,
     /// Senders and the links whose hosts name them.
     named: BTreeSet<(u32, u32)>,
 }
@@ -211,7 +212,7 @@ impl SharedLinks {
             hosts.dedup();
             topology.host_downlink(host).0
         };
-        let before = self.told.remove(&link).map(|told| told.users);
+        let before = self.told.swap_remove(&link).map(|told| told.users);
         let before = before.unwrap_or_default();
         for &sender in &before.hosts {
             self.named.remove(&(sender, link));
@@ -312,7 +313,7 @@ impl SharedLinks {
                     self.due.insert((parted_ns + HOLD_NS, link));
                 }
                 Some(_) => {
-                    self.shared.remove(&link);
+                    self.shared.swap_remove(&link);
                     self.changed.push(LinkId(link));
                 }
             }
@@ -437,7 +438,7 @@ mod tests {
         assert_eq!(links.len(), 0);
     }
 
-    /// What the tests do to the counts.
+    /// Change of the counts, as the tests make it.
     #[derive(Debug, Clone)]
     enum Step {
         Add(u32, bool, u32, u32),

@@ -1,14 +1,12 @@
 //! The results file.
 
+use ratewright_simfabric::report::commit::commit;
 use serde::Serialize;
 
 use crate::options::LabOptions;
 use crate::scenario::figures::Figures;
 use crate::scenario::obey::judge::ObeyRow;
 use crate::scenario::outcome::RunOutcome;
-
-/// The commit that this program was built from.
-pub use ratewright_simfabric::report::commit::COMMIT;
 
 /// One object per run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -46,7 +44,7 @@ impl LabResults {
             scenario: options.scenario.name(),
             backend: outcome.backend.clone(),
             seed: options.seed,
-            commit: COMMIT,
+            commit: commit(),
             link_mbps: options.link_mbps(),
             buffer_kib: options.buffer_kib,
             duration_scale: options.duration_scale,

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::canvas::{Canvas, Chart, DrawError};
 use super::style::{self, GRID, INK, MUTED, REFERENCE};
 use super::{Content, Mark, Panel, Picture, bars, curves};
-use crate::report::commit::COMMIT;
+use crate::report::commit::commit;
 
 /// Distance of titles and legend from the sides, in pixels.
 const MARGIN: i32 = 24;
@@ -81,9 +81,9 @@ impl Picture {
         ))?;
         // A picture that is passed on without its data still says where it comes from.
         let subtitle = if self.subtitle.is_empty() {
-            COMMIT.to_owned()
+            commit().to_owned()
         } else {
-            format!("{} · {}", self.subtitle, COMMIT)
+            format!("{} · {}", self.subtitle, commit())
         };
         top.draw(&Text::new(subtitle, (MARGIN, 42), style::font(12, MUTED)))?;
         Ok(())

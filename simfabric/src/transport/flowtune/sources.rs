@@ -23,6 +23,7 @@ use crate::host::{Measured, Timer};
 use crate::packet::{Packet, PacketKind};
 use crate::run::census::Census;
 use crate::time::{Span, Time};
+use crate::transport::tcp::congestion::Congestion;
 use crate::units::Delay;
 
 /// Most entries of credit, and of links, in one message: with the largest values they fill a
@@ -163,7 +164,7 @@ pub(super) fn summary(shared: &FlowtuneShared) -> Vec<(&'static str, f64)> {
     summary
 }
 
-impl FlowtuneHost {
+impl<C: Congestion> FlowtuneHost<C> {
     /// Reports what the host measured, and measures again in a period.
     pub(super) fn report(&mut self, cx: &mut FlowtuneContext<'_>, measured: Measured) {
         let sources = cx.shared.config.feeds;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ratewright_topology::HostId;
 
 use super::TcpConfig;
-use super::congestion::{Allocated, Congestion};
+use super::congestion::Congestion;
 use super::rtt::RttEstimator;
 use super::sender::{Ack, TcpReceiver, TcpSender};
 use crate::ext::Extension;
@@ -44,8 +44,22 @@ struct SendingFlow<C> {
     time_outs_in_a_row: u32,
     /// Rate on the link at which packets leave; 0: as the window allows.
     rate_bps: u64,
-    /// Time at which the pacer releases the next packet.
+    /// Time at which the pacer releases the next packet. Under a [`Maximum`], the time that it is
+    /// past is credit.
     next_at: Time,
+    /// What it has made of its maximum.
+    rate_use: RateUse,
+    /// True if it is to be told when its maximum limits it.
+    watched: bool,
+}
+
+/// A flow's use of its [`Maximum`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RateUse {
+    /// Bytes that it has sent, on the link.
+    pub sent_bytes: u64,
+    /// Last time at which the maximum limited it, if it ever did.
+    pub limited_at: Option<Time>,
 }
 
 impl<C: Congestion> SendingFlow<C> {
@@ -108,6 +122,8 @@ pub struct TcpHost<C: Congestion> {
     /// Windows and round-trip times of idle connections.
     connections: Pool<(C, RttEstimator)>,
     time_outs: u64,
+    /// Slots of watched flows that their maximum has limited.
+    limited: Vec<u32>,
 }
 
 impl<C: Congestion> TcpHost<C> {
@@ -125,6 +141,7 @@ impl<C: Congestion> TcpHost<C> {
             idle_timers: Vec::new(),
             receivers: Slots::default(),
             time_outs: 0,
+            limited: Vec::new(),
         }
     }
 
@@ -179,6 +196,8 @@ impl<C: Congestion> TcpHost<C> {
             time_outs_in_a_row: 0,
             rate_bps: 0,
             next_at: Time::ZERO,
+            rate_use: RateUse::default(),
+            watched: false,
         });
         match self.idle_timers.get_mut(slot as usize) {
             Some(idle) => {
@@ -218,15 +237,39 @@ impl<C: Congestion> TcpHost<C> {
             return;
         }
         flow.queued = true;
+        let now = cx.now();
         let remaining = flow.sender.limit - flow.sender.una;
-        if flow.rate_bps > 0 && flow.next_at > cx.now() {
+        if flow.rate_bps > 0 && flow.next_at > now {
             self.arbiter.ready_at(slot, remaining, flow.next_at);
+            self.note_limit(now, slot);
         } else {
-            // An idle pacer saves up no credit for a burst.
-            flow.next_at = cx.now();
+            // Without a maximum, an idle pacer saves up no credit for a burst.
+            let framing = cx.framing();
+            let credit = self.config.maximum.map_or(Span::ZERO, |maximum| {
+                maximum.credit(flow.rate_bps, framing.wire_bytes(framing.mss_bytes))
+            });
+            flow.next_at = flow.next_at.max(now - credit);
             self.arbiter.ready(slot, remaining);
         }
         cx.wake();
+    }
+
+    /// Notes that a flow waits for its pacer, and can send: its maximum limits it, if the packet is
+    /// a full one.
+    #[inline]
+    fn note_limit(&mut self, now: Time, slot: u32) {
+        if self.config.maximum.is_none() {
+            return;
+        }
+        let Some(flow) = self.senders.get_mut(slot) else {
+            return;
+        };
+        if flow.sender.peek_segment().is_some_and(|next| flow.sender.is_full(next)) {
+            flow.rate_use.limited_at = Some(now);
+            if std::mem::take(&mut flow.watched) {
+                self.limited.push(slot);
+            }
+        }
     }
 
     /// Returns the next packet of the flow whose turn it is. `last` is told of a flow whose last
@@ -314,23 +357,32 @@ impl<C: Congestion> TcpHost<C> {
                 cx.restart_timer(&mut flow.timer, at, Timer { kind, slot });
             }
             let more = flow.sender.peek_segment().is_some();
+            let mut limited = false;
             let remaining = flow.sender.limit - flow.sender.una;
             if flow.rate_bps > 0 {
                 let bits = f64::from(packet.wire_bytes) * 8.0;
                 let gap = Span::from_secs_f64(bits / flow.rate_bps as f64);
                 // The time that others' packets had on the link is made up for, but not without
                 // bound: rates may add up to more than the link for a while.
-                let late = now.since(flow.next_at).min(gap * LATE_PACKETS);
+                let most = self.config.maximum.map_or(gap * LATE_PACKETS, |maximum| {
+                    maximum.credit(flow.rate_bps, framing.wire_bytes(framing.mss_bytes))
+                });
+                let late = now.since(flow.next_at).min(most);
                 flow.next_at = now - late + gap;
                 if more {
                     self.arbiter.ready_at(slot, remaining, flow.next_at);
+                    limited = flow.next_at > now;
                 }
             } else if more {
                 self.arbiter.again(slot, remaining);
             }
+            flow.rate_use.sent_bytes += u64::from(packet.wire_bytes);
             flow.queued = more;
             if !more {
                 flow.ran_dry();
+            }
+            if limited {
+                self.note_limit(now, slot);
             }
             return self.arbiter.pulled(packet);
         }
@@ -538,23 +590,24 @@ impl<C: Congestion> TcpHost<C> {
             self.enqueue(cx, slot);
         }
     }
-}
 
-impl TcpHost<Allocated> {
-    /// Paces a flow at this rate on the link from now on; with 0 its window alone holds. The rest
-    /// of the pacer's wait at the old rate is scaled to the new one.
+    /// Gives a flow this rate on the link from now on, see [`TcpConfig::maximum`]; with 0 its
+    /// window alone holds. The rest of the pacer's wait at the old rate is scaled to the new one,
+    /// and so is a credit.
     pub fn set_rate<S>(&mut self, cx: &mut Context<'_, S>, slot: u32, rate_bps: u64) {
         let now = cx.now();
         let Some(flow) = self.senders.get_mut(slot).filter(|flow| !flow.done) else {
             return;
         };
         let in_flight_bytes = flow.sender.in_flight_bytes();
-        flow.sender.control.set_rate(rate_bps, in_flight_bytes);
+        flow.sender.control.on_rate(rate_bps, in_flight_bytes);
         let old_bps = std::mem::replace(&mut flow.rate_bps, rate_bps);
         flow.next_at = if old_bps > 0 && rate_bps > 0 {
             // Otherwise a rise from a very low rate would take effect only after the old gap.
-            let waiting = flow.next_at.since(now);
-            now + waiting.mul_f64(old_bps as f64 / rate_bps as f64)
+            let scale = old_bps as f64 / rate_bps as f64;
+            let credit = now.since(flow.next_at).mul_f64(scale);
+            let kept = self.config.maximum.map_or(Span::ZERO, |_| credit);
+            now - kept + flow.next_at.since(now).mul_f64(scale)
         } else {
             now
         };
@@ -562,5 +615,24 @@ impl TcpHost<Allocated> {
         // one finds nothing to do.
         flow.queued = false;
         self.enqueue(cx, slot);
+    }
+
+    /// Returns what a flow has made of its maximum so far; `None` once it is done.
+    #[must_use]
+    pub fn rate_use(&self, slot: u32) -> Option<RateUse> {
+        let flow = self.senders.get(slot).filter(|flow| !flow.done)?;
+        Some(flow.rate_use)
+    }
+
+    /// Watches a flow until its maximum limits it next, see [`poll_limited`](Self::poll_limited).
+    pub fn watch(&mut self, slot: u32) {
+        if let Some(flow) = self.senders.get_mut(slot) {
+            flow.watched = true;
+        }
+    }
+
+    /// Returns the slot of the next watched flow that its maximum has limited.
+    pub fn poll_limited(&mut self) -> Option<u32> {
+        self.limited.pop()
     }
 }

@@ -22,7 +22,7 @@ pub mod stream;
 use std::sync::Arc;
 
 use self::congestion::Congestion;
-pub use self::host::{Acknowledged, TcpHost};
+pub use self::host::{Acknowledged, RateUse, TcpHost};
 use self::rtt::RttEstimator;
 use crate::flow::FlowId;
 use crate::host::{Endpoint, Measured, Policy, Pull, Timer};
@@ -55,8 +55,41 @@ pub struct TcpConfig<C> {
     pub arbiter: Policy,
     /// Queue class of its packets.
     pub class: u8,
+    /// Meaning of a rate that is set: `None`: packets leave at it, as its control says
+    /// ([`Allocated`](congestion::Allocated)).
+    pub maximum: Option<Maximum>,
     /// Parameters of the congestion control.
     pub control: C,
+}
+
+/// A maximum of the rate over a congestion control that stays as it is.
+///
+/// What a flow leaves unused it saves up as credit, of the larger of both bounds, and may send at
+/// once. Its maximum *limits* it while it has no credit, and a full packet that its window allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Maximum {
+    /// Credit in full packets.
+    pub credit_packets: u32,
+    /// Credit in time at the rate.
+    pub credit_time: Span,
+}
+
+impl Default for Maximum {
+    fn default() -> Self {
+        Self {
+            credit_packets: 10,
+            credit_time: Span::from_ms(1),
+        }
+    }
+}
+
+impl Maximum {
+    /// Returns the time in which a flow at this rate saves up all its credit.
+    fn credit(self, rate_bps: u64, full_wire_bytes: u16) -> Span {
+        let bits = f64::from(self.credit_packets) * f64::from(full_wire_bytes) * 8.0;
+        let packets = Span::from_secs_f64(bits / rate_bps.max(1) as f64);
+        self.credit_time.max(packets)
+    }
 }
 
 impl<C: Default> Default for TcpConfig<C> {
@@ -72,6 +105,7 @@ impl<C: Default> Default for TcpConfig<C> {
             warm_connections: 0,
             arbiter: Policy::default(),
             class: 0,
+            maximum: None,
             control: C::default(),
         }
     }

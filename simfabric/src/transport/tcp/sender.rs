@@ -288,6 +288,12 @@ impl<C: Congestion> TcpSender<C> {
         Some(segment).filter(|segment| segment.bytes > 0 && allowed(segment.bytes))
     }
 
+    /// Returns true if a segment has all the payload that a packet can have.
+    #[inline]
+    pub(super) fn is_full(&self, segment: OutgoingSegment) -> bool {
+        segment.bytes >= self.mss_bytes
+    }
+
     /// Marks the segment that was just returned as sent.
     #[inline]
     pub(super) fn sent(&mut self, now: Time, segment: OutgoingSegment) {

@@ -32,22 +32,6 @@ pub struct Allocated {
     open_bytes: u64,
 }
 
-impl Allocated {
-    /// Opens the window for this rate; a rate of 0 withdraws it. Then the window takes over at the
-    /// bytes in flight: the path carried them, and slow start would overshoot it.
-    pub fn set_rate(&mut self, rate_bps: u64, in_flight_bytes: u64) {
-        let had_rate = self.open_bytes > 0;
-        if rate_bps > 0 {
-            let bytes = rate_bps as f64 * self.open_window.as_secs_f64() / 8.0;
-            let packets = (bytes / self.window.mss_bytes).ceil() + 2.0;
-            self.open_bytes = (packets * self.window.mss_bytes) as u64;
-        } else if had_rate {
-            self.open_bytes = 0;
-            self.window.reduce_to(in_flight_bytes as f64);
-        }
-    }
-}
-
 impl Congestion for Allocated {
     type Config = AllocatedConfig;
 
@@ -62,6 +46,20 @@ impl Congestion for Allocated {
     /// Withdraws the last flow's rate. Its window holds until the next one has a rate of its own.
     fn begin_next_flow(&mut self) {
         self.open_bytes = 0;
+    }
+
+    /// Opens the window for this rate; a rate of 0 withdraws it. Then the window takes over at the
+    /// bytes in flight: the path carried them, and slow start would overshoot it.
+    fn on_rate(&mut self, rate_bps: u64, in_flight_bytes: u64) {
+        let had_rate = self.open_bytes > 0;
+        if rate_bps > 0 {
+            let bytes = rate_bps as f64 * self.open_window.as_secs_f64() / 8.0;
+            let packets = (bytes / self.window.mss_bytes).ceil() + 2.0;
+            self.open_bytes = (packets * self.window.mss_bytes) as u64;
+        } else if had_rate {
+            self.open_bytes = 0;
+            self.window.reduce_to(in_flight_bytes as f64);
+        }
     }
 
     #[inline]
@@ -107,14 +105,14 @@ mod tests {
         let mut control = Allocated::new(&AllocatedConfig::default(), 1_000, 10_000);
         assert_eq!(control.window_bytes(), 10_000);
         // 8 Gbit/s for 500 µs are 500 packets; two more are allowed.
-        control.set_rate(8_000_000_000, 0);
+        control.on_rate(8_000_000_000, 0);
         assert_eq!(control.window_bytes(), 502_000);
         control.reduce(Time::ZERO, Reduction::TimeOut, 5_000);
         assert_eq!(control.window_bytes(), 502_000);
-        control.set_rate(0, 30_000);
+        control.on_rate(0, 30_000);
         assert_eq!(control.window_bytes(), 30_000);
         assert!(!control.in_slow_start());
-        control.set_rate(0, 5_000);
+        control.on_rate(0, 5_000);
         assert_eq!(control.window_bytes(), 30_000);
     }
 }

@@ -102,6 +102,10 @@ pub trait Congestion: Copy + Send + std::fmt::Debug + 'static {
         None
     }
 
+    /// Takes the rate that was allocated to the flow, in bit/s on the link; 0: none. To a control
+    /// under a [maximum](super::Maximum) it is nothing.
+    fn on_rate(&mut self, _rate_bps: u64, _in_flight_bytes: u64) {}
+
     /// Returns the header that routers read and write in a data packet, for controls that use one.
     fn congestion_header(&self, _smoothed_rtt: Span) -> Option<XcpHeader> {
         None

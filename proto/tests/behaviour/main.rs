@@ -1,0 +1,4 @@
+//! Behaviour of sessions: a pair case by case, and random schedules over a faulty network.
+
+mod schedules;
+mod sessions;
