@@ -117,6 +117,12 @@ pub fn start_logged(
     start(name, command, place, log)
 }
 
+/// Gives the calling thread the priority of the lab's processes.
+pub fn before_others() {
+    // SAFETY: a plain system call on the calling thread; as root this cannot fail.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
 fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<()> {
     let check = |result: i64| {
         if result < 0 {
@@ -139,7 +145,7 @@ fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<(
         )))?;
         // Other work on the machine must not look like a property of the network. As root this
         // cannot fail.
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+        before_others();
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         for core in cores.clone().take(libc::CPU_SETSIZE as usize) {
             libc::CPU_SET(core, &mut set);

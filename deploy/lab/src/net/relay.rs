@@ -19,6 +19,7 @@ use nix::sys::time::TimeSpec;
 use ratewright_cli::clock::{NS_PER_MS, now_ns};
 
 use super::ns::Netns;
+use crate::proc;
 
 /// Frames under way in one direction, in bytes: 40 ms of 1.6 Gbit/s. More is dropped.
 const MAX_QUEUED_BYTES: usize = 8 << 20;
@@ -54,7 +55,10 @@ impl Relay {
         let delay_ns = delay.as_nanos() as u64;
         let thread = std::thread::Builder::new()
             .name("relay".into())
-            .spawn(move || carry(&ends, delay_ns, &stopped))
+            .spawn(move || {
+                proc::before_others();
+                carry(&ends, delay_ns, &stopped);
+            })
             .context("starting a relay")?;
         Ok(Relay {
             stop,
