@@ -554,7 +554,7 @@ static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __
 				     __u32 sending, bool acked)
 {
 	struct rw_slot_counters *counts = counters();
-	__u64 bytes = tp->bytes_sent, watch;
+	__u64 bytes = tp->bytes_sent, watch, wire;
 	__u32 segs = tp->data_segs_out;
 	__u32 slot = st->slot;
 	struct rw_slot_state *state;
@@ -583,11 +583,14 @@ static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __
 	}
 	state->limited_ns = now;
 	watch = *(volatile __u64 *)&rate->watch;
+	wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
+	/* One question at a time. */
 	if (watch != RW_WATCHES(st->use_count) ||
+	    (now < st->answer_ns && wire == st->unanswered_wire) ||
 	    __sync_val_compare_and_swap(&rate->watch, watch, 0) != watch)
 		return;
 	st->answer_ns = now + RW_ANSWER_NS;
-	st->unanswered_wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
+	st->unanswered_wire = wire;
 	if (!emit(st, 0, RW_EVENT_LIMITED, now, 0))
 		rate->watch = watch;
 }

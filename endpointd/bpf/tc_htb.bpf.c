@@ -422,14 +422,16 @@ static __always_inline void report_limited(struct __sk_buff *skb, struct th_flow
 					   __u32 slot, __u64 now)
 {
 	__u32 use_count = state->uses - 1;
-	__u64 watch = *(volatile __u64 *)&rate->watch;
+	__u64 watch = *(volatile __u64 *)&rate->watch, wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
 
 	state->limited_ns = now;
+	/* One question at a time. */
 	if (watch != RW_WATCHES(use_count) || state->phase != RW_PHASE_ACTIVE ||
+	    (now < flow->answer_ns && wire == flow->unanswered_wire) ||
 	    __sync_val_compare_and_swap(&rate->watch, watch, 0) != watch)
 		return;
 	flow->answer_ns = now + RW_ANSWER_NS;
-	flow->unanswered_wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
+	flow->unanswered_wire = wire;
 	if (!emit(skb, 0, slot, use_count, RW_EVENT_LIMITED, now, 0))
 		rate->watch = watch;
 }

@@ -123,9 +123,14 @@ impl Meter {
         MeasuredBytes { allowed, achieved }
     }
 
-    /// Notes that the flow has used up its rate, with `reported_bps` as the demand reported last.
-    /// Returns the new demand.
-    pub(super) fn on_limited(&mut self, now_ns: u64, reported_bps: Option<u64>) -> Option<u64> {
+    /// Notes that the flow has used up its rate of `rate_bps`, with `reported_bps` as the demand
+    /// reported last. Returns the new demand.
+    pub(super) fn on_limited(
+        &mut self,
+        now_ns: u64,
+        reported_bps: Option<u64>,
+        rate_bps: u64,
+    ) -> Option<u64> {
         // Lowering was wrong if the flow grows soon after it: hold on to its demand for longer next
         // time.
         let soon = now_ns.saturating_sub(self.lowered_ns) < 4 * self.hold_ns;
@@ -137,7 +142,8 @@ impl Meter {
         };
         self.limited_ns = Some(now_ns);
         let reported_bps = reported_bps?;
-        if self.is_doubted {
+        // A demand of twice the rate bounds nothing: others have the link's rest.
+        if self.is_doubted && reported_bps / 2 < rate_bps {
             return Some(reported_bps.saturating_mul(2));
         }
         self.is_unproven = true;
@@ -283,7 +289,7 @@ mod tests {
                 self.run(at_ms..at_ms + 20, 8 * MBIT, false);
                 at_ms += 20;
             }
-            self.reported = self.meter.on_limited(at_ms * MS, self.reported);
+            self.reported = self.meter.on_limited(at_ms * MS, self.reported, 100 * MBIT);
             at_ms
         }
     }
@@ -340,10 +346,23 @@ mod tests {
             18 * MBIT,
             flow.reported,
         );
-        assert_eq!(
-            flow.meter.on_limited((at_ms + 21) * MS, flow.reported),
-            None
-        );
+        let grown = flow
+            .meter
+            .on_limited((at_ms + 21) * MS, flow.reported, 18 * MBIT);
+        assert_eq!(grown, None);
+    }
+
+    #[test]
+    fn a_demand_grows_no_further_than_a_rate_that_others_bound() {
+        let mut flow = MeteredFlow::new();
+        let at_ms = flow.grow_after_lowering(20);
+        flow.grow_after_lowering(at_ms + 20);
+        let mut demands = Vec::new();
+        while let Some(bps) = flow.reported {
+            demands.push(bps / MBIT);
+            flow.reported = flow.meter.on_limited(0, flow.reported, 50 * MBIT);
+        }
+        assert_eq!(demands, [18, 36, 72, 144]);
     }
 
     #[test]
@@ -461,7 +480,7 @@ mod tests {
     #[test]
     fn a_flow_that_was_held_back_is_held_for_exactly_the_hold() {
         let mut meter = Meter::new(0, &usage(0, 0));
-        let _ = meter.on_limited(2 * WINDOW_NS, Some(10 * MBIT));
+        let _ = meter.on_limited(2 * WINDOW_NS, Some(10 * MBIT), 10 * MBIT);
         // It grew soon after the beginning, so the hold is twice the usual one.
         let until_ns = 2 * WINDOW_NS + 2 * HOLD_NS;
         let mut at = |at_ns| meter.evaluate(at_ns, &usage(1, 0), 100 * MBIT, Some(20 * MBIT));
@@ -478,7 +497,7 @@ mod tests {
         for (holds_after, less_ns) in [(4, 1), (4, 1), (4, 0), (4, 1), (9, 0), (9, 0), (9, 0)] {
             meter.lowered_ns = 1_000_000 * MS;
             let at_ns = meter.lowered_ns + holds_after * meter.hold_ns - less_ns;
-            let _ = meter.on_limited(at_ns, None);
+            let _ = meter.on_limited(at_ns, None, 100 * MBIT);
             holds.push(meter.hold_ns / HOLD_NS);
         }
         assert_eq!(holds, [2, 4, 2, 4, 2, 1, 1]);

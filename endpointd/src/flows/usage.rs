@@ -109,10 +109,11 @@ impl FlowTable {
             return;
         };
         let before = flowlet.measured_bps;
+        let rate_bps = flowlet.rate.map_or(0, |rate| rate.bps);
         flowlet.measured_bps = flowlet
             .meter
             .as_mut()
-            .and_then(|meter| meter.on_limited(at_ns, before));
+            .and_then(|meter| meter.on_limited(at_ns, before, rate_bps));
         if flowlet.measured_bps.is_some() {
             self.actions.push_back(FlowAction::Watch(conn));
         }
