@@ -496,9 +496,9 @@ static __always_inline void keep_schedule(struct so_sock *st, struct tcp_sock *t
 }
 
 /*
- * Whether the rate, and nothing else, keeps data from leaving: the flow has used its rate, and the peer's and
- * the congestion window have room for a full segment. A flow that is held also has to be: TCP's pacing holds
- * it, and nothing waits in a queue below. What the rate sends within a millisecond is not held up: an
+ * Whether the flow has used its rate and has more to send. Of a flow that is held, the rate also has to be all
+ * that keeps data from leaving: the peer's and the congestion window have room for a full segment, TCP's pacing
+ * holds it, and nothing waits in a queue below. What the rate sends within a millisecond is not more: an
  * application that waited for its core for a moment writes as much at once. `sending`: payload of the
  * transmission that this callback is a part of; pacing begins with its end, unless the device's queue is what
  * TCP waits for.
@@ -515,13 +515,14 @@ static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u
 	held = st->limit >= 1000ULL * RW_HELD_BYTES ? RW_HELD_BYTES : st->limit / 1000;
 	if (held < mss)
 		held = mss;
-	if ((__s32)(tp->write_seq - next) < (__s32)held ||
-	    (__s32)(tp->snd_una + tp->snd_wnd - next) < (__s32)mss)
-		return false;
-	if (in_flight + (sending + mss - 1) / mss >= tp->snd_cwnd)
+	if ((__s32)(tp->write_seq - next) < (__s32)held)
 		return false;
 	if (st->watched)
 		return true;
+	if ((__s32)(tp->snd_una + tp->snd_wnd - next) < (__s32)mss)
+		return false;
+	if (in_flight + (sending + mss - 1) / mss >= tp->snd_cwnd)
+		return false;
 	if (!st->applied || sk->sk_pacing_rate < st->applied)
 		return false;
 	if (sending)

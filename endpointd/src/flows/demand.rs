@@ -69,9 +69,9 @@ pub(super) struct Meter {
     hold_ns: u64,
     /// Last time at which the demand was lowered.
     lowered_ns: u64,
-    /// The demand is unbounded since a report, and no window since then used most of the rate.
+    /// The demand has grown by a report, and no window since then used most of the rate.
     is_unproven: bool,
-    /// The last unbounded growth was never used.
+    /// The last growth was never used.
     is_doubted: bool,
     /// Time and bytes up to which `measured_bytes` has counted.
     counted_ns: u64,
@@ -142,11 +142,11 @@ impl Meter {
         };
         self.limited_ns = Some(now_ns);
         let reported_bps = reported_bps?;
+        self.is_unproven = true;
         // A demand of twice the rate bounds nothing: others have the link's rest.
         if self.is_doubted && reported_bps / 2 < rate_bps {
             return Some(reported_bps.saturating_mul(2));
         }
-        self.is_unproven = true;
         None
     }
 
@@ -189,8 +189,8 @@ impl Meter {
         };
         let used = last.max(before.unwrap_or(0));
         let uses_most = used >= rate_bps / 4 * 3;
-        if uses_most {
-            self.is_unproven = false;
+        // A lowered demand is used to 8/9 whatever holds the flow back: only growth proves anything.
+        if uses_most && std::mem::take(&mut self.is_unproven) {
             self.is_doubted = false;
         }
         let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
@@ -266,7 +266,8 @@ mod tests {
                 let verdict = self.meter.evaluate(
                     at_ms * MS,
                     &usage(self.sent, limited_ns),
-                    100 * MBIT,
+                    // The allocator gives what is asked for, up to 100 Mbit/s.
+                    self.reported.map_or(100 * MBIT, |bps| bps.min(100 * MBIT)),
                     self.reported,
                 );
                 match verdict {
@@ -339,6 +340,8 @@ mod tests {
         assert_eq!(flow.reported, None);
         let at_ms = flow.grow_after_lowering(at_ms + 20);
         assert_eq!(flow.reported, Some(18 * MBIT), "twice 9/8 of 8");
+        let at_ms = flow.grow_after_lowering(at_ms + 20);
+        assert_eq!(flow.reported, Some(18 * MBIT), "8 of 9 are no proof");
         // In force as its rate, and used: the next growth is unbounded again.
         let _ = flow.meter.evaluate(
             (at_ms + 20) * MS,

@@ -150,7 +150,7 @@ fn what_cannot_be_told_or_shared_is_refused_with_its_place() {
         let error = plan(&topology, CUBIC, TWO_TO_ONE, 3).expect_err(told);
         assert_eq!(
             error.place.map(|place| place.0),
-            Some(10),
+            Some(11),
             "{told}: {error}"
         );
         assert!(error.message.contains(part), "{told}: {error}");

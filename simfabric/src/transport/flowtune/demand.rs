@@ -198,9 +198,11 @@ mod tests {
         assert_eq!(flow.told, [GBIT * 9 / 8]);
         let now = Time::from_ms(10);
         flow.meter.on_rate(now, GBIT * 9 / 8);
+        flow.run(2, GBIT, false);
         // A tenth of a window later it has used all that it may.
         flow.used.sent_bytes += GBIT * 9 / 8 / 8 / 10_000;
-        assert!(flow.meter.on_limited(now + WINDOW / 10, &flow.used));
+        let at = now + WINDOW * 2 + WINDOW / 10;
+        assert!(flow.meter.on_limited(at, &flow.used));
         flow.run(HOLD_WINDOWS - 1, GBIT, false);
         assert_eq!(flow.told.len(), 1, "the claim holds");
     }
