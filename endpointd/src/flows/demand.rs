@@ -37,7 +37,7 @@ const HOLD_MOST_NS: u64 = 8 * HOLD_NS;
 /// Longest pause that does not end a flowlet with a lowered demand.
 pub(super) const LOWERED_GAP_NS: u64 = 50_000_000;
 /// Smallest demand, in bit/s.
-pub(super) const FLOOR_BPS: u64 = 500_000;
+pub(super) const FLOOR_BPS: u64 = 100_000;
 /// Time without an acknowledgement after which a flow has stalled, if [`STALL_BITS`] also take less
 /// at its rate.
 pub(super) const STALL_NS: u64 = 1_000_000_000;

@@ -26,7 +26,8 @@ crate::parameters! {
         ..
         /// Windows, time-outs, marks.
         tcp: TcpFamily = TcpFamily::default(),
-        /// Congestion control of hosts: "cubic", or "dctcp" with its queues; each with its defaults.
+        /// Congestion control of hosts: "cubic", or "dctcp" with its queues; each with its
+        /// defaults.
         over: Over = Over::Cubic,
         /// Packets that a flow below its rate saves up for a burst, or
         credit_packets: u32 = 10,

@@ -10,6 +10,7 @@ mod dumbbell;
 mod feeds;
 mod golden;
 mod messages;
+mod obey;
 mod oracles;
 mod pair;
 mod pfc;

@@ -58,6 +58,21 @@ fn the_example_holds_exactly_the_defaults() {
 }
 
 #[test]
+fn shared_links_have_headroom_unless_another_way_to_treat_others_is_chosen() {
+    let shared = |feeds: &str| {
+        let config = parse(&format!("{GOOD}[feeds]\n{feeds}\n"));
+        config.expect("good").feeds.shared
+    };
+    assert!(parse(GOOD).expect("good").feeds.shared);
+    assert!(shared("receivers = false"));
+    for reading in ["receivers", "credit", "int"] {
+        assert!(!shared(&format!("{reading} = true")), "{reading}");
+        assert!(shared(&format!("{reading} = true\nshared = true")));
+    }
+    assert!(!shared("shared = false"));
+}
+
+#[test]
 fn the_mark_of_control_datagrams_is_a_code_point() {
     let with = |value: &str| parse(&format!("{GOOD}[transport]\ncontrol_dscp = {value}\n"));
     for (value, expected) in [("48", 48), ("0", 0), ("63", 63)] {

@@ -28,19 +28,21 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             let more = runs.paired(none, |with, without| {
                 Some(with.drops_ppm - without.drops_ppm)
             });
-            let name = format!("{control}: drops with Ratewright on {}, less TCP's", managed.name());
+            let name = format!(
+                "{control}: drops with Ratewright on {}, less TCP's",
+                managed.name()
+            );
             let claim = Claim::words("no more").at_most(0.0);
             figure.rows.push(Row::judge(name, claim, more, "ppm"));
         }
         for (managed, runs) in Managed::EVERY.iter().zip(of) {
-            let values: [(&str, fn(&ClosSample) -> f64); 2] = [
-                ("drops", |s| s.drops_ppm),
-                ("retransmissions", |s| s.retransmits_ppm),
-            ];
-            for (what, value) in values {
+            let drops = runs.estimate(|sample| Some(sample.drops_ppm));
+            let retransmits = runs.estimate(|sample| Some(sample.retransmits_ppm));
+            for (what, mean) in [("drops", drops), ("retransmissions", retransmits)] {
                 let name = format!("{control}, {}: {what}", managed.name());
-                let mean = runs.estimate(|sample| Some(value(sample)));
-                figure.rows.push(Row::judge(name, Claim::nothing(), mean, "ppm"));
+                figure
+                    .rows
+                    .push(Row::judge(name, Claim::nothing(), mean, "ppm"));
             }
         }
     }

@@ -44,16 +44,16 @@ struct SendingFlow<C> {
     time_outs_in_a_row: u32,
     /// Rate on the link at which packets leave; 0: as the window allows.
     rate_bps: u64,
-    /// Time at which the pacer releases the next packet. Under a [`Maximum`], the time that it is
-    /// past is credit.
+    /// Time at which the pacer releases the next packet. Under a maximum, the time that it is past
+    /// is credit.
     next_at: Time,
-    /// What it has made of its maximum.
+    /// Its use of its maximum.
     rate_use: RateUse,
     /// True if it is to be told when its maximum limits it.
     watched: bool,
 }
 
-/// A flow's use of its [`Maximum`].
+/// A flow's use of its [`Maximum`](super::Maximum).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RateUse {
     /// Bytes that it has sent, on the link.
@@ -264,7 +264,11 @@ impl<C: Congestion> TcpHost<C> {
         let Some(flow) = self.senders.get_mut(slot) else {
             return;
         };
-        if flow.sender.peek_segment().is_some_and(|next| flow.sender.is_full(next)) {
+        if flow
+            .sender
+            .peek_segment()
+            .is_some_and(|next| flow.sender.is_full(next))
+        {
             flow.rate_use.limited_at = Some(now);
             if std::mem::take(&mut flow.watched) {
                 self.limited.push(slot);

@@ -212,8 +212,6 @@ pub fn verdict(rows: &[ObeyRow]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::slice::from_ref;
-
     use super::super::cases;
     use super::*;
 
@@ -252,12 +250,16 @@ mod tests {
         let calm = [90.0, 70.0];
         // The second has 50 without us, so that 41 are enough; the first is due 100 of 150.
         let without = sample([150.0, 50.0], calm, 0);
-        let fair = row(KINDS, &[sample([81.0, 41.0], calm, 0)], from_ref(&without));
+        let fair = row(
+            KINDS,
+            &[sample([81.0, 41.0], calm, 0)],
+            std::slice::from_ref(&without),
+        );
         assert!(fair.missed.is_empty(), "{:?}", fair.missed);
         assert_eq!(fair.least_of_due, 0.81);
         let less = row(KINDS, &[sample([79.0, 39.0], calm, 0)], &[without]);
         assert_eq!(less.missed.len(), 2, "{:?}", less.missed);
-        assert_eq!(verdict(from_ref(&fair)), None);
+        assert_eq!(verdict(std::slice::from_ref(&fair)), None);
         let line = verdict(&[fair, less]).unwrap();
         assert!(line.starts_with("1 of 2 cases") && line.contains("79.0 of 100.0"));
     }
@@ -267,6 +269,7 @@ mod tests {
         let still = sample([95.0, 95.0], [10.0, 90.0], 0);
         let calm = sample([95.0, 95.0], [90.0, 90.0], 0);
         let missed = |with: &[Sample], without: &[Sample]| row(KINDS, with, without).missed.len();
+        let one = std::slice::from_ref;
         // Of several runs the worst counts.
         assert_eq!(
             missed(
@@ -275,8 +278,8 @@ mod tests {
             ),
             1
         );
-        assert_eq!(missed(from_ref(&still), from_ref(&still)), 0);
-        assert_eq!(missed(from_ref(&calm), from_ref(&calm)), 0);
+        assert_eq!(missed(one(&still), one(&still)), 0);
+        assert_eq!(missed(one(&calm), one(&calm)), 0);
     }
 
     #[test]

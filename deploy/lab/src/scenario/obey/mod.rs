@@ -3,8 +3,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`cases`] | the table of cases |
-//! | [`side`] | a network with or without a control plane, and a run in it |
+//! | `cases` | the table of cases |
+//! | `side` | a network with or without a control plane, and a run in it |
 //! | [`judge`] | figures of a case, and the judgement on them |
 //!
 //! Groups share nothing, so that several run at a time, each on a lane of its own.
