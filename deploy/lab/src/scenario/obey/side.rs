@@ -279,8 +279,7 @@ fn plan(lab: &Lab, group: &Group) -> NetworkPlan {
             buffer_bytes: group.buffer_kib * 1024,
             // One network for all back ends, of which one owns the hosts' queues.
             shape_hosts: false,
-            // Where TCP builds single packets, two flows fall into step with the queue's
-            // departures:
+            // Where TCP builds single packets, flows fall into step with the queue's departures:
             // one with a maximum then takes more than half, and so without us.
             offload: Offload::Interfaces,
             ..capacities(lab)
