@@ -189,7 +189,7 @@ impl Meter {
         };
         let used = last.max(before.unwrap_or(0));
         let uses_most = used >= rate_bps / 4 * 3;
-        // A lowered demand is used to 8/9 whatever holds the flow back: only growth proves anything.
+        // A lowered demand is used to 8/9 whatever holds the flow back: only growth is a proof.
         if uses_most && std::mem::take(&mut self.is_unproven) {
             self.is_doubted = false;
         }

@@ -241,7 +241,7 @@ fn active_senders(message: &Telemetry) -> Option<u32> {
     Some(message.receivers.first()?.active_senders)
 }
 
-/// Who uses the host's links is seen without any feed, unless the operator turns measuring off.
+/// Users of the host's links are seen without any feed, unless the operator turns measuring off.
 #[test]
 fn nothing_is_measured_if_the_allocator_or_the_operator_does_not_want_it() {
     for (keys, interval_ms) in [("", 0), ("[telemetry]\nperiod_ms = 0\n", 10)] {
