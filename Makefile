@@ -19,7 +19,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
 # Parts of `make nightly` and `make weekly`, each a target of its own.
-LABS := fairness coflow failover mixed use feeds starts links safety
+LABS := fairness coflow failover mixed use feeds starts links safety obey
 NIGHTLY := tests-nightly figures memcheck instructions fuzz test-dpdk test-page test-monitoring deny $(addprefix lab-,$(LABS))
 WEEKLY := mutants asan monitoring-soak safety-soak
 
