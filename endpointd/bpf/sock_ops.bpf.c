@@ -143,6 +143,8 @@ struct so_sock {
 	__u8 binds;
 	/* The flow is not held: its demand was lowered, or it waits for the answer to a LIMITED. */
 	__u8 watched;
+	/* The flow has used more than its rate by all that is remembered. */
+	__u8 far_ahead;
 	/* The backlog was stuck behind a closed window or a silent peer since it was last empty. */
 	__u8 stalled;
 	/* The socket's counters when they were last added to `wire_bytes`. */
@@ -487,7 +489,8 @@ static __always_inline void keep_schedule(struct so_sock *st, struct tcp_sock *t
 	if (st->due_ns + tolerated < now)
 		st->due_ns = now - tolerated;
 	st->due_ns += sending * NSEC_PER_SEC / pace;
-	if (st->due_ns > now + tolerated)
+	st->far_ahead = st->due_ns > now + tolerated;
+	if (st->far_ahead)
 		st->due_ns = now + tolerated;
 	if (sending > st->burst)
 		st->burst = sending;
@@ -496,12 +499,12 @@ static __always_inline void keep_schedule(struct so_sock *st, struct tcp_sock *t
 }
 
 /*
- * Whether the flow has used its rate and has more to send. Of a flow that is held, the rate also has to be all
- * that keeps data from leaving: the peer's and the congestion window have room for a full segment, TCP's pacing
- * holds it, and nothing waits in a queue below. What the rate sends within a millisecond is not more: an
- * application that waited for its core for a moment writes as much at once. `sending`: payload of the
- * transmission that this callback is a part of; pacing begins with its end, unless the device's queue is what
- * TCP waits for.
+ * Whether the rate, and nothing else, keeps data from leaving: the flow has used its rate, and the peer's and
+ * the congestion window have room for a full segment. A flow that is held also has to be: TCP's pacing holds
+ * it, and nothing waits in a queue below. What the rate sends within a millisecond is not held up: an
+ * application that waited for its core for a moment writes as much at once. A watched flow that is far ahead
+ * has outgrown its rate, whatever TCP waits for. `sending`: payload of the transmission that this callback is a
+ * part of; pacing begins with its end, unless the device's queue is what TCP waits for.
  */
 static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u64 now, __u32 sending)
 {
@@ -515,14 +518,15 @@ static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u
 	held = st->limit >= 1000ULL * RW_HELD_BYTES ? RW_HELD_BYTES : st->limit / 1000;
 	if (held < mss)
 		held = mss;
-	if ((__s32)(tp->write_seq - next) < (__s32)held)
-		return false;
-	if (st->watched)
+	if (st->watched && st->far_ahead)
 		return true;
-	if ((__s32)(tp->snd_una + tp->snd_wnd - next) < (__s32)mss)
+	if ((__s32)(tp->write_seq - next) < (__s32)held ||
+	    (__s32)(tp->snd_una + tp->snd_wnd - next) < (__s32)mss)
 		return false;
 	if (in_flight + (sending + mss - 1) / mss >= tp->snd_cwnd)
 		return false;
+	if (st->watched)
+		return true;
 	if (!st->applied || sk->sk_pacing_rate < st->applied)
 		return false;
 	if (sending)
