@@ -127,10 +127,7 @@ fn what_cannot_be_told_or_shared_is_refused_with_its_place() {
             "`scale` is 0; it must be from 0.001 to 1000",
         ),
         ("{ scale = nan }", "`scale` is NaN; it must be from"),
-        (
-            "{ share = 0.1 }",
-            "`share` says of how many links `scale` is",
-        ),
+        ("{ share = 0.1 }", "`told` needs `scale`, or `links`"),
         (
             "{ scale = 2, share = 1.5 }",
             "`share` of the links must be from 0 to 1",
