@@ -161,7 +161,10 @@ mod tests {
     fn a_drawn_share_is_exact_and_of_the_stream() {
         let draw = |seed| Stream::new(seed, Purpose::Told, 0).draw_share(0.1, 200);
         let drawn = draw(1);
-        assert_eq!((drawn.len(), drawn.iter().filter(|d| **d).count()), (200, 20));
+        assert_eq!(
+            (drawn.len(), drawn.iter().filter(|d| **d).count()),
+            (200, 20)
+        );
         assert_eq!(draw(1), drawn);
         assert_ne!(draw(2), drawn);
         let all = Stream::new(1, Purpose::Beside, 0).draw_share(1.0, 3);

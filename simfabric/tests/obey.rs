@@ -71,13 +71,12 @@ const CUBIC: &str = "name = \"cubic\"\nmin_rto = \"200us\"\ninitial_rto = \"1ms\
 const RATEWRIGHT: &str = "name = \"ratewright\"\nmin_rto = \"200us\"\ninitial_rto = \"1ms\"";
 /// CUBIC on other hosts.
 fn beside(hosts: &str) -> String {
-    format!(
-        "beside = {{ name = \"cubic\", {hosts}, min_rto = \"200us\", initial_rto = \"1ms\" }}"
-    )
+    format!("beside = {{ name = \"cubic\", {hosts}, min_rto = \"200us\", initial_rto = \"1ms\" }}")
 }
 
 /// Two flows without end from two hosts to one.
-const TWO_TO_ONE: &str = "{ src = 0, dst = 2, start = \"10us\" }, { src = 1, dst = 2, start = \"24us\" }";
+const TWO_TO_ONE: &str =
+    "{ src = 0, dst = 2, start = \"10us\" }, { src = 1, dst = 2, start = \"24us\" }";
 
 #[test]
 fn the_allocator_goes_by_what_it_is_told_and_tcp_by_what_is_there() {
@@ -111,7 +110,10 @@ fn a_share_of_links_is_told_otherwise_by_the_seed() {
     assert_eq!(factors.iter().filter(|f| **f == 1.0).count(), 9);
     assert_eq!(quarter(1), factors);
     assert!((2..9).any(|seed| quarter(seed) != factors));
-    let named = told("{ links = { \"fabric->h3\" = 5, \"h1->fabric\" = 0.97 } }", 1);
+    let named = told(
+        "{ links = { \"fabric->h3\" = 5, \"h1->fabric\" = 0.97 } }",
+        1,
+    );
     assert_eq!(named.iter().filter(|f| **f == 1.0).count(), 10);
     assert!(named.contains(&5.0) && named.contains(&0.97));
 }
@@ -120,28 +122,56 @@ fn a_share_of_links_is_told_otherwise_by_the_seed() {
 fn what_cannot_be_told_or_shared_is_refused_with_its_place() {
     let tolds = [
         ("{ }", "`told` needs `scale`, or `links`"),
-        ("{ scale = 0 }", "`scale` is 0; it must be from 0.001 to 1000"),
+        (
+            "{ scale = 0 }",
+            "`scale` is 0; it must be from 0.001 to 1000",
+        ),
         ("{ scale = nan }", "`scale` is NaN; it must be from"),
-        ("{ share = 0.1 }", "`share` says of how many links `scale` is"),
-        ("{ scale = 2, share = 1.5 }", "`share` of the links must be from 0 to 1"),
-        ("{ links = { \"h1->h2\" = 2 } }", "there is no link \"h1->h2\""),
-        ("{ links = { \"h1->fabric\" = -1 } }", "`h1->fabric` is -1; it must be"),
+        (
+            "{ share = 0.1 }",
+            "`share` says of how many links `scale` is",
+        ),
+        (
+            "{ scale = 2, share = 1.5 }",
+            "`share` of the links must be from 0 to 1",
+        ),
+        (
+            "{ links = { \"h1->h2\" = 2 } }",
+            "there is no link \"h1->h2\"",
+        ),
+        (
+            "{ links = { \"h1->fabric\" = -1 } }",
+            "`h1->fabric` is -1; it must be",
+        ),
         ("{ scales = 2 }", "unknown field `scales`"),
     ];
     for (told, part) in tolds {
         let topology = format!("{SWITCH}\ntold = {told}");
         let error = plan(&topology, CUBIC, TWO_TO_ONE, 3).expect_err(told);
-        assert_eq!(error.place.map(|place| place.0), Some(10), "{told}: {error}");
+        assert_eq!(
+            error.place.map(|place| place.0),
+            Some(11),
+            "{told}: {error}"
+        );
         assert!(error.message.contains(part), "{told}: {error}");
     }
     let hosts = [
         ("hosts = [6]", "there is no host 6; hosts are 0 to 5"),
-        ("hosts = []", "one of `hosts`, by number, `racks`, by leaf, and `share`"),
+        (
+            "hosts = []",
+            "one of `hosts`, by number, `racks`, by leaf, and `share`",
+        ),
         ("hosts = [0], share = 0.5", "one of `hosts`, by number"),
         ("hosts = [0], workloads = [0]", "one of `hosts`, by number"),
-        ("hosts = [0, 1, 2, 3, 4, 5]", "both schemes need hosts: some, and not all"),
+        (
+            "hosts = [0, 1, 2, 3, 4, 5]",
+            "both schemes need hosts: some, and not all",
+        ),
         ("racks = [\"leaf9\"]", "there is no leaf \"leaf9\""),
-        ("share = 1.0", "`share` of the hosts must be above 0 and below 1"),
+        (
+            "share = 1.0",
+            "`share` of the hosts must be above 0 and below 1",
+        ),
         ("share = 0.01", "both schemes need hosts: some, and not all"),
     ];
     for (hosts, part) in hosts {
@@ -191,7 +221,11 @@ name = "dctcp"
 min_rto = "200us"
 beside = { name = "cubic", HOSTS, min_rto = "200us" }
 "#;
-    for hosts in ["share = 0.5", "racks = [\"leaf1\", \"leaf3\"]", "hosts = [1, 6, 11]"] {
+    for hosts in [
+        "share = 0.5",
+        "racks = [\"leaf1\", \"leaf3\"]",
+        "hosts = [1, 6, 11]",
+    ] {
         let text = text.replace("HOSTS", hosts);
         let plan = RunPlan::parse(&text, "plan", Path::new(""), &Overrides::default());
         let plan = plan.expect("a good plan");
@@ -234,7 +268,10 @@ fn a_maximum_that_does_not_bind_leaves_tcp_as_it_is() {
         };
         let (with, without) = (took(RATEWRIGHT), took(CUBIC));
         // Its notices are before its packets on the first link.
-        assert!((with - without).abs() < 1.0, "{bytes}: {with} and {without} µs");
+        assert!(
+            (with - without).abs() < 1.0,
+            "{bytes}: {with} and {without} µs"
+        );
     }
 }
 
@@ -267,7 +304,10 @@ fn told_too_much_or_too_little_two_flows_share_as_under_tcp_alone() {
     }
     // Five told capacities for each run of TCP alone.
     for with in with {
-        assert!(with as f64 <= 1.1 * 5.0 * without as f64, "{with}, {without} alone");
+        assert!(
+            with as f64 <= 1.1 * 5.0 * without as f64,
+            "{with}, {without} alone"
+        );
     }
 }
 
@@ -299,7 +339,10 @@ fn a_flow_has_at_most_its_maximum_and_its_credit() {
         for (passed, bytes) in after[first..].iter().enumerate() {
             sum += bytes;
             let most = rate * (passed + 1) as f64 + 11.0 * 1_460.0;
-            assert!(sum <= most, "{sum} bytes in {passed} samples, {most} at most");
+            assert!(
+                sum <= most,
+                "{sum} bytes in {passed} samples, {most} at most"
+            );
         }
     }
     let all: f64 = after.iter().sum();

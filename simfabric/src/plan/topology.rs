@@ -13,9 +13,9 @@ use toml::Spanned;
 
 use super::source::{self, PlanError, Source, TomlTable};
 use crate::Span;
-use crate::net::{FabricError, Told};
 use crate::net::port::MIN_RATE_BPS;
 use crate::net::route::{Routes, StaticRoute};
+use crate::net::{FabricError, Told};
 use crate::rng::{Purpose, Stream};
 use crate::units::{Delay, LinkRate};
 

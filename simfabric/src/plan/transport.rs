@@ -454,7 +454,13 @@ impl BesideTable {
         let count = topology.hosts().len();
         let wrong = |at: Range<usize>, message: String| source.error(Some(at), message);
         let mut members = vec![false; count];
-        match (&self.workloads, &self.classes, &self.hosts, &self.racks, &self.share) {
+        match (
+            &self.workloads,
+            &self.classes,
+            &self.hosts,
+            &self.racks,
+            &self.share,
+        ) {
             (Some(workloads), None, None, None, None) if !workloads.get_ref().is_empty() => {
                 return Ok(Split::Workloads(workloads.get_ref().clone()));
             }
@@ -480,7 +486,8 @@ impl BesideTable {
                         let message = format!("there is no leaf {:?}", name.get_ref());
                         wrong(name.span(), message)
                     })?;
-                    rack.host_ids().for_each(|host| members[host.index()] = true);
+                    rack.host_ids()
+                        .for_each(|host| members[host.index()] = true);
                 }
             }
             (None, None, None, None, Some(share)) => {

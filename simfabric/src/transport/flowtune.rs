@@ -212,10 +212,7 @@ impl<C: Congestion> Flowtune<C> {
     ///
     /// # Errors
     /// Settings that the engine refuses.
-    pub fn new(
-        topology: &Arc<Topology>,
-        config: FlowtuneConfig<C>,
-    ) -> Result<Self, ControlError> {
+    pub fn new(topology: &Arc<Topology>, config: FlowtuneConfig<C>) -> Result<Self, ControlError> {
         let count = topology.hosts().len() as u32;
         let mut plane = ControlPlane {
             control: config.control,
@@ -442,10 +439,9 @@ impl<C: Congestion> FlowtuneHost<C> {
         let Some(window) = cx.shared.config.demand_window else {
             return;
         };
-        let (Some(used), Some(meter)) = (
-            self.tcp.rate_use(slot),
-            self.meters.get_mut(slot as usize),
-        ) else {
+        let (Some(used), Some(meter)) =
+            (self.tcp.rate_use(slot), self.meters.get_mut(slot as usize))
+        else {
             return;
         };
         let now = cx.now();

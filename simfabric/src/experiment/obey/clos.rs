@@ -103,7 +103,10 @@ fn network(slow: bool, seed: u64) -> Result<(Topology, Told), ExperimentError> {
         let told_bps = topology.effective_capacity_bps(*link);
         topology.set_capacity_bps(*link, (told_bps as f64 * SLOW).round() as u64);
     }
-    Ok((topology, Told::new(slow.into_iter().map(|link| (link, 1.0 / SLOW)))))
+    Ok((
+        topology,
+        Told::new(slow.into_iter().map(|link| (link, 1.0 / SLOW))),
+    ))
 }
 
 /// Runs cases under all seeds.
@@ -125,7 +128,9 @@ pub fn samples(
             time: times.most(),
         })
     };
-    sweep(settings, cases, plan, |case, seed| sample(settings, *case, seed))
+    sweep(settings, cases, plan, |case, seed| {
+        sample(settings, *case, seed)
+    })
 }
 
 /// The hosts without Ratewright where half of them have none.

@@ -61,11 +61,7 @@ pub(super) fn scenario(quick: bool) -> Vec<String> {
 }
 
 /// Judges either half by its network of one kind, and the half with Ratewright by TCP alone, too.
-fn judge(
-    figure: &mut Figure,
-    control: &str,
-    [none, half, all]: [&Replicas<ClosSample>; 3],
-) {
+fn judge(figure: &mut Figure, control: &str, [none, half, all]: [&Replicas<ClosSample>; 3]) {
     let ratios = [
         (0, half, all, "Ratewright on all"),
         (0, half, none, "TCP alone"),
@@ -78,11 +74,20 @@ fn judge(
                 Some(value(&with.halves[of])? / value(&alone.halves[of])?)
             })
         };
-        let name = |what| format!("{control}: {what} of the half {}, over {against}", HALVES[of]);
+        let name = |what| {
+            format!(
+                "{control}: {what} of the half {}, over {against}",
+                HALVES[of]
+            )
+        };
         let claim = Claim::words("at most 1.1 times").at_most(HARM);
         let rows = [
             (name("99 % slowdown"), claim, ratio(|half| half.p99)),
-            (name("mean slowdown"), Claim::nothing(), ratio(|half| half.mean)),
+            (
+                name("mean slowdown"),
+                Claim::nothing(),
+                ratio(|half| half.mean),
+            ),
         ];
         for (name, claim, ratio) in rows {
             figure.rows.push(Row::judge(name, claim, ratio, "ratio"));
@@ -94,11 +99,24 @@ fn judge(
 fn values(figure: &mut Figure, case: &str, runs: &Replicas<ClosSample>) {
     let mut add = |what: String, value: &dyn Fn(&ClosSample) -> Option<f64>, unit: &str| {
         let name = format!("{case}: {what}");
-        figure.rows.push(Row::judge(name, Claim::nothing(), runs.estimate(value), unit));
+        figure.rows.push(Row::judge(
+            name,
+            Claim::nothing(),
+            runs.estimate(value),
+            unit,
+        ));
     };
     for (of, half) in HALVES.iter().enumerate() {
-        add(format!("99 % slowdown, half {half}"), &|s| s.halves[of].p99, "");
-        add(format!("mean slowdown, half {half}"), &|s| s.halves[of].mean, "");
+        add(
+            format!("99 % slowdown, half {half}"),
+            &|s| s.halves[of].p99,
+            "",
+        );
+        add(
+            format!("mean slowdown, half {half}"),
+            &|s| s.halves[of].mean,
+            "",
+        );
     }
     add("drops".to_owned(), &|s| Some(s.drops_ppm), "ppm");
     let total = |count: fn(&HalfSample) -> usize| {

@@ -28,7 +28,10 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             let more = runs.paired(none, |with, without| {
                 Some(with.drops_ppm - without.drops_ppm)
             });
-            let name = format!("{control}: drops with Ratewright on {}, less TCP's", managed.name());
+            let name = format!(
+                "{control}: drops with Ratewright on {}, less TCP's",
+                managed.name()
+            );
             let claim = Claim::words("no more").at_most(0.0);
             figure.rows.push(Row::judge(name, claim, more, "ppm"));
         }
@@ -40,7 +43,9 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
             for (what, value) in values {
                 let name = format!("{control}, {}: {what}", managed.name());
                 let mean = runs.estimate(|sample| Some(value(sample)));
-                figure.rows.push(Row::judge(name, Claim::nothing(), mean, "ppm"));
+                figure
+                    .rows
+                    .push(Row::judge(name, Claim::nothing(), mean, "ppm"));
             }
         }
     }

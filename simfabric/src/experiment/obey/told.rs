@@ -106,7 +106,10 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         "two senders, one receiver, links of 10 Gbit/s; from 20 to 120 ms".to_owned(),
         "half: the first sender has Ratewright, the second has not".to_owned(),
     ];
-    for of in samples.chunks(1 + 2 * TOLD.len()).zip(cases.chunks(1 + 2 * TOLD.len())) {
+    for of in samples
+        .chunks(1 + 2 * TOLD.len())
+        .zip(cases.chunks(1 + 2 * TOLD.len()))
+    {
         let (runs, cases) = of;
         judge(&mut figure, cases, runs);
     }
@@ -181,11 +184,15 @@ fn judge(figure: &mut Figure, cases: &[Case], runs: &[Replicas<TwoFlows>]) {
         for flow in [0, 1] {
             let name = format!("{case}: goodput of flow {}", flow + 1);
             let mean = runs.estimate(|sample| Some(sample.gbps[flow]));
-            figure.rows.push(Row::judge(name, Claim::nothing(), mean, "Gbit/s"));
+            figure
+                .rows
+                .push(Row::judge(name, Claim::nothing(), mean, "Gbit/s"));
         }
         let drops = runs.estimate(|sample| Some(sample.drops as f64));
         let name = format!("{case}: drops");
-        figure.rows.push(Row::judge(name, Claim::nothing(), drops, "packets"));
+        figure
+            .rows
+            .push(Row::judge(name, Claim::nothing(), drops, "packets"));
     }
 }
 

@@ -160,7 +160,8 @@ mod tests {
                 if limited {
                     self.used.limited_at = Some(now);
                 }
-                self.told.extend(self.meter.end_window(now, WINDOW, &self.used));
+                self.told
+                    .extend(self.meter.end_window(now, WINDOW, &self.used));
             }
         }
     }

@@ -264,7 +264,11 @@ impl<C: Congestion> TcpHost<C> {
         let Some(flow) = self.senders.get_mut(slot) else {
             return;
         };
-        if flow.sender.peek_segment().is_some_and(|next| flow.sender.is_full(next)) {
+        if flow
+            .sender
+            .peek_segment()
+            .is_some_and(|next| flow.sender.is_full(next))
+        {
             flow.rate_use.limited_at = Some(now);
             if std::mem::take(&mut flow.watched) {
                 self.limited.push(slot);
