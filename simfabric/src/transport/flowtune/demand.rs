@@ -170,7 +170,7 @@ mod tests {
     fn a_flow_that_its_rate_limits_and_that_uses_it_keeps_an_unbounded_demand() {
         let mut flow = MeteredFlow::at(4 * GBIT);
         flow.run(100, 3 * GBIT, true);
-        assert_eq!(flow.told, []);
+        assert!(flow.told.is_empty(), "{:?}", flow.told);
     }
 
     /// A slow link behind, or a window: the rate is met now and then, and hardly used.
@@ -186,7 +186,7 @@ mod tests {
         let mut flow = MeteredFlow::at(4 * GBIT);
         flow.run(10, 4 * GBIT, true);
         flow.run(HOLD_WINDOWS - 1, GBIT, false);
-        assert_eq!(flow.told, []);
+        assert!(flow.told.is_empty(), "{:?}", flow.told);
         flow.run(1, GBIT, false);
         assert_eq!(flow.told, [GBIT * 9 / 8]);
     }
@@ -214,6 +214,6 @@ mod tests {
         // 0.9 ms at 1 and 0.1 ms at 10 Gbit/s.
         flow.run(1, GBIT * 19 / 10, true);
         flow.run(HOLD_WINDOWS - 1, GBIT, false);
-        assert_eq!(flow.told, []);
+        assert!(flow.told.is_empty(), "{:?}", flow.told);
     }
 }
