@@ -245,6 +245,7 @@ fn tcp<C: Congestion>(window: u32, control: C::Config) -> Tcp<C> {
         warm_connections: 0,
         arbiter: Policy::default(),
         class: 0,
+        maximum: None,
         control,
     })
 }
