@@ -1,4 +1,4 @@
-//! Where the allocator is wrong: capacities that it is told otherwise, hosts without Ratewright, and
+//! An allocator that is wrong: capacities that it is told otherwise, hosts without Ratewright, and
 //! rates as maxima over TCP. The oracle is TCP alone, or what the plan says.
 
 use std::ops::ControlFlow;

@@ -47,7 +47,7 @@ struct SendingFlow<C> {
     /// Time at which the pacer releases the next packet. Under a [`Maximum`], the time that it is
     /// past is credit.
     next_at: Time,
-    /// What it has made of its maximum.
+    /// Use of its maximum.
     rate_use: RateUse,
     /// True if it is to be told when its maximum limits it.
     watched: bool,
