@@ -2,8 +2,8 @@
 //!
 //! A [`Pair`] is a transport whose endpoints have two parts, each the endpoint of a scheme with its
 //! own slots, timers and random numbers. A flow belongs to one of them, by its workload, its class
-//! or its sender ([`Split`]), and so do its packets. Each part acts as if it were alone, but for the
-//! link, which both get in turns ([`Turns`]).
+//! or its sender ([`Split`]), and so do its packets. Each part acts as if it were alone, but for
+//! the link, which both get in turns ([`Turns`]).
 //!
 //! Any two schemes make a pair, so a part's types are erased: [`Part`].
 
