@@ -7,7 +7,8 @@
 //! eighth more than the larger of its last two windows, and at least [`FLOOR_BPS`].
 //!
 //! Growth is an event: a flow with a lowered demand that meets its rate, and has used [`CLAIM`] of
-//! it since the window before the running one began, has an unbounded demand at once.
+//! it in the running window and the one before, as far as that demand was told then, has an
+//! unbounded demand at once.
 
 use crate::time::{Span, Time};
 use crate::transport::tcp::RateUse;
@@ -107,7 +108,11 @@ impl Meter {
                 wants > told * 17.0 / 16.0 || wants < told * 3.0 / 4.0
             }
         };
-        tells.then(|| *self.told_bps.insert(wants as u64))
+        tells.then(|| {
+            // A claim is of what the lowered demand brings, not of what was there before.
+            self.last = WindowUse::default();
+            *self.told_bps.insert(wants as u64)
+        })
     }
 
     /// Handles the event that the rate limits a flow whose demand was lowered. Returns true if its
