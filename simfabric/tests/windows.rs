@@ -44,7 +44,7 @@ fn run_scene(
     (regions, threads): (usize, usize),
 ) -> Result<RunResults, ExperimentError> {
     // Schemes whose hosts act on each other by more than packets must stay in one part.
-    let may = ![FLOWTUNE, "flowtune", "ideal"].contains(&transport.label.as_str());
+    let may = ![FLOWTUNE, "flowtune", "ratewright", "ideal"].contains(&transport.label.as_str());
     let mut transport = transport.clone();
     let fabric = &mut transport.fabric;
     fabric.spraying = scene.spraying;

@@ -199,10 +199,11 @@ mod tests {
     #[test]
     fn a_flow_that_meets_its_lowered_rate_grows_at_once() {
         let mut flow = MeteredFlow::at(4 * GBIT);
-        flow.run(10, GBIT, false);
+        flow.run(1, GBIT, false);
         assert_eq!(flow.told, [GBIT * 9 / 8]);
+        flow.meter.on_rate(Time::from_ms(1), GBIT * 9 / 8);
+        flow.run(9, GBIT, false);
         let now = Time::from_ms(10);
-        flow.meter.on_rate(now, GBIT * 9 / 8);
         // A tenth of a window later it has used all that it may.
         flow.used.sent_bytes += GBIT * 9 / 8 / 8 / 10_000;
         assert!(flow.meter.on_limited(now + WINDOW / 10, &flow.used));
