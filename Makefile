@@ -6,11 +6,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCENARIO ?= fairness
 LAB_ARGS ?=
 FUZZ_SECONDS ?= 120
-# Papers whose figures the simulated fabric reproduces, and the feeds' closed loop.
-PAPERS ?= flowtune rpm fncc sird dart feeds
+# Papers whose figures the simulated fabric reproduces, the feeds' closed loop, and networks that are not as told.
+PAPERS ?= flowtune rpm fncc sird dart feeds obey
 RESULTS_ARGS ?= --sensitivity
 # A figure of each that takes seconds.
-QUICK_FIGURES ?= flowtune:D rpm:lemma1 fncc:fig10 sird:fig3 dart:fig9 feeds:loads
+QUICK_FIGURES ?= flowtune:D rpm:lemma1 fncc:fig10 sird:fig3 dart:fig9 feeds:loads obey:told
 # A whole run compiles everything once: what cargo keeps for the next compilation would double the disk that it takes.
 export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)

@@ -499,6 +499,19 @@ static __always_inline void keep_schedule(struct so_sock *st, struct tcp_sock *t
 }
 
 /*
+ * Whether losses or marks have left the flow a smaller window than a new one has, and than its rate sends in a
+ * millisecond. A maximum would keep it small: TCP opens a window that is used up, which a paced flow's hardly is,
+ * until two segments are left and each loss is a time-out. (A loss of 1 % leaves CUBIC 120 of the 194 Mbit/s of
+ * its maximum, and 190 without one.) So such a flow is not held: what it sends too much is that window at most.
+ */
+static __always_inline bool has_small_window(struct so_sock *st, struct tcp_sock *tp)
+{
+	__u64 needs = st->limit * RW_TOLERATED_NS / NSEC_PER_SEC;
+
+	return tp->snd_cwnd < RW_UNPACED_SEGS && (__u64)tp->snd_cwnd * tp->mss_cache < needs;
+}
+
+/*
  * Whether the rate, and nothing else, keeps data from leaving: the flow has used its rate, and the peer's and
  * the congestion window have room for a full segment. A flow that is held also has to be: TCP's pacing holds
  * it, and nothing waits in a queue below. What the rate sends within a millisecond is not held up: an
@@ -578,6 +591,7 @@ static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __
 	state->sent_bytes = st->wire_bytes;
 	state->acked_bytes = tp->bytes_acked;
 	state->capped = st->applied != 0;
+	state->round_trip_us = tp->srtt_us >> 3;
 	if (st->phase != RW_PHASE_ACTIVE || !paces)
 		return;
 	if (counts && *(volatile __u64 *)&counts->observing) {
@@ -636,6 +650,7 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 	__u64 expires, wish, limit, wire;
 	struct rw_slot_rate *rate;
 	__u32 slot = st->slot;
+	bool runs_free;
 
 	if (slot == RW_NO_SLOT)
 		return;
@@ -663,11 +678,12 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 	st->watched = *(volatile __u64 *)&rate->watch == RW_WATCHES(st->use_count) ||
 		      (now < st->answer_ns && wire == st->unanswered_wire);
 	keep_schedule(st, tp, now, sending);
-	if (st->watched || (!writes && tp->write_seq == tp->snd_nxt)) {
+	runs_free = st->watched || has_small_window(st, tp);
+	if (runs_free || (!writes && tp->write_seq == tp->snd_nxt)) {
 		/* Nothing is to be held, or nothing waits: a write comes here before any of it is sent. */
 		if (st->applied)
 			lift(target, st, tp);
-		if (!st->watched)
+		if (!runs_free)
 			return;
 	}
 	if (limit > wish)
@@ -679,7 +695,7 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 	 * first round-trip time that is far too long (a neighbour had to be found) would then slow the
 	 * samples that correct it. So the limit waits until the socket could exceed it.
 	 */
-	if (st->watched || (!st->applied && tp->inet_conn.icsk_inet.sk.sk_pacing_rate < limit))
+	if (runs_free || (!st->applied && tp->inet_conn.icsk_inet.sk.sk_pacing_rate < limit))
 		st->app_max = wish;
 	else if (limit != st->applied || tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate != limit) {
 		if (set_max(target, limit))

@@ -116,6 +116,8 @@ pub struct Usage {
     /// Last time at which only the rate kept the connection from sending, or, while
     /// [observing](PacingBackend::observe), only TCP did; 0: never.
     pub limited_ns: u64,
+    /// Smoothed round-trip time; 0 where the back end does not know it.
+    pub round_trip_ns: u64,
 }
 
 /// Counters of a back end since its start.

@@ -25,7 +25,7 @@ const RATE_WATCH: usize = 24;
 const WATCHED: u64 = 1 << 32;
 
 /// `struct rw_slot_state`: size and member offsets.
-const STATE_BYTES: usize = 48;
+const STATE_BYTES: usize = 56;
 const STATE_LAST: usize = 0;
 const STATE_USES: usize = 8;
 const STATE_PHASE: usize = 12;
@@ -34,6 +34,7 @@ const STATE_ACKED: usize = 24;
 const STATE_LIMITED: usize = 32;
 const STATE_CAPPED: usize = 40;
 const STATE_CONTINUES: usize = 44;
+const STATE_ROUND_TRIP: usize = 48;
 
 /// `struct rw_slot_counters`: size and member offsets.
 const COUNTER_BYTES: usize = 64;
@@ -523,6 +524,7 @@ impl FallbackSlots {
                 sent_bytes: word(STATE_SENT),
                 acked_bytes: word(STATE_ACKED),
                 limited_ns: state.limited_ns,
+                round_trip_ns: word(STATE_ROUND_TRIP).saturating_mul(1_000),
             });
         }
     }

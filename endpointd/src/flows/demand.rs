@@ -4,20 +4,23 @@
 //! and that used at least three quarters of it, has an unbounded demand. Any other flow is limited
 //! by something else: its application, its receiver, a queue of its host, or a path that carries
 //! less than the topology says. Its demand is an eighth more than the larger of its last two
-//! windows of [`WINDOW_NS`], and at least [`FLOOR_BPS`]. So a flow that TCP's own congestion
+//! windows, and at least [`FLOOR_BPS`]. A window takes [`WINDOW_NS`], or a round trip if that is
+//! longer: behind a queue of its host a sender waits for a fifth of a second and then sends 64 KiB
+//! at once. So a flow that TCP's own congestion
 //! control holds back yields what it leaves to others.
 //!
 //! Growth is an event. A flow whose demand was lowered is *watched*: the kernel does not hold it,
-//! reports at once when it has used up its rate with more to send, and its demand is unbounded from
-//! then on. A flow that made no use of such growth is believed less: its demand doubles with each
-//! further report, until it has used three quarters of a rate again. Only shrinking waits for
-//! the clock, as in Google's BwE (Kumar et al., SIGCOMM 2015, §4.2), which takes the recent maximum
-//! and adds to it. The hold of 100 ms outlasts the pauses of a source that alternates every few
-//! tens of milliseconds, so such a source keeps its share. It is short enough that unused capacity
-//! reaches other flows within 200 ms. A flow that its rate never held back is lowered after its
-//! first window, because bulk meets its rate within a round trip. Each time a flow grows soon after
-//! it was lowered, its hold doubles: a flow that changes all the time costs few messages. The hold
-//! is 800 ms at most, so that what such a flow leaves in the end is with others within a second.
+//! reports at once when it has used up its rate with more to send, and its demand is unbounded
+//! from then on. A flow that made no use of such growth is believed less: its demand doubles with
+//! each further report, until it has used three quarters of a rate that its demand did not bound.
+//! Only shrinking waits for the clock, as in Google's BwE (Kumar et al., SIGCOMM 2015, §4.2),
+//! which takes the recent maximum and adds to it. The hold of 100 ms outlasts the pauses of a
+//! source that alternates every few tens of milliseconds, so such a source keeps its share. It is
+//! short enough that unused capacity reaches other flows within 200 ms. A flow that its rate never
+//! held back is lowered after its first window, because bulk meets its rate within a round trip.
+//! Each time a flow grows soon after it was lowered, its hold doubles: a flow that changes all the
+//! time costs few messages. The hold is 800 ms at most, so that what such a flow leaves in the end
+//! is with others within a second.
 //!
 //! A lowered flow holds little, so pauses of up to [`LOWERED_GAP_NS`] do not end it: an application
 //! that writes in small pieces is one flowlet, although it waits for a processor now and then. Its
@@ -28,8 +31,10 @@
 use super::class_use::MeasuredBytes;
 use crate::backend::Usage;
 
-/// Length of a measuring window.
+/// Least length of a measuring window.
 pub(super) const WINDOW_NS: u64 = 20_000_000;
+/// Greatest length, however long a round trip takes.
+const WINDOW_MOST_NS: u64 = 20 * WINDOW_NS;
 /// Time for which a flow that its rate held back is not lowered,
 pub(super) const HOLD_NS: u64 = 100_000_000;
 /// and its bound after repeated growth.
@@ -166,7 +171,7 @@ impl Meter {
             self.limited_ns = self.limited_ns.max(Some(usage.limited_ns.min(now_ns)));
         }
         let passed_ns = now_ns.saturating_sub(self.since_ns);
-        if passed_ns >= WINDOW_NS {
+        if passed_ns >= usage.round_trip_ns.clamp(WINDOW_NS, WINDOW_MOST_NS) {
             let sent = usage.sent_bytes.saturating_sub(self.sent_bytes);
             // Bytes per nanosecond to bit/s: 64 bits would overflow beyond 2.3 GB in a window.
             let bps = u128::from(sent) * 8_000_000_000 / u128::from(passed_ns);
@@ -189,8 +194,9 @@ impl Meter {
         };
         let used = last.max(before.unwrap_or(0));
         let uses_most = used >= rate_bps / 4 * 3;
-        // A lowered demand is used to 8/9 whatever holds the flow back: only growth is a proof.
-        if uses_most && std::mem::take(&mut self.is_unproven) {
+        // A lowered demand is used to 8/9 whatever holds the flow back: only growth is a proof, and
+        // that of a doubled demand one of twice as much, not of any rate.
+        if uses_most && std::mem::take(&mut self.is_unproven) && reported_bps.is_none() {
             self.is_doubted = false;
         }
         let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
@@ -235,6 +241,7 @@ mod tests {
             sent_bytes,
             acked_bytes: sent_bytes,
             limited_ns,
+            round_trip_ns: 0,
         }
     }
 
@@ -280,6 +287,19 @@ mod tests {
                     Verdict::Stalled => panic!("progress was made"),
                 }
             }
+        }
+
+        /// Uses all of a rate for 40 ms. Returns the end.
+        fn use_rate(&mut self, mut at_ms: u64, rate_bps: u64) -> u64 {
+            for _ in 0..2 {
+                at_ms += 20;
+                self.sent += rate_bps / 8 / 50;
+                let used = usage(self.sent, 0);
+                let _ = self
+                    .meter
+                    .evaluate(at_ms * MS, &used, rate_bps, self.reported);
+            }
+            at_ms
         }
 
         /// Uses little from `at_ms` until its demand is lowered, and meets its limit then. Returns
@@ -332,7 +352,7 @@ mod tests {
     }
 
     /// One report costs others the whole share for a window; after it the flow gets little more
-    /// than it uses, and all of it again once it has used a rate.
+    /// than it uses, and all of it again once it has used a rate that its demand did not bound.
     #[test]
     fn growth_that_was_not_used_is_believed_once() {
         let mut flow = MeteredFlow::new();
@@ -342,17 +362,19 @@ mod tests {
         assert_eq!(flow.reported, Some(18 * MBIT), "twice 9/8 of 8");
         let at_ms = flow.grow_after_lowering(at_ms + 20);
         assert_eq!(flow.reported, Some(18 * MBIT), "8 of 9 are no proof");
-        // In force as its rate, and used: the next growth is unbounded again.
-        let _ = flow.meter.evaluate(
-            (at_ms + 20) * MS,
-            &usage(flow.sent + 18 * MBIT / 8 / 25, 0),
-            18 * MBIT,
+        let at_ms = flow.use_rate(at_ms, 18 * MBIT);
+        flow.reported = flow.meter.on_limited(at_ms * MS, flow.reported, 18 * MBIT);
+        assert_eq!(
             flow.reported,
+            Some(36 * MBIT),
+            "a doubled demand proves as much"
         );
-        let grown = flow
-            .meter
-            .on_limited((at_ms + 21) * MS, flow.reported, 18 * MBIT);
-        assert_eq!(grown, None);
+        // Beyond half of it others bound the rate, so that the demand does not.
+        flow.reported = flow.meter.on_limited(at_ms * MS, flow.reported, 18 * MBIT);
+        assert_eq!(flow.reported, None);
+        let at_ms = flow.use_rate(at_ms, 18 * MBIT);
+        let at_ms = flow.grow_after_lowering(at_ms + 20);
+        assert_eq!(flow.reported, None, "believed again, {at_ms} ms");
     }
 
     #[test]
@@ -366,6 +388,30 @@ mod tests {
             flow.reported = flow.meter.on_limited(0, flow.reported, 50 * MBIT);
         }
         assert_eq!(demands, [18, 36, 72, 144]);
+    }
+
+    /// A queue of 256 KiB at 10 Mbit/s takes a fifth of a second: a sender waits for as long, and
+    /// sends 50 kB at once.
+    #[test]
+    fn a_flow_that_sends_once_in_a_round_trip_uses_what_it_sends_in_that() {
+        let (round_trip_ms, burst_bytes) = (200, 50_000);
+        let mut meter = Meter::new(0, &usage(0, 0));
+        let (mut sent, mut reported) = (0, None);
+        for at_ms in (10..4_000).step_by(10) {
+            if at_ms % round_trip_ms == 50 {
+                sent += burst_bytes;
+            }
+            let measured = Usage {
+                round_trip_ns: round_trip_ms * MS,
+                ..usage(sent, 0)
+            };
+            let verdict = meter.evaluate(at_ms * MS, &measured, 100 * MBIT, reported);
+            if let Verdict::Lower(bps) = verdict {
+                reported = Some(bps);
+            }
+        }
+        // 50 kB in 200 ms are 2 Mbit/s.
+        assert_eq!(reported, Some(2 * MBIT + 2 * MBIT / 8));
     }
 
     #[test]

@@ -319,6 +319,7 @@ mod tests {
             sent_bytes,
             acked_bytes: 0,
             limited_ns: 0,
+            round_trip_ns: 0,
         };
         let mut managed = ManagedBytes::default();
         assert_eq!(managed.add(&[usage(1, 1_000)]), 0);

@@ -361,6 +361,12 @@ fn told_capacities<'a>(
         let message = format!("`{key}` is {value}; it must be from 0.001 to 1000");
         Err(source.error(Some(given.span()), message))
     };
+    if t.scale.is_none()
+        && let Some(share) = &t.share
+    {
+        let message = "`share` says of how many links `scale` is, which is missing";
+        return Err(source.error(Some(share.span()), message));
+    }
     if t.scale.is_none() && t.links.is_empty() {
         let message = "`told` needs `scale`, or `links` with a factor each";
         return Err(source.error(Some(span), message));
@@ -369,10 +375,6 @@ fn told_capacities<'a>(
     let scale = t.scale.as_ref().map_or(Ok(1.0), |s| factor("scale", s))?;
     let scaled = match &t.share {
         None => vec![true; count],
-        Some(share) if t.scale.is_none() => {
-            let message = "`share` says of how many links `scale` is, which is missing";
-            return Err(source.error(Some(share.span()), message));
-        }
         Some(share) if (0.0..=1.0).contains(share.get_ref()) => {
             Stream::new(seed, Purpose::Told, 0).draw_share(*share.get_ref(), count)
         }

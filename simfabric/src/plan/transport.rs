@@ -501,9 +501,9 @@ impl BesideTable {
                 members = stream.draw_share(value, count);
             }
             _ => {
-                let message = "`beside` needs the flows of its scheme: one of `workloads` and \
-                               `classes`, by number, or the hosts that send them: one of `hosts`, \
-                               by number, `racks`, by leaf, and `share`";
+                let message = "`beside` needs the flows of its scheme: either `workloads` or \
+                               `classes`, by number, or the hosts that send them: `hosts`, by \
+                               number, `racks`, by leaf, or `share`";
                 return Err(wrong(span.clone(), message.to_owned()));
             }
         }

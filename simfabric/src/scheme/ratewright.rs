@@ -29,9 +29,9 @@ crate::parameters! {
         /// Congestion control of hosts: "cubic", or "dctcp" with its queues; each with its
         /// defaults.
         over: Over = Over::Cubic,
-        /// Packets that a flow below its rate saves up for a burst, or
+        /// Packets that a flow below its rate saves up, and may send at once.
         credit_packets: u32 = 10,
-        /// time whose bytes at its rate may be more.
+        /// Time at its rate whose bytes it saves up, if these are more.
         credit_time: Delay = Delay::from_ms(1),
         /// Window in which hosts measure what flows use of their rates; 0: they do not.
         demand_window: Delay = Delay::from_ms(20),

@@ -127,7 +127,10 @@ fn what_cannot_be_told_or_shared_is_refused_with_its_place() {
             "`scale` is 0; it must be from 0.001 to 1000",
         ),
         ("{ scale = nan }", "`scale` is NaN; it must be from"),
-        ("{ share = 0.1 }", "`told` needs `scale`, or `links`"),
+        (
+            "{ share = 0.1 }",
+            "`share` says of how many links `scale` is",
+        ),
         (
             "{ scale = 2, share = 1.5 }",
             "`share` of the links must be from 0 to 1",
@@ -156,10 +159,16 @@ fn what_cannot_be_told_or_shared_is_refused_with_its_place() {
         ("hosts = [6]", "there is no host 6; hosts are 0 to 5"),
         (
             "hosts = []",
-            "one of `hosts`, by number, `racks`, by leaf, and `share`",
+            "the hosts that send them: `hosts`, by number, `racks`, by leaf, or `share`",
         ),
-        ("hosts = [0], share = 0.5", "one of `hosts`, by number"),
-        ("hosts = [0], workloads = [0]", "one of `hosts`, by number"),
+        (
+            "hosts = [0], share = 0.5",
+            "either `workloads` or `classes`",
+        ),
+        (
+            "hosts = [0], workloads = [0]",
+            "either `workloads` or `classes`",
+        ),
         (
             "hosts = [0, 1, 2, 3, 4, 5]",
             "both schemes need hosts: some, and not all",

@@ -11,6 +11,7 @@ fn usage(conn: Conn, sent_bytes: u64, limited_ns: u64) -> Usage {
         sent_bytes,
         acked_bytes: sent_bytes,
         limited_ns,
+        round_trip_ns: 0,
     }
 }
 

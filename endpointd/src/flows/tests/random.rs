@@ -224,7 +224,7 @@ proptest! {
                 }
                 TableStep::Usage { slot, use_count, sent } => {
                     let sent_bytes = sent * 10_000;
-                    let usage = Usage { conn: conn(slot, use_count), sent_bytes, acked_bytes: sent_bytes, limited_ns: 0 };
+                    let usage = Usage { conn: conn(slot, use_count), sent_bytes, acked_bytes: sent_bytes, limited_ns: 0, round_trip_ns: 0 };
                     table.on_usage(now_ns, &[usage]);
                 }
                 TableStep::Limited { slot } => {

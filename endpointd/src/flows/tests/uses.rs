@@ -12,6 +12,7 @@ fn usage(conn: Conn, sent_bytes: u64) -> Usage {
         sent_bytes,
         acked_bytes: sent_bytes,
         limited_ns: 0,
+        round_trip_ns: 0,
     }
 }
 
@@ -260,6 +261,7 @@ fn records(measures: bool) -> usize {
                     let sender = sender.as_ref().filter(|sender| sender.flow.is_some())?;
                     Some(Usage {
                         limited_ns: sender.limited_ns,
+                        round_trip_ns: 0,
                         ..usage(conn(slot, sender.use_count), sender.sent_bytes)
                     })
                 })

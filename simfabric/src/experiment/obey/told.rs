@@ -28,7 +28,7 @@ const FEW_DROPS: u64 = 10;
 /// Begin of the measured time: CUBIC's first losses are over.
 const WARM_UP: Time = Time::from_ms(20);
 /// End of a run.
-const END: Time = Time::from_ms(120);
+const END: Time = Time::from_ms(220);
 /// Bound of a host's jitter, so that drop-tail queues favour nobody by phase.
 const JITTER: Span = Span::from_us(2);
 
@@ -103,7 +103,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     })?;
     let mut figure = settings.figure("obey-told", "Two flows over a link that is told otherwise");
     figure.scenario = vec![
-        "two senders, one receiver, links of 10 Gbit/s; from 20 to 120 ms".to_owned(),
+        "two senders, one receiver, links of 10 Gbit/s; from 20 to 220 ms".to_owned(),
         "half: the first sender has Ratewright, the second has not".to_owned(),
     ];
     for of in samples

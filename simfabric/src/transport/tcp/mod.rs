@@ -64,8 +64,9 @@ pub struct TcpConfig<C> {
 
 /// A maximum of the rate over a congestion control that stays as it is.
 ///
-/// What a flow leaves unused it saves up as credit, of the larger of both bounds, and may send at
-/// once. Its maximum *limits* it while it has no credit, and a full packet that its window allows.
+/// A flow saves up what it leaves unused as credit, up to the larger of both bounds, and may send
+/// it at once. Its maximum *limits* it while it has no credit, and a full packet that its window
+/// allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Maximum {
     /// Credit in full packets.
