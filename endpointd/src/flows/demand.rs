@@ -4,10 +4,10 @@
 //! and that used at least three quarters of it, has an unbounded demand. Any other flow is limited
 //! by something else: its application, its receiver, a queue of its host, or a path that carries
 //! less than the topology says. Its demand is an eighth more than the larger of its last two
-//! windows, and at least [`FLOOR_BPS`]. A window takes [`WINDOW_NS`], or a round trip if that is
-//! longer: behind a queue of its host a sender waits for a fifth of a second and then sends 64 KiB
-//! at once. So a flow that TCP's own congestion
-//! control holds back yields what it leaves to others.
+//! windows, and at least [`FLOOR_BPS`]. A window takes [`WINDOW_NS`], or a round trip of up to
+//! [`WINDOW_MOST_NS`]: behind a queue of its host a sender waits for a fifth of a second and then
+//! sends 64 KiB at once. So a flow that TCP's own congestion control holds back yields what it
+//! leaves to others.
 //!
 //! Growth is an event. A flow whose demand was lowered is *watched*: the kernel does not hold it,
 //! reports at once when it has used up its rate with more to send, and its demand is unbounded
@@ -72,8 +72,9 @@ pub(super) struct Meter {
     /// Last time at which the rate held the flow back, if it ever did.
     limited_ns: Option<u64>,
     hold_ns: u64,
-    /// Last time at which the demand was lowered.
+    /// Last time at which the demand was lowered, and to what.
     lowered_ns: u64,
+    lowered_to_bps: u64,
     /// The demand has grown by a report, and no window since then used most of the rate.
     is_unproven: bool,
     /// The last growth was never used.
@@ -95,6 +96,7 @@ impl Meter {
             limited_ns: None,
             hold_ns: HOLD_NS,
             lowered_ns: 0,
+            lowered_to_bps: 0,
             is_unproven: false,
             is_doubted: false,
             counted_ns: now_ns,
@@ -171,7 +173,14 @@ impl Meter {
             self.limited_ns = self.limited_ns.max(Some(usage.limited_ns.min(now_ns)));
         }
         let passed_ns = now_ns.saturating_sub(self.since_ns);
-        if passed_ns >= usage.round_trip_ns.clamp(WINDOW_NS, WINDOW_MOST_NS) {
+        // A large share of which nothing arrives is not waited for.
+        let is_silent = reported_bps.is_none() && now_ns.saturating_sub(self.acked_ns) >= WINDOW_NS;
+        let window_ns = if is_silent {
+            WINDOW_NS
+        } else {
+            usage.round_trip_ns.clamp(WINDOW_NS, WINDOW_MOST_NS)
+        };
+        if passed_ns >= window_ns {
             let sent = usage.sent_bytes.saturating_sub(self.sent_bytes);
             // Bytes per nanosecond to bit/s: 64 bits would overflow beyond 2.3 GB in a window.
             let bps = u128::from(sent) * 8_000_000_000 / u128::from(passed_ns);
@@ -201,8 +210,12 @@ impl Meter {
         }
         let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
         // Use before claim: what waits at a socket may wait for something else than the rate. A
-        // bounded demand may be held without, for it takes little.
-        if self.limited_ns.is_some_and(held) && (uses_most || reported_bps.is_some()) {
+        // demand that grew no more than once since it was lowered may be held without use, for it
+        // takes little.
+        let takes_little = |bps| bps <= self.lowered_to_bps.saturating_mul(2);
+        if self.limited_ns.is_some_and(held)
+            && (uses_most || reported_bps.is_some_and(takes_little))
+        {
             return Verdict::Keep;
         }
         let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
@@ -218,7 +231,7 @@ impl Meter {
         if !lower {
             return Verdict::Keep;
         }
-        self.lowered_ns = now_ns;
+        (self.lowered_ns, self.lowered_to_bps) = (now_ns, wants);
         self.is_doubted |= std::mem::take(&mut self.is_unproven);
         Verdict::Lower(wants)
     }
@@ -402,6 +415,8 @@ mod tests {
                 sent += burst_bytes;
             }
             let measured = Usage {
+                // Others' packets are in the queue, too: it gives its own one by one.
+                acked_bytes: at_ms,
                 round_trip_ns: round_trip_ms * MS,
                 ..usage(sent, 0)
             };
@@ -412,6 +427,25 @@ mod tests {
         }
         // 50 kB in 200 ms are 2 Mbit/s.
         assert_eq!(reported, Some(2 * MBIT + 2 * MBIT / 8));
+    }
+
+    /// A burst that grew step by step leaves its last demand with nobody else for two windows.
+    #[test]
+    fn what_doubled_demands_leave_is_given_up_within_100_ms() {
+        let mut flow = MeteredFlow::new();
+        let at_ms = flow.grow_after_lowering(20);
+        let mut at_ms = flow.grow_after_lowering(at_ms + 20);
+        for mbit in [18, 36, 72] {
+            assert_eq!(flow.reported, Some(mbit * MBIT));
+            at_ms = flow.use_rate(at_ms, mbit * MBIT);
+            flow.reported = flow
+                .meter
+                .on_limited(at_ms * MS, flow.reported, mbit * MBIT);
+        }
+        flow.lowered_at_ms = None;
+        flow.run(at_ms + 20..at_ms + 400, 8 * MBIT, false);
+        let took_ms = flow.lowered_at_ms.unwrap() - at_ms;
+        assert!(took_ms <= 100, "{took_ms} ms");
     }
 
     #[test]
@@ -529,6 +563,7 @@ mod tests {
     #[test]
     fn a_flow_that_was_held_back_is_held_for_exactly_the_hold() {
         let mut meter = Meter::new(0, &usage(0, 0));
+        meter.lowered_to_bps = 10 * MBIT;
         let _ = meter.on_limited(2 * WINDOW_NS, Some(10 * MBIT), 10 * MBIT);
         // It grew soon after the beginning, so the hold is twice the usual one.
         let until_ns = 2 * WINDOW_NS + 2 * HOLD_NS;

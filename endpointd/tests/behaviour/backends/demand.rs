@@ -548,6 +548,20 @@ impl Bottleneck {
         ));
         link
     }
+
+    /// Counts the packets that its queue towards the right has dropped.
+    pub fn dropped(&self) -> u64 {
+        let shown = std::process::Command::new("tc")
+            .args(["-s", "-n", &self.0, "qdisc", "show", "dev", "p1"])
+            .output()
+            .expect("tc");
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let count = shown
+            .split_once("dropped ")
+            .and_then(|(_, rest)| rest.split(',').next())
+            .and_then(|count| count.parse().ok());
+        count.unwrap_or_else(|| panic!("no count of drops in {shown}"))
+    }
 }
 
 impl Drop for Bottleneck {

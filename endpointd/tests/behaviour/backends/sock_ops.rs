@@ -504,8 +504,11 @@ fn a_flowlet_in_progress_is_reported_soon_after_take_over() {
 /// A bulk flow through rates (Mbit/s) for times (ms); returns when each began, and the arrivals.
 fn run_steps(steps: &[(u64, u64)]) -> (Vec<u64>, ArrivalTrace) {
     let _alone = alone();
-    let pair = cubic_pair();
-    let mut driver = Driver::open(KIND, &pair);
+    run_steps_between(&cubic_pair(), steps)
+}
+
+fn run_steps_between(pair: &NamespacePair, steps: &[(u64, u64)]) -> (Vec<u64>, ArrivalTrace) {
+    let mut driver = Driver::open(KIND, pair);
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
@@ -562,6 +565,36 @@ fn changes_of_rate_are_seen_by_the_receiver_within_two_bursts() {
         }
         Ok(())
     });
+}
+
+/// A rate far beyond the link makes the flow lose packets; the next one lets its window rest. What
+/// a raise waits for is the end of the last burst at the rate before, which no program can shorten:
+/// 64 KiB at most.
+#[test]
+fn a_rate_raised_tenfold_after_losses_is_in_use_within_five_ms_of_the_last_burst() {
+    const ROUNDS: usize = 5;
+    for mbit in [18, 80] {
+        let round = [(100 * mbit, 200), (mbit, 200), (10 * mbit, 100)];
+        let _alone = alone();
+        let pair = cubic_pair();
+        let link = demand::Bottleneck::of_mbit(&pair, 11 * mbit);
+        let (begins, trace) = run_steps_between(&pair, &round.repeat(ROUNDS));
+        assert!(link.dropped() > 0, "nothing was lost");
+        let mut took_ms: Vec<f64> = (0..ROUNDS)
+            .map(|round| {
+                let raised = begins[3 * round + 2];
+                let reached = (0..80).find(|ms| {
+                    let from = raised + ms * MS;
+                    wire_mbit(&trace, from, from + 5 * MS, WIRE_V4) >= 9.0 * mbit as f64
+                });
+                reached.map_or(f64::INFINITY, |ms| ms as f64)
+            })
+            .collect();
+        took_ms.sort_by(f64::total_cmp);
+        println!("{mbit} Mbit/s, tenfold: in use after {took_ms:?} ms");
+        let burst_ms = 65_536.0 * 8.0 / (mbit as f64 * 1e3);
+        assert!(took_ms[ROUNDS / 2] <= burst_ms + 5.0, "{took_ms:?} ms");
+    }
 }
 
 /// At 1 Mbit/s a burst of 64 KiB takes half a second: slow, but it must neither stall nor run away.
