@@ -21,6 +21,10 @@ LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpoin
 # Parts of `make nightly` and `make weekly`, each a target of its own.
 LABS := fairness coflow failover mixed use feeds starts links safety obey
 NIGHTLY := tests-nightly figures memcheck instructions fuzz test-dpdk test-page test-monitoring deny $(addprefix lab-,$(LABS))
+# Fewer runs than `make lab` has, so that all of nightly fits into 100 minutes.
+lab-use: LAB_ARGS := --runs 2
+lab-links: LAB_ARGS := --runs 1
+lab-safety: LAB_ARGS := --runs 3
 WEEKLY := mutants asan monitoring-soak safety-soak
 
 .PHONY: asan bench bins build check clippy container container-test deny doc ec2-check ec2-mock examples figures figures-quick fmt fuzz help instructions kernels kubernetes-check lab memcheck monitoring-soak mutants nextest nightly packages packages-test page-picture prose require-root results safety-soak setup setup-check test test-dpdk test-lib test-monitoring test-page tests tests-nightly weekly

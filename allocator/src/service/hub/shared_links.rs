@@ -25,7 +25,8 @@ use rustc_hash::FxBuildHasher;
 pub const HEADROOM: f64 = 2.0;
 
 /// Time for which a link stays shared after the two kinds last met there. Both come and go with
-/// flowlets, and each change of a capacity costs the optimiser some iterations.
+/// flowlets, and each change of a capacity costs the optimiser some iterations. A host that begins
+/// to pace does not come and go: after it nothing is waited for.
 pub(super) const HOLD_NS: u64 = 1_000_000_000;
 
 /// Part of its host's uplink that an unpaced flow has to demand to count: one in this many.
@@ -88,10 +89,8 @@ impl LinkUsers {
 #[derive(Debug, Clone, Copy)]
 struct Shared {
     cause: Cause,
-    /// Time at which the two kinds last met; `None` while they do.
-    parted_ns: Option<u64>,
-    /// It stands in `due`.
-    is_due: bool,
+    /// Time at which it ends to be shared; `None` while the two kinds meet.
+    ends_ns: Option<u64>,
 }
 
 /// Shared links of a topology, and the counts from which they follow.
@@ -238,13 +237,11 @@ impl SharedLinks {
             .map(|&(_, link)| link)
             .collect();
         for link in links {
-            self.change(now_ns, link, |users| {
-                if paces {
-                    users.told -= 1;
-                } else {
-                    users.told += 1;
-                }
-            });
+            if paces {
+                self.change_with_hold(now_ns, link, 0, |users| users.told -= 1);
+            } else {
+                self.change(now_ns, link, |users| users.told += 1);
+            }
         }
     }
 
@@ -261,6 +258,16 @@ impl SharedLinks {
     }
 
     fn change(&mut self, now_ns: u64, link: u32, change: impl FnOnce(&mut LinkUsers)) {
+        self.change_with_hold(now_ns, link, HOLD_NS, change);
+    }
+
+    fn change_with_hold(
+        &mut self,
+        now_ns: u64,
+        link: u32,
+        hold_ns: u64,
+        change: impl FnOnce(&mut LinkUsers),
+    ) {
         let Some(users) = self.users.get_mut(link as usize) else {
             return;
         };
@@ -268,23 +275,23 @@ impl SharedLinks {
         change(users);
         let meet = users.meet();
         if met != meet {
-            self.turn(now_ns, link, meet);
+            self.turn(link, (!meet).then_some(now_ns + hold_ns));
         }
     }
 
-    /// Notes that the two kinds begin to meet on a link, or part.
+    /// Notes that the two kinds begin to meet on a link, or have parted, so that it ends to be
+    /// shared at `ends_ns`.
     #[cold]
-    fn turn(&mut self, now_ns: u64, link: u32, meet: bool) {
+    fn turn(&mut self, link: u32, ends_ns: Option<u64>) {
         if let Some(shared) = self.shared.get_mut(&link) {
-            shared.parted_ns = (!meet).then_some(now_ns);
-            if !meet && !std::mem::replace(&mut shared.is_due, true) {
-                self.due.insert((now_ns + HOLD_NS, link));
+            if let Some(before_ns) = std::mem::replace(&mut shared.ends_ns, ends_ns) {
+                self.due.remove(&(before_ns, link));
             }
-        } else if meet {
+            self.due.extend(ends_ns.map(|at_ns| (at_ns, link)));
+        } else if ends_ns.is_none() {
             let shared = Shared {
                 cause: self.present_cause(link).unwrap_or(Cause::Stranger(None)),
-                parted_ns: None,
-                is_due: false,
+                ends_ns: None,
             };
             self.shared.insert(link, shared);
             self.changed.push(LinkId(link));
@@ -296,27 +303,14 @@ impl SharedLinks {
         self.due.first().map(|&(at_ns, _)| at_ns)
     }
 
-    /// Ends the links on which the two kinds have not met for [`HOLD_NS`].
+    /// Ends the links on which the two kinds have parted for long enough.
     pub(super) fn end_due(&mut self, now_ns: u64) {
         while let Some(&(at_ns, link)) = self.due.first()
             && at_ns <= now_ns
         {
             self.due.pop_first();
-            let Some(shared) = self.shared.get_mut(&link) else {
-                continue;
-            };
-            shared.is_due = false;
-            match shared.parted_ns {
-                None => {}
-                Some(parted_ns) if parted_ns + HOLD_NS > now_ns => {
-                    shared.is_due = true;
-                    self.due.insert((parted_ns + HOLD_NS, link));
-                }
-                Some(_) => {
-                    self.shared.swap_remove(&link);
-                    self.changed.push(LinkId(link));
-                }
-            }
+            self.shared.swap_remove(&link);
+            self.changed.push(LinkId(link));
         }
     }
 
@@ -413,6 +407,31 @@ mod tests {
         }
         assert_eq!(links.take_changed(), [link]);
         assert_eq!((links.next_due_ns(), links.len()), (None, 0));
+    }
+
+    /// After a restart of the allocator the hosts come one by one: until the last one is back, it
+    /// is one that nobody paces.
+    #[test]
+    fn a_link_is_not_shared_any_more_as_soon_as_the_last_host_on_it_paces() {
+        let topology = clos();
+        let mut links = SharedLinks::new(&topology);
+        let (receiver, link) = (HostId(3), topology.host_downlink(HostId(3)));
+        links.set_paces(0, HostId(0), true);
+        links.add(0, &[link.0], FlowKind::Paced, HostId(0));
+        let users = AccessUse {
+            downlink: seen(&[0, 1, 2], 0, false),
+            ..AccessUse::default()
+        };
+        links.tell(1, receiver, users, &topology);
+        assert_eq!(links.cause(link), Some(Cause::Host(HostId(1))));
+        links.set_paces(2, HostId(1), true);
+        links.end_due(2);
+        assert!(links.is_shared(link), "the third host does not");
+        links.set_paces(3, HostId(2), true);
+        assert_eq!(links.next_due_ns(), Some(3));
+        links.end_due(3);
+        assert!(!links.is_shared(link));
+        assert_eq!(links.take_changed(), [link, link]);
     }
 
     #[test]
