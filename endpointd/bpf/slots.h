@@ -63,7 +63,7 @@ struct rw_slot_state {
 	__u32 capped;
 	/* tc_htb: the sender has more to send, or waits for acknowledgements. */
 	__u32 continues;
-	/* sock_ops: smoothed round-trip time. */
+	/* Smoothed round-trip time, if it is known. */
 	__u64 round_trip_us;
 };
 

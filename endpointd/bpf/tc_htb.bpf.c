@@ -49,8 +49,9 @@ const volatile __u64 rw_burst_ns = 4000000;
 /* Ten full segments (RFC 6928), and how many of its own bursts a watched flow may be ahead of its rate. */
 #define RW_INITIAL_WINDOW_BYTES 15140
 #define RW_TOLERATED_BURSTS 4
-/* Where struct tcp_sock has write_seq; 0: not known, for a kernel that does not describe its types. */
+/* Where struct tcp_sock has its members; 0: not known, for a kernel that does not describe its types. */
 const volatile __u32 rw_write_seq_offset = 0;
+const volatile __u32 rw_srtt_us_offset = 0;
 
 struct th_key {
 	/* IPv4 as ::ffff:a.b.c.d. */
@@ -298,6 +299,7 @@ static __always_inline __u32 take_slot(struct packet *packet)
 	state->phase = RW_PHASE_QUIET;
 	state->limited_ns = 0;
 	state->continues = 0;
+	state->round_trip_us = 0;
 	COUNT(connections);
 	return slot;
 }
@@ -317,6 +319,20 @@ static __always_inline int continues(struct __sk_buff *skb, struct packet *packe
 			return (__s32)(*(__u32 *)(tp + rw_write_seq_offset) - packet->end_seq) > 0;
 	}
 	return !packet->push;
+}
+
+/* Notes the round-trip time of the packet's socket, where that is here. */
+static __always_inline void note_round_trip(struct __sk_buff *skb, struct rw_slot_state *state)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (rw_srtt_us_offset && sk) {
+		void *tp = bpf_skc_to_tcp_sock(sk);
+
+		/* The kernel keeps eighths. */
+		if (tp)
+			state->round_trip_us = *(__u32 *)(tp + rw_srtt_us_offset) >> 3;
+	}
 }
 
 /* Follows the flowlet of a slot through one packet. */
@@ -497,6 +513,7 @@ int rw_tc_htb(struct __sk_buff *skb)
 	}
 	detect(skb, &packet, slot, flow, state, rate, now);
 	__sync_fetch_and_add(&state->sent_bytes, skb->wire_len);
+	note_round_trip(skb, state);
 	use_count = state->uses - 1;
 	expires = *(volatile __u64 *)&rate->expires_ns;
 	if (!expires || rate->use_count != use_count) {
