@@ -449,11 +449,7 @@ pub(super) fn quick() -> Vec<Group> {
         ),
         keep("way of 50 Mbit/s", &[1.0], &["beside a plain connection"]),
         keep("canary", &[1.0], &["beside an observing host"]),
-        keep(
-            "1 % lost",
-            &[1.0],
-            &["alone", "beside an unmanaged host"],
-        ),
+        keep("1 % lost", &[1.0], &["alone", "beside an unmanaged host"]),
     ]
     .into_iter()
     .flatten()
