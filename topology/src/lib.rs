@@ -11,6 +11,7 @@
 //! | [`ecmp`] | the 5-tuple hash that picks one of several equal paths |
 //! | [`path`] | the links of a flow, by hash or by explicit route |
 //! | [`partition`] | blocks of whole racks for the parallel allocator |
+//! | `host_prefix` | which prefixes a host may have, and how many |
 //! | `places` | spare places: hosts that join and leave, and their prefixes |
 //! | [`render`] | a text summary, an SVG picture, a DOT graph |
 //! | [`units`] | capacities and delays as people write them |
@@ -21,6 +22,7 @@ pub mod ecmp;
 mod error;
 mod file;
 mod flow_caps;
+mod host_prefix;
 pub mod ids;
 mod lookup;
 pub mod model;
@@ -37,6 +39,7 @@ pub use addressing::Addressing;
 pub use ecmp::{EcmpConfig, FiveTuple, flow_hash};
 pub use error::{BuildError, FileError, TopologyError};
 pub use flow_caps::HostGroup;
+pub use host_prefix::{MAX_HOST_PREFIXES, SpecialUse, special_use};
 pub use ids::{HostId, LinkId, RackId, SwitchId};
 pub use ipnet::IpNet;
 pub use model::{Direction, Host, Link, Node, Rack, Switch, Tenure, TopologyKind};

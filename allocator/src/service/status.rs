@@ -361,6 +361,8 @@ pub struct ServiceCounts {
     pub collector_datagrams: u64,
     /// Events in them of interfaces that it may not tell of.
     pub collector_unknown: u64,
+    /// Events in them that say nothing, by reason.
+    pub collector_unused: Reasons,
     /// Datagrams at the collector's address that were not taken, by reason.
     pub collector_dropped: Reasons,
     /// Configurations loaded at run time, by result.
@@ -408,7 +410,12 @@ pub struct Reasons(BTreeMap<&'static str, u64>);
 impl Reasons {
     /// Counts one occurrence.
     pub fn count(&mut self, reason: &'static str) {
-        *self.0.entry(reason).or_insert(0) += 1;
+        self.add(reason, 1);
+    }
+
+    /// Counts occurrences.
+    pub fn add(&mut self, reason: &'static str, count: u64) {
+        *self.0.entry(reason).or_insert(0) += count;
     }
 
     /// Returns the count of a reason.

@@ -33,7 +33,7 @@ enum TopologyAction {
         #[command(flatten)]
         output: Output,
     },
-    /// Write the file of Slurm's nodes out of its topology.conf
+    /// Write the file of Slurm's nodes out of its topology.conf or topology.yaml
     FromSlurm {
         #[command(flatten)]
         inputs: SlurmInputs,

@@ -12,6 +12,12 @@ key = "h1.key"
 "#;
 
 #[test]
+fn a_byte_order_mark_before_the_text_is_skipped() {
+    let marked = Config::from_toml_str(&format!("\u{feff}{MINIMAL}"), "m").unwrap();
+    assert_eq!(marked.host, "h1");
+}
+
+#[test]
 fn the_example_is_valid_and_shows_the_defaults() {
     let example = Config::from_toml_str(EXAMPLE, "example").unwrap();
     assert_eq!(example.host, "h1");

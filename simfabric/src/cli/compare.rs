@@ -125,7 +125,7 @@ impl ResultFile {
     /// Reads a file of either kind.
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let value: Value = serde_json::from_str(&text)
+        let value: Value = serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
             .with_context(|| format!("{} is no JSON", path.display()))?;
         // By their fields, not by the file's name, which a user may change.
         let known = KINDS

@@ -128,7 +128,9 @@ impl SizeDistribution {
         let mut points = Vec::new();
         let mut lines = Vec::new();
         let mut header_allowed = true;
-        for (number, line) in text.lines().enumerate() {
+        // With the mark, a first line of numbers would not be read.
+        let unmarked = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        for (number, line) in unmarked.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -329,6 +331,17 @@ mod tests {
             // 1.95 / √n is the critical value at a significance of 0.1 %.
             let d = distance(&sizes, &mut sample);
             assert!(d < 1.95 / n.sqrt(), "{name}: {d}");
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_the_first_line_is_skipped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sizes.csv");
+        for head in ["", "bytes,share\n"] {
+            std::fs::write(&path, format!("\u{feff}{head}100,0.5\n300,1\n")).unwrap();
+            let sizes = SizeDistribution::from_csv(&path).unwrap();
+            assert!((sizes.cdf(100.0) - 0.5).abs() < 1e-9);
         }
     }
 

@@ -165,12 +165,19 @@ impl Iterator for FlowTrace {
     }
 }
 
+/// Returns the lines of a file, without a byte-order mark before the first.
 fn lines(path: &Path) -> Result<std::io::Lines<BufReader<std::fs::File>>, TraceError> {
-    let file = std::fs::File::open(path).map_err(|source| TraceError::Read {
+    const MARK: &[u8] = "\u{feff}".as_bytes();
+    let cannot = |source| TraceError::Read {
         path: path.to_owned(),
         source,
-    })?;
-    Ok(BufReader::new(file).lines())
+    };
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let mut reader = BufReader::new(file);
+    if reader.fill_buf().map_err(cannot)?.starts_with(MARK) {
+        reader.consume(MARK.len());
+    }
+    Ok(reader.lines())
 }
 
 /// Parses a line. Returns `None` for an empty line, a comment, or the header where one may stand.
@@ -272,8 +279,12 @@ mod tests {
     fn the_short_form_is_enough() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("flows.csv");
-        std::fs::write(&path, "# by hand\n0,0,1,100\n\n12.5,1,0,unbounded\n").unwrap();
+        let text = "0,0,1,100\n\n# by hand\n12.5,1,0,unbounded\n";
+        std::fs::write(&path, format!("\u{feff}{text}")).unwrap();
+        let marked: Vec<FlowSpec> = FlowTrace::open(&path, 2).unwrap().collect();
+        std::fs::write(&path, text).unwrap();
         let flows: Vec<FlowSpec> = FlowTrace::open(&path, 2).unwrap().collect();
+        assert_eq!(marked, flows, "a byte-order mark says nothing");
         assert_eq!(
             flows[0],
             FlowSpec::new(HostId(0), HostId(1), 100, Time::ZERO)

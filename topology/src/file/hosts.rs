@@ -9,13 +9,11 @@ use toml::Spanned;
 use super::Source;
 use super::values::Prefix;
 use crate::error::FileError;
+use crate::host_prefix::MAX_HOST_PREFIXES;
 use crate::ids::HostId;
 use crate::model::{Node, Tenure};
 use crate::places::{MAX_NAME, is_host_name};
 use crate::topology::Topology;
-
-/// The most prefixes of one host.
-const MAX_PREFIXES: usize = 256;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,7 +55,7 @@ pub(super) fn apply(
             |message: String| source.error(Some(prefixes.span()), Some("prefixes"), message);
         match prefixes.get_ref().len() {
             0 => return Err(error("`prefixes` is empty; list at least one, or leave it out to keep the generated ones".into())),
-            n if n > MAX_PREFIXES => return Err(error(format!("{n} prefixes; at most {MAX_PREFIXES} per host are supported"))),
+            n if n > MAX_HOST_PREFIXES => return Err(error(format!("{n} prefixes; at most {MAX_HOST_PREFIXES} per host are supported"))),
             _ => {}
         }
         host.prefixes = prefixes.get_ref().iter().map(|p| p.get_ref().0).collect();

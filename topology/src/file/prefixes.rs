@@ -1,4 +1,5 @@
-//! Check that no two hosts share addresses, unless the file allows nested prefixes.
+//! Checks of hosts' prefixes: none is of special use, and no two hosts share addresses, unless the
+//! file allows nested prefixes.
 
 use std::ops::Range;
 
@@ -7,6 +8,7 @@ use ipnet::IpNet;
 use super::Source;
 use super::hosts::PrefixSpans;
 use crate::error::FileError;
+use crate::host_prefix::special_use;
 use crate::ids::HostId;
 use crate::model::Host;
 
@@ -44,12 +46,25 @@ pub(super) fn overlap(hosts: &[Host], nested: bool) -> Option<(PrefixEntry, Pref
     None
 }
 
+/// Checks the prefixes of all hosts. O(n log n) in their number.
 pub(super) fn check(
     hosts: &[Host],
     source: &Source<'_>,
     spans: &PrefixSpans,
     nested: bool,
 ) -> Result<(), FileError> {
+    for host in hosts {
+        for (index, prefix) in host.prefixes.iter().enumerate() {
+            if let Some(special) = special_use(prefix) {
+                let message = format!(
+                    "prefix {prefix} of host {:?} is {special}; list the addresses by which other hosts reach it",
+                    host.name
+                );
+                let span = spans.get(&(host.id, index)).cloned();
+                return Err(source.error(span, Some("prefixes"), message));
+            }
+        }
+    }
     let Some((outer, inner)) = overlap(hosts, nested) else {
         return Ok(());
     };

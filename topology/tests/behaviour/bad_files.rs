@@ -210,6 +210,14 @@ fn mistakes_in_hosts() {
             "t.toml:11: prefix 10.0.1.0/24 of host \"a\" overlaps 10.0.1.2/32 of host \"h2\"; give each host its own, or set `nested_prefixes = true` to let the longest win",
         ),
         (
+            "[[host]]\nname = \"a\"\nprefixes = [\n  \"10.9.0.1\",\n  \"127.0.1.1\",\n]",
+            "t.toml:13: prefix 127.0.1.1/32 of host \"a\" is loopback; list the addresses by which other hosts reach it",
+        ),
+        (
+            "[[host]]\nname = \"a\"\nprefixes = [\"fe80::/64\"]",
+            "t.toml:11: prefix fe80::/64 of host \"a\" is link-local; list the addresses by which other hosts reach it",
+        ),
+        (
             "[[host]]\nname = \"a\"\nprefixes = [\"10.9.0.0/16\", \"10.9.1.0/24\"]",
             "t.toml:11: host \"a\" lists 10.9.1.0/24 beside 10.9.0.0/16, which covers the same addresses; keep one",
         ),
@@ -320,5 +328,36 @@ fn mistakes_in_groups() {
     assert!(
         refused.ends_with("host \"h2\" is in more than 16 groups; take it out of some"),
         "{refused}"
+    );
+}
+
+#[test]
+fn a_host_has_thousands_of_prefixes_and_no_more_than_the_bound() {
+    let listed = |count: u32| -> String {
+        let prefixes: Vec<String> = (0..count)
+            .map(|i| format!("\"10.40.{}.{}\"", i / 256, i % 256))
+            .collect();
+        and(&format!(
+            "[[host]]\nname = \"a\"\nprefixes = [{}]",
+            prefixes.join(", ")
+        ))
+    };
+    let most = Topology::from_toml_str(&listed(4_096), "t.toml").unwrap();
+    assert_eq!(most.hosts()[0].prefixes.len(), 4_096);
+    assert_eq!(
+        error(&listed(4_097)),
+        "t.toml:11: 4097 prefixes; at most 4096 per host are supported"
+    );
+}
+
+#[test]
+fn a_byte_order_mark_before_the_text_is_skipped() {
+    let text = format!("\u{feff}{}", with("# end", ""));
+    assert_eq!(
+        Topology::from_toml_str(&text, "t.toml")
+            .unwrap()
+            .hosts()
+            .len(),
+        4
     );
 }

@@ -258,6 +258,10 @@ fn describe() {
             "Events of interfaces that the collector may not tell of.",
         ),
         (
+            "ratewright_allocator_collector_unused_total",
+            "Events of the collector that say nothing, by reason.",
+        ),
+        (
             "ratewright_allocator_collector_dropped_total",
             "Datagrams at the collector's address that were not taken, by reason.",
         ),
@@ -421,6 +425,10 @@ pub fn publish(snapshot: &Snapshot) {
     counter!("ratewright_allocator_telemetry_messages_total").absolute(counts.telemetry);
     counter!("ratewright_allocator_collector_datagrams_total").absolute(counts.collector_datagrams);
     counter!("ratewright_allocator_collector_unknown_total").absolute(counts.collector_unknown);
+    by_reason(
+        "ratewright_allocator_collector_unused_total",
+        &counts.collector_unused,
+    );
     by_reason(
         "ratewright_allocator_collector_dropped_total",
         &counts.collector_dropped,

@@ -28,6 +28,13 @@ fn complaint(text: &str) -> String {
 }
 
 #[test]
+fn a_byte_order_mark_before_the_text_is_skipped() {
+    let marked = parse(&format!("\u{feff}{GOOD}")).expect("good");
+    assert_eq!(marked.listen, parse(GOOD).expect("good").listen);
+    assert!(complaint(&format!("\u{feff}{GOOD}oops = 1\n")).starts_with("a.toml:8: "));
+}
+
+#[test]
 fn a_short_file_gets_the_defaults_and_paths_of_its_folder() {
     let config = parse(GOOD).expect("good");
     assert_eq!(config.allocation, Allocation::default());

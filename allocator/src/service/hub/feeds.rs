@@ -10,6 +10,7 @@ use ratewright_proto::telemetry::Telemetry;
 use ratewright_topology::{HostId, LinkId};
 
 use crate::engine::EngineEvent;
+use crate::feeds::gnmic::EventsRead;
 use crate::feeds::{FeedChange, FeedsConfig, FeedsStatus, LinkEffect, Reporter, ToldLoad};
 use crate::service::admin_request::{ExternalLoad, ExternalLoadReport, TopologyChangeError};
 use crate::service::status::{ExternalStatus, FeedLink, FeedsReport, MAX_FEED_LINKS};
@@ -70,16 +71,19 @@ impl Hub {
         );
     }
 
-    /// Takes a message of the configured collector. `unknown` events of other interfaces were left
-    /// out.
-    pub fn on_collector(&mut self, now_ns: u64, telemetry: &Telemetry, unknown: u64) {
+    /// Takes a datagram of the configured collector.
+    pub fn on_collector(&mut self, now_ns: u64, read: &EventsRead) {
         self.counts.collector_datagrams += 1;
-        self.counts.collector_unknown += unknown;
+        self.counts.collector_unknown += read.unknown;
+        for (reason, events) in &read.unused {
+            let unused = &mut self.counts.collector_unused;
+            unused.add(reason.as_str(), events.count);
+        }
         let registry = &self.registry;
         self.feeds.take(
             now_ns,
             Reporter::Collector,
-            telemetry,
+            &read.telemetry,
             &self.topology,
             |host: HostId| registry.session_of(host.0).is_some(),
         );

@@ -1,5 +1,6 @@
 //! Readings of switches: a collector's datagrams, read outside of the core's lock.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +8,7 @@ use ratewright_topology::Topology;
 use tokio::net::UdpSocket;
 
 use super::service_core::SharedCore;
-use crate::feeds::gnmic::EventReader;
+use crate::feeds::gnmic::{EventReader, EventsRead, Unused};
 use crate::service::clock;
 use crate::service::config::CollectorConfig;
 use crate::service::hub::TokenBucket;
@@ -27,6 +28,8 @@ struct Collector {
     sources: Vec<IpAddr>,
     reader: EventReader,
     budget: TokenBucket,
+    /// Reasons that the log has since the settings changed.
+    logged: BTreeSet<Unused>,
 }
 
 /// The collector, shared by its task and reloads.
@@ -39,6 +42,7 @@ impl SharedCollector {
         let mut collector = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         collector.sources.clone_from(&settings.sources);
         collector.reader = EventReader::new(&settings.interfaces, topology);
+        collector.logged.clear();
     }
 }
 
@@ -49,11 +53,7 @@ pub(super) fn start(
 ) -> std::io::Result<(SharedCollector, UdpSocket)> {
     let socket = std::net::UdpSocket::bind(settings.listen)?;
     socket.set_nonblocking(true)?;
-    let collector = Collector {
-        sources: settings.sources.clone(),
-        reader: EventReader::new(&settings.interfaces, topology),
-        budget: TokenBucket::new(MAX_BYTES_PER_S, clock::now_ns()),
-    };
+    let collector = Collector::new(settings, topology, clock::now_ns());
     let shared = SharedCollector(Arc::new(Mutex::new(collector)));
     Ok((shared, UdpSocket::from_std(socket)?))
 }
@@ -81,7 +81,7 @@ fn take(shared: &SharedCore, collector: &SharedCollector, from: SocketAddr, data
     };
     match read {
         Ok(read) => shared.run(|core, now_ns| {
-            core.hub.on_collector(now_ns, &read.telemetry, read.unknown);
+            core.hub.on_collector(now_ns, &read);
         }),
         Err(reason) => shared
             .lock()
@@ -93,12 +93,21 @@ fn take(shared: &SharedCore, collector: &SharedCollector, from: SocketAddr, data
 }
 
 impl Collector {
+    fn new(settings: &CollectorConfig, topology: &Topology, now_ns: u64) -> Self {
+        Self {
+            sources: settings.sources.clone(),
+            reader: EventReader::new(&settings.interfaces, topology),
+            budget: TokenBucket::new(MAX_BYTES_PER_S, now_ns),
+            logged: BTreeSet::new(),
+        }
+    }
+
     fn read(
         &mut self,
         now_ns: u64,
         from: SocketAddr,
         datagram: &[u8],
-    ) -> Result<crate::feeds::gnmic::EventsRead, &'static str> {
+    ) -> Result<EventsRead, &'static str> {
         // A dual-stack socket names IPv4 senders by mapped addresses.
         let source = from.ip().to_canonical();
         if !self.sources.contains(&source) {
@@ -109,6 +118,63 @@ impl Collector {
         }
         let bytes = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
         self.budget.spend(bytes.saturating_add(DATAGRAM_COST_BYTES));
-        self.reader.read(now_ns, datagram).map_err(|_| "malformed")
+        let read = self.reader.read(now_ns, datagram);
+        let read = read.map_err(|_| "malformed")?;
+        for (reason, example) in self.not_logged(&read) {
+            tracing::warn!(
+                %source,
+                reason = reason.as_str(),
+                example,
+                "events of the collector say nothing; collector_unused_total counts them"
+            );
+        }
+        Ok(read)
+    }
+
+    /// Returns reasons for which nothing was logged yet, with an example each.
+    fn not_logged<'a>(&mut self, read: &'a EventsRead) -> Vec<(Unused, &'a str)> {
+        let unused = read.unused.iter();
+        unused
+            .filter(|(reason, _)| self.logged.insert(**reason))
+            .map(|(reason, events)| (*reason, events.example.as_str()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratewright_topology::TwoTierClos;
+
+    use super::*;
+
+    #[test]
+    fn events_with_nothing_of_use_are_logged_once_for_each_reason_and_again_after_a_reload() {
+        let topology = TwoTierClos::default().build().expect("a topology");
+        let source: SocketAddr = "192.0.2.1:9".parse().expect("an address");
+        let settings = CollectorConfig {
+            listen: source,
+            sources: vec![source.ip()],
+            interfaces: Vec::new(),
+        };
+        let collector = Collector::new(&settings, &topology, 0);
+        let shared = SharedCollector(Arc::new(Mutex::new(collector)));
+        let news = |datagram: &[u8]| -> Vec<(&str, String)> {
+            let mut collector = shared.0.lock().expect("no panic");
+            let read = collector.reader.read(0, datagram).expect("events");
+            let news = collector.not_logged(&read);
+            let news = news.iter();
+            news.map(|(reason, example)| (reason.as_str(), (*example).to_owned()))
+                .collect()
+        };
+        let path = br#"{"values":{"/a/b":1}}"#;
+        let expected = [("path", "\"/a/b\"".to_owned())];
+        assert_eq!(news(path), expected);
+        assert!(news(path).is_empty());
+        assert_eq!(
+            news(br#"[{"values":{"/c":1}},{}]"#),
+            [("empty", "{}".to_owned())]
+        );
+        shared.reconfigure(&settings, &topology);
+        assert_eq!(news(path), expected);
     }
 }

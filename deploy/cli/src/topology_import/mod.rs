@@ -4,10 +4,9 @@
 //! |---|---|
 //! | `network` | hosts by rack, and the file that is written of them |
 //! | `ec2` | the AWS CLI's JSON |
-//! | `slurm`, `hostlist` | Slurm's `topology.conf` and its lists of hosts |
+//! | `slurm` | Slurm's `topology.conf` and `topology.yaml` |
 
 mod ec2;
-mod hostlist;
 mod network;
 mod slurm;
 
@@ -24,7 +23,7 @@ pub use slurm::SlurmInputs;
 /// The most bytes of one input file: four times what the largest network takes.
 const MAX_INPUT_BYTES: u64 = 1 << 30;
 
-/// Reads an input file.
+/// Reads an input file, without the byte-order mark that some editors put before a text.
 fn read(path: &Path) -> Result<String> {
     let cannot = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
@@ -36,7 +35,12 @@ fn read(path: &Path) -> Result<String> {
     if bytes.len() as u64 > MAX_INPUT_BYTES {
         bail!("{} is larger than 1 GiB; split it", path.display());
     }
-    String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8 text", path.display()))
+    let text = String::from_utf8(bytes);
+    let text = text.with_context(|| format!("{} is not UTF-8 text", path.display()))?;
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    })
 }
 
 /// Returns text of others as it may stand in a comment or a message: short, and on one line.

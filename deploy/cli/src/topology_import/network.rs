@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, bail};
-use ratewright_topology::{IpNet, Topology};
+use ratewright_topology::{IpNet, MAX_HOST_PREFIXES, Topology, special_use};
 
 use super::printable;
-
-/// The most prefixes of one host in a topology file.
-const MAX_PREFIXES: usize = 256;
 
 /// A host that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,12 +136,17 @@ impl ImportedNetwork {
             let name = printable(&host.name);
             match host.prefixes.len() {
                 0 => bail!("host {name} has no address; leave it out of the input"),
-                n if n > MAX_PREFIXES => bail!(
-                    "host {name} has {n} prefixes, and {MAX_PREFIXES} is the most; delegate prefixes in place of addresses"
+                n if n > MAX_HOST_PREFIXES => bail!(
+                    "host {name} has {n} prefixes, and {MAX_HOST_PREFIXES} is the most; delegate prefixes in place of addresses"
                 ),
                 _ => {}
             }
             for prefix in &host.prefixes {
+                if let Some(special) = special_use(prefix) {
+                    bail!(
+                        "{prefix} of host {name} is {special}; give the address by which other hosts reach it"
+                    );
+                }
                 if let Some(other) = owners.insert(*prefix, &host.name) {
                     bail!(
                         "{prefix} belongs to both {} and {name}; import one network (VPC) at a time",
@@ -157,12 +159,11 @@ impl ImportedNetwork {
     }
 }
 
-/// Drops duplicates, and addresses that a prefix of the same host covers, in O(n²) of one host.
+/// Drops duplicates, and addresses that a prefix of the same host covers, in O(n log n).
 pub(super) fn without_covered(mut prefixes: Vec<IpNet>) -> Vec<IpNet> {
-    prefixes.sort_unstable();
-    prefixes.dedup();
-    let all = prefixes.clone();
-    prefixes.retain(|p| !all.iter().any(|other| other != p && other.contains(p)));
+    // In this order a covering prefix comes before everything that it covers.
+    prefixes.sort_unstable_by_key(|prefix| (prefix.network(), prefix.prefix_len()));
+    prefixes.dedup_by(|inner, outer| outer.contains(&*inner));
     prefixes
 }
 

@@ -1,4 +1,4 @@
-//! Topology files out of the AWS CLI's JSON and Slurm's topology.conf, by the program itself.
+//! Topology files out of the AWS CLI's JSON and Slurm's topologies, by the program itself.
 
 use std::path::{Path, PathBuf};
 
@@ -282,15 +282,27 @@ fn slurms_leaf_switches_are_racks() {
 fn what_slurm_would_refuse_is_one_clear_error() {
     let dir = tempfile::tempdir().unwrap();
     for (text, part) in [
-        ("", "has no line with SwitchName"),
+        ("", "has no switch or block with nodes"),
+        (
+            "SwitchName=a Switches=b\n",
+            "has no switch or block with nodes",
+        ),
         ("SwitchName=a Nodes=node[01-02\n", "without"),
         (
             "\nSwitchName=a Nodes=node01,node99\n",
-            "no address of node node99",
+            "no address of 1 nodes: node99; add them, as `getent ahosts node99`",
         ),
         (
             "SwitchName=a Nodes=node01\nSwitchName=b Nodes=node01\n",
             "already",
+        ),
+        (
+            "SwitchName=a Nodes=node01\n\nSwitchName=a Switches=b\n",
+            "topology.conf:3: switch a is defined at",
+        ),
+        (
+            "BlockName=a Nodes=node01\nBlockName=a Nodes=node02\n",
+            "topology.conf:2: block a is defined at",
         ),
         ("SwitchName=a Knots=node01\n", "no key \"Knots\""),
         ("switches:\n", "no KEY=VALUE"),
@@ -301,4 +313,174 @@ fn what_slurm_would_refuse_is_one_clear_error() {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         refusal::assert_refused("ratewright", &args, &[part]);
     }
+}
+
+/// Writes files of these names into a folder.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    dir
+}
+
+/// Hosts of each rack, by name.
+fn racks(net: &Topology) -> Vec<Vec<&str>> {
+    let names = |hosts: &mut dyn Iterator<Item = ratewright_topology::HostId>| {
+        hosts
+            .map(|h| net.hosts()[h.index()].name.as_str())
+            .collect()
+    };
+    let racks = net.racks().iter();
+    racks.map(|rack| names(&mut rack.host_ids())).collect()
+}
+
+#[test]
+fn slurms_topology_yaml_is_read_and_one_of_several_topologies_by_its_name() {
+    let dir = folder(&[(
+        "topology.yaml",
+        "- topology: rows\n  cluster_default: true\n  tree:\n    switches:\n\
+         \x20   - switch: up\n      children: row[1-2]\n\
+         \x20   - switch: row1\n      nodes: node[01-02]\n\
+         \x20   - switch: row2\n      nodes: gpu1\n\
+         - topology: gpus\n  block:\n    block_sizes: [2]\n    blocks:\n\
+         \x20   - block: one\n      nodes: gpu[1-2]\n\
+         - topology: rest\n  flat: true\n",
+    )]);
+    let args = slurm(&dir.path().join("topology.yaml"), &fixture("slurm/hosts"));
+    assert_eq!(
+        racks(&imported(&args)),
+        [vec!["node01", "node02"], vec!["gpu1"]]
+    );
+    let named = |name: &str| {
+        let more = ["--topology-name", name].map(str::to_owned);
+        [args.clone(), more.to_vec()].concat()
+    };
+    assert_eq!(racks(&imported(&named("gpus"))), [["gpu1", "gpu2"]]);
+    let flat = named("rest");
+    let flat: Vec<&str> = flat.iter().map(String::as_str).collect();
+    refusal::assert_refused("ratewright", &flat, &["rest", "says nothing of racks"]);
+}
+
+#[test]
+fn nodes_without_an_address_are_listed_at_once_or_left_out_when_asked() {
+    let dir = folder(&[(
+        "topology.conf",
+        "BlockName=a Nodes=node[01-02],spare[8-11]\nBlockName=b Nodes=spare12,login\n",
+    )]);
+    let mut args = slurm(&dir.path().join("topology.conf"), &fixture("slurm/hosts"));
+    let all: Vec<&str> = args.iter().map(String::as_str).collect();
+    let parts = ["6 nodes: spare[8-12],login", "--skip-without-address"];
+    refusal::assert_refused("ratewright", &all, &parts);
+    args.push("--skip-without-address".to_owned());
+    assert_eq!(racks(&imported(&args)), [["node01", "node02"]]);
+    let note = "# 6 nodes without an address are left out: spare[8-12],login\n";
+    assert!(output(&args).contains(note));
+}
+
+#[test]
+fn names_with_a_domain_are_those_of_nodes_and_both_families_are_kept() {
+    let dir = folder(&[
+        (
+            "hosts",
+            "fd00:7::1 STREAM node01.lab.example\nfd00:7::1 DGRAM\n10.7.0.1 STREAM\n10.7.0.1 RAW\n\
+             fe80::9%eth0 printer\n10.7.0.2 node02.lab.example node02\n",
+        ),
+        ("topology.conf", "SwitchName = a  Nodes = \"node[01-02]\"\n"),
+    ]);
+    let args = slurm(&dir.path().join("topology.conf"), &dir.path().join("hosts"));
+    let net = imported(&args);
+    for (address, host) in [
+        ("fd00:7::1", "node01"),
+        ("10.7.0.1", "node01"),
+        ("10.7.0.2", "node02"),
+    ] {
+        let found = net.host_by_addr(address.parse().unwrap()).unwrap();
+        assert_eq!(net.hosts()[found.index()].name, host, "{address}");
+    }
+}
+
+#[test]
+fn an_address_by_which_nobody_reaches_a_node_is_refused_with_both() {
+    for (address, special) in [
+        ("127.0.1.1", "loopback"),
+        ("169.254.3.3", "link-local"),
+        ("fe80::3", "link-local"),
+        ("224.0.0.3", "multicast"),
+        ("0.0.0.0", "unspecified"),
+        ("255.255.255.255", "broadcast"),
+    ] {
+        let hosts = format!("{address} node01.lab.example node01\n10.7.0.2 node02\n");
+        let dir = folder(&[
+            ("hosts", &hosts),
+            ("topology.conf", "SwitchName=a Nodes=node[01-02]\n"),
+        ]);
+        let args = slurm(&dir.path().join("topology.conf"), &dir.path().join("hosts"));
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        refusal::assert_refused("ratewright", &args, &[address, "host node01", special]);
+
+        let file = dir.path().join("t.toml");
+        let text = format!(
+            "kind = \"big_switch\"\n[parameters]\nracks = 1\nhosts_per_rack = 1\n\
+             host_capacity = \"1Gbit/s\"\n[[host]]\nname = \"db\"\nprefixes = [\"{address}\"]\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let check = ["topology", "check", file.to_str().unwrap()];
+        refusal::assert_refused(
+            "ratewright",
+            &check,
+            &["t.toml:8", address, "\"db\"", special],
+        );
+    }
+}
+
+#[test]
+fn an_instance_may_have_hundreds_of_addresses() {
+    let good = std::fs::read_to_string(fixture("ec2/instances.json")).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&good).unwrap();
+    let instance = json
+        .pointer_mut("/Reservations/0/Instances/0/NetworkInterfaces/0")
+        .unwrap();
+    let more: Vec<serde_json::Value> = (0..750)
+        .map(|i| serde_json::json!({"PrivateIpAddress": format!("10.77.{}.{}", i / 250, i % 250)}))
+        .collect();
+    instance["PrivateIpAddresses"] = more.into();
+    let dir = folder(&[("instances.json", &json.to_string())]);
+    let net = imported(&ec2(
+        &[("instances", &dir.path().join("instances.json"))],
+        &[],
+    ));
+    let owner = |address: &str| net.host_by_addr(address.parse().unwrap());
+    assert!(owner("10.77.2.249").is_some());
+    assert_eq!(owner("10.77.0.0"), owner("10.77.2.249"));
+}
+
+#[test]
+fn byte_order_marks_are_skipped() {
+    let read = |name: &str| std::fs::read_to_string(fixture(name)).unwrap();
+    let marked = |name: &str| format!("\u{feff}{}", read(name));
+    let dir = folder(&[
+        ("topology.conf", &marked("slurm/topology.conf")),
+        ("hosts", &marked("slurm/hosts")),
+        ("instances.json", &marked("ec2/instances.json")),
+        ("topology.json", &marked("ec2/topology.json")),
+        ("types.json", &marked("ec2/types.json")),
+    ]);
+    let path = |name: &str| dir.path().join(name);
+    let plain = slurm(&fixture("slurm/topology.conf"), &fixture("slurm/hosts"));
+    assert_eq!(
+        output(&slurm(&path("topology.conf"), &path("hosts"))),
+        output(&plain)
+    );
+    let (instances, topology, types) = (
+        path("instances.json"),
+        path("topology.json"),
+        path("types.json"),
+    );
+    let files: [(&str, &Path); 3] = [
+        ("instances", &instances),
+        ("topology", &topology),
+        ("types", &types),
+    ];
+    assert_eq!(output(&ec2(&files, &[])), output(&ec2(&[], &[])));
 }

@@ -3,13 +3,16 @@
 use anyhow::{Context as _, Result, bail};
 
 /// The most hosts of one list, which is the most of a topology.
-const MAX_HOSTS: usize = 262_144;
+const MAX_HOSTS: usize = ratewright_topology::builders::MAX_HOSTS as usize;
+
+/// The most bytes of a name. A host's has fewer; the bound is for the memory of a whole list.
+const MAX_NAME_BYTES: usize = 255;
 
 /// Writes out a list of hosts, in its order.
 ///
 /// # Errors
-/// A bracket is not closed, a range is not of numbers or runs backwards, or there are more hosts
-/// than a topology holds.
+/// A bracket is not closed, a range is not of numbers or runs backwards, a name is too long, or
+/// there are more hosts than a topology holds.
 pub(super) fn expand(list: &str) -> Result<Vec<String>> {
     let mut hosts = Vec::new();
     for item in split_outside_brackets(list)? {
@@ -63,12 +66,22 @@ fn expand_item(item: &str, hosts: &mut Vec<String>) -> Result<()> {
                     .map(move |number| format!("{name}{before}{number}"))
             })
             .collect();
+        check_length(&names)?;
         rest = after;
     }
     if hosts.len() + names.len() > MAX_HOSTS {
         bail!("more than {MAX_HOSTS} hosts");
     }
+    let first = hosts.len();
     hosts.extend(names.into_iter().map(|name| name + rest));
+    check_length(&hosts[first..])
+}
+
+/// Checks the length of names, of which the first and the last have the fewest and most digits.
+fn check_length(names: &[String]) -> Result<()> {
+    if names.last().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
+        bail!("a name of more than {MAX_NAME_BYTES} bytes");
+    }
     Ok(())
 }
 
@@ -95,8 +108,38 @@ fn numbers(ranges: &str) -> Result<Vec<String>> {
     Ok(all)
 }
 
+/// Writes hosts as a list: numbers that follow each other are a range.
+pub(super) fn compress(hosts: &[String]) -> String {
+    // Name before the number, first number as it is written, and the last one.
+    let mut runs: Vec<(&str, &str, Option<u64>)> = Vec::new();
+    for host in hosts {
+        let stem = host.trim_end_matches(|c: char| c.is_ascii_digit());
+        let digits = &host[stem.len()..];
+        let number: Option<u64> = digits.parse().ok();
+        if let (Some(number), Some((before, first, Some(last)))) = (number, runs.last_mut())
+            && *before == stem
+            && last.checked_add(1) == Some(number)
+            && format!("{number:0width$}", width = first.len()) == digits
+        {
+            *last = number;
+        } else {
+            runs.push((stem, digits, number));
+        }
+    }
+    let write = |(stem, first, last): &(&str, &str, Option<u64>)| match last {
+        Some(last) if first.parse() != Ok(*last) => {
+            let width = first.len();
+            format!("{stem}[{first}-{last:0width$}]")
+        }
+        _ => format!("{stem}{first}"),
+    };
+    runs.iter().map(write).collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -127,6 +170,47 @@ mod tests {
         ] {
             let refused = format!("{:#}", expand(list).expect_err(list));
             assert!(refused.contains(why), "{list}: {refused}");
+        }
+    }
+
+    #[test]
+    fn endless_names_are_refused() {
+        let long = "x".repeat(300);
+        for list in [
+            format!("{long}[1-3]"),
+            format!("n[1-3]{long}"),
+            format!("n[{}1-2]", "0".repeat(300)),
+        ] {
+            let refused = expand(&list).expect_err(&list).to_string();
+            assert!(refused.contains("more than 255 bytes"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn hosts_in_a_row_are_a_range() {
+        for (hosts, list) in [
+            ("n1 n2 n3 m", "n[1-3],m"),
+            ("n09 n10 n11 n012", "n[09-11],n012"),
+            ("n1 n3", "n1,n3"),
+            ("a-ib b-ib", "a-ib,b-ib"),
+        ] {
+            let hosts: Vec<String> = hosts.split(' ').map(str::to_owned).collect();
+            assert_eq!(compress(&hosts), list);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_compressed_is_expanded_again(
+            hosts in prop::collection::vec("[ab]?-?[0-9]{0,3}x?", 0..20),
+        ) {
+            let hosts: Vec<String> = hosts.into_iter().filter(|host| !host.is_empty()).collect();
+            prop_assert_eq!(expand(&compress(&hosts)).expect("a list"), hosts);
+        }
+
+        #[test]
+        fn any_list_is_expanded_or_refused(list in "[a-z0-9,\\[\\]-]{0,30}") {
+            let _ = expand(&list);
         }
     }
 }
