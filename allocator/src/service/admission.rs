@@ -545,15 +545,18 @@ impl Admission {
     }
 }
 
+/// Result of [`load`].
+type Load = (usize, usize, usize, usize);
+
 /// Order by which an address is favoured or disfavoured, from the numbers along its path: the
-/// weight of its networks, then the smallest network's number, then its own.
-fn load(numbers: [usize; LEVELS]) -> (usize, usize, usize) {
+/// weight of its networks, then the number of each but the widest, then its own.
+fn load(numbers: [usize; LEVELS]) -> Load {
     let [widest, wide, network, own] = numbers;
-    (weight([widest, wide, network]), network, own)
+    (weight([widest, wide, network]), wide, network, own)
 }
 
 /// Candidate of [`Admission::choose`]: the smallest is next.
-type Candidate = ((usize, usize, usize), Reverse<Ticket>);
+type Candidate = (Load, Reverse<Ticket>);
 
 impl Network {
     /// Changes all networks of an address and the address, which are made if missing. Returns the
