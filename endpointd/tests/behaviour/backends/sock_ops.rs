@@ -468,7 +468,7 @@ fn connections_of_any_new_default_congestion_control_are_paced() {
             let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
             let sender = BulkSender::start(&pair.left, receiver.address);
             let (conn, _) = driver.starts(index + 1).remove(index);
-            assert_eq!(congestion_controls(&pair), [name.clone()]);
+            assert_eq!(congestion_controls(&pair), std::slice::from_ref(name));
             driver.set(conn, 50, FOREVER_NS);
             driver.run_for(Duration::from_millis(300));
             let from = now_ns();
