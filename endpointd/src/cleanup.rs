@@ -6,7 +6,7 @@
 
 use crate::backend::left_behind::{LeftOver, find};
 use crate::backend::namespaces::NAMESPACES_MAX;
-use crate::backend::{BackendConfig, BackendError, PacingBackend, open};
+use crate::backend::{BackendConfig, BackendError, BackendKind, PacingBackend, open};
 use crate::clock::now_ns;
 use crate::instance_lock::InstanceLock;
 
@@ -49,6 +49,18 @@ impl From<&BackendConfig> for Places {
 #[must_use]
 pub fn left_overs(places: &Places) -> Vec<LeftOver> {
     find(places.instance.as_deref())
+}
+
+/// Returns what daemons left here that is not of the one that runs, whose back end is `kind`, on
+/// `device` if that has one. Its own pins are held, and so are those of other running daemons.
+#[must_use]
+pub fn left_by_others(kind: BackendKind, device: Option<&str>) -> Vec<LeftOver> {
+    let mut found = find(None);
+    found.retain(|left| {
+        let same_device = left.device.as_deref() == device;
+        left.backend != BackendKind::TcHtb || kind != BackendKind::TcHtb || !same_device
+    });
+    found
 }
 
 /// Returns true if a daemon runs in this network namespace.

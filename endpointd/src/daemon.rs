@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::admin::AdminRequest;
+use crate::backend::left_behind::LeftOver;
 use crate::backend::{BackendError, PacingBackend};
 use crate::clock;
 use crate::config::{Config, HotTransport, PacingMode};
@@ -65,9 +66,11 @@ pub enum DaemonError {
     /// The metrics could not be set up.
     #[error("metrics: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
-    /// The pacing back end failed.
-    #[error("back end: {0}")]
-    Backend(#[from] BackendError),
+    /// The daemon ends, and some of what it changed stays.
+    #[error(
+        "not everything was given back ({0}); the next daemon tries again, or ratewright-endpointd cleanup --yes without one"
+    )]
+    NotGivenBack(BackendError),
     /// The runtime cannot watch the back end's descriptor.
     #[error("cannot wait for the back end's events: {0}")]
     Events(std::io::Error),
@@ -120,6 +123,8 @@ pub struct Daemon {
     sampler: Sampler,
     second_line: Option<DaemonSecondLine>,
     started_ns: u64,
+    /// Left-overs of other daemons at the start.
+    left_overs: Vec<String>,
     /// Buffer of the datagram that is built, reused.
     outgoing: Vec<u8>,
 }
@@ -171,13 +176,26 @@ impl Daemon {
             first_rate: Samples::default(),
             metrics: Metrics::new()?,
             started_ns: clock::now_ns(),
+            left_overs: Vec::new(),
             outgoing: Vec::new(),
         })
     }
 
+    /// Tells, in log, status and metrics, what other daemons have left on this host.
+    pub fn tell_left_overs(&mut self, found: &[LeftOver]) {
+        for left in found {
+            tracing::warn!(
+                instance = left.instance,
+                "an earlier daemon could not give this back: {}; ratewright-endpointd cleanup --yes removes it while no daemon runs",
+                left.what
+            );
+        }
+        self.left_overs = found.iter().map(|left| left.what.clone()).collect();
+    }
+
     /// Runs until a command stops it, or until the allocator refuses this host for good. In either
-    /// case all connections go back to the kernel's own congestion control. Must be called within a
-    /// `LocalRuntime` or a `LocalSet`.
+    /// case all connections are plain TCP again. Must be called within a `LocalRuntime` or a
+    /// `LocalSet`.
     ///
     /// # Errors
     /// See [`DaemonError`].
@@ -192,11 +210,15 @@ impl Daemon {
         self.flows.end_all();
         self.pump();
         self.connection.close().await;
-        let undone = self.kernel.backend.shut_down();
-        // The error that ended the loop comes before one of the shut-down.
-        let exit = result?;
-        undone?;
-        Ok(exit)
+        if let Err(left) = self.kernel.backend.shut_down() {
+            // The worse of two: a refusal alone leaves nothing behind on this host.
+            if let Err(error) = &result {
+                tracing::error!("{error}");
+            }
+            return Err(DaemonError::NotGivenBack(left));
+        }
+        tracing::info!("all connections were given back");
+        result
     }
 
     async fn turn_until_end(

@@ -1,10 +1,12 @@
 //! Checks of a host for the daemon: what would keep it from pacing, and what to do about it.
 
 use std::fs;
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ratewright_io::quic::client::QuicClient;
+use ratewright_io::quic::named::{self, AttemptSettings, NamedConnectError, RemoteName};
 use ratewright_io::tls::{read_certificates, validity};
 
 use crate::backend::probe::probe;
@@ -339,31 +341,45 @@ fn reach(config: &Config, address: &str) -> Finding {
 }
 
 fn handshake(config: &Config, address: &str) -> anyhow::Result<Duration> {
-    use anyhow::Context as _;
-    let to = address
-        .to_socket_addrs()
-        .context("the name is not known")?
-        .next()
-        .context("the name has no address")?;
     let crypto = client_config(&config.tls)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let from = match config.session.bind {
-            Some(bind) => (bind, 0).into(),
-            None => any.parse().context("an address")?,
+        let settings = AttemptSettings {
+            client: attempt(&crypto, &config.session, PATIENCE, PATIENCE),
+            server_name: &config.tls.server_name,
+            patience: PATIENCE,
+            queue_patience: PATIENCE,
         };
-        let endpoint = quinn::Endpoint::client(from)?;
-        let settings = attempt(&crypto, &config.session, PATIENCE, PATIENCE);
-        let connecting = endpoint.connect_with(settings, to, &config.tls.server_name)?;
-        let connection = tokio::time::timeout(PATIENCE, connecting)
+        let mut endpoints = Vec::new();
+        let socket = |ipv6: bool| {
+            let any: IpAddr = if ipv6 {
+                Ipv6Addr::UNSPECIFIED.into()
+            } else {
+                Ipv4Addr::UNSPECIFIED.into()
+            };
+            let local = config.session.bind.unwrap_or(any);
+            if local.is_ipv6() != ipv6 {
+                return Err("session.bind is of the other family".to_owned());
+            }
+            let client = QuicClient::bind((local, 0).into(), config.transport.control_dscp)
+                .map_err(|error| error.to_string())?;
+            endpoints.push(client.endpoint().clone());
+            Ok(client)
+        };
+        let connection = named::connect(&RemoteName::new(address), &settings, socket)
             .await
-            .context("no answer within 2 s: is it running, and does a firewall drop UDP?")??;
+            .map_err(|error| match error {
+                NamedConnectError::Timeout(_) => anyhow::Error::new(error)
+                    .context("is it running, and does a firewall drop UDP?"),
+                error => error.into(),
+            })?;
         let rtt = connection.rtt();
         connection.close(quinn::VarInt::from_u32(0), b"doctor");
-        endpoint.wait_idle().await;
+        for endpoint in endpoints {
+            endpoint.wait_idle().await;
+        }
         Ok(rtt)
     })
 }

@@ -1,8 +1,7 @@
 //! One daemon for each network namespace.
 //!
-//! Two daemons would undo each other: both take over the namespace's connections and default
-//! congestion control, and the allocator has one session for the host. A second one must not
-//! replace anything of the first.
+//! Two daemons would undo each other: both take over the namespace's connections, and the allocator
+//! has one session for the host. A second one must not replace anything of the first.
 //!
 //! The lock is on a file in a folder that only root can enter. Any local user could take an
 //! abstract socket's name, and so keep the daemon from starting. File locks end with their process,

@@ -79,8 +79,8 @@ enum DaemonAction {
         #[arg(long, value_name = "NAME")]
         host: Option<String>,
     },
-    /// Show what a killed daemon left in this network namespace: BPF programs, congestion control,
-    /// queue disciplines. With --yes, remove it.
+    /// Show what a killed daemon left in this network namespace: BPF programs, queue disciplines.
+    /// With --yes, remove it; exits with 1 if some of it stays.
     Cleanup {
         /// The configuration file, which names the daemon's kernel objects.
         #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
@@ -300,20 +300,20 @@ async fn serve(
         adopted = backend.stats().adopted,
         "the daemon starts"
     );
-    match Daemon::new(config, backend)?.run(commanded, asked).await {
+    let left = cleanup::left_by_others(backend.kind(), config.pacing.device.as_deref());
+    let mut daemon = Daemon::new(config, backend)?;
+    daemon.tell_left_overs(&left);
+    match daemon.run(commanded, asked).await {
         Ok(Exit::Stopped) => {
-            tracing::info!("stopped; all connections were given back");
+            tracing::info!("stopped");
             Ok(ExitCode::SUCCESS)
         }
         Ok(Exit::Superseded(reason)) => {
-            tracing::info!(
-                reason,
-                "another daemon of this host took over; all connections were given back"
-            );
+            tracing::info!(reason, "another daemon of this host took over");
             Ok(ExitCode::SUCCESS)
         }
         Err(error @ (DaemonError::Refused { .. } | DaemonError::Certificate(_))) => {
-            tracing::error!("{error}; all connections were given back");
+            tracing::error!("{error}");
             Ok(ExitCode::from(EXIT_REFUSED))
         }
         Err(error) => Err(error.into()),

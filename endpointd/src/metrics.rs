@@ -406,7 +406,7 @@ fn publish_gauges(status: &Status) {
     let telemetry = &status.telemetry;
     let second_line = &status.second_line;
     let established = session.state == SessionState::Established;
-    let table: [(&'static str, &'static str, f64); 26] = [
+    let table: [(&'static str, &'static str, f64); 27] = [
         ("flows", "Flowlets that run", status.flows as f64),
         (
             "reported_flows",
@@ -427,6 +427,11 @@ fn publish_gauges(status: &Status) {
             "backend_pods",
             "Network namespaces of pods whose sockets are paced",
             status.backend_stats.pods as f64,
+        ),
+        (
+            "left_overs",
+            "What other daemons could not give back, when this one began",
+            status.left_overs.len() as f64,
         ),
         (
             "released",

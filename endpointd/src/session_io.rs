@@ -2,8 +2,9 @@
 //! reconnects.
 //!
 //! [`AllocatorConnection::next`] is the one future to wait on: it connects, pauses between
-//! attempts, and returns what arrives. It is cancel safe. The addresses are tried in order. After a
-//! round without success there is a pause, and attempts wait longer ([`backoff`]).
+//! attempts, and returns what arrives. It is cancel safe. The entries are tried in order, each with
+//! all addresses that its name has then ([`named`](ratewright_io::quic::named)). After a round
+//! without success there is a pause, and attempts wait longer ([`backoff`]).
 
 pub mod backoff;
 mod connection;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{TransportErrorCode, VarInt};
 use ratewright_io::quic::client::QuicClient;
+use ratewright_io::quic::named::{NamedConnectError, RemoteName};
 use ratewright_io::transport::DatagramTransport as _;
 use ratewright_proto::control::Welcome;
 use ratewright_proto::path::DatagramPath;
@@ -86,6 +88,20 @@ impl ConnectionFailure {
         matches!(self, Self::Tls { .. })
     }
 
+    fn to_connect(address: &str, error: &NamedConnectError) -> Self {
+        match error {
+            NamedConnectError::Unusable(reason) => Self::Address {
+                address: address.to_owned(),
+                reason: reason.clone(),
+            },
+            NamedConnectError::Timeout(waited) => Self::Timeout {
+                address: address.to_owned(),
+                waited: *waited,
+            },
+            NamedConnectError::Connection(error) => Self::connection(address, error),
+        }
+    }
+
     fn connection(address: &str, error: &quinn::ConnectionError) -> Self {
         let address = address.to_owned();
         let code = match error {
@@ -149,7 +165,7 @@ pub struct AllocatorConnection {
     transport: TransportConfig,
     client: Arc<QuicClientConfig>,
     server_name: String,
-    addresses: Vec<String>,
+    addresses: Vec<Arc<RemoteName>>,
     /// Address to try next, and addresses tried in this round.
     next_address: usize,
     tried: usize,
@@ -191,7 +207,10 @@ impl AllocatorConnection {
             transport,
             client,
             server_name: server_name.to_owned(),
-            addresses: addresses.to_vec(),
+            addresses: addresses
+                .iter()
+                .map(|address| Arc::new(RemoteName::new(address)))
+                .collect(),
             next_address: 0,
             tried: 0,
             endpoints: [None, None],
@@ -391,9 +410,10 @@ impl AllocatorConnection {
     pub fn address(&self) -> Option<&str> {
         match &self.phase {
             ConnectionPhase::Waiting(_) => None,
-            ConnectionPhase::Connecting(_) => {
-                self.addresses.get(self.next_address).map(String::as_str)
-            }
+            ConnectionPhase::Connecting(_) => self
+                .addresses
+                .get(self.next_address)
+                .map(|name| name.as_str()),
             ConnectionPhase::Up(up) => Some(&up.address),
         }
     }
@@ -445,14 +465,15 @@ impl AllocatorConnection {
         // attempt's.
         let patience = self.persistence.patience(now_ns);
         let queue_patience = self.persistence.queue_patience(now_ns);
+        let name = Arc::clone(&self.addresses[self.next_address]);
+        let endpoints = self.endpoints_for(name.as_str());
         let target = Target {
-            address: self.addresses[self.next_address].clone(),
+            name,
             server_name: self.server_name.clone(),
             client: tls::attempt(&self.client, &self.config, patience, queue_patience),
             patience,
             queue_patience,
         };
-        let endpoints = self.endpoints_for(&target.address);
         self.phase = ConnectionPhase::Connecting(Box::pin(open(endpoints, target)));
     }
 

@@ -149,6 +149,8 @@ pub struct Status {
     pub backend_stats: BackendStats,
     /// Operations that the back end refused.
     pub backend_errors: u64,
+    /// Left-overs of other daemons on this host when this one began.
+    pub left_overs: Vec<String>,
     /// Measurements for the allocator's feeds.
     pub telemetry: TelemetryStatus,
     /// Shares of other daemons.

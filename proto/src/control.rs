@@ -26,6 +26,15 @@ pub use shared::EncodedTopology;
 /// Longest host name, software name, class name or refusal reason.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
+/// Shortest lease. A shorter one would expire rates that are under way.
+pub const MIN_LEASE_NS: u64 = 10_000_000;
+
+/// Longest lease: as long are sockets paced at their last rates after the allocator was stopped.
+pub const MAX_LEASE_NS: u64 = 10_000_000_000;
+
+/// Longest liveness time and acknowledgement delay.
+pub const MAX_LIVENESS_NS: u64 = 60_000_000_000;
+
 /// One message of the control stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ControlMessage {

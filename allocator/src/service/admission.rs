@@ -15,9 +15,11 @@
 //!   time-out. A host that has waited for most of it still has the time of one turn.
 //! - *Turns* bound the handshakes in work at a time. A peer that stalls keeps its turn for the time
 //!   of a few signatures, and its connection until the deadline or until another one displaces it.
-//! - *Fewest first, newest first.* The prefix with the fewest handshakes under way is next, in it
+//! - *Fewest first, newest first.* The network with the fewest handshakes under way is next, in it
 //!   the address with the fewest, and of its attempts the newest. A flood therefore waits behind
 //!   itself, and under overload the allocator serves those whose hosts still wait.
+//! - *Networks nest.* A network of /24 (IPv6: /64) counts by its /20 (/56) and /16 (/48), too.
+//!   Thousands of one owner's networks are one flood.
 //! - *Abandoned attempts cost no signature.* A host's first packet carries its handshake time-out
 //!   ([`ratewright_proto::handshake_timeout`]). The host is refused in time; after that it no
 //!   longer listens, and retransmissions of its first packet are ignored.
@@ -39,8 +41,8 @@ pub struct AdmissionConfig {
     pub max_waiting: usize,
     /// Maximum of handshakes in turn. More would only make each of them last longer.
     pub turns: usize,
-    /// Maximum of handshakes in turn of one prefix.
-    pub turns_per_prefix: usize,
+    /// Maximum of handshakes in turn of one network of /16 (IPv6: /48), /20 (/56) and /24 (/64).
+    pub turns_per_network: [usize; 3],
     /// Maximum of handshakes in turn of one address.
     pub turns_per_address: usize,
     /// Maximum of handshakes under way whose turn is over.
@@ -61,7 +63,7 @@ impl Default for AdmissionConfig {
         Self {
             max_waiting: 8_192,
             turns: 16,
-            turns_per_prefix: 14,
+            turns_per_network: [15, 15, 14],
             turns_per_address: 12,
             max_overdue: 512,
             min_turn_ns: 100_000_000,
@@ -157,7 +159,7 @@ struct Handshake {
     has_hello: bool,
 }
 
-/// Handshakes of an address or a prefix.
+/// Handshakes of an address or a network.
 #[derive(Debug, Default, Clone, Copy)]
 struct HandshakeCount {
     in_turn: usize,
@@ -165,18 +167,45 @@ struct HandshakeCount {
     handshakes: usize,
 }
 
+/// Lengths of the networks that an address counts with, from the widest on: IPv4 and IPv6.
+const NETWORK_BITS: [(u32, u32); 3] = [(16, 48), (20, 56), (24, 64)];
+
+/// Handshakes or attempts of a network of each length that weigh as one of the longest.
+const NETWORK_SHARES: [usize; 3] = [16, 4, 1];
+
+/// Levels of the tree: the networks, and the address.
+const LEVELS: usize = NETWORK_BITS.len() + 1;
+
+/// A network, or an address at the tree's last level.
 #[derive(Debug, Default)]
-struct Address {
+struct Network {
     count: HandshakeCount,
-    /// In the order of arrival.
-    waiting: VecDeque<Ticket>,
+    /// Attempts that wait, below it.
+    waiting: usize,
+    /// Of an address: its attempts that wait, in the order of arrival.
+    tickets: VecDeque<Ticket>,
+    /// Of a network: the next smaller ones, or the addresses.
+    parts: IndexMap<IpAddr, Network, FxBuildHasher>,
 }
 
-#[derive(Debug, Default)]
-struct Prefix {
-    count: HandshakeCount,
-    waiting: usize,
-    addresses: IndexMap<IpAddr, Address, FxBuildHasher>,
+/// Returns the key of the network, or of the address itself, at a level of the tree.
+fn key_at(source: IpAddr, level: usize) -> IpAddr {
+    let Some(&(bits_v4, bits_v6)) = NETWORK_BITS.get(level) else {
+        return source;
+    };
+    match source {
+        IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4) & (u32::MAX << (32 - bits_v4))).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & (u128::MAX << (128 - bits_v6))).into(),
+    }
+}
+
+/// Weight of the networks of an address, from the number of each: the heaviest counts.
+fn weight(numbers: [usize; NETWORK_BITS.len()]) -> usize {
+    let shares = numbers.iter().zip(NETWORK_SHARES);
+    shares
+        .map(|(number, share)| number / share)
+        .max()
+        .unwrap_or(0)
 }
 
 /// Queue of connection attempts; see the [module](self).
@@ -192,25 +221,12 @@ pub struct Admission {
     in_turn: usize,
     turn_ends: BTreeSet<(u64, Ticket)>,
     deadlines: BTreeSet<(u64, Ticket)>,
-    prefixes: IndexMap<IpAddr, Prefix, FxBuildHasher>,
+    /// All addresses with attempts or handshakes.
+    tree: Network,
     /// Attempts that were refused or dropped last, at most `max_waiting`.
     rejected: FxHashSet<u64>,
     rejected_order: VecDeque<u64>,
     random: u64,
-}
-
-/// Returns the prefix with which an address is counted: its /24, or for IPv6 its /64.
-fn prefix_of(source: IpAddr) -> IpAddr {
-    match source.to_canonical() {
-        IpAddr::V4(v4) => {
-            let [a, b, c, _] = v4.octets();
-            Ipv4Addr::new(a, b, c, 0).into()
-        }
-        IpAddr::V6(v6) => {
-            let network = u128::from(v6) & (u128::MAX << 64);
-            Ipv6Addr::from(network).into()
-        }
-    }
 }
 
 impl Admission {
@@ -226,7 +242,7 @@ impl Admission {
             in_turn: 0,
             turn_ends: BTreeSet::new(),
             deadlines: BTreeSet::new(),
-            prefixes: IndexMap::default(),
+            tree: Network::default(),
             rejected: FxHashSet::default(),
             rejected_order: VecDeque::new(),
             random: 0x9e37_79b9_7f4a_7c15,
@@ -279,28 +295,26 @@ impl Admission {
         };
         self.waiting.insert(ticket, waiting);
         self.refusals.insert((waiting.refuse_ns, ticket));
-        let prefix = self.prefixes.entry(prefix_of(source)).or_default();
-        prefix.waiting += 1;
-        let address = prefix.addresses.entry(source).or_default();
-        address.waiting.push_back(ticket);
+        let address = self.tree.change(source, &|network| network.waiting += 1);
+        address.tickets.push_back(ticket);
         OfferOutcome::Waits { ticket, displaced }
     }
 
     /// Removes one attempt that waits: the oldest of the address with most of them among a few
     /// samples.
     fn make_room(&mut self) -> Option<Ticket> {
-        let mut worst: Option<(usize, usize, IpAddr)> = None;
+        let mut worst = None;
         for _ in 0..SAMPLES {
             // Samples instead of a search: under a flood nearly every sample is the flood's.
             let at = self.draw(self.waiting.len());
             let (_, waiting) = self.waiting.get_index(at)?;
-            let prefix = &self.prefixes[&prefix_of(waiting.source)];
-            let own = prefix.addresses[&waiting.source].waiting.len();
-            worst = worst.max(Some((prefix.waiting, own, waiting.source)));
+            let path = self.tree.path(waiting.source)?;
+            let numbers = path.map(|network| network.waiting);
+            worst = worst.max(Some((load(numbers), waiting.source)));
         }
-        let (_, _, source) = worst?;
-        let prefix = &self.prefixes[&prefix_of(source)];
-        let oldest = *prefix.addresses[&source].waiting.front()?;
+        let (_, source) = worst?;
+        let [.., address] = self.tree.path(source)?;
+        let oldest = *address.tickets.front()?;
         self.drop_waiting(oldest);
         Some(oldest)
     }
@@ -374,26 +388,11 @@ impl Admission {
     }
 
     /// Chooses the newest attempt of the address with the fewest handshakes under way, in the
-    /// prefix with the fewest.
+    /// network with the fewest.
     fn choose(&self) -> Option<Ticket> {
-        let config = &self.config;
-        let newest = |address: &Address| address.waiting.back().copied();
-        let best = |prefix: &Prefix| {
-            prefix
-                .addresses
-                .values()
-                .filter(|address| address.count.in_turn < config.turns_per_address)
-                .filter_map(|address| Some((address.count.handshakes, Reverse(newest(address)?))))
-                .min()
-        };
-        let chosen = self
-            .prefixes
-            .values()
-            .filter(|prefix| prefix.waiting > 0 && prefix.count.in_turn < config.turns_per_prefix)
-            .filter_map(|prefix| Some((prefix.count.handshakes, best(prefix)?)))
-            .min()?;
-        let (_, (_, Reverse(ticket))) = chosen;
-        Some(ticket)
+        let mut best = None;
+        self.tree.find_best(&self.config, 0, [0; LEVELS], &mut best);
+        best.map(|(_, Reverse(ticket))| ticket)
     }
 
     fn begin(&mut self, now_ns: u64, ticket: Ticket) -> AdmissionStep {
@@ -490,12 +489,12 @@ impl Admission {
             let at = self.draw(self.handshakes.len());
             let (&ticket, handshake) = self.handshakes.get_index(at)?;
             if !handshake.in_turn {
-                let prefix = &self.prefixes[&prefix_of(handshake.source)];
-                let own = prefix.addresses[&handshake.source].count.handshakes;
-                worst = worst.max(Some((prefix.count.handshakes, own, Reverse(ticket))));
+                let path = self.tree.path(handshake.source)?;
+                let numbers = path.map(|network| network.count.handshakes);
+                worst = worst.max(Some((load(numbers), Reverse(ticket))));
             }
         }
-        if let Some((_, _, Reverse(ticket))) = worst {
+        if let Some((_, Reverse(ticket))) = worst {
             return Some(ticket);
         }
         let overdue = self
@@ -527,41 +526,102 @@ impl Admission {
             return;
         };
         self.refusals.remove(&(waiting.refuse_ns, ticket));
-        if let Some(prefix) = self.prefixes.get_mut(&prefix_of(waiting.source)) {
-            prefix.waiting -= 1;
-            if let Some(address) = prefix.addresses.get_mut(&waiting.source) {
-                // At the back, unless its neighbours have a longer handshake time-out.
-                if address.waiting.back() == Some(&ticket) {
-                    address.waiting.pop_back();
-                } else if let Ok(at) = address.waiting.binary_search(&ticket) {
-                    address.waiting.remove(at);
-                }
-            }
+        let address = self
+            .tree
+            .change(waiting.source, &|network| network.waiting -= 1);
+        // At the back, unless its neighbours have a longer handshake time-out.
+        if address.tickets.back() == Some(&ticket) {
+            address.tickets.pop_back();
+        } else if let Ok(at) = address.tickets.binary_search(&ticket) {
+            address.tickets.remove(at);
         }
-        self.remove_if_idle(waiting.source);
+        self.tree.remove_if_idle(waiting.source, 0);
     }
 
     fn count(&mut self, source: IpAddr, change: impl Fn(&mut HandshakeCount)) {
-        let prefix = self.prefixes.entry(prefix_of(source)).or_default();
-        change(&mut prefix.count);
-        change(&mut prefix.addresses.entry(source).or_default().count);
-        self.remove_if_idle(source);
+        self.tree
+            .change(source, &|network| change(&mut network.count));
+        self.tree.remove_if_idle(source, 0);
+    }
+}
+
+/// Result of [`load`].
+type Load = (usize, usize, usize, usize);
+
+/// Order by which an address is favoured or disfavoured, from the numbers along its path: the
+/// weight of its networks, then the number of each but the widest, then its own.
+fn load(numbers: [usize; LEVELS]) -> Load {
+    let [widest, wide, network, own] = numbers;
+    (weight([widest, wide, network]), wide, network, own)
+}
+
+/// Candidate of [`Admission::choose`]: the smallest is next.
+type Candidate = (Load, Reverse<Ticket>);
+
+impl Network {
+    /// Changes all networks of an address and the address, which are made if missing. Returns the
+    /// address.
+    fn change(&mut self, source: IpAddr, change: &impl Fn(&mut Self)) -> &mut Self {
+        let mut part = self;
+        for level in 0..LEVELS {
+            part = part.parts.entry(key_at(source, level)).or_default();
+            change(part);
+        }
+        part
     }
 
-    /// Removes an address without attempts and handshakes, and its prefix if that is empty.
-    fn remove_if_idle(&mut self, source: IpAddr) {
-        let of = prefix_of(source);
-        let Some(prefix) = self.prefixes.get_mut(&of) else {
+    /// Returns the networks of an address from the widest on, and the address.
+    fn path(&self, source: IpAddr) -> Option<[&Self; LEVELS]> {
+        let mut path = [self; LEVELS];
+        let mut part = self;
+        for (level, place) in path.iter_mut().enumerate() {
+            part = part.parts.get(&key_at(source, level))?;
+            *place = part;
+        }
+        Some(path)
+    }
+
+    /// Finds the best attempt below this network, which is above `level`. `numbers` are the
+    /// handshakes along the path to it.
+    fn find_best(
+        &self,
+        config: &AdmissionConfig,
+        level: usize,
+        numbers: [usize; LEVELS],
+        best: &mut Option<Candidate>,
+    ) {
+        let is_address = level + 1 == LEVELS;
+        let most = config.turns_per_network.get(level);
+        let most = *most.unwrap_or(&config.turns_per_address);
+        // Whole networks are passed over: a flood of many small ones must not cost a search each
+        // time.
+        let may_begin = |part: &&Self| part.waiting > 0 && part.count.in_turn < most;
+        for part in self.parts.values().filter(may_begin) {
+            let mut numbers = numbers;
+            numbers[level] = part.count.handshakes;
+            if !is_address {
+                part.find_best(config, level + 1, numbers, best);
+            } else if let Some(&newest) = part.tickets.back() {
+                let candidate = (load(numbers), Reverse(newest));
+                if best.is_none_or(|best| candidate < best) {
+                    *best = Some(candidate);
+                }
+            }
+        }
+    }
+
+    /// Removes an address without attempts and handshakes, and its networks as far as they are
+    /// empty. The part of this network at `level` is looked at.
+    fn remove_if_idle(&mut self, source: IpAddr, level: usize) {
+        let key = key_at(source, level);
+        let Some(part) = self.parts.get_mut(&key) else {
             return;
         };
-        if let Some(address) = prefix.addresses.get(&source)
-            && address.count.handshakes == 0
-            && address.waiting.is_empty()
-        {
-            prefix.addresses.swap_remove(&source);
+        if level + 1 < LEVELS {
+            part.remove_if_idle(source, level + 1);
         }
-        if prefix.addresses.is_empty() {
-            self.prefixes.swap_remove(&of);
+        if part.count.handshakes == 0 && part.waiting == 0 && part.parts.is_empty() {
+            self.parts.swap_remove(&key);
         }
     }
 }

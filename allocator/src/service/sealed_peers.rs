@@ -1,8 +1,9 @@
 //! Server's ends of sealed sessions on a socket: their keys and the addresses of the peers.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use indexmap::IndexMap;
+use ratewright_io::udp::Ends;
 use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::sealed::{OpenError, SealedConfig, SealedCounters, SealedSession, Secret};
 use rustc_hash::FxBuildHasher;
@@ -13,8 +14,8 @@ struct SealedPeer<T> {
     sealed: SealedSession,
     /// IP address of its connection, from which alone datagrams are taken.
     address: IpAddr,
-    /// Source address of its newest datagram.
-    remote: Option<SocketAddr>,
+    /// Source of its newest datagram, and the address that this was sent to.
+    ends: Option<Ends>,
 }
 
 /// Opened datagram.
@@ -49,7 +50,7 @@ impl<T: Copy> SealedPeers<T> {
             tag,
             sealed: SealedSession::new(config, SessionRole::Server, session, secret),
             address: address.to_canonical(),
-            remote: None,
+            ends: None,
         };
         self.0.insert(session, Box::new(peer));
     }
@@ -62,7 +63,7 @@ impl<T: Copy> SealedPeers<T> {
     pub(super) fn open(
         &mut self,
         bytes: &mut [u8],
-        from: Option<SocketAddr>,
+        ends: Option<Ends>,
         counters: &mut SealedCounters,
     ) -> Option<OpenedDatagram<T>> {
         let header = counters.header_of(bytes)?;
@@ -71,14 +72,14 @@ impl<T: Copy> SealedPeers<T> {
             return None;
         };
         // Before the cipher: a spoofed source costs no decryption.
-        let Some(from) = from.filter(|from| from.ip().to_canonical() == peer.address) else {
+        let Some(ends) = ends.filter(|ends| ends.peer.ip().to_canonical() == peer.address) else {
             counters.wrong_address += 1;
             return None;
         };
         let opened = peer.sealed.open_counted(header, bytes, counters)?;
         // A replayed or late datagram must not move the peer back to a former port.
         if opened.newest {
-            peer.remote = Some(from);
+            peer.ends = Some(ends);
         }
         Some(OpenedDatagram {
             session: header.session,
@@ -88,18 +89,18 @@ impl<T: Copy> SealedPeers<T> {
         })
     }
 
-    /// Seals a datagram for a peer and returns its address. `None` if there is no such session, it
-    /// has not sent anything yet, or its keys are used up.
+    /// Seals a datagram for a peer and returns the ends that it goes between. `None` if there is no
+    /// such session, it has not sent anything yet, or its keys are used up.
     pub(super) fn seal(
         &mut self,
         session: u32,
         text: &[u8],
         into: &mut Vec<u8>,
         counters: &mut SealedCounters,
-    ) -> Option<SocketAddr> {
+    ) -> Option<Ends> {
         let peer = self.0.get_mut(&session)?;
-        let remote = peer.remote?;
+        let ends = peer.ends?;
         peer.sealed.seal_counted(text, into, counters).ok()?;
-        Some(remote)
+        Some(ends)
     }
 }

@@ -248,3 +248,23 @@ fn an_allocator_that_is_stopped_while_sessions_are_busy_ends_cleanly_and_says_wh
         assert!(!allocator.log().contains("panicked"), "{}", allocator.log());
     }
 }
+
+#[test]
+fn an_allocator_on_all_addresses_answers_from_the_one_that_was_asked() {
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let site = TestSite::new();
+        let more = "[transport]\nhot = \"udp\"\n";
+        site.write("allocator.toml", &site.config(listen, more));
+        let allocator = site.start();
+        // Not the address that routes to the host would choose. QUIC's client, too, takes nothing
+        // from another.
+        let asked = SocketAddr::from(([127, 0, 0, 9], allocator.listen.port()));
+        let host = sealed_host(&site, asked, "h1");
+        wait_for("the sealed path comes up", PATIENCE, || {
+            is_on(&host, DatagramPath::Sealed)
+        });
+        host.start(0, "h16");
+        host.wait_rate(FlowId::new(0, 1), 9_700_000_000..=10_000_000_000);
+        assert_eq!(port(&host, |port| port.counters().wrong_address), 0);
+    }
+}

@@ -269,8 +269,7 @@ pub trait PacingBackend {
     /// Returns the counters.
     fn stats(&self) -> BackendStats;
 
-    /// Gives every connection back to the kernel's own congestion control and removes what was
-    /// installed.
+    /// Takes the rate of every connection away and removes what was installed.
     ///
     /// # Errors
     /// When something could not be undone; the rest was.

@@ -5,12 +5,19 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::sync::OnceLock;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// Opens the mount namespace that outlives the daemon, if it is not the daemon's own: that of
-/// process 1, or that of the parent where a sandbox hides process 1.
-fn outer_mount_namespace() -> Option<File> {
+/// Returns the mount namespace that outlives the daemon, if it is not the daemon's own. It is found
+/// once: what was installed there is removed there, though the parent has ended by then.
+fn outer_mount_namespace() -> Option<&'static File> {
+    static FOUND: OnceLock<Option<File>> = OnceLock::new();
+    FOUND.get_or_init(find_outer_mount_namespace).as_ref()
+}
+
+/// Opens the mount namespace of process 1, or that of the parent where a sandbox hides process 1.
+fn find_outer_mount_namespace() -> Option<File> {
     let own = fs::read_link("/proc/self/ns/mnt").ok()?;
     let candidates = [1, nix::unistd::getppid().as_raw()];
     let place = candidates
@@ -32,7 +39,7 @@ pub(super) fn in_first_mount_namespace<T: Send>(
                 if let Some(namespace) = outer_mount_namespace() {
                     // Only this thread moves; without its own fs_struct the kernel would refuse.
                     let moved = unshare(CloneFlags::CLONE_FS)
-                        .and_then(|()| setns(&namespace, CloneFlags::CLONE_NEWNS));
+                        .and_then(|()| setns(namespace, CloneFlags::CLONE_NEWNS));
                     if let Err(error) = moved {
                         tracing::warn!(%error, "staying in the daemon's own mount namespace: what it pins may not outlive it");
                     }

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -61,12 +62,14 @@ impl PinDir {
                     &private,
                     Some("bpf"),
                     MsFlags::empty(),
-                    // Pins are handles of programs and maps: only root may open them.
+                    // As the folders below.
                     Some("mode=700"),
                 )?;
                 (private.join(backend), Some(private.clone()))
             };
-            fs::create_dir_all(&place)?;
+            // Pins are handles of programs and maps: only root may find them.
+            let mut folders = fs::DirBuilder::new();
+            folders.recursive(true).mode(0o700).create(&place)?;
             let directory = File::open(&place)?;
             Ok((place, mounted_at, directory))
         })

@@ -16,19 +16,18 @@
 //! link, and continues with the same table. Pins of another layout are released and replaced.
 
 mod pods;
+mod socket_pass;
 
-use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
 use libbpf_rs::query::{LinkTypeInfo, ProgInfoIter};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{
-    Iter, IterOpts, Link, Map, MapCore, MapHandle, OpenMapMut, ProgramMut, ProgramType,
-};
+use libbpf_rs::{Link, Map, MapCore, MapHandle, OpenMapMut, ProgramType};
 
 use self::pods::Pods;
+use self::socket_pass::SocketPass;
 use super::cgroup::Cgroup;
 use super::namespaces::NAMESPACES_MAX;
 use super::pass_rest::PassRest;
@@ -46,13 +45,15 @@ use skel::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
 /// Pin whose name states the layout of the maps: pins of another version are not adopted.
-const LAYOUT: &str = "layout-5";
+const LAYOUT: &str = "layout-6";
 const LINK_PIN: &str = "link";
 /// Name of the program that notices flowlets.
 const PROGRAM: &str = "rw_sock_ops";
-/// Pin of an iterator: reading it gives back every socket of the reader's network namespace, for
-/// any version.
-const RELEASE_PIN: &str = "release";
+/// Pin of the program that gives a socket back, for any version. It is attached to be run: to read
+/// the file is an error, and changes nothing.
+const RELEASE_PIN: &str = "release-program";
+/// Pin of that program's iterator in earlier versions, where reading the file ran it.
+const EARLIER_RELEASE_PIN: &str = "release";
 /// Pause between checks on running flowlets where transmit timestamps report their ends. Only a
 /// full ring loses such a report.
 const CHECK_NS: u64 = 100_000_000;
@@ -71,8 +72,8 @@ pub struct SockOps {
     table: FallbackSlots,
     ring: EventRing,
     waiting: Vec<FlowEvent>,
-    adopt: Link,
-    release: Link,
+    adopt: SocketPass,
+    release: SocketPass,
     link: Link,
     pods: Pods,
     pins: Option<PinDir>,
@@ -86,32 +87,12 @@ fn bpf(what: &'static str) -> impl Fn(libbpf_rs::Error) -> BackendError {
     move |error| BackendError::bpf(what, &error)
 }
 
-/// Runs an iterator's program over the sockets of this thread's network namespace.
-fn run_link(link: &Link) -> Result<(), BackendError> {
-    let mut iterator = Iter::new(link).map_err(bpf("start walking the TCP sockets"))?;
-    let mut sink = [0u8; 512];
-    loop {
-        match iterator.read(&mut sink) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(system("walk the TCP sockets")(error)),
-        }
-    }
-}
-
 /// Returns the cookie of this thread's network namespace.
 fn own_cookie() -> Result<u64, BackendError> {
     let probe = std::net::UdpSocket::bind("[::]:0")
         .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
         .map_err(system("open a socket in the network namespace"))?;
     netns_cookie(probe.as_fd()).map_err(system("ask for the network namespace's cookie"))
-}
-
-fn attach_iterator(program: &ProgramMut<'_>) -> Result<Link, BackendError> {
-    program
-        .attach_iter_with_opts(IterOpts::None)
-        .map_err(bpf("attach a TCP socket iterator"))
 }
 
 /// Returns true if the pins are of this layout, this table size and this cgroup.
@@ -133,14 +114,17 @@ fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
 
 /// Undoes the installation of an earlier daemon: its own pinned program gives the sockets back.
 /// Returns that program, for sockets of pods.
-fn release_earlier(pins: &PinDir) -> Result<Option<Link>, BackendError> {
-    let mut release = None;
-    if pins.holds(RELEASE_PIN) {
-        let link =
-            Link::open(pins.path(RELEASE_PIN)).map_err(bpf("open the pinned release program"))?;
+fn release_earlier(pins: &PinDir) -> Result<Option<SocketPass>, BackendError> {
+    let release = if pins.holds(RELEASE_PIN) {
+        Some(SocketPass::pinned(&pins.path(RELEASE_PIN))?)
+    } else if pins.holds(EARLIER_RELEASE_PIN) {
+        Some(SocketPass::pinned_link(&pins.path(EARLIER_RELEASE_PIN))?)
+    } else {
+        None
+    };
+    if let Some(release) = &release {
         // The program that took the sockets knows how to give them back, in any version.
-        run_link(&link)?;
-        release = Some(link);
+        release.run()?;
     }
     pins.clear()
         .map_err(system("remove the pins of an earlier daemon"))?;
@@ -260,7 +244,7 @@ impl SockOps {
             .set_max_entries(NAMESPACES_MAX)
             .map_err(bpf("size a map"))?;
 
-        let skel = open.load().map_err(|error| BackendError::Unavailable {
+        let mut skel = open.load().map_err(|error| BackendError::Unavailable {
             mechanism: NAME,
             reason: format!("the kernel refused the programs ({error:#}); Linux 6.6 or newer, root and BTF (/sys/kernel/btf/vmlinux) are needed"),
         })?;
@@ -272,8 +256,8 @@ impl SockOps {
         };
         let table = FallbackSlots::new(&maps, slots)?;
         let ring = EventRing::new(&skel.maps.so_events)?;
-        let adopt = attach_iterator(&skel.progs.rw_adopt)?;
-        let mut release = attach_iterator(&skel.progs.rw_release)?;
+        let adopt = SocketPass::of(skel.progs.rw_adopt.as_fd())?;
+        let release = SocketPass::of(skel.progs.rw_release.as_fd())?;
         if !adopting {
             let free =
                 MapHandle::try_from(&skel.maps.so_free).map_err(bpf("open the free list"))?;
@@ -296,7 +280,8 @@ impl SockOps {
             std::fs::remove_file(pins.path(RELEASE_PIN))
                 .map_err(system("replace the pinned release program"))?;
         }
-        release
+        skel.progs
+            .rw_release
             .pin(pins.path(RELEASE_PIN))
             .map_err(bpf("pin the release program"))?;
         let link = if adopting {
@@ -339,8 +324,8 @@ impl SockOps {
             // below.
             backend.ring.drain(&mut backend.waiting)?;
             backend.waiting.clear();
-            let report = attach_iterator(&skel.progs.rw_report)?;
-            run_link(&report)?;
+            let report = SocketPass::of(skel.progs.rw_report.as_fd())?;
+            report.run()?;
             backend.pods.run_first(report);
         }
         if let Some(release) = released {
@@ -352,7 +337,7 @@ impl SockOps {
             backend.table.clear_all();
         }
         // After the program is attached: a socket that is followed before would get no callback.
-        run_link(&backend.adopt)?;
+        backend.adopt.run()?;
         Ok(backend)
     }
 
@@ -399,7 +384,7 @@ impl SockOps {
     /// pass could hold the daemon up.
     fn pass_over_sockets(&mut self) -> Result<(), BackendError> {
         let begun_ns = clock::now_ns();
-        let own = run_link(&self.adopt);
+        let own = self.adopt.run();
         let walked = own.and_then(|()| self.pods.walk_next(&self.adopt));
         let ended_ns = clock::now_ns();
         self.rest
@@ -495,7 +480,7 @@ impl PacingBackend for SockOps {
     fn clear_all(&mut self) -> Result<(), BackendError> {
         self.table.clear_all();
         // Sockets that send nothing more run no callback: the pass lifts their rates as well.
-        let own = run_link(&self.adopt);
+        let own = self.adopt.run();
         own.and(self.pods.walk_all(&self.adopt))
     }
 
@@ -525,7 +510,7 @@ impl PacingBackend for SockOps {
             .detach()
             .map_err(bpf("detach the program from its cgroup"));
         self.table.set_alone(is_alone());
-        let released = run_link(&self.release).and(self.pods.walk_all(&self.release));
+        let released = self.release.run().and(self.pods.walk_all(&self.release));
         let removed = pins.remove();
         detached.and(released).and(removed)
     }

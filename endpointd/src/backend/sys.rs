@@ -1,11 +1,14 @@
-//! System calls of the fallback back ends that have no safe wrapper: mapping a BPF array, and
-//! reading the network namespace's cookie.
+//! System calls of the fallback back ends that have no safe wrapper: mapping a BPF array, running
+//! a pinned iterator program, and reading the network namespace's cookie.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use libbpf_rs::libbpf_sys;
 
 /// BPF array (`BPF_F_MMAPABLE`) mapped into this process: programs see a store without a system
 /// call.
@@ -69,6 +72,36 @@ impl Drop for MappedArray {
         // it outlives `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
+}
+
+/// Attaches an iterator program, and returns its link.
+pub(super) fn attach_iterator(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is open; without options nothing is read through the pointer.
+    let link = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            0,
+            libbpf_sys::BPF_TRACE_ITER,
+            std::ptr::null(),
+        )
+    };
+    owned(link)
+}
+
+/// Begins a pass of an attached iterator, which reading carries out.
+pub(super) fn begin_iteration(link: BorrowedFd<'_>) -> io::Result<File> {
+    // SAFETY: the descriptor is open.
+    let pass = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
+    owned(pass).map(File::from)
+}
+
+/// Takes a new descriptor, or the error that libbpf left.
+fn owned(descriptor: i32) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call that returned it has just made it, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// Reads the cookie of the network namespace that `socket` is in.

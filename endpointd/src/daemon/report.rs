@@ -74,6 +74,7 @@ impl Daemon {
             protocol,
             backend_stats: self.kernel.backend.stats(),
             backend_errors: self.kernel.errors,
+            left_overs: self.left_overs.clone(),
             telemetry: self.sampler.status(),
             second_line: self.second_line_status(now_ns),
         }

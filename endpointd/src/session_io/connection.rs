@@ -5,12 +5,14 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use quinn::{ClientConfig, Connection, ConnectionError, ReadError, RecvStream, SendStream};
 use ratewright_io::dscp::Dscp;
 use ratewright_io::quic::client::QuicClient;
+use ratewright_io::quic::named::{self, AttemptSettings, RemoteName};
 use ratewright_io::transport::{DatagramTransport as _, HotPath, SealedPort};
 use ratewright_io::udp::BATCH;
 use ratewright_proto::control::{FrameDecoder, Welcome};
@@ -30,7 +32,7 @@ pub(super) type Endpoints = [Option<Result<QuicClient, String>>; 2];
 
 /// Target and settings of one attempt.
 pub(super) struct Target {
-    pub(super) address: String,
+    pub(super) name: Arc<RemoteName>,
     pub(super) server_name: String,
     pub(super) client: ClientConfig,
     /// Time to wait for any answer, and for the handshake after the first answer.
@@ -68,68 +70,42 @@ impl DatagramBuffer {
     }
 }
 
-/// Resolves the address, shakes hands and opens the control stream.
+/// Resolves the name, shakes hands with one of its addresses and opens the control stream.
 pub(super) async fn open(
     endpoints: Endpoints,
     target: Target,
 ) -> Result<LiveConnection, ConnectionFailure> {
-    let Target {
+    let address = target.name.as_str().to_owned();
+    let settings = AttemptSettings {
+        client: target.client,
+        server_name: &target.server_name,
+        patience: target.patience,
+        queue_patience: target.queue_patience,
+    };
+    let socket = |ipv6: bool| {
+        let none = || Err("no address of a family that this host can use".to_owned());
+        endpoints[usize::from(ipv6)].clone().unwrap_or_else(none)
+    };
+    let connection = named::connect(&target.name, &settings, socket)
+        .await
+        .map_err(|error| ConnectionFailure::to_connect(&address, &error))?;
+    let failed = |error: ConnectionError| ConnectionFailure::connection(&address, &error);
+    let (send, incoming) = connection.open_bi().await.map_err(failed)?;
+    let (outgoing, queue) = mpsc::unbounded_channel();
+    // A task of its own: a full stream must not hold up receiving, and `next` may be cancelled.
+    tokio::task::spawn_local(write_all(send, queue));
+    Ok(LiveConnection {
         address,
-        server_name,
-        client,
-        patience,
-        queue_patience,
-    } = target;
-    let unusable = |reason: String| ConnectionFailure::Address {
-        address: address.clone(),
-        reason,
-    };
-    let found: Vec<SocketAddr> = match address.parse() {
-        Ok(literal) => vec![literal],
-        Err(_) => tokio::time::timeout(patience, tokio::net::lookup_host(&address))
-            .await
-            .map_err(|_| unusable("its name is not resolved in time".to_owned()))?
-            .map_err(|error| unusable(error.to_string()))?
-            .collect(),
-    };
-    let mut problem = "no address of a family that this host can use".to_owned();
-    for remote in found {
-        let endpoint = match &endpoints[usize::from(remote.is_ipv6())] {
-            Some(Ok(endpoint)) => endpoint,
-            Some(Err(reason)) => {
-                problem.clone_from(reason);
-                continue;
-            }
-            None => continue,
-        };
-        let connecting = endpoint
-            .connect(client, remote, &server_name)
-            .map_err(|error| unusable(error.to_string()))?;
-        let failed = |error: ConnectionError| ConnectionFailure::connection(&address, &error);
-        let connected = connecting.within(patience, queue_patience).await;
-        let timeout = || ConnectionFailure::Timeout {
-            address: address.clone(),
-            waited: patience,
-        };
-        let connection = connected.ok_or_else(timeout)?.map_err(failed)?;
-        let (send, incoming) = connection.open_bi().await.map_err(failed)?;
-        let (outgoing, queue) = mpsc::unbounded_channel();
-        // A task of its own: a full stream must not hold up receiving, and `next` may be cancelled.
-        tokio::task::spawn_local(write_all(send, queue));
-        return Ok(LiveConnection {
-            address,
-            connection,
-            outgoing,
-            incoming,
-            decoder: FrameDecoder::new(),
-            frames: VecDeque::new(),
-            hot: HotPath::new(None),
-            session: None,
-            readable: None,
-            arrivals: DatagramBuffer::default(),
-        });
-    }
-    Err(unusable(problem))
+        connection,
+        outgoing,
+        incoming,
+        decoder: FrameDecoder::new(),
+        frames: VecDeque::new(),
+        hot: HotPath::new(None),
+        session: None,
+        readable: None,
+        arrivals: DatagramBuffer::default(),
+    })
 }
 
 /// Writes the queued frames in order, until the connection is dropped or breaks.

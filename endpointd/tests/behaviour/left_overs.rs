@@ -1,11 +1,12 @@
 //! Left-overs of killed daemons: `cleanup` shows them, removes them, and is refused while a daemon
 //! runs.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::netns::{NamespacePair, wait_for};
+use crate::netns::{NamespacePair, run, wait_for};
 use crate::site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -85,4 +86,90 @@ fn what_a_killed_daemon_left_is_shown_and_removed() {
         let (fine, text) = cleanup(&pair, &config, true);
         assert!(fine && text.contains("0 left-overs"), "{backend}: {text}");
     }
+}
+
+/// The next daemon has another name, so it does not adopt what is there.
+#[test]
+fn what_another_daemon_could_not_give_back_is_told_by_the_next_one() {
+    let pair = NamespacePair::new();
+    let folder = site::certificates();
+    let configure = |instance: &str| {
+        let path = folder.path().join(format!("{instance}.toml"));
+        let text = format!(
+            "host = \"h1\"\nallocator = [\"127.0.0.1:9\"]\nadmin = \"unix:admin.sock\"\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"h1.pem\"\nkey = \"h1.key\"\n\
+             [pacing]\nbackend = \"sock_ops\"\ninstance = \"{instance}\"\n",
+        );
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    let started = |config: &Path| {
+        let mut command = program(&pair);
+        command.args(["run", "--config"]).arg(config);
+        command.spawn().expect("it starts")
+    };
+    let socket = folder.path().join("admin.sock");
+    let told = || {
+        let status = wait_for("its status", PATIENCE, || site::status(&socket));
+        let left = status["left_overs"].as_array().expect("a list").clone();
+        // Others run tests beside this one.
+        left.iter()
+            .any(|left| left.to_string().contains(&format!("/{}/", pair.tag)))
+    };
+    let first = configure(&pair.tag);
+    let daemon = started(&first);
+    assert!(!told(), "its own pins are none");
+    killed(daemon);
+    std::fs::remove_file(&socket).expect("it was killed");
+    let daemon = started(&configure(&format!("{}x", pair.tag)[1..]));
+    assert!(told());
+    killed(daemon);
+    for config in [
+        &first,
+        &folder.path().join(format!("{}x.toml", &pair.tag[1..])),
+    ] {
+        let (fine, text) = cleanup(&pair, config, true);
+        assert!(fine && text.contains("removed:"), "{text}");
+    }
+}
+
+/// A sandbox may hide process 1. The parent's view of the file system is the one that outlives the
+/// daemon then, and the parent may end first.
+#[test]
+fn a_daemon_whose_parent_has_ended_removes_what_it_pinned() {
+    let pair = NamespacePair::new();
+    let folder = site::certificates();
+    let config = folder.path().join("endpointd.toml");
+    let text = format!(
+        "host = \"h1\"\nallocator = [\"127.0.0.1:9\"]\n\
+         [tls]\nca = \"ca.pem\"\ncert = \"h1.pem\"\nkey = \"h1.key\"\n\
+         [pacing]\nbackend = \"sock_ops\"\ninstance = \"{}\"\n",
+        pair.tag
+    );
+    std::fs::write(&config, text).expect("written");
+    let before = traces(&pair);
+    // Without this capability, process 1 is as hidden as behind `hidepid=`.
+    let mut parent = Command::new("setpriv")
+        .args(["--bounding-set", "-sys_ptrace", "sh", "-c"])
+        .arg("ip netns exec \"$0\" \"$1\" run --config \"$2\" & echo $!; read end")
+        .args([&pair.left.0, env!("CARGO_BIN_EXE_ratewright-endpointd")])
+        .arg(&config)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut said = BufReader::new(parent.stdout.take().expect("piped"));
+    let mut daemon = String::new();
+    said.read_line(&mut daemon).expect("its number");
+    let daemon = daemon.trim();
+    wait_for("its objects", PATIENCE, || {
+        (traces(&pair) != before).then_some(())
+    });
+    // The end of its input ends the shell.
+    parent.wait().expect("ended");
+    run(&format!("kill -TERM {daemon}"));
+    wait_for("its end", PATIENCE, || {
+        (!Path::new(&format!("/proc/{daemon}")).exists()).then_some(())
+    });
+    assert_eq!(traces(&pair), before);
 }

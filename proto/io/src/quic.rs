@@ -26,6 +26,7 @@ use crate::dscp::Dscp;
 use self::client::ConnectAttempts;
 
 pub mod client;
+pub mod named;
 
 /// Makes an endpoint on `socket`, whose datagrams are marked with `dscp`. Must run on a tokio
 /// runtime.
@@ -57,15 +58,6 @@ fn endpoint_with(
         attempts,
     });
     Endpoint::new_with_abstract_socket(settings, server, socket, Arc::new(TokioRuntime))
-}
-
-/// Makes an endpoint for outgoing connections from `local`, like [`endpoint`].
-///
-/// # Errors
-/// The address cannot be had, or the socket cannot be used.
-pub fn client_endpoint(local: SocketAddr, dscp: Dscp) -> io::Result<Endpoint> {
-    let socket = UdpSocket::bind(local)?;
-    endpoint(socket, EndpointConfig::default(), None, dscp)
 }
 
 /// Socket that sends with its own type of service.

@@ -289,7 +289,7 @@ impl<P: PacketPort> SealedPort<P> {
             };
             // Before the cipher: the server's whole address is known, a client's at the server only
             // up to its port.
-            if from != Some(client.remote) {
+            if from.map(|ends| ends.peer) != Some(client.remote) {
                 self.counters.wrong_address += 1;
                 continue;
             }

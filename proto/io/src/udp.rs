@@ -1,18 +1,23 @@
 //! UDP sockets that move many datagrams per system call (`recvmmsg(2)`, `sendmmsg(2)`).
 //!
-//! Buffers are allocated once; receiving and sending allocate nothing.
+//! Buffers are allocated once; receiving and sending allocate nothing. A socket that is bound to no
+//! address tells which one each datagram was sent to, and answers from there (`own_address`).
 #![allow(
     unsafe_code,
     reason = "two system calls that the standard library does not have"
 )]
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use ratewright_proto::sealed::SealedCounters;
 
 use crate::dscp::Dscp;
+
+use own_address::ControlBuffer;
+
+mod own_address;
 
 /// Maximum number of datagrams per system call.
 pub const BATCH: usize = 32;
@@ -22,6 +27,21 @@ pub const BUFFER_BYTES: usize = 2_048;
 
 /// Requested size of the kernel's buffers of the socket, in each direction.
 const SOCKET_BUFFER_BYTES: libc::c_int = 4 << 20;
+
+/// Two ends of a datagram, as a port sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// Address and port of the other end.
+    pub peer: SocketAddr,
+    /// This end's address; `None` if the port has only one, or its system chooses.
+    pub own: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Ends {
+    fn from(peer: SocketAddr) -> Self {
+        Self { peer, own: None }
+    }
+}
 
 /// Port that moves UDP datagrams in batches without blocking: a socket of the kernel, or a network
 /// interface that is driven from user space.
@@ -35,8 +55,8 @@ pub trait PacketPort {
     /// The port is lost. An empty port is no error.
     fn receive(&mut self) -> io::Result<usize>;
 
-    /// Datagram `index` of the last batch, and its source address.
-    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>);
+    /// Datagram `index` of the last batch, its source and the address that it was sent to.
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<Ends>);
 
     /// Reports that datagram `index` of the last batch was authentic, and newer than all before
     /// from its sender. A port that resolves stations by itself may trust its source.
@@ -92,13 +112,15 @@ impl BatchSent {
 pub struct BatchSocket {
     socket: UdpSocket,
     buffers: Box<[[u8; BUFFER_BYTES]; BATCH]>,
-    received: [(usize, Option<SocketAddr>); BATCH],
+    received: [(usize, Option<Ends>); BATCH],
+    /// It is bound to no address, and the kernel tells which one datagrams were sent to.
+    is_wildcard: bool,
 }
 
 /// Batch of datagrams with their destinations; it reuses its buffers.
 #[derive(Debug, Default)]
 pub struct SendBatch {
-    slots: Vec<(Vec<u8>, Option<SocketAddr>)>,
+    slots: Vec<(Vec<u8>, Option<Ends>)>,
     used: usize,
 }
 
@@ -126,10 +148,10 @@ impl SendBatch {
         &mut self.slots[self.used].0
     }
 
-    /// Adds the buffer's contents as a datagram to `to`.
-    pub fn push(&mut self, to: SocketAddr) {
+    /// Adds the buffer's contents as a datagram between these ends.
+    pub fn push(&mut self, to: impl Into<Ends>) {
         if let Some(slot) = self.slots.get_mut(self.used) {
-            slot.1 = Some(to);
+            slot.1 = Some(to.into());
             self.used += 1;
         }
     }
@@ -142,11 +164,11 @@ impl SendBatch {
         self.used -= count;
     }
 
-    /// Passes all datagrams to `sink`, in order, and removes them.
+    /// Passes all datagrams to `sink` with their destinations, in order, and removes them.
     pub fn drain(&mut self, mut sink: impl FnMut(&[u8], SocketAddr)) {
         for (bytes, to) in &self.slots[..std::mem::take(&mut self.used)] {
             if let Some(to) = *to {
-                sink(bytes, to);
+                sink(bytes, to.peer);
             }
         }
     }
@@ -237,12 +259,17 @@ impl BatchSocket {
     pub fn bind(address: SocketAddr, dscp: Dscp) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         dscp.mark(&socket)?;
+        let is_wildcard = address.ip().is_unspecified();
+        if is_wildcard {
+            own_address::ask(&socket)?;
+        }
         socket.set_nonblocking(true)?;
         widen_buffers(&socket);
         Ok(Self {
             socket,
             buffers: Box::new([[0; BUFFER_BYTES]; BATCH]),
             received: [(0, None); BATCH],
+            is_wildcard,
         })
     }
 
@@ -267,6 +294,7 @@ impl BatchSocket {
             iov_base: std::ptr::null_mut(),
             iov_len: BUFFER_BYTES,
         }; BATCH];
+        let mut controls = [ControlBuffer::default(); BATCH];
         for index in 0..BATCH {
             parts[index].iov_base = self.buffers[index].as_mut_ptr().cast();
             let header = &mut headers[index].msg_hdr;
@@ -274,9 +302,12 @@ impl BatchSocket {
             header.msg_iovlen = 1;
             header.msg_name = (&raw mut names[index]).cast();
             header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            if self.is_wildcard {
+                controls[index].attach(header);
+            }
         }
-        // SAFETY: each header points to one buffer and one name that live through the call, with
-        // their lengths; the socket is open.
+        // SAFETY: each header points to one buffer, one name and at most one control buffer that
+        // live through the call, with their lengths; the socket is open.
         let count = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -298,13 +329,15 @@ impl BatchSocket {
         };
         for index in 0..count {
             let length = headers[index].msg_len as usize;
-            self.received[index] = (length.min(BUFFER_BYTES), address_of(&names[index]));
+            let own = controls[index].own_address(headers[index].msg_hdr.msg_controllen);
+            let ends = address_of(&names[index]).map(|peer| Ends { peer, own });
+            self.received[index] = (length.min(BUFFER_BYTES), ends);
         }
         Ok(count)
     }
 
-    /// Datagram `index` of the last batch, and its source address.
-    pub fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+    /// Datagram `index` of the last batch, its source and the address that it was sent to.
+    pub fn datagram(&mut self, index: usize) -> (&mut [u8], Option<Ends>) {
         let (length, from) = self.received[index];
         (&mut self.buffers[index][..length], from)
     }
@@ -326,22 +359,26 @@ impl BatchSocket {
                 iov_base: std::ptr::null_mut(),
                 iov_len: 0,
             }; BATCH];
+            let mut controls = [ControlBuffer::default(); BATCH];
             let mut filled = 0;
             for (bytes, to) in batch.slots[..batch.used].iter_mut().take(BATCH) {
                 let Some(to) = *to else { break };
                 parts[filled].iov_base = bytes.as_mut_ptr().cast();
                 parts[filled].iov_len = bytes.len();
-                let (name, length) = storage_of(to);
+                let (name, length) = storage_of(to.peer);
                 names[filled] = name;
                 let header = &mut headers[filled].msg_hdr;
                 header.msg_iov = &raw mut parts[filled];
                 header.msg_iovlen = 1;
                 header.msg_name = (&raw mut names[filled]).cast();
                 header.msg_namelen = length;
+                if let Some(own) = to.own {
+                    controls[filled].send_from(own, header);
+                }
                 filled += 1;
             }
-            // SAFETY: the first `filled` headers point to buffers and names that live through the
-            // call.
+            // SAFETY: the first `filled` headers point to buffers, names and control messages that
+            // live through the call.
             let count = unsafe {
                 libc::sendmmsg(
                     self.socket.as_raw_fd(),
@@ -364,10 +401,11 @@ impl BatchSocket {
                         // about the rest.
                         Some(libc::EAGAIN | libc::ENOBUFS) => return Ok(sent),
                         Some(libc::EINTR) => {}
-                        // Unreachable, filtered or too large for the path: a fault of the first
-                        // datagram alone.
+                        // Unreachable, filtered, too large for the path or from an address that is
+                        // gone: a fault of the first datagram alone.
                         Some(
                             libc::ECONNREFUSED
+                            | libc::EADDRNOTAVAIL
                             | libc::EHOSTUNREACH
                             | libc::ENETUNREACH
                             | libc::EPERM
@@ -389,7 +427,7 @@ impl PacketPort for BatchSocket {
         Self::receive(self)
     }
 
-    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<Ends>) {
         Self::datagram(self, index)
     }
 
@@ -443,7 +481,54 @@ mod tests {
                 let (bytes, from) = receiver.datagram(index);
                 assert_eq!(bytes.len(), length.min(BUFFER_BYTES));
                 assert!(bytes.iter().all(|&byte| byte == length as u8));
-                assert_eq!(from, Some(sender.local_addr().expect("bound")));
+                assert_eq!(from, Some(sender.local_addr().expect("bound").into()));
+            }
+        }
+    }
+
+    /// A host of several addresses asks from outside; loopback has all of 127.0.0.0/8.
+    #[test]
+    fn an_answer_comes_from_the_address_that_was_asked() {
+        for (wildcard, from, asked) in [
+            ("0.0.0.0:0", "127.0.0.1:0", "127.0.0.9"),
+            ("[::]:0", "127.0.0.1:0", "127.0.0.9"),
+            ("[::]:0", "[::1]:0", "::1"),
+        ] {
+            let parse = |text: &str| text.parse::<SocketAddr>().expect("an address");
+            let mut server = BatchSocket::bind(parse(wildcard), Dscp::CS6).expect("a socket");
+            let mut host = BatchSocket::bind(parse(from), Dscp::CS6).expect("a socket");
+            let port = server.local_addr().expect("bound").port();
+            let asked = SocketAddr::new(asked.parse().expect("an address"), port);
+            let mut batch = SendBatch::default();
+            for _ in 0..3 {
+                batch.buffer().resize(20, 1);
+                batch.push(asked);
+            }
+            host.send(&mut batch).expect("sent");
+            assert_eq!(server.receive().expect("received"), 3);
+            for index in 0..3 {
+                let ends = server.datagram(index).1.expect("a source");
+                assert_eq!(ends.own.map(|own| own.to_canonical()), Some(asked.ip()));
+                batch.buffer().resize(20, 2);
+                batch.push(ends);
+            }
+            // One that no interface has any more does not stop the others.
+            batch.buffer().resize(20, 3);
+            let gone = if asked.is_ipv4() {
+                "192.0.2.1"
+            } else {
+                "2001:db8::1"
+            };
+            let peer = server.datagram(0).1.expect("a source").peer;
+            batch.push(Ends {
+                peer,
+                own: Some(gone.parse().expect("an address")),
+            });
+            let sent = server.send(&mut batch).expect("sent");
+            assert_eq!((sent.datagrams, batch.len()), (3, 0), "{wildcard} {asked}");
+            assert_eq!(host.receive().expect("received"), 3);
+            for index in 0..3 {
+                assert_eq!(host.datagram(index).1, Some(asked.into()));
             }
         }
     }

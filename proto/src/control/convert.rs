@@ -1,12 +1,14 @@
 //! Conversion between the checked types and the generated ones.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
 use super::{
-    AccessCapacity, ClassInfo, ControlMessage, Hello, HostInfo, HostsDigest, MAX_TEXT_BYTES,
-    Members, Refusal, RefusalCode, SealedUdp, TopologySnapshot, Welcome,
+    AccessCapacity, ClassInfo, ControlMessage, Hello, HostInfo, HostsDigest, MAX_LEASE_NS,
+    MAX_LIVENESS_NS, MAX_TEXT_BYTES, MIN_LEASE_NS, Members, Refusal, RefusalCode, SealedUdp,
+    TopologySnapshot, Welcome,
 };
 use crate::VERSION;
 use crate::error::SessionError;
@@ -14,10 +16,6 @@ use crate::records::MAX_SLOTS;
 use crate::sealed::Cipher;
 use crate::telemetry::SyncTerms;
 use crate::wire::{self, control_message::Body};
-
-/// Longest lease, liveness time or acknowledgement delay: one hour. It keeps sums of times far from
-/// overflow.
-const MAX_DURATION_NS: u64 = 3_600_000_000_000;
 
 fn invalid(field: &'static str, problem: impl Into<String>) -> SessionError {
     SessionError::Invalid {
@@ -36,11 +34,19 @@ fn text(field: &'static str, value: String) -> Result<String, SessionError> {
     Ok(value)
 }
 
-fn duration(field: &'static str, value_ns: u64) -> Result<u64, SessionError> {
-    if value_ns > MAX_DURATION_NS {
-        return Err(invalid(field, format!("{value_ns} ns is over an hour")));
+fn duration(
+    field: &'static str,
+    value_ns: u64,
+    bounds_ns: RangeInclusive<u64>,
+) -> Result<u64, SessionError> {
+    if bounds_ns.contains(&value_ns) {
+        return Ok(value_ns);
     }
-    Ok(value_ns)
+    let (low_ns, high_ns) = bounds_ns.into_inner();
+    Err(invalid(
+        field,
+        format!("{value_ns} ns is outside {low_ns}..={high_ns}"),
+    ))
 }
 
 fn slots(field: &'static str, value: u32) -> Result<u32, SessionError> {
@@ -113,7 +119,11 @@ impl TryFrom<wire::Hello> for Hello {
         // Another version may give the other fields another meaning: only its number is read.
         if hello.version == u32::from(VERSION) {
             slots("Hello.max_flows", hello.max_flows)?;
-            duration("Hello.ack_delay_ns", hello.ack_delay_ns)?;
+            duration(
+                "Hello.ack_delay_ns",
+                hello.ack_delay_ns,
+                0..=MAX_LIVENESS_NS,
+            )?;
             if hello.host_name.is_empty() {
                 return Err(invalid("Hello.host_name", "empty"));
             }
@@ -171,10 +181,6 @@ impl TryFrom<wire::Welcome> for Welcome {
                 format!("{}; this side speaks {VERSION}", welcome.version),
             ));
         }
-        // A lease of zero would expire every rate at once, a liveness time of zero every session.
-        if welcome.lease_ns == 0 || welcome.liveness_ns == 0 {
-            return Err(invalid("Welcome.lease_ns, liveness_ns", "zero"));
-        }
         // Written so that NaN fails the check as well.
         if !(welcome.threshold >= 0.0 && welcome.threshold < 1.0) {
             return Err(invalid(
@@ -204,10 +210,23 @@ impl TryFrom<wire::Welcome> for Welcome {
             epoch: welcome.epoch,
             session: welcome.session,
             host_id: welcome.host_id,
-            lease_ns: duration("Welcome.lease_ns", welcome.lease_ns)?,
-            liveness_ns: duration("Welcome.liveness_ns", welcome.liveness_ns)?,
+            // A host paces for as long after its allocator's last word, whoever that was.
+            lease_ns: duration(
+                "Welcome.lease_ns",
+                welcome.lease_ns,
+                MIN_LEASE_NS..=MAX_LEASE_NS,
+            )?,
+            liveness_ns: duration(
+                "Welcome.liveness_ns",
+                welcome.liveness_ns,
+                MIN_LEASE_NS..=MAX_LIVENESS_NS,
+            )?,
             max_flows: slots("Welcome.max_flows", welcome.max_flows)?,
-            ack_delay_ns: duration("Welcome.ack_delay_ns", welcome.ack_delay_ns)?,
+            ack_delay_ns: duration(
+                "Welcome.ack_delay_ns",
+                welcome.ack_delay_ns,
+                0..=MAX_LIVENESS_NS,
+            )?,
             first_seq: welcome.first_seq,
             released: welcome.released,
             observe: welcome.observe,

@@ -112,7 +112,10 @@ fn whoever_floods_waits_behind_itself() {
         // A whole /24 of flooding addresses.
         wait(&mut queue, 0, host(number % 256), 1_000);
     }
-    assert_eq!(begun(&steps(&mut queue, 0)).len(), config.turns_per_prefix);
+    assert_eq!(
+        begun(&steps(&mut queue, 0)).len(),
+        config.turns_per_network[2]
+    );
     let other = wait(&mut queue, 1, host(70_000), 250);
     assert_eq!(begun(&steps(&mut queue, 1)), [other], "another prefix");
     // In the flood's own prefix, an address with nothing under way is next.
@@ -146,9 +149,51 @@ fn a_64_of_ipv6_and_a_24_of_ipv4_have_the_turns_of_one() {
         for number in 0..256 {
             wait(&mut queue, 0, flooding(number), 1_000);
         }
-        assert_eq!(begun(&steps(&mut queue, 0)).len(), config.turns_per_prefix);
+        assert_eq!(
+            begun(&steps(&mut queue, 0)).len(),
+            config.turns_per_network[2]
+        );
         let other = wait(&mut queue, 1, other, 250);
         assert_eq!(begun(&steps(&mut queue, 1)), [other], "another network");
+    }
+}
+
+/// Whoever has a /52 of IPv6 or a /16 of IPv4 has thousands of networks, each with nothing under
+/// way, and newer attempts than the host.
+#[test]
+fn a_host_has_its_turn_though_thousands_of_networks_of_one_owner_flood() {
+    let v6 = |network: u128| -> IpAddr {
+        Ipv6Addr::from((0x2001_0db8_0000_0000 + network % 4_096) << 64 | 1).into()
+    };
+    let v4 = |network: u128| host((network % 256 * 256) as u32);
+    // The host is of another owner, or a neighbour of the flood's in its widest network.
+    let elsewhere: IpAddr = Ipv6Addr::from(0x2001_0db9_u128 << 96 | 1).into();
+    let neighbour: IpAddr = Ipv6Addr::from(0x2001_0db8_0000_ffff_u128 << 64 | 1).into();
+    type Source<'a> = &'a dyn Fn(u128) -> IpAddr;
+    let cases: [(Source, IpAddr, u64); 3] = [
+        (&v6, elsewhere, 10),
+        (&v6, neighbour, 60),
+        (&v4, host(70_000), 10),
+    ];
+    for (flooding, source, most_ms) in cases {
+        let mut queue = queue();
+        let (mut asked, mut number) = (None, 0);
+        let begun_ms = (0..8_000).find(|&at_ms| {
+            let now_ns = at_ms * MS;
+            // 8,000 a second, none of which ever says a word more.
+            for _ in 0..8 {
+                wait(&mut queue, now_ns, flooding(number), 10_000);
+                number += 1;
+            }
+            // Amid the turns of the flood, which all begin and end together.
+            if at_ms == 4_050 {
+                asked = Some(wait(&mut queue, now_ns, source, 2_000));
+            }
+            let begun = begun(&steps(&mut queue, now_ns));
+            asked.is_some_and(|ticket| begun.contains(&ticket))
+        });
+        let waited_ms = begun_ms.expect("it begins") - 4_050;
+        assert!(waited_ms <= most_ms, "{waited_ms} ms for {source}");
     }
 }
 
@@ -321,7 +366,7 @@ proptest! {
         let config = AdmissionConfig {
             max_waiting: 20,
             turns: 4,
-            turns_per_prefix: 3,
+            turns_per_network: [3; 3],
             turns_per_address: 2,
             max_overdue: 5,
             ..AdmissionConfig::default()
@@ -387,7 +432,7 @@ proptest! {
             }
         }
         prop_assert_eq!((queue.waiting(), queue.under_way()), (0, 0));
-        prop_assert!(queue.prefixes.is_empty());
+        prop_assert!(queue.tree.parts.is_empty());
         prop_assert_eq!(queue.next_timeout(), None);
     }
 }

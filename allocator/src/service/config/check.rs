@@ -2,9 +2,11 @@
 //! line.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use ratewright_io::admin::AdminAddress;
+use ratewright_proto::control::{MAX_LEASE_NS, MAX_LIVENESS_NS, MIN_LEASE_NS};
 use toml::Spanned;
 
 use super::error::{ConfigError, line_of};
@@ -12,6 +14,9 @@ use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls};
 use super::{Allocation, Config, EngineKind, Limits, TlsFiles};
 use crate::engine::parallel::{MOST_BLOCKS, MOST_WORKERS};
 use crate::service::admin::logging;
+
+/// Leases that daemons take, in milliseconds.
+const LEASE_MS: RangeInclusive<u64> = MIN_LEASE_NS / 1_000_000..=MAX_LEASE_NS / 1_000_000;
 
 /// Converts and checks values; locates errors in the text.
 pub(super) struct Checker<'a> {
@@ -258,7 +263,7 @@ impl Checker<'_> {
             raw.lease_ms,
             default.lease_ms,
             "allocation.lease_ms",
-            |ms| (10..=10_000).contains(&ms),
+            |ms| LEASE_MS.contains(&ms),
             "must be 10 to 10000 milliseconds; 300 is the default",
         )?;
         let update_interval_us = self.within(
@@ -274,7 +279,7 @@ impl Checker<'_> {
             // A long lease alone moves the default, so that it needs no second key.
             default.liveness_ms.max(least_liveness),
             "allocation.liveness_ms",
-            |ms| ms >= least_liveness && ms <= 60_000,
+            |ms| ms >= least_liveness && ms <= MAX_LIVENESS_NS / 1_000_000,
             &format!("must be from two leases ({least_liveness}) to 60000 milliseconds"),
         )?;
         let ack_delay_ms = self.within(

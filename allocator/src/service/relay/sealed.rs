@@ -81,8 +81,8 @@ impl SealedHosts {
         let count = self.socket.receive()?;
         let mut probes = arrayvec::ArrayVec::<u32, BATCH>::new();
         for index in 0..count {
-            let (bytes, from) = self.socket.datagram(index);
-            let Some(opened) = self.peers.open(bytes, from, &mut self.counters) else {
+            let (bytes, ends) = self.socket.datagram(index);
+            let Some(opened) = self.peers.open(bytes, ends, &mut self.counters) else {
                 continue;
             };
             if opened.length == 0 {

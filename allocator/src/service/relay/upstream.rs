@@ -1,13 +1,14 @@
 //! The connection to the allocator.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, VarInt};
+use quinn::{ClientConfig, Connection, IdleTimeout, VarInt};
 use ratewright_io::dscp::Dscp;
-use ratewright_io::quic;
+use ratewright_io::quic::client::QuicClient;
+use ratewright_io::quic::named::{self, AttemptSettings, NamedConnectError, RemoteName};
 use ratewright_io::tls::{TlsError, client_from_files};
 use ratewright_proto::relay;
 
@@ -21,7 +22,7 @@ use crate::service::tls::SERVER_NAME;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Longest duration of an attempt.
+/// Longest wait for an address's answer, and for the handshake after it.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Idle time-out after which the relay gives an allocator up, in milliseconds; the hosts connect
@@ -56,14 +57,18 @@ pub(super) async fn keep(
     client: tokio::sync::watch::Receiver<ClientConfig>,
     dscp: Dscp,
 ) {
+    let allocators: Vec<RemoteName> = allocators
+        .iter()
+        .map(|name| RemoteName::new(name))
+        .collect();
     let mut pause = FIRST_PAUSE;
     let mut is_logged = false;
     loop {
-        for address in &allocators {
+        for name in &allocators {
+            let address = name.as_str();
             let config = client.borrow().clone();
-            let attempt = tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(address, config, dscp));
-            let error = match attempt.await {
-                Ok(Ok((_endpoint, connection))) => {
+            let error = match connect(name, config, dscp).await {
+                Ok(connection) => {
                     tracing::info!(allocator = address, "connected to the allocator");
                     pause = FIRST_PAUSE;
                     is_logged = false;
@@ -74,8 +79,7 @@ pub(super) async fn keep(
                     tracing::warn!(allocator = address, reason, "the allocator is lost");
                     continue;
                 }
-                Ok(Err(error)) => error,
-                Err(_) => "no answer".to_owned(),
+                Err(error) => error.to_string(),
             };
             // One warning per outage: attempts go on every second.
             if is_logged {
@@ -94,27 +98,27 @@ pub(super) async fn keep(
     }
 }
 
+/// Connects from a socket of its own: a relay has one connection at a time.
 async fn connect(
-    address: &str,
-    config: ClientConfig,
+    name: &RemoteName,
+    client: ClientConfig,
     dscp: Dscp,
-) -> Result<(Endpoint, Connection), String> {
-    let mut found = tokio::net::lookup_host(address)
-        .await
-        .map_err(|error| error.to_string())?;
-    let remote = found.next().ok_or("the name has no address")?;
-    let any: SocketAddr = if remote.is_ipv4() {
-        SocketAddr::from(([0, 0, 0, 0], 0))
-    } else {
-        SocketAddr::from(([0u16; 8], 0))
+) -> Result<Connection, NamedConnectError> {
+    let settings = AttemptSettings {
+        client,
+        server_name: SERVER_NAME,
+        patience: HANDSHAKE_TIMEOUT,
+        queue_patience: HANDSHAKE_TIMEOUT,
     };
-    let endpoint = quic::client_endpoint(any, dscp).map_err(|error| error.to_string())?;
-    let connection = endpoint
-        .connect_with(config, remote, SERVER_NAME)
-        .map_err(|error| error.to_string())?
-        .await
-        .map_err(|error| error.to_string())?;
-    Ok((endpoint, connection))
+    let socket = |ipv6: bool| {
+        let any: IpAddr = if ipv6 {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        };
+        QuicClient::bind((any, 0).into(), dscp).map_err(|error| error.to_string())
+    };
+    named::connect(name, &settings, socket).await
 }
 
 /// Carries datagrams until the connection is lost; returns the reason.

@@ -409,8 +409,8 @@ impl<P: PacketPort> WorkerLoop<P> {
         }
         let count = self.worker.port.receive()?;
         for index in 0..count {
-            let (bytes, from) = self.worker.port.datagram(index);
-            let Some(opened) = self.peers.open(bytes, from, &mut self.counters) else {
+            let (bytes, ends) = self.worker.port.datagram(index);
+            let Some(opened) = self.peers.open(bytes, ends, &mut self.counters) else {
                 continue;
             };
             if opened.length == 0 {
@@ -538,7 +538,7 @@ impl<P: PacketPort> WorkerLoop<P> {
         let text: &[u8] = plain.map_or(&[], |at| &self.plain[at].1);
         let (out, counters) = (self.outgoing.buffer(), &mut self.counters);
         match self.peers.seal(id, text, out, counters) {
-            Some(remote) => self.outgoing.push(remote),
+            Some(ends) => self.outgoing.push(ends),
             None => self.counters.unsent += 1,
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::{Link, Map, MapCore, MapFlags, MapHandle};
+use libbpf_rs::{Map, MapCore, MapFlags, MapHandle};
 
-use super::{bpf, own_cookie, run_link};
+use super::socket_pass::SocketPass;
+use super::{bpf, own_cookie};
 use crate::backend::namespaces::{Namespace, NamespaceSearch, own_inode};
 use crate::backend::{BackendConfig, BackendError};
 
@@ -19,7 +20,7 @@ pub(super) struct Pods {
     /// Inode of the namespace that the last single pass was over.
     walked: u32,
     /// Reports an earlier daemon's running flowlets again, or gives its sockets back.
-    first: Option<Link>,
+    first: Option<SocketPass>,
 }
 
 impl Pods {
@@ -38,7 +39,7 @@ impl Pods {
     }
 
     /// Has `program` run over each pod's sockets before they are taken over.
-    pub(super) fn run_first(&mut self, program: Link) {
+    pub(super) fn run_first(&mut self, program: SocketPass) {
         self.first = Some(program);
     }
 
@@ -57,7 +58,7 @@ impl Pods {
     ///
     /// # Errors
     /// When a pod's sockets cannot be taken over. Those that it makes from now on are.
-    pub(super) fn follow(&mut self, now_ns: u64, adopt: &Link) -> Result<(), BackendError> {
+    pub(super) fn follow(&mut self, now_ns: u64, adopt: &SocketPass) -> Result<(), BackendError> {
         let change = self.search.follow(now_ns);
         for inode in change.gone {
             if let Some((_, cookie)) = self.taken.remove(&inode) {
@@ -75,14 +76,14 @@ impl Pods {
         }
         let first = self.first.as_ref();
         let cookie = namespace.run(|| {
-            first.map_or(Ok(()), run_link)?;
+            first.map_or(Ok(()), SocketPass::run)?;
             own_cookie()
         })?;
         self.cookies
             .update(&cookie.to_ne_bytes(), &[1], MapFlags::ANY)
             .map_err(bpf("note a pod's network namespace"))?;
         // After the mark: sockets that are made during the pass are followed by themselves.
-        let adopted = namespace.run(|| run_link(adopt));
+        let adopted = namespace.run(|| adopt.run());
         self.taken.insert(namespace.inode, (namespace, cookie));
         adopted
     }
@@ -91,7 +92,7 @@ impl Pods {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn walk_next(&mut self, program: &Link) -> Result<(), BackendError> {
+    pub(super) fn walk_next(&mut self, program: &SocketPass) -> Result<(), BackendError> {
         let after = self.taken.range(self.walked.saturating_add(1)..).next();
         let Some((&inode, (namespace, _))) = after.or_else(|| self.taken.iter().next()) else {
             return Ok(());
@@ -104,7 +105,7 @@ impl Pods {
     ///
     /// # Errors
     /// With the first refusal, after all were tried.
-    pub(super) fn walk_all(&self, program: &Link) -> Result<(), BackendError> {
+    pub(super) fn walk_all(&self, program: &SocketPass) -> Result<(), BackendError> {
         let mut result = Ok(());
         for (namespace, _) in self.taken.values() {
             result = result.and(walk(namespace, program));
@@ -113,8 +114,8 @@ impl Pods {
     }
 }
 
-fn walk(namespace: &Namespace, program: &Link) -> Result<(), BackendError> {
-    let walked = namespace.run(|| run_link(program));
+fn walk(namespace: &Namespace, program: &SocketPass) -> Result<(), BackendError> {
+    let walked = namespace.run(|| program.run());
     // A pod that has ended has no sockets.
     if namespace.is_there() { walked } else { Ok(()) }
 }

@@ -3,7 +3,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
@@ -299,16 +300,47 @@ fn own_maximum_over_a_restart(other_version: bool) {
     receiver.finish();
 }
 
-/// Makes the pinned maps another version's: the name of one pin states the layout.
-fn forget_layout(pair: &NamespacePair) {
+/// Agents that look for files read all that they find: inventories, integrity checks, `grep -r`.
+#[test]
+fn to_read_every_pin_changes_nothing() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(KIND, &pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, 100_000);
+    let mut client = EchoClient::connect(echo.address);
+    hold(&mut driver, &mut client);
+    let held = get_max_pacing(&client.stream);
+    let pins = pins_of(&pair);
+    assert!(pins.len() > 6, "{pins:?}");
+    for pin in pins {
+        // In the sockets' own network namespace, and as root.
+        let read = std::fs::read(&pin).map(|bytes| bytes.len());
+        println!("{}: {read:?}", pin.display());
+        let mode = std::fs::metadata(pin.parent().expect("a folder")).expect("there");
+        assert_eq!(mode.permissions().mode() & 0o077, 0, "only root looks in");
+    }
+    driver.run_for(Duration::from_millis(300));
+    assert_eq!(get_max_pacing(&client.stream), held);
+    assert_eq!(driver.backend.stats().connections, 1);
+    driver.backend.shut_down().expect("shut down");
+    assert_eq!(get_max_pacing(&client.stream), NONE, "it is given back");
+}
+
+/// Lists the files in which the back end's kernel objects are pinned.
+fn pins_of(pair: &NamespacePair) -> Vec<PathBuf> {
     let folders = left_behind(pair).into_iter().flat_map(|folder| {
         ["sock_ops", "bpf/sock_ops"].map(|below| Path::new(&folder).join(below))
     });
     let pins = folders
         .filter_map(|folder| std::fs::read_dir(folder).ok())
         .flatten();
-    let layouts: Vec<_> = pins
-        .map(|pin| pin.expect("readable").path())
+    pins.map(|pin| pin.expect("readable").path()).collect()
+}
+
+/// Makes the pinned maps another version's: the name of one pin states the layout.
+fn forget_layout(pair: &NamespacePair) {
+    let layouts: Vec<_> = pins_of(pair)
+        .into_iter()
         .filter(|pin| pin.to_string_lossy().contains("/layout-"))
         .collect();
     assert_eq!(layouts.len(), 1, "{layouts:?}");

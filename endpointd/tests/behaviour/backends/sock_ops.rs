@@ -453,6 +453,37 @@ fn each_socket_keeps_its_congestion_control_and_the_host_its_settings() {
     });
 }
 
+/// An operator or another program may set the default anew while a daemon runs.
+#[test]
+fn connections_of_any_new_default_congestion_control_are_paced() {
+    best_of_three(|| {
+        let _alone = alone();
+        let pair = cubic_pair();
+        let mut driver = Driver::open(KIND, &pair);
+        let mut names = allowed();
+        names.retain(|name| ["reno", "bbr", "cubic"].contains(&name.as_str()));
+        let mut kept = Ok(());
+        for (index, name) in names.iter().enumerate() {
+            pair.left.set_ipv4("tcp_congestion_control", name);
+            let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+            let sender = BulkSender::start(&pair.left, receiver.address);
+            let (conn, _) = driver.starts(index + 1).remove(index);
+            assert_eq!(congestion_controls(&pair), std::slice::from_ref(name));
+            driver.set(conn, 50, FOREVER_NS);
+            driver.run_for(Duration::from_millis(300));
+            let from = now_ns();
+            driver.run_for(Duration::from_millis(1_000));
+            let to = now_ns();
+            driver.backend.clear(conn).expect("clear");
+            sender.stop();
+            let trace = receiver.finish().remove(0);
+            kept = kept.and(ensure_kept(&trace, from, to, WIRE_V4, 50.0));
+        }
+        driver.backend.shut_down().expect("shut down");
+        kept
+    });
+}
+
 #[test]
 fn without_take_over_connections_from_before_are_left_alone() {
     let _alone = alone();

@@ -3,6 +3,7 @@
 mod admin;
 mod allocator;
 mod binary;
+mod names;
 mod recorder;
 mod refusals;
 mod sealed;

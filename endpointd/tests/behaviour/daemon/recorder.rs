@@ -29,6 +29,8 @@ pub struct Calls {
     pub shut_down: bool,
     /// Makes `clear_all` fail.
     pub refuse_clear_all: bool,
+    /// Makes `shut_down` fail.
+    pub refuse_shut_down: bool,
 }
 
 /// The back end as the daemon sees it.
@@ -164,6 +166,12 @@ impl PacingBackend for Recorder {
         let mut calls = self.calls.borrow_mut();
         calls.paced.clear();
         calls.shut_down = true;
+        if calls.refuse_shut_down {
+            return Err(BackendError::System {
+                what: "give back, says the test".to_owned(),
+                source: std::io::ErrorKind::PermissionDenied.into(),
+            });
+        }
         Ok(())
     }
 }

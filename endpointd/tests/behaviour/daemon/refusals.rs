@@ -49,6 +49,27 @@ fn a_refusal_without_hope_ends_the_daemon() {
 }
 
 #[test]
+fn what_could_not_be_given_back_is_told_whatever_ended_the_daemon() {
+    on_one_thread(async {
+        for refuse in [None, Some(RefusalCode::UnknownHost)] {
+            let folder = certificates();
+            let allocator = ScriptedAllocator::start(folder.path(), 1, None);
+            allocator.script.borrow_mut().refuse = refuse;
+            let (backend, kernel) = recorder();
+            kernel.calls.borrow_mut().refuse_shut_down = true;
+            let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
+            let ended = match refuse {
+                None => daemon.stop().await,
+                Some(_) => daemon.ended().await,
+            };
+            let error = ended.expect_err("not all is well");
+            assert!(matches!(error, DaemonError::NotGivenBack(_)), "{error}");
+            assert!(error.to_string().contains("says the test"), "{error}");
+        }
+    });
+}
+
+#[test]
 fn a_refusal_with_hope_is_tried_again() {
     on_one_thread(async {
         let folder = certificates();

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 
-use ratewright_io::udp::{BatchSent, PacketPort, SendBatch};
+use ratewright_io::udp::{BatchSent, Ends, PacketPort, SendBatch};
 
 use crate::endpoint::Endpoint;
 use crate::stack::SendError;
@@ -46,9 +46,9 @@ impl PacketPort for DpdkPort {
         Ok(self.endpoint.receive())
     }
 
-    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<Ends>) {
         let (bytes, from) = self.endpoint.datagram(index);
-        (bytes, Some(from.into()))
+        (bytes, Some(SocketAddr::from(from).into()))
     }
 
     fn authentic(&mut self, index: usize) {

@@ -101,7 +101,57 @@ pub struct ConnectAttempt {
     retry_wait: RetryWait,
 }
 
+/// First sign of a living server.
+#[derive(Debug)]
+pub enum Answer {
+    /// The handshake is over, well or badly.
+    Settled(Result<quinn::Connection, quinn::ConnectionError>),
+    /// A Retry: the server lives, and the handshake has its turn later.
+    Queued(QueuedAttempt),
+}
+
+/// A connection attempt that a Retry has answered.
+#[derive(Debug)]
+pub struct QueuedAttempt {
+    connecting: Connecting,
+    attempts: Arc<ConnectAttempts>,
+}
+
+impl QueuedAttempt {
+    /// Waits for the rest of the handshake. Returns `None` after `patience`.
+    pub async fn within(
+        mut self,
+        patience: Duration,
+    ) -> Option<Result<quinn::Connection, quinn::ConnectionError>> {
+        // Biased: a connection that is ready wins over a time-out at the same moment.
+        tokio::select! {
+            biased;
+            done = &mut self.connecting => Some(done),
+            () = self.attempts.unread_after(patience) => None,
+        }
+    }
+}
+
 impl ConnectAttempt {
+    /// Waits for the first answer. Returns `None` after `patience`.
+    pub async fn answered(self, patience: Duration) -> Option<Answer> {
+        let Self {
+            mut connecting,
+            retry_wait,
+        } = self;
+        // Biased: a connection that is ready wins over a time-out at the same moment.
+        tokio::select! {
+            biased;
+            done = &mut connecting => return Some(Answer::Settled(done)),
+            () = retry_wait.retried.notified() => {}
+            () = retry_wait.attempts.unread_after(patience) => return None,
+        }
+        Some(Answer::Queued(QueuedAttempt {
+            connecting,
+            attempts: Arc::clone(&retry_wait.attempts),
+        }))
+    }
+
     /// Waits for `patience`, and from a Retry on for `queue_patience`. Returns `None` after this
     /// handshake time-out.
     pub async fn within(
@@ -109,24 +159,9 @@ impl ConnectAttempt {
         patience: Duration,
         queue_patience: Duration,
     ) -> Option<Result<quinn::Connection, quinn::ConnectionError>> {
-        let Self {
-            connecting,
-            retry_wait,
-        } = self;
-        let mut connecting = std::pin::pin!(connecting);
-        let unread = retry_wait.attempts.unread_after(patience);
-        // Biased: a connection that is ready wins over a time-out at the same moment.
-        tokio::select! {
-            biased;
-            done = &mut connecting => return Some(done),
-            () = retry_wait.retried.notified() => {}
-            () = unread => return None,
-        }
-        let unread = retry_wait.attempts.unread_after(queue_patience);
-        tokio::select! {
-            biased;
-            done = &mut connecting => Some(done),
-            () = unread => None,
+        match self.answered(patience).await? {
+            Answer::Settled(done) => Some(done),
+            Answer::Queued(queued) => queued.within(queue_patience).await,
         }
     }
 }

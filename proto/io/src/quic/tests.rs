@@ -56,8 +56,9 @@ async fn first_datagram(local: SocketAddr, to: SocketAddr, dscp: Dscp) -> (u8, O
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth();
     let quic = QuicClientConfig::try_from(tls).expect("a suite for Initials");
-    let endpoint = client_endpoint(local, dscp).expect("an endpoint");
+    let endpoint = client::QuicClient::bind(local, dscp).expect("an endpoint");
     let connecting = endpoint
+        .endpoint()
         .connect_with(quinn::ClientConfig::new(Arc::new(quic)), to, "nobody")
         .expect("a good address");
     let attempt = tokio::spawn(connecting.into_future());

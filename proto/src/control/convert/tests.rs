@@ -208,10 +208,10 @@ fn impossible_values_are_refused_by_field() {
         field_of(Body::Welcome(wire))
     };
     assert_eq!(bad_welcome(|w| w.version = 9), "Welcome.version");
-    assert_eq!(bad_welcome(|w| w.lease_ns = u64::MAX), "Welcome.lease_ns");
+    assert_eq!(bad_welcome(|w| w.liveness_ns = 0), "Welcome.liveness_ns");
     assert_eq!(
-        bad_welcome(|w| w.lease_ns = 0),
-        "Welcome.lease_ns, liveness_ns"
+        bad_welcome(|w| w.liveness_ns = MAX_LIVENESS_NS + 1),
+        "Welcome.liveness_ns"
     );
     assert_eq!(bad_welcome(|w| w.max_flows = u32::MAX), "Welcome.max_flows");
     assert_eq!(bad_welcome(|w| w.threshold = f64::NAN), "Welcome.threshold");
@@ -244,6 +244,26 @@ fn impossible_values_are_refused_by_field() {
         bad_hello(|h| h.ack_delay_ns = u64::MAX),
         "Hello.ack_delay_ns"
     );
+}
+
+/// Whoever has an allocator's or a relay's key decides on the lease.
+#[test]
+fn a_lease_of_less_than_10_ms_or_more_than_10_s_is_refused() {
+    let welcome_of = |lease_ns| {
+        let mut wire = wire::Welcome::from(&welcome());
+        wire.lease_ns = lease_ns;
+        Welcome::try_from(wire)
+    };
+    for lease_ns in [0, 1, 9_999_999, 10_000_000_001, 3_600_000_000_000, u64::MAX] {
+        let refused = welcome_of(lease_ns).expect_err("refused");
+        assert!(
+            refused.to_string().contains("Welcome.lease_ns"),
+            "{refused}"
+        );
+    }
+    for lease_ns in [10_000_000, 10_000_000_000] {
+        assert_eq!(welcome_of(lease_ns).expect("taken").lease_ns, lease_ns);
+    }
 }
 
 #[test]

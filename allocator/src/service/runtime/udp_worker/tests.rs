@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use allocation_counter::measure;
-use ratewright_io::udp::BatchSent;
+use ratewright_io::udp::{BatchSent, Ends};
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::FrameDecoder;
 use ratewright_proto::datagram::SessionRole;
@@ -48,9 +48,9 @@ impl PacketPort for Wire {
         Ok(std::mem::take(&mut self.arrived))
     }
 
-    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<Ends>) {
         let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        (&mut self.up[index], Some(from))
+        (&mut self.up[index], Some(from.into()))
     }
 
     fn send(&mut self, batch: &mut SendBatch) -> io::Result<BatchSent> {
@@ -344,7 +344,7 @@ impl PacketPort for Broken {
         Err(io::Error::other("the test's port is lost"))
     }
 
-    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<Ends>) {
         self.wire.datagram(index)
     }
 
