@@ -194,11 +194,11 @@ fn schemes_that_cannot_share_a_host_are_refused() {
     for (transport, part) in [
         (
             "name = \"dctcp\"\nbeside = { name = \"cubic\" }",
-            "one of `workloads` and `classes`",
+            "either `workloads` or `classes`",
         ),
         (
             "name = \"dctcp\"\nbeside = { name = \"cubic\", workloads = [0], classes = [1] }",
-            "one of `workloads` and `classes`",
+            "either `workloads` or `classes`",
         ),
         (
             "name = \"dctcp\"\nbeside = { name = \"cubic\", workloads = [3] }",
