@@ -75,6 +75,8 @@ pub(super) struct Meter {
     /// Last time at which the demand was lowered, and to what.
     lowered_ns: u64,
     lowered_to_bps: u64,
+    /// Rates are only observed.
+    observes: bool,
     /// The demand has grown by a report, and no window since then used most of the rate.
     is_unproven: bool,
     /// The last growth was never used.
@@ -97,6 +99,7 @@ impl Meter {
             hold_ns: HOLD_NS,
             lowered_ns: 0,
             lowered_to_bps: 0,
+            observes: false,
             is_unproven: false,
             is_doubted: false,
             counted_ns: now_ns,
@@ -157,6 +160,12 @@ impl Meter {
         None
     }
 
+    /// Notes if rates are only observed. They are not in force then, so that no flow can prove its
+    /// growth by use of them.
+    pub(super) fn set_observes(&mut self, observes: bool) {
+        self.observes = observes;
+    }
+
     /// Measures the flow's use. `rate_bps` is its rate, `reported_bps` the demand reported last.
     pub(super) fn evaluate(
         &mut self,
@@ -212,7 +221,7 @@ impl Meter {
         // Use before claim: what waits at a socket may wait for something else than the rate. A
         // demand that grew no more than once since it was lowered may be held without use, for it
         // takes little.
-        let takes_little = |bps| bps <= self.lowered_to_bps.saturating_mul(2);
+        let takes_little = |bps| self.observes || bps <= self.lowered_to_bps.saturating_mul(2);
         if self.limited_ns.is_some_and(held)
             && (uses_most || reported_bps.is_some_and(takes_little))
         {

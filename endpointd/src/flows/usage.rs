@@ -64,6 +64,7 @@ impl FlowTable {
             flowlet.meter = Some(Meter::new(now_ns, usage));
             return;
         };
+        meter.set_observes(self.backend_observes);
         let bytes = meter.measured_bytes(now_ns, usage, rate.bps);
         let verdict = meter.evaluate(now_ns, usage, rate.bps, flowlet.measured_bps);
         if let Some(class) = flowlet.class() {
