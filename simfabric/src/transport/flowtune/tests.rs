@@ -173,12 +173,12 @@ fn rates_end_with_the_lease() {
         control_loss_from: Time::from_us(700),
         ..FlowtuneConfig::default()
     };
-    config.control.lease_ns = 1_000_000;
-    config.control.liveness_ns = 4_000_000;
+    config.control.lease_ns = 10_000_000;
+    config.control.liveness_ns = 40_000_000;
     let mut sim = sim(config, vec![flow(0, 1, 140, 1 << 32)]);
     sim.run_until(Time::from_us(700)).unwrap();
     assert!(rate_bps(&sim, 0) > 9_000_000_000);
-    sim.run_until(Time::from_us(2_500)).unwrap();
+    sim.run_until(Time::from_ms(12)).unwrap();
     assert_eq!(rate_bps(&sim, 0), 0);
 }
 
@@ -309,13 +309,13 @@ fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
 fn over_tcp_a_session_that_was_lost_begins_anew() {
     let mut config = over(Carrier::Tcp, 1.0);
     config.control_loss_from = Time::from_us(700);
-    config.control.lease_ns = 1_000_000;
-    config.control.liveness_ns = 4_000_000;
-    config.control_loss_until = Some(Time::from_ms(8));
+    config.control.lease_ns = 10_000_000;
+    config.control.liveness_ns = 40_000_000;
+    config.control_loss_until = Some(Time::from_ms(80));
     let mut sim = sim(config, vec![flow(0, 1, 140, 1 << 35)]);
-    sim.run_until(Time::from_us(7_500)).unwrap();
+    sim.run_until(Time::from_ms(75)).unwrap();
     assert_eq!(rate_bps(&sim, 0), 0);
-    sim.run_until(Time::from_ms(60)).unwrap();
+    sim.run_until(Time::from_ms(200)).unwrap();
     assert!(rate_bps(&sim, 0) > 9_000_000_000);
 }
 
