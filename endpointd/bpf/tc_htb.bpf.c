@@ -49,9 +49,15 @@ const volatile __u64 rw_burst_ns = 4000000;
 /* Ten full segments (RFC 6928), and how many of its own bursts a watched flow may be ahead of its rate. */
 #define RW_INITIAL_WINDOW_BYTES 15140
 #define RW_TOLERATED_BURSTS 4
-/* Where struct tcp_sock has its members; 0: not known, for a kernel that does not describe its types. */
+/* A change of the application's own maximum is told once in this time. */
+#define RW_FLAP_NS 1000000
+/*
+ * Where struct tcp_sock, which begins with struct sock, has its members; 0: not known, for a kernel that does
+ * not describe its types.
+ */
 const volatile __u32 rw_write_seq_offset = 0;
 const volatile __u32 rw_srtt_us_offset = 0;
+const volatile __u32 rw_max_pacing_rate_offset = 0;
 
 struct th_key {
 	/* IPv4 as ::ffff:a.b.c.d. */
@@ -83,6 +89,9 @@ struct th_flow {
 	/* Until when the answer to a LIMITED may come, and the rate before it. */
 	__u64 answer_ns;
 	__u64 unanswered_wire;
+	/* The application's own maximum that user space was last told, and when. */
+	__u64 told_max;
+	__u64 told_ns;
 	/* Largest packet of late. */
 	__u64 largest_bytes;
 };
@@ -321,6 +330,20 @@ static __always_inline int continues(struct __sk_buff *skb, struct packet *packe
 	return !packet->push;
 }
 
+/* The application's own maximum, in bytes of payload per second; all bits: none, or the socket is not here. */
+static __always_inline __u64 own_max(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (rw_max_pacing_rate_offset && sk) {
+		void *tp = bpf_skc_to_tcp_sock(sk);
+
+		if (tp)
+			return *(__u64 *)(tp + rw_max_pacing_rate_offset);
+	}
+	return ~0ULL;
+}
+
 /* Notes the round-trip time of the packet's socket, where that is here. */
 static __always_inline void note_round_trip(struct __sk_buff *skb, struct rw_slot_state *state)
 {
@@ -362,6 +385,15 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 		flow->new_seq = packet->end_seq;
 	state->last_ns = now;
 	state->continues = continues(skb, packet);
+	if (phase == RW_PHASE_ACTIVE && now - flow->told_ns >= RW_FLAP_NS) {
+		__u64 max = own_max(skb);
+
+		if (max != flow->told_max) {
+			flow->told_ns = now;
+			if (emit(skb, 0, slot, use_count, RW_EVENT_OWN_MAX, now, max))
+				flow->told_max = max;
+		}
+	}
 	/* The tail that is sent again, or a peer that is gone, is no progress. */
 	if (phase == RW_PHASE_ACTIVE || phase == RW_PHASE_CLOSING || again)
 		return;
@@ -381,8 +413,9 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 	flow->bytes += packet->payload_bytes;
 	if (flow->bytes < rw_min_flowlet_bytes)
 		return;
-	/* No socket, so no SO_MAX_PACING_RATE of the application. */
-	if (!emit(skb, packet, slot, use_count, RW_EVENT_START, now, ~0ULL))
+	flow->told_max = own_max(skb);
+	flow->told_ns = now;
+	if (!emit(skb, packet, slot, use_count, RW_EVENT_START, now, flow->told_max))
 		return;
 	flow->clears = rate->clears;
 	flow->first_paced_due = 1;

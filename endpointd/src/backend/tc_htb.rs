@@ -139,12 +139,12 @@ fn class_rate(bytes_per_s: u64) -> ClassRate {
     }
 }
 
-/// Finds the offset of a member in the running kernel's `struct tcp_sock`; 0 if the kernel does
-/// not describe it.
-fn tcp_sock_offset(name: &str) -> u32 {
+/// Finds the offset of a member in a structure of the running kernel; 0 if the kernel does not
+/// describe it.
+fn kernel_offset(structure: &str, name: &str) -> u32 {
     let find = |btf: &Btf<'_>| {
-        let tcp_sock: Struct<'_> = btf.type_by_name("tcp_sock")?;
-        tcp_sock.iter().find_map(|member| match member.attr {
+        let found: Struct<'_> = btf.type_by_name(structure)?;
+        found.iter().find_map(|member| match member.attr {
             MemberAttr::Normal { offset } if member.name.is_some_and(|member| member == name) => {
                 Some(offset / 8)
             }
@@ -249,8 +249,9 @@ impl TcHtb {
         rodata.rw_qdisc_handle = QDISC;
         rodata.rw_first_minor = FIRST_MINOR;
         rodata.rw_burst_ns = BURST_NS;
-        rodata.rw_write_seq_offset = tcp_sock_offset("write_seq");
-        rodata.rw_srtt_us_offset = tcp_sock_offset("srtt_us");
+        rodata.rw_write_seq_offset = kernel_offset("tcp_sock", "write_seq");
+        rodata.rw_srtt_us_offset = kernel_offset("tcp_sock", "srtt_us");
+        rodata.rw_max_pacing_rate_offset = kernel_offset("sock", "sk_max_pacing_rate");
         let size = |result: libbpf_rs::Result<()>| result.map_err(bpf("size a map"));
         size(open.maps.th_slots.set_max_entries(cfg.max_flows))?;
         size(open.maps.th_flows.set_max_entries(cfg.max_flows))?;

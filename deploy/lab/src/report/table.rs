@@ -241,8 +241,8 @@ pub fn links(outcome: &RunOutcome) -> Table {
         "of the rate's payload",
         "Cubic alone",
         "processor time per bit",
+        "maxima of their own",
         "Cubic alone",
-        "ratio",
     ]);
     let rows = |phase: &Option<ScenarioPhase>| {
         phase
@@ -265,10 +265,7 @@ pub fn links(outcome: &RunOutcome) -> Table {
             row.as_ref()
                 .map_or_else(dash, |row| format!("{:.2} Gbit/s", row.payload_gbps))
         };
-        let cost = |row: &Option<LinkRow>| {
-            row.as_ref()
-                .map_or_else(dash, |row| format!("{:.1} ps", row.processor_ps_per_bit))
-        };
+        let ps = |value: Option<f64>| value.map_or_else(dash, |ps| format!("{ps:.1} ps"));
         table.add_row([
             format!("{} Gbit/s", f64::from(key.link_mbps) / 1e3),
             key.flows.to_string(),
@@ -277,13 +274,9 @@ pub fn links(outcome: &RunOutcome) -> Table {
                 .and_then(|row| row.of_rate)
                 .map_or_else(dash, percent),
             gbps(&without),
-            cost(&with),
-            cost(&without),
-            with.as_ref()
-                .zip(without.as_ref())
-                .map_or_else(dash, |(w, c)| {
-                    format!("{:.2}", w.processor_ps_per_bit / c.processor_ps_per_bit)
-                }),
+            ps(with.as_ref().map(|row| row.processor_ps_per_bit)),
+            ps(without.as_ref().and_then(|row| row.own_maxima_ps_per_bit)),
+            ps(without.as_ref().map(|row| row.processor_ps_per_bit)),
         ]);
     }
     table

@@ -63,6 +63,7 @@ fn phase(fates: &[&'static str]) -> ScenarioPhase {
         payload_gbps: f64::from(link_mbps) / 1_100.0,
         of_rate: None,
         processor_ps_per_bit: 500.0 / flows as f64,
+        own_maxima_ps_per_bit: Some(400.0 / flows as f64),
         runs: 1,
     };
     ScenarioPhase {

@@ -210,6 +210,9 @@ pub struct LinkRow {
     pub of_rate: Option<f64>,
     /// Processor time of the whole machine per bit of payload, median of the runs, in picoseconds.
     pub processor_ps_per_bit: f64,
+    /// That of plain TCP with applications' own maxima of the same rate, what the kernel's pacing
+    /// takes by itself; null with Ratewright.
+    pub own_maxima_ps_per_bit: Option<f64>,
     /// Number of runs.
     pub runs: usize,
 }

@@ -1,5 +1,7 @@
 //! Links without a shaper, as fast as this machine moves packets: the topology says how fast they
-//! are meant to be. One flow and eight, by turns with plain TCP, which nothing limits.
+//! are meant to be. One flow and eight, by turns with plain TCP, which nothing limits, and with plain
+//! TCP whose applications set maxima of the same rate (`SO_MAX_PACING_RATE`): what the kernel's pacing
+//! takes by itself.
 //!
 //! Processor time is that of the whole machine, softirqs included; what else the machine does
 //! counts for both.
@@ -26,12 +28,31 @@ const RECEIVER: usize = 1;
 const HOSTS: usize = 2;
 const SPEEDS_MBPS: [u32; 5] = [1_000, 5_000, 10_000, 25_000, 40_000];
 const FLOWS: [usize; 2] = [1, 8];
+/// Rate of the applications' own maxima over the link's, which is what the allocator hands out.
+const MAXIMUM: f64 = 0.99;
 const LEAD_NS: u64 = 100 * NS_PER_MS;
 const SETTLING: Duration = Duration::from_millis(1_000);
 const MEASURED: Duration = Duration::from_secs(4);
 const REST_NS: u64 = 300 * NS_PER_MS;
 const REPORT_LAG_NS: u64 = 120 * NS_PER_MS;
 const ABORT_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contender {
+    Managed,
+    Plain,
+    OwnMaxima,
+}
+
+impl Contender {
+    fn name(self) -> &'static str {
+        match self {
+            Contender::Managed => "with Ratewright",
+            Contender::Plain => "plain TCP",
+            Contender::OwnMaxima => "maxima of their own",
+        }
+    }
+}
 
 #[derive(Default)]
 struct Samples {
@@ -93,71 +114,88 @@ fn run_speed(
         "building networks of {} Gbit/s",
         f64::from(mbps) / 1e3
     ));
-    let mut contenders: Vec<(Testbed, Option<Control>, [Samples; FLOWS.len()])> = Vec::new();
-    if !lab.options.no_baseline {
-        contenders.push((build(format!("base{mbps}"))?, None, Default::default()));
-    }
+    let mut base = match lab.options.no_baseline {
+        false => Some(build(format!("base{mbps}"))?),
+        true => None,
+    };
+    let mut managed = None;
     if !lab.options.only_baseline {
         let testbed = build(format!("with{mbps}"))?;
         let control = Control::start(lab, &testbed, "")?;
         *backend = control.backend().unwrap_or_else(|| backend.clone());
-        contenders.push((testbed, Some(control), Default::default()));
+        managed = Some((testbed, control));
     }
-    for run in 0..lab.options.runs() {
-        for (at, flows) in FLOWS.into_iter().enumerate() {
-            // The order changes from turn to turn.
-            contenders.rotate_left(1);
-            for (testbed, control, samples) in &mut contenders {
-                let who = if control.is_some() {
-                    "with Ratewright"
-                } else {
-                    "plain TCP"
-                };
-                lab.live.phase(
-                    &format!(
-                        "{} Gbit/s, run {} of {}: {flows} flow(s), {who}",
-                        f64::from(mbps) / 1e3,
-                        run + 1,
-                        lab.options.runs()
-                    ),
-                    &testbed.recording,
-                );
-                let (gbps, ps_per_bit) = run_once(lab, testbed, flows)?;
-                samples[at].gbps.push(gbps);
-                samples[at].ps_per_bit.push(ps_per_bit);
-                if let Some(control) = control {
-                    control.check_alive()?;
-                }
-            }
-        }
+    let mut contenders = Vec::new();
+    if base.is_some() {
+        contenders.extend([Contender::Plain, Contender::OwnMaxima]);
+    }
+    if managed.is_some() {
+        contenders.push(Contender::Managed);
     }
     let v6 = lab.options.family().each()[0];
     // TCP payload of a full Ethernet frame, over IPv6 or IPv4, with time stamps.
     let payload_share = if v6 { 1428.0 } else { 1448.0 } / 1514.0;
-    let mut last = Recording::new();
-    for (testbed, control, samples) in contenders {
-        let rows = if control.is_some() {
-            &mut *with
-        } else {
-            &mut *without
-        };
-        for (flows, samples) in FLOWS.into_iter().zip(&samples) {
-            let gbps = median(&samples.gbps).unwrap_or(0.0);
+    let payload_bps = rate_bps as f64 * payload_share;
+    for flows in FLOWS {
+        let mut samples = [(); 3].map(|()| Samples::default());
+        for run in 0..lab.options.runs() {
+            // The order changes from turn to turn.
+            contenders.rotate_left(1);
+            for contender in &contenders {
+                let testbed = match (contender, &mut base, &mut managed) {
+                    (Contender::Managed, _, Some((testbed, _))) | (_, Some(testbed), _) => testbed,
+                    _ => continue,
+                };
+                lab.live.phase(
+                    &format!(
+                        "{} Gbit/s, run {} of {}: {flows} flow(s), {}",
+                        f64::from(mbps) / 1e3,
+                        run + 1,
+                        lab.options.runs(),
+                        contender.name()
+                    ),
+                    &testbed.recording,
+                );
+                let maximum = (*contender == Contender::OwnMaxima)
+                    .then(|| (MAXIMUM * payload_bps / flows as f64) as u64);
+                let (gbps, ps_per_bit) = run_once(lab, testbed, flows, maximum)?;
+                samples[*contender as usize].gbps.push(gbps);
+                samples[*contender as usize].ps_per_bit.push(ps_per_bit);
+                if let Some((_, control)) = &mut managed {
+                    control.check_alive()?;
+                }
+            }
+        }
+        let [_, _, own_maxima] = &samples;
+        let own_maxima_ps_per_bit = median(&own_maxima.ps_per_bit).map(round);
+        for (contender, rows) in [
+            (Contender::Managed, &mut *with),
+            (Contender::Plain, &mut *without),
+        ] {
+            let is_managed = contender == Contender::Managed;
+            let of = &samples[contender as usize];
+            let Some((gbps, ps_per_bit)) = median(&of.gbps).zip(median(&of.ps_per_bit)) else {
+                continue;
+            };
             rows.push(LinkRow {
                 link_mbps: mbps,
                 flows,
                 payload_gbps: round(gbps),
-                of_rate: control
-                    .is_some()
-                    .then(|| round(gbps * 1e9 / (rate_bps as f64 * payload_share))),
-                processor_ps_per_bit: round(median(&samples.ps_per_bit).unwrap_or(0.0)),
-                runs: samples.gbps.len(),
+                of_rate: is_managed.then(|| round(gbps * 1e9 / payload_bps)),
+                processor_ps_per_bit: round(ps_per_bit),
+                own_maxima_ps_per_bit: own_maxima_ps_per_bit.filter(|_| !is_managed),
+                runs: of.gbps.len(),
             });
         }
-        if let Some(control) = control {
-            control.stop();
-        }
-        // One recording is enough for the picture, which is of the rows.
+    }
+    // One recording is enough for the picture, which is of the rows.
+    let mut last = Recording::new();
+    if let Some(testbed) = base {
+        last = testbed.recording.lock().clone();
+        testbed.tear_down();
+    }
+    if let Some((testbed, control)) = managed {
+        control.stop();
         last = testbed.recording.lock().clone();
         testbed.tear_down();
     }
@@ -165,7 +203,14 @@ fn run_speed(
 }
 
 /// Gbit/s of payload and picoseconds of processor time per bit of it.
-fn run_once(lab: &Lab, testbed: &mut Testbed, flows: usize) -> Result<(f64, f64)> {
+///
+/// `maximum`: each flow's own, in bit/s of payload.
+fn run_once(
+    lab: &Lab,
+    testbed: &mut Testbed,
+    flows: usize,
+    maximum: Option<u64>,
+) -> Result<(f64, f64)> {
     let v6 = lab.options.family().each()[0];
     testbed.forget_flows();
     let begin = now_ns() + LEAD_NS;
@@ -181,7 +226,10 @@ fn run_once(lab: &Lab, testbed: &mut Testbed, flows: usize) -> Result<(f64, f64)
             connect_ns: None,
             // Never reached: the flow is aborted after the measurement.
             end: FlowEnd::Bytes(1 << 50),
-            behaviour: Behaviour::default(),
+            behaviour: Behaviour {
+                max_rate_bps: maximum,
+                ..Behaviour::default()
+            },
         })?);
     }
     let from = (begin + lab.scaled(SETTLING)).next_multiple_of(BIN_NS);

@@ -416,11 +416,10 @@ fn an_applications_own_maximum_in_a_pod_survives_a_crash_and_another_version() {
 
 /// The daemon hears of each change while the flow runs, up, down and away, without a pause of the
 /// flow.
-#[test]
-fn a_change_of_the_application_s_own_maximum_is_told_while_it_sends() {
+fn changes_of_the_applications_own_maximum(kind: BackendKind) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(KIND, &pair);
+    let mut driver = Driver::open(kind, &pair);
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let client = EchoClient::connect(receiver.address);
     set_max_pacing(&client.stream, 1_250_000);
@@ -461,4 +460,14 @@ fn a_change_of_the_application_s_own_maximum_is_told_while_it_sends() {
     drop((client, application));
     receiver.finish();
     driver.backend.shut_down().expect("shut down");
+}
+
+#[test]
+fn a_change_of_the_application_s_own_maximum_is_told_while_it_sends() {
+    changes_of_the_applications_own_maximum(KIND);
+}
+
+#[test]
+fn a_change_of_the_application_s_own_maximum_is_told_while_it_sends_with_tc_htb() {
+    changes_of_the_applications_own_maximum(BackendKind::TcHtb);
 }
