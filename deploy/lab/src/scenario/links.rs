@@ -1,7 +1,7 @@
 //! Links without a shaper, as fast as this machine moves packets: the topology says how fast they
-//! are meant to be. One flow and eight, by turns with plain TCP, which nothing limits, and with plain
-//! TCP whose applications set maxima of the same rate (`SO_MAX_PACING_RATE`): what the kernel's pacing
-//! takes by itself.
+//! are meant to be. One flow and eight, by turns with plain TCP, which nothing limits, and with
+//! plain TCP whose applications set maxima of the same rate: what the kernel's pacing takes by
+//! itself.
 //!
 //! Processor time is that of the whole machine, softirqs included; what else the machine does
 //! counts for both.

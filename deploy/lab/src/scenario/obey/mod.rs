@@ -26,7 +26,7 @@ use cases::{Group, Traffic};
 use judge::{ObeyRow, RowKey, Sample};
 use side::{Column, Side};
 
-/// Groups that run at a time for each core: flows of 200 Mbit/s take a fifth of one.
+/// Groups that run at a time for each core: flows of 200 Mbit/s take a quarter of one.
 const LANES_PER_CORE: usize = 2;
 
 /// Results of the lanes.
