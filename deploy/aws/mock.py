@@ -168,7 +168,7 @@ def upload_topology(s3, hosts, name, programs, work):
     (work / "types.json").write_text(said(aws, "ec2", "describe-instance-types", "--output", "json",
                                           "--instance-types", HOST_TYPE))
     run(programs / "ratewright", "topology", "from-ec2", "--instances", work / "instances.json",
-        "--types", work / "types.json", "-o", work / name)
+        "--types", work / "types.json", "--capacity", "baseline", "-o", work / name)
     s3.upload_file(str(work / name), "ratewright", name)
 
 

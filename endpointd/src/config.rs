@@ -1,6 +1,7 @@
 //! The daemon's configuration: strict TOML; every error names the key and a right value.
 
 mod instance;
+mod retired;
 mod telemetry;
 
 use std::net::IpAddr;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use crate::backend::{BackendConfig, BackendKind, tc_htb};
 use crate::policy::RuleConfig;
 use instance::{instance_name, is_instance_name};
+use retired::Retired;
 
 pub use telemetry::{SecondLineConfig, TelemetryConfig};
 
@@ -205,6 +207,10 @@ pub struct PacingConfig {
     pub network_namespaces: Vec<String>,
     /// Names the daemon's kernel objects; derived from `host` if absent.
     pub instance: Option<String>,
+    #[serde(rename = "max_burst_us")]
+    retired_max_burst_us: Option<Retired>,
+    #[serde(rename = "procfs")]
+    retired_procfs: Option<Retired>,
 }
 
 impl Default for PacingConfig {
@@ -221,6 +227,8 @@ impl Default for PacingConfig {
             take_over: true,
             network_namespaces: Vec::new(),
             instance: None,
+            retired_max_burst_us: None,
+            retired_procfs: None,
         }
     }
 }
@@ -236,6 +244,9 @@ pub enum BackendChoice {
     SockOps,
     /// tc HTB classes.
     TcHtb,
+    /// A back end of the release before; the best usable one takes its place.
+    #[value(skip)]
+    StructOps,
 }
 
 impl BackendChoice {
@@ -243,7 +254,7 @@ impl BackendChoice {
     #[must_use]
     pub fn kind(self) -> Option<BackendKind> {
         match self {
-            Self::Auto => None,
+            Self::Auto | Self::StructOps => None,
             Self::SockOps => Some(BackendKind::SockOps),
             Self::TcHtb => Some(BackendKind::TcHtb),
         }

@@ -277,6 +277,8 @@ fn leftovers(places: &Places) -> Finding {
 
 fn configured(config: &Config) -> Vec<Finding> {
     let mut findings = vec![ok("config", format!("host {}", config.host))];
+    let retired = config.retired().into_iter();
+    findings.extend(retired.map(|note| warn("config", note)));
     for (what, path) in [
         ("authority", &config.tls.ca),
         ("certificate", &config.tls.cert),

@@ -195,6 +195,9 @@ fn act(action: DaemonAction) -> anyhow::Result<ExitCode> {
                         config.host,
                         config.policy.len()
                     );
+                    for note in config.retired() {
+                        println!("{}: {note}", path.display());
+                    }
                     Ok(ExitCode::SUCCESS)
                 }
                 Err(error) => {
@@ -220,6 +223,13 @@ fn act(action: DaemonAction) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Logs what the configuration has and this release passes over.
+fn tell_retired(config: &Config) {
+    for note in config.retired() {
+        tracing::warn!("{note}");
+    }
+}
+
 fn run(
     path: PathBuf,
     host: Option<String>,
@@ -233,6 +243,7 @@ fn run(
             return Ok(ExitCode::from(EXIT_CONFIG));
         }
     };
+    tell_retired(&config);
     // Tasks that wake each other on a local runtime cost no system call, as they would on a
     // `LocalSet`.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -278,7 +289,10 @@ async fn serve(
                 _ = terminate.recv() => DaemonCommand::Stop,
                 _ = interrupt.recv() => DaemonCommand::Stop,
                 _ = reload.recv() => match Config::load(&path, host.as_deref()) {
-                    Ok(config) => DaemonCommand::Reload(Box::new(config)),
+                    Ok(config) => {
+                        tell_retired(&config);
+                        DaemonCommand::Reload(Box::new(config))
+                    }
                     Err(error) => {
                         // A bad file must not stop a daemon that works.
                         tracing::error!(%error, "the configuration was not reloaded; the old one stays");

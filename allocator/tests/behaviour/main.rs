@@ -14,6 +14,7 @@ mod service_dpdk;
 mod service_engine_death;
 mod service_floods;
 mod service_lifecycle;
+mod service_names;
 mod service_operations;
 mod service_page;
 mod service_relay;

@@ -301,7 +301,12 @@ fn probes_metrics_and_the_log_level_answer() {
         allocator.request("GET", "/ready", ""),
         (200, "ready\n".to_owned())
     );
+    assert_eq!(
+        allocator.request("GET", "/v1/ready", ""),
+        (200, "ready\n".to_owned())
+    );
     assert_eq!(allocator.request("GET", "/nothing", "").0, 404);
+    assert_eq!(allocator.request("GET", "/v2/ready", "").0, 404);
     assert_eq!(allocator.request("GET", "/release", "").0, 405);
 
     assert_eq!(allocator.request("GET", "/log-level", "").1, "info\n");

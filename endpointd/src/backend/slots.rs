@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rustc_hash::FxBuildHasher;
 
-use super::sys::MappedArray;
+use super::sys::{MappedArray, Word32, Word64};
 use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, SlotIndex, Usage};
 
 /// Smallest rate that is put in force (`RW_MIN_BYTES_PER_S`).
@@ -16,36 +16,36 @@ pub(super) const MIN_BYTES_PER_S: u64 = 16_384;
 
 /// `struct rw_slot_rate`: size and member offsets.
 const RATE_BYTES: usize = 32;
-const RATE_WIRE: usize = 0;
-const RATE_EXPIRES: usize = 8;
-const RATE_USE_COUNT: usize = 16;
-const RATE_CLEARS: usize = 20;
-const RATE_WATCH: usize = 24;
+const RATE_WIRE: Word64 = Word64(0);
+const RATE_EXPIRES: Word64 = Word64(8);
+const RATE_USE_COUNT: Word32 = Word32(16);
+const RATE_CLEARS: Word32 = Word32(20);
+const RATE_WATCH: Word64 = Word64(24);
 /// `RW_WATCHES`: beside the use count, so that no watch is zero.
 const WATCHED: u64 = 1 << 32;
 
 /// `struct rw_slot_state`: size and member offsets.
 const STATE_BYTES: usize = 56;
-const STATE_LAST: usize = 0;
-const STATE_USES: usize = 8;
-const STATE_PHASE: usize = 12;
-const STATE_SENT: usize = 16;
-const STATE_ACKED: usize = 24;
-const STATE_LIMITED: usize = 32;
-const STATE_CAPPED: usize = 40;
-const STATE_CONTINUES: usize = 44;
-const STATE_ROUND_TRIP: usize = 48;
+const STATE_LAST: Word64 = Word64(0);
+const STATE_USES: Word32 = Word32(8);
+const STATE_PHASE: Word32 = Word32(12);
+const STATE_SENT: Word64 = Word64(16);
+const STATE_ACKED: Word64 = Word64(24);
+const STATE_LIMITED: Word64 = Word64(32);
+const STATE_CAPPED: Word32 = Word32(40);
+const STATE_CONTINUES: Word32 = Word32(44);
+const STATE_ROUND_TRIP: Word64 = Word64(48);
 
 /// `struct rw_slot_counters`: size and member offsets.
 const COUNTER_BYTES: usize = 64;
-const COUNTER_CONNECTIONS: usize = 0;
-const COUNTER_TABLE_FULL: usize = 8;
-const COUNTER_EVENTS_LOST: usize = 16;
-const COUNTER_ADOPTED: usize = 24;
-const COUNTER_EXPIRED: usize = 32;
-const COUNTER_TIMESTAMPS: usize = 40;
-const COUNTER_OBSERVING: usize = 48;
-const COUNTER_ALONE: usize = 56;
+const COUNTER_CONNECTIONS: Word64 = Word64(0);
+const COUNTER_TABLE_FULL: Word64 = Word64(8);
+const COUNTER_EVENTS_LOST: Word64 = Word64(16);
+const COUNTER_ADOPTED: Word64 = Word64(24);
+const COUNTER_EXPIRED: Word64 = Word64(32);
+const COUNTER_TIMESTAMPS: Word64 = Word64(40);
+const COUNTER_OBSERVING: Word64 = Word64(48);
+const COUNTER_ALONE: Word64 = Word64(56);
 
 /// `enum rw_phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,21 +182,21 @@ impl FallbackSlots {
 
     fn set_phase(&self, slot: u32, phase: SlotPhase) {
         self.states
-            .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
+            .u32_at(index(slot) * STATE_BYTES, STATE_PHASE)
             .store(phase.encode(), Ordering::Release);
     }
 
     /// Tells the program whether use counts without a rate.
     pub(super) fn observe(&self, observing: bool) {
         self.counters
-            .u64_at(COUNTER_OBSERVING)
+            .u64_at(0, COUNTER_OBSERVING)
             .store(u64::from(observing), Ordering::Release);
     }
 
     /// Tells the program whether no other product's program may want sockets' callbacks (sock_ops).
     pub(super) fn set_alone(&self, alone: bool) {
         self.counters
-            .u64_at(COUNTER_ALONE)
+            .u64_at(0, COUNTER_ALONE)
             .store(u64::from(alone), Ordering::Release);
     }
 
@@ -213,7 +213,7 @@ impl FallbackSlots {
     /// Replaces phase `from` by `to`; false if the program has changed it meanwhile.
     pub(super) fn exchange_phase(&self, slot: u32, from: SlotPhase, to: SlotPhase) -> bool {
         self.states
-            .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
+            .u32_at(index(slot) * STATE_BYTES, STATE_PHASE)
             .compare_exchange(
                 from.encode(),
                 to.encode(),
@@ -264,7 +264,7 @@ impl FallbackSlots {
 
     fn unset_rate(&self, slot: u32) {
         self.rates
-            .u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES)
+            .u64_at(index(slot) * RATE_BYTES, RATE_EXPIRES)
             .store(0, Ordering::Release);
     }
 
@@ -408,21 +408,21 @@ impl FallbackSlots {
         let base = index(slot) * RATE_BYTES;
         // An expiry of 0 is how the program knows that there is no rate.
         let expires = if wire_bytes_per_s == 0 { 0 } else { expires_ns };
-        let owner = self.rates.u32_at(base + RATE_USE_COUNT);
+        let owner = self.rates.u32_at(base, RATE_USE_COUNT);
         if owner.load(Ordering::Acquire) != conn.use_count {
             // The earlier connection's expiry must not meet this one's rate.
             self.rates
-                .u64_at(base + RATE_EXPIRES)
+                .u64_at(base, RATE_EXPIRES)
                 .store(0, Ordering::Release);
             owner.store(conn.use_count, Ordering::Release);
         }
         self.rates
-            .u64_at(base + RATE_WIRE)
+            .u64_at(base, RATE_WIRE)
             .store(wire_bytes_per_s, Ordering::Release);
         // The expiry last: a program that reads between the stores never joins it with the old
         // rate.
         self.rates
-            .u64_at(base + RATE_EXPIRES)
+            .u64_at(base, RATE_EXPIRES)
             .store(expires, Ordering::Release);
         if let Some(connection) = self.connections.get_mut(&slot) {
             connection.wire_bytes_per_s = (expires != 0).then_some(wire_bytes_per_s);
@@ -436,7 +436,7 @@ impl FallbackSlots {
             if connection.wire_bytes_per_s.is_none() {
                 continue;
             }
-            let expiry = self.rates.u64_at(index(*slot) * RATE_BYTES + RATE_EXPIRES);
+            let expiry = self.rates.u64_at(index(*slot) * RATE_BYTES, RATE_EXPIRES);
             // A lapsed lease stays lapsed: the socket is plain TCP by now, and a rate would come
             // back unasked.
             if expiry.load(Ordering::Acquire) > now_ns {
@@ -459,7 +459,7 @@ impl FallbackSlots {
     fn clear_slot(&mut self, slot: u32) {
         self.unset_rate(slot);
         self.rates
-            .u32_at(index(slot) * RATE_BYTES + RATE_CLEARS)
+            .u32_at(index(slot) * RATE_BYTES, RATE_CLEARS)
             // The program compares this count: a backlog that returns is a new flowlet, not a
             // resume.
             .fetch_add(1, Ordering::AcqRel);
@@ -489,7 +489,7 @@ impl FallbackSlots {
             let capped = || {
                 let word = self
                     .states
-                    .u32_at(index(*slot) * STATE_BYTES + STATE_CAPPED);
+                    .u32_at(index(*slot) * STATE_BYTES, STATE_CAPPED);
                 word.load(Ordering::Acquire) != 0 && !rate_holds(&self.rates, *slot, now_ns)
             };
             let quiet = || self.state(*slot).last_ns.saturating_add(quiet_ns) < now_ns;
@@ -501,7 +501,7 @@ impl FallbackSlots {
     pub(super) fn usage(&self, out: &mut Vec<Usage>) {
         let observing = self
             .counters
-            .u64_at(COUNTER_OBSERVING)
+            .u64_at(0, COUNTER_OBSERVING)
             .load(Ordering::Relaxed)
             != 0;
         for (slot, connection) in &self.connections {
@@ -512,8 +512,8 @@ impl FallbackSlots {
             {
                 continue;
             }
-            let word = |member| {
-                let word = self.states.u64_at(index(*slot) * STATE_BYTES + member);
+            let word = |member: Word64| {
+                let word = self.states.u64_at(index(*slot) * STATE_BYTES, member);
                 word.load(Ordering::Acquire)
             };
             out.push(Usage {
@@ -534,7 +534,7 @@ impl FallbackSlots {
     pub(super) fn watch(&self, conn: Conn) {
         if self.current(conn).is_some() {
             self.rates
-                .u64_at(index(conn.slot.0) * RATE_BYTES + RATE_WATCH)
+                .u64_at(index(conn.slot.0) * RATE_BYTES, RATE_WATCH)
                 .store(WATCHED | u64::from(conn.use_count), Ordering::Release);
         }
     }
@@ -546,7 +546,7 @@ impl FallbackSlots {
         for slot in 0..self.slots {
             if self
                 .rates
-                .u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES)
+                .u64_at(index(slot) * RATE_BYTES, RATE_EXPIRES)
                 .load(Ordering::Acquire)
                 != 0
             {
@@ -555,8 +555,8 @@ impl FallbackSlots {
         }
     }
 
-    fn counter(&self, offset: usize) -> u64 {
-        self.counters.u64_at(offset).load(Ordering::Relaxed)
+    fn counter(&self, word: Word64) -> u64 {
+        self.counters.u64_at(0, word).load(Ordering::Relaxed)
     }
 
     /// Returns true if a socket accepted the transmit timestamp flag.
@@ -567,7 +567,7 @@ impl FallbackSlots {
     /// Counts one connection less, after user space took a slot back.
     pub(super) fn count_released(&self) {
         self.counters
-            .u64_at(COUNTER_CONNECTIONS)
+            .u64_at(0, COUNTER_CONNECTIONS)
             .fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -599,23 +599,23 @@ impl FallbackSlots {
 
 /// Returns true if the lease of the slot's rate holds.
 fn rate_holds(rates: &MappedArray, slot: u32, now_ns: u64) -> bool {
-    let expiry = rates.u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES);
+    let expiry = rates.u64_at(index(slot) * RATE_BYTES, RATE_EXPIRES);
     expiry.load(Ordering::Acquire) > now_ns
 }
 
 fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
     let base = index(slot) * STATE_BYTES;
     SlotState {
-        last_ns: states.u64_at(base + STATE_LAST).load(Ordering::Acquire),
-        phase: SlotPhase::decode(states.u32_at(base + STATE_PHASE).load(Ordering::Acquire)),
+        last_ns: states.u64_at(base, STATE_LAST).load(Ordering::Acquire),
+        phase: SlotPhase::decode(states.u32_at(base, STATE_PHASE).load(Ordering::Acquire)),
         use_count: states
-            .u32_at(base + STATE_USES)
+            .u32_at(base, STATE_USES)
             .load(Ordering::Acquire)
             // `uses` counts the present user, the use count only those before it.
             .wrapping_sub(1),
-        limited_ns: states.u64_at(base + STATE_LIMITED).load(Ordering::Acquire),
+        limited_ns: states.u64_at(base, STATE_LIMITED).load(Ordering::Acquire),
         continues: states
-            .u32_at(base + STATE_CONTINUES)
+            .u32_at(base, STATE_CONTINUES)
             .load(Ordering::Acquire)
             != 0,
     }

@@ -10,6 +10,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use libbpf_rs::libbpf_sys;
 
+/// Offset of a 64-bit member in a value. A member has one size, so that no word is ever accessed
+/// with two: the types keep them apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word64(pub(super) usize);
+
+/// Offset of a 32-bit member in a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word32(pub(super) usize);
+
 /// BPF array (`BPF_F_MMAPABLE`) mapped into this process: programs see a store without a system
 /// call.
 #[derive(Debug)]
@@ -44,8 +53,9 @@ impl MappedArray {
         Ok(Self { start, bytes })
     }
 
-    /// Returns the 64-bit word at byte `offset`.
-    pub(super) fn u64_at(&self, offset: usize) -> &AtomicU64 {
+    /// Returns a member of the value at byte `base`.
+    pub(super) fn u64_at(&self, base: usize, Word64(member): Word64) -> &AtomicU64 {
+        let offset = base + member;
         assert!(
             offset.is_multiple_of(8) && offset + 8 <= self.bytes,
             "inside the array"
@@ -55,8 +65,9 @@ impl MappedArray {
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
-    /// Returns the 32-bit word at byte `offset`.
-    pub(super) fn u32_at(&self, offset: usize) -> &AtomicU32 {
+    /// Returns a member of the value at byte `base`.
+    pub(super) fn u32_at(&self, base: usize, Word32(member): Word32) -> &AtomicU32 {
+        let offset = base + member;
         assert!(
             offset.is_multiple_of(4) && offset + 4 <= self.bytes,
             "inside the array"

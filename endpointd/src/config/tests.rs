@@ -2,7 +2,7 @@
 
 use super::*;
 
-const MINIMAL: &str = r#"
+pub(super) const MINIMAL: &str = r#"
 host = "h1"
 allocator = ["10.0.0.1:7600"]
 [tls]

@@ -113,6 +113,28 @@ impl FlowBlock {
         fit(&mut self.flow, down, [NO_FLOW; 16]);
     }
 
+    /// Checks the lengths on which the kernels' unchecked look-ups rest: every list by row has an
+    /// entry for each row. Once per pass, whose rows are many times as many.
+    ///
+    /// # Panics
+    /// When a list is too short, as after a panic between two lists' growth.
+    pub(super) fn check_lists(&self) {
+        let (up, down, pairs) = (self.up.len(), self.down.len(), self.pairs.len());
+        let terms = self.terms.as_ref();
+        assert!(
+            self.up.has_whole_lists()
+                && self.down.has_whole_lists()
+                && self.down_cell_low.len() >= up
+                && self.up_cell.len() >= down
+                && self.rate.len() >= down
+                && self.notified.len() >= down
+                && self.flow.len() >= down
+                && self.pairs.has_whole_lists()
+                && terms.is_none_or(|terms| terms.down.covers(down) && terms.pairs.covers(pairs)),
+            "lists of a FlowBlock are shorter than its rows"
+        );
+    }
+
     /// Allocates the terms of all rows, if there are none yet.
     fn allocate_terms(&mut self) {
         if self.terms.is_some() {
@@ -528,6 +550,11 @@ impl FlowBlock {
 }
 
 impl RowTerms {
+    fn covers(&self, rows: usize) -> bool {
+        let lists = [&self.weight, &self.saturation_price, &self.demand];
+        lists.iter().all(|list| list.len() >= rows)
+    }
+
     fn fit(&mut self, rows: usize) {
         fit(&mut self.weight, rows, Lanes::default());
         fit(&mut self.saturation_price, rows, Lanes([1.0; 16]));

@@ -166,6 +166,11 @@ impl FlowRows {
         self.words.len()
     }
 
+    /// Returns true if every list by row has an entry for each row.
+    pub(super) fn has_whole_lists(&self) -> bool {
+        self.used.len() >= self.len() && self.occupancy.len() >= self.len()
+    }
+
     /// Tables.
     pub(super) fn tables(&self) -> usize {
         self.starts.len() - 1

@@ -108,8 +108,8 @@ fn links_have_the_bandwidth_that_was_asked_for() {
         bps / 1_000_000
     };
     let (base, peak) = (
+        imported(&ec2(&[], &["--capacity", "baseline"])),
         imported(&ec2(&[], &[])),
-        imported(&ec2(&[], &["--capacity", "peak"])),
     );
     for (host, base_mbps, peak_mbps) in [
         (A1, 200_000, 200_000),

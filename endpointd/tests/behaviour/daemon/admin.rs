@@ -89,7 +89,7 @@ fn operators_see_the_state_and_set_the_log_level() {
             (200, "ready\n".to_owned())
         );
 
-        let (code, body) = ask(&socket, "GET", "/status", "").await;
+        let (code, body) = ask(&socket, "GET", "/v1/status", "").await;
         let status: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(code, 200);
         for (key, value) in [

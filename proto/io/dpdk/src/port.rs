@@ -231,12 +231,17 @@ pub struct QueueCounters {
 }
 
 /// Running port. Its driver releases the device when the last queue pair is dropped.
+///
+/// Frames may outlive it: their memory is a pool's, which lives as long as the process, and they
+/// return to that pool without the driver. Drivers whose device writes into the pool (AF_XDP with zero
+/// copy) stop the device first.
 #[derive(Debug)]
 struct RunningPort(u16);
 
 impl Drop for RunningPort {
     fn drop(&mut self) {
-        // SAFETY: the port runs, and no queue uses it any more.
+        // SAFETY: the port runs, and no queue uses it any more. Stopped, it writes into no buffer; those
+        // that frames own are the pool's, which `rte_eth_dev_close` does not free.
         unsafe {
             rte_eth_dev_stop(self.0);
             rte_eth_dev_close(self.0);
@@ -387,10 +392,13 @@ impl Drop for QueuePair {
 pub struct Frame(Buffer);
 
 impl Frame {
-    /// Wraps a frame, or returns `None` if it spans several buffers.
+    /// Wraps a frame, or returns `None` if it spans several buffers or claims bytes beyond its own.
+    /// The latter is the driver's promise, which for a ring shared with a kernel costs one comparison.
     fn new(buffer: Buffer) -> Option<Self> {
         // SAFETY: the buffer is owned and valid.
-        (unsafe { (*buffer.0).nb_segs } == 1).then_some(Self(buffer))
+        let head = unsafe { &*buffer.0 };
+        let end = u32::from(head.data_off) + u32::from(head.data_len);
+        (head.nb_segs == 1 && end <= u32::from(head.buf_len)).then_some(Self(buffer))
     }
 }
 
@@ -399,7 +407,7 @@ impl Deref for Frame {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the buffer is owned and valid; its only segment holds `data_len` bytes at
-        // `buf_addr + data_off`, which the driver has written.
+        // `buf_addr + data_off`, within `buf_len` (`new`), which the driver has written.
         unsafe {
             let buffer = &*self.0.0;
             let start = buffer

@@ -94,6 +94,14 @@ fn bind_unix(path: &Path) -> io::Result<(StdUnixListener, SocketFile)> {
     Ok((listener, file))
 }
 
+/// Prefix of the present version of all paths. Below it fields come, and none goes or changes its
+/// meaning.
+const VERSION: &str = "/v1";
+
+fn versioned(router: Router) -> Router {
+    Router::new().nest(VERSION, router.clone()).merge(router)
+}
+
 impl Listener {
     /// Binds the address. A socket file of an earlier run is replaced; the owner and its group may
     /// connect.
@@ -140,11 +148,12 @@ impl Listener {
         self.file.take()
     }
 
-    /// Serves `router` until the task is dropped. It refuses requests that a web page can cause,
-    /// and changes if the address is for reading.
+    /// Serves `router` until the task is dropped, below `/v1` and, for people and pages,
+    /// without it. It refuses requests that a web page can cause, and changes if the address is for
+    /// reading.
     pub async fn serve(self, router: Router) {
         let rules = Arc::new(AccessRules::of(&self.address));
-        let router = router
+        let router = versioned(router)
             .layer(from_fn_with_state(rules, refuse))
             .into_make_service_with_connect_info::<Peer>();
         let served = async {

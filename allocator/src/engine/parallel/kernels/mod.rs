@@ -197,6 +197,7 @@ impl Kernels {
         mut sides: [Side<'_>; 2],
         scratch: &mut Scratch,
     ) {
+        block.check_lists();
         scratch.fit(block);
         // Once elastic loads are apart in a sum, every flow has to add its own.
         let plain = block.is_plain() && !(pass.rates && sides.iter().any(Side::has_elastic));
@@ -230,6 +231,11 @@ impl Kernels {
     /// Appends the notifications of the last pass over this FlowBlock.
     pub(super) fn collect(self, block: &FlowBlock, scratch: &Scratch, out: &mut Vec<Notification>) {
         let pairs = &block.pairs;
+        block.check_lists();
+        assert!(
+            scratch.notify.len() >= block.down.len() && scratch.pair_notify.len() >= pairs.len(),
+            "a pass over this FlowBlock comes first"
+        );
         let lists = [
             Rows {
                 notify: &scratch.notify,

@@ -36,8 +36,9 @@ pub struct Ec2Inputs {
     /// counts as a cluster placement group
     #[arg(long, value_name = "FILE")]
     placement_groups: Vec<PathBuf>,
-    /// Bandwidth of an instance type that counts
-    #[arg(long, value_enum, default_value_t = CapacityKind::Baseline)]
+    /// Bandwidth of an instance type that counts; a rate is a bound on TCP, which finds less by
+    /// itself
+    #[arg(long, value_enum, default_value_t = CapacityKind::Peak)]
     capacity: CapacityKind,
     /// Capacity of hosts whose instance type names none
     #[arg(long, value_parser = parse_capacity_bps, value_name = "RATE")]

@@ -46,8 +46,13 @@ pub(super) unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512)
 /// worker beyond that bound has FlowBlocks with enough sources to fill the first-level cache with
 /// one line each. Lines for rates alone would evict those with prices. `up_rates` then needs a
 /// permutation more per row, which would cost 1 % where both fit.
+///
+/// # Safety
+/// `cells` begins a list of the rates of `rows` rows, or with `EXCEEDS_CACHE` of their pairs, that
+/// nothing else refers to; every cell of `up_cells` is one of those rows'. Row 0 exists always
+/// (`FlowRows::new`), and empty cells point into it.
 #[inline(always)]
-pub(super) fn deliver<const EXCEEDS_CACHE: bool>(
+pub(super) unsafe fn deliver<const EXCEEDS_CACHE: bool>(
     rates: &Lanes,
     up_cells: &Cells,
     cells: *mut u32,
@@ -60,9 +65,7 @@ pub(super) fn deliver<const EXCEEDS_CACHE: bool>(
             let cell = (cells_of & LOW_CELL) as usize;
             cells_of >>= CellIndex::BITS;
             debug_assert!(cell / LANES < rows);
-            // SAFETY: a FlowBlock's upward cells are cells of its upward rows, of which the scratch
-            // has at least as many as the block, of pairs as of rates; empty cells point at cell 0,
-            // which exists and carries no flow. A row of rates has more lanes than a row has flows.
+            // SAFETY: the caller's promise. A row of rates has more lanes than a row has flows.
             unsafe {
                 let place = if EXCEEDS_CACHE {
                     cells.cast::<[u32; 2]>().add(cell).cast::<u32>()
@@ -100,8 +103,11 @@ pub(super) fn slopes_in(pairs: &Pairs) -> __m512i {
 }
 
 /// Delivers pairs as [`deliver`] does rates, in the places of the pairs that were fetched.
+///
+/// # Safety
+/// Every cell of `up_cells` is one of `pairs`.
 #[inline(always)]
-pub(super) fn deliver_pairs(from: &Pairs, up_cells: &Cells, pairs: &mut [Pairs]) {
+pub(super) unsafe fn deliver_pairs(from: &Pairs, up_cells: &Cells, pairs: &mut [Pairs]) {
     let from = from.0.as_ptr().cast::<u64>();
     let rows = pairs.len();
     let to = pairs.as_mut_ptr().cast::<u64>();
@@ -111,7 +117,7 @@ pub(super) fn deliver_pairs(from: &Pairs, up_cells: &Cells, pairs: &mut [Pairs])
             let cell = (cells_of & LOW_CELL) as usize;
             cells_of >>= CellIndex::BITS;
             debug_assert!(cell / LANES < rows);
-            // SAFETY: as in `deliver`; a pair is eight bytes, aligned to eight, and there are
+            // SAFETY: the caller's promise. A pair is eight bytes, aligned to eight, and there are
             // sixteen.
             unsafe { *to.add(cell) = *from.add(lane / 4 * 2 + lane % 2 + lane % 4 / 2 * 8) };
         }

@@ -114,11 +114,16 @@ pub(super) fn down_rows<
                 let (rates, up_cells) = (of(&block.rate, row), of(&block.up_cell, row));
                 let mut slopes = _mm512_setzero_si512();
                 if PLAIN {
-                    deliver::<EXCEEDS_CACHE>(rates, up_cells, cells, scratch.pairs.len());
+                    // SAFETY: a FlowBlock's upward cells are cells of its upward rows, and the
+                    // scratch was fitted to them, pairs and rates alike.
+                    unsafe {
+                        deliver::<EXCEEDS_CACHE>(rates, up_cells, cells, scratch.pairs.len());
+                    }
                 } else {
                     let responses = of(&scratch.responses, place);
                     slopes = slopes_in(responses);
-                    deliver_pairs(responses, up_cells, &mut scratch.pairs);
+                    // SAFETY: as above.
+                    unsafe { deliver_pairs(responses, up_cells, &mut scratch.pairs) };
                 }
                 let words = load_words(of(&block.down.words, row));
                 totals.add::<PLAIN, DOT>(words, load(rates), slopes);
