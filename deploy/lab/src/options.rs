@@ -172,9 +172,9 @@ pub struct LabOptions {
     /// The most telling cases of obey, one pair of runs each
     #[arg(long)]
     pub quick: bool,
-    /// Cases of obey whose names have this text in them
+    /// Cases of obey whose names have this text in them; may be given several times
     #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
+    pub only: Vec<String>,
     /// Address family of the traffic of use, links, safety and obey; default: 4, or both for safety
     /// and obey
     #[arg(long, value_enum)]

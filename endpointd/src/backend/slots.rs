@@ -487,9 +487,7 @@ impl FallbackSlots {
     pub(super) fn needs_socket_walk(&self, now_ns: u64, quiet_ns: u64) -> bool {
         self.connections.iter().any(|(slot, connection)| {
             let capped = || {
-                let word = self
-                    .states
-                    .u32_at(index(*slot) * STATE_BYTES, STATE_CAPPED);
+                let word = self.states.u32_at(index(*slot) * STATE_BYTES, STATE_CAPPED);
                 word.load(Ordering::Acquire) != 0 && !rate_holds(&self.rates, *slot, now_ns)
             };
             let quiet = || self.state(*slot).last_ns.saturating_add(quiet_ns) < now_ns;
@@ -614,10 +612,7 @@ fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
             // `uses` counts the present user, the use count only those before it.
             .wrapping_sub(1),
         limited_ns: states.u64_at(base, STATE_LIMITED).load(Ordering::Acquire),
-        continues: states
-            .u32_at(base, STATE_CONTINUES)
-            .load(Ordering::Acquire)
-            != 0,
+        continues: states.u32_at(base, STATE_CONTINUES).load(Ordering::Acquire) != 0,
     }
 }
 

@@ -233,15 +233,15 @@ pub struct QueueCounters {
 /// Running port. Its driver releases the device when the last queue pair is dropped.
 ///
 /// Frames may outlive it: their memory is a pool's, which lives as long as the process, and they
-/// return to that pool without the driver. Drivers whose device writes into the pool (AF_XDP with zero
-/// copy) stop the device first.
+/// return to that pool without the driver. Drivers whose device writes into the pool (AF_XDP with
+/// zero copy) stop the device first.
 #[derive(Debug)]
 struct RunningPort(u16);
 
 impl Drop for RunningPort {
     fn drop(&mut self) {
-        // SAFETY: the port runs, and no queue uses it any more. Stopped, it writes into no buffer; those
-        // that frames own are the pool's, which `rte_eth_dev_close` does not free.
+        // SAFETY: the port runs, and no queue uses it any more. Stopped, it writes into no buffer;
+        // those that frames own are the pool's, which `rte_eth_dev_close` does not free.
         unsafe {
             rte_eth_dev_stop(self.0);
             rte_eth_dev_close(self.0);
@@ -393,7 +393,7 @@ pub struct Frame(Buffer);
 
 impl Frame {
     /// Wraps a frame, or returns `None` if it spans several buffers or claims bytes beyond its own.
-    /// The latter is the driver's promise, which for a ring shared with a kernel costs one comparison.
+    /// Drivers promise that none does; some share the ring with a kernel.
     fn new(buffer: Buffer) -> Option<Self> {
         // SAFETY: the buffer is owned and valid.
         let head = unsafe { &*buffer.0 };

@@ -35,6 +35,8 @@ const SHARE: f64 = 0.8;
 /// That of bulk flows beside others that use little.
 const BULK_SHARE: f64 = 0.9;
 const LENGTH_S: f64 = 5.0;
+/// Length of traffics that run with every topology file.
+const BASIC_S: f64 = 4.0;
 /// First second of every flow, which is not measured.
 const FIRST_S: f64 = 1.0;
 
@@ -55,6 +57,11 @@ pub(super) struct Group {
     pub(super) backends: Vec<Backend>,
     /// True if the group runs with BBR underneath, too.
     pub(super) bbr: bool,
+    /// True if no other group may run beside it.
+    pub(super) exclusive: bool,
+    /// True if chance decides for as long as a run which flow has more, or stands still for half a
+    /// second. Of plain TCP, all runs of as many flows are then looked at.
+    pub(super) chance: bool,
     /// Traffics that run one after another.
     pub(super) traffics: Vec<Traffic>,
 }
@@ -98,6 +105,13 @@ pub(super) struct Traffic {
     pub(super) capacities: Vec<(f64, f64)>,
     /// True if it runs whatever the topology file says; else only where it is right.
     pub(super) any_told: bool,
+}
+
+impl Traffic {
+    /// Returns true if all flows are of the kind [`ANY`].
+    fn is_exchangeable(&self) -> bool {
+        self.flows.iter().all(|flow| flow.kind == ANY)
+    }
 }
 
 /// One flow, or a number of equal ones that are taken together.
@@ -168,7 +182,7 @@ fn traffic(name: &str, length_s: f64, flows: Vec<Flow>) -> Traffic {
     }
 }
 
-/// Traffics that run with every topology file.
+/// Traffics that run with every topology file. Without us all flows of one traffic are alike.
 fn basic(length_s: f64) -> Vec<Traffic> {
     let half = LINK / 2.0;
     let mut all = vec![
@@ -190,11 +204,15 @@ fn basic(length_s: f64) -> Vec<Traffic> {
     all
 }
 
+/// Kind of flows of which it is chance which has more.
+pub(super) const ANY: &str = "any";
+
 /// Takes all flows for one kind: over long ways, and in a queue of 20 ms, it is chance for tens of
-/// seconds which CUBIC flow has more.
+/// seconds which CUBIC flow has more. After its first loss a flow takes `K` to find its window
+/// again, the cube root of 0.75 windows in seconds (RFC 9438, section 4.2): 6 s in such a queue.
 fn exchangeable(mut traffics: Vec<Traffic>) -> Vec<Traffic> {
     for flow in traffics.iter_mut().flat_map(|traffic| &mut traffic.flows) {
-        flow.kind = "any";
+        flow.kind = ANY;
     }
     traffics
 }
@@ -340,6 +358,8 @@ fn group(name: &str, buffer_kib: u64, road: Road, traffics: Vec<Traffic>) -> Gro
         deployment: Deployment::WithoutNeighbours,
         backends: vec![Backend::SockOps, Backend::TcHtb],
         bbr: true,
+        exclusive: false,
+        chance: matches!(road, Road::Lossy(_)) || traffics.iter().any(Traffic::is_exchangeable),
         traffics,
     }
 }
@@ -360,39 +380,42 @@ pub(super) fn all() -> Vec<Group> {
     let mut groups = vec![
         Group {
             told: told.clone(),
-            ..group("64 KiB", 64, Road::Plain, basic(LENGTH_S))
+            ..group("64 KiB", 64, Road::Plain, basic(BASIC_S))
         },
         Group {
             told: told.clone(),
             bbr: false,
-            ..group("16 KiB", 16, Road::Plain, basic(LENGTH_S))
+            // Ten packets are half a millisecond: a softirq of another lane that long is a loss.
+            exclusive: true,
+            ..group("16 KiB", 16, Road::Plain, basic(BASIC_S))
         },
         Group {
             told,
             bbr: false,
-            ..group("512 KiB", 512, Road::Plain, exchangeable(basic(LENGTH_S)))
+            ..group("512 KiB", 512, Road::Plain, exchangeable(basic(8.0)))
         },
         group("as told", 64, Road::Plain, further()),
         group(
             "40 ms",
             512,
             Road::Long(Duration::from_millis(40)),
-            exchangeable(basic(8.0)),
+            exchangeable(basic(12.0)),
         ),
-        group("5 ms", 64, Road::Long(Duration::from_millis(5)), basic(6.0)),
+        group("5 ms", 64, Road::Long(Duration::from_millis(5)), basic(5.0)),
         group(
             "way of 50 Mbit/s",
             64,
             Road::Narrow,
-            vec![
+            exchangeable(vec![
                 traffic("alone", LENGTH_S, vec![managed(0, narrow)]),
-                // Two flows take longer to share a queue of 20 ms.
+                // Two flows take longer to share a queue of 20 ms: BBR's, until one of them
+                // probes for the round-trip time, each 10 s.
                 traffic(
                     "beside a plain connection",
                     8.0,
                     vec![managed(0, narrow / 2.0), plain(0, narrow / 2.0)],
                 ),
-            ],
+            ]),
         ),
         Group {
             deployment: Deployment::Canary,
@@ -419,7 +442,7 @@ pub(super) fn all() -> Vec<Group> {
         },
     ];
     for (name, share) in [("0.1 % lost", 0.001), ("1 % lost", 0.01)] {
-        groups.push(group(name, 64, Road::Lossy(share), basic(LENGTH_S)));
+        groups.push(group(name, 64, Road::Lossy(share), basic(BASIC_S)));
     }
     groups
 }

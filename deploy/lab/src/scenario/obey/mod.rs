@@ -7,7 +7,8 @@
 //! | `side` | a network with or without a control plane, and a run in it |
 //! | [`judge`] | figures of a case, and the judgement on them |
 //!
-//! Groups share nothing, so that several run at a time, each on a lane of its own.
+//! Groups share nothing, so that several run at a time, each on a lane of its own. Those that ask
+//! for it run one by one when the others are done.
 
 mod cases;
 pub mod judge;
@@ -53,17 +54,27 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         bail!("no case of obey has these back ends and a name with the text of --only");
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let lanes = (cores * LANES_PER_CORE).min(groups.len());
-    let progress = Mutex::new(Progress {
-        waiting: groups.into_iter().enumerate().collect(),
-        ..Progress::default()
-    });
-    std::thread::scope(|scope| {
-        // Each lane starts its own processes, which live as long as the thread does.
-        for _ in 0..lanes {
-            scope.spawn(|| work(lab, &progress));
+    let (exclusive, shared): (Vec<_>, Vec<_>) = groups
+        .into_iter()
+        .enumerate()
+        .partition(|(_, group)| group.exclusive);
+    let progress = Mutex::new(Progress::default());
+    for (groups, most) in [(shared, cores * LANES_PER_CORE), (exclusive, 1)] {
+        let lanes = most.min(groups.len());
+        {
+            let mut progress = lock(&progress);
+            if progress.failed.is_some() {
+                break;
+            }
+            progress.waiting = groups.into();
         }
-    });
+        std::thread::scope(|scope| {
+            // Each lane starts its own processes, which live as long as the thread does.
+            for _ in 0..lanes {
+                scope.spawn(|| work(lab, &progress));
+            }
+        });
+    }
     let mut progress = progress
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
@@ -89,13 +100,15 @@ fn chosen(lab: &Lab, backends: &[Backend]) -> Vec<Group> {
     } else {
         cases::all()
     };
-    let only = lab.options.only.as_deref().unwrap_or_default();
+    let only = &lab.options.only;
+    let is_chosen =
+        |name: &str| only.is_empty() || only.iter().any(|text| name.contains(text.as_str()));
     for group in &mut groups {
         group.backends.retain(|backend| backends.contains(backend));
         let name = group.name.clone();
         group
             .traffics
-            .retain(|traffic| format!("{name}: {}", traffic.name).contains(only));
+            .retain(|traffic| is_chosen(&format!("{name}: {}", traffic.name)));
     }
     groups.retain(|group| !group.backends.is_empty() && !group.traffics.is_empty());
     groups
@@ -181,13 +194,39 @@ fn run_group(lab: &Lab, number: usize, group: &Group) -> Result<Vec<ObeyRow>> {
     let mut rows = Vec::new();
     for (traffic, of_traffic) in group.traffics.iter().zip(&runs) {
         for (column, of_column) in columns.iter().zip(of_traffic) {
+            let plain = plain_runs(group, traffic, *column, &columns, &runs);
             for (side, with) in sides.iter().zip(of_column).skip(1) {
-                rows.extend(rows_of(group, traffic, *column, side, with, &of_column[0]));
+                let without = [&of_column[0], &plain];
+                rows.extend(rows_of(group, traffic, *column, side, with, without));
             }
         }
     }
     sides.into_iter().for_each(Side::finish);
     Ok(rows)
+}
+
+/// Runs without us with which a traffic's are compared: its own, or where chance decides those of
+/// all traffics of as many flows, in columns of the same congestion control. Without us these are
+/// alike.
+fn plain_runs(
+    group: &Group,
+    traffic: &Traffic,
+    column: Column,
+    columns: &[Column],
+    runs: &[Vec<Vec<Runs>>],
+) -> Runs {
+    let mut all = Runs::new();
+    for (other, of_traffic) in group.traffics.iter().zip(runs) {
+        for (of, of_column) in columns.iter().zip(of_traffic) {
+            let is_own = other.name == traffic.name && *of == column;
+            let is_alike =
+                other.flows.len() == traffic.flows.len() && of.congestion == column.congestion;
+            if is_own || (group.chance && is_alike) {
+                all.extend(of_column[0].iter().cloned());
+            }
+        }
+    }
+    all
 }
 
 /// Returns true if the traffic runs on a side: always without us, else by what the topology says.
@@ -201,7 +240,7 @@ fn rows_of(
     column: Column,
     side: &Side,
     with: &Runs,
-    without: &Runs,
+    without: [&Runs; 2],
 ) -> Vec<ObeyRow> {
     let Some((backend, told)) = side.kind.filter(|_| !with.is_empty()) else {
         return Vec::new();
@@ -231,7 +270,7 @@ fn rows_of(
                 span,
                 column.payload(),
                 &of_span(with, index),
-                &of_span(without, index),
+                without.map(|runs| of_span(runs, index)),
             )
         })
         .collect()

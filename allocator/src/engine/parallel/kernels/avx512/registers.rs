@@ -14,9 +14,9 @@ const HIGH_PLANES: i32 = 32;
 #[inline(always)]
 pub(super) fn of<T>(list: &[T], row: usize) -> &T {
     debug_assert!(row < list.len());
-    // SAFETY: rows are those of a FlowBlock's `FlowRows`, which numbers them below its length. Before
-    // each pass `FlowBlock::check_lists` has found every list by row at least as long, and the scratch
-    // was fitted to it.
+    // SAFETY: rows are those of a FlowBlock's `FlowRows`, which numbers them below its length.
+    // Before each pass `FlowBlock::check_lists` has found every list by row at least as long, and
+    // the scratch was fitted to it.
     unsafe { list.get_unchecked(row) }
 }
 
