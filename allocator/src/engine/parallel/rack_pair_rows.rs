@@ -143,15 +143,17 @@ impl RackPairRows {
             .collect()
     }
 
-    /// Returns true if every list by row has an entry for each row.
+    /// Returns true if every list by row has an entry for each row. Row 0 has none before the
+    /// first flow comes.
     pub(super) fn has_whole_lists(&self) -> bool {
         let rows = self.len();
         self.up.has_whole_lists()
             && self.down.has_whole_lists()
             && self.up.len() >= rows
-            && self.rate.len() >= rows
-            && self.notified.len() >= rows
-            && self.flow.len() >= rows
+            && (rows == 1
+                || self.rate.len() >= rows
+                    && self.notified.len() >= rows
+                    && self.flow.len() >= rows)
     }
 
     fn grow(&mut self) {

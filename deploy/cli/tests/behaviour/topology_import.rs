@@ -231,14 +231,15 @@ fn hostile_and_partial_json_is_one_clear_error() {
             "types",
             std::fs::read_to_string(fixture("ec2/types.json"))
                 .unwrap()
-                .replace("6.25", "-6.25"),
+                .replace("12.5", "-12.5"),
             vec!["m6i.4xlarge", "not believed"],
         ),
         (
             "types",
             std::fs::read_to_string(fixture("ec2/types.json"))
                 .unwrap()
-                .replace("BaselineBandwidthInGbps", "Other"),
+                .replace("BaselineBandwidthInGbps", "Other")
+                .replace("PeakBandwidthInGbps", "Another"),
             vec!["--host-capacity"],
         ),
     ] {
