@@ -43,7 +43,7 @@ pub struct ObeyRow {
     pub kinds: Vec<&'static str>,
     /// Fair share of each flow.
     pub fair: Vec<f64>,
-    /// What is due to each flow: the lesser of its fair share and what it has without us. Where
+    /// Due of each flow: the lesser of its fair share and what it has without us. Where
     /// chance decides which flow has more, it is the least of the runs without us.
     pub due: Vec<f64>,
     /// With Ratewright: medians of the runs.
