@@ -9,6 +9,7 @@ Without arguments it checks every tracked file and exits with 1 if a rule is bro
   links       relative links of Markdown lead to files, and their anchors to headings
   comments    no comment of *.rs over 100 columns outside tables and links
   dead files  every document is linked from another
+  tests       every test that docs/assurance.md names is a function of the tree
 
 With --fill it wraps the paragraphs and lists of the files at 100 columns, in place.
 """
@@ -263,13 +264,21 @@ def check_dead(paths):
     ]
 
 
+def check_tests(path="docs/assurance.md"):
+    """Tests that the page names and nobody has: after a rename it would show nothing."""
+    named = set(re.findall(r"`(?:\w+::)+(\w+)`", (ROOT / path).read_text()))
+    sources = "\n".join((ROOT / source).read_text() for source in tracked("*.rs"))
+    there = set(re.findall(r"\bfn (\w+)", sources))
+    return [f"{path}: no test is called {name}" for name in sorted(named - there)]
+
+
 def main(arguments):
     if arguments[:1] == ["--fill"]:
         for name in arguments[1:]:
             fill(Path(name))
         return 0
     documents = tracked("*.md")
-    problems = check_doc_starts() + check_comments() + check_dead(documents)
+    problems = check_doc_starts() + check_comments() + check_dead(documents) + check_tests()
     for path in documents:
         text = (ROOT / path).read_text()
         problems += check_columns(path, text)

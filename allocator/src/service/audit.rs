@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -199,16 +199,32 @@ impl AuditFile {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(
-                OpenOptions::new()
+            None => {
+                let mut file = OpenOptions::new()
+                    .read(true)
                     .append(true)
                     .create(true)
                     .mode(MODE)
-                    .open(&self.path)?,
-            ),
+                    .open(&self.path)?;
+                end_last_line(&mut file)?;
+                self.file.insert(file)
+            }
         };
         file.write_all(line)
     }
+}
+
+/// Ends a line that a full disk or a killed process has left unfinished: it would spoil the next.
+fn end_last_line(file: &mut File) -> io::Result<()> {
+    let mut last = [b'\n'];
+    let bytes = file.metadata()?.len();
+    if bytes > 0 {
+        file.read_exact_at(&mut last, bytes - 1)?;
+    }
+    if last != [b'\n'] {
+        file.write_all(b"\n")?;
+    }
+    Ok(())
 }
 
 impl Write for AuditFile {
@@ -297,6 +313,29 @@ mod tests {
         until("one more", || log.page(KEPT).lost_total == 11);
         assert_eq!(log.page(3).entries.len(), 3);
         assert_eq!(log.page(KEPT).entries_total, 11);
+    }
+
+    #[test]
+    fn a_line_that_was_written_in_part_spoils_no_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit");
+        std::fs::write(&path, r#"{"seq":7,"at_ms":17"#).expect("written");
+        let log = AuditLog::default();
+        log.reopen(Some(&path));
+        record(&log, "POST /release", "");
+        record(&log, "POST /resume", "");
+        let text = || std::fs::read_to_string(&path).expect("readable");
+        until("both entries", || text().matches('\n').count() == 3);
+        let actions = text()
+            .lines()
+            .skip(1)
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        for (line, action) in actions.iter().zip(["POST /release", "POST /resume"]) {
+            let entry: Value = serde_json::from_str(line).expect("a line is JSON");
+            assert_eq!(entry["action"], action);
+        }
+        assert_eq!(log.page(KEPT).lost_total, 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! No namespace stays open: that would keep it, and its devices, beyond its pod.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -25,11 +25,28 @@ const SEARCH_NS: u64 = 500_000_000;
 /// Files that one search looks at.
 const FILES_MAX: usize = 4 * NAMESPACES_MAX as usize;
 
+/// Identity of a network namespace. The kernel gives the number of one that has ended to one of the
+/// next, so the time at which the inode was made belongs to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NamespaceId {
+    inode: u32,
+    /// Seconds and nanoseconds.
+    made: (i64, i64),
+}
+
+impl NamespaceId {
+    /// Returns the identity of the namespace that a file with `metadata` is bound to.
+    fn of(metadata: &Metadata) -> Option<Self> {
+        let inode = u32::try_from(metadata.ino()).ok()?;
+        let made = (metadata.ctime(), metadata.ctime_nsec());
+        Some(Self { inode, made })
+    }
+}
+
 /// A network namespace, by a file that it is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Namespace {
-    /// Inode of the namespace, by which the kernel names it.
-    pub(super) inode: u32,
+    pub(super) id: NamespaceId,
     path: PathBuf,
 }
 
@@ -53,16 +70,16 @@ impl Namespace {
     fn at(path: &Path) -> Option<Self> {
         let file = open(path).ok()?;
         let kind = fstatfs(&file).ok()?.filesystem_type();
-        let inode = u32::try_from(file.metadata().ok()?.ino()).ok()?;
+        let id = NamespaceId::of(&file.metadata().ok()?)?;
         (kind == NSFS_MAGIC).then(|| Self {
-            inode,
+            id,
             path: path.to_owned(),
         })
     }
 
     /// Returns true while the file is bound to this namespace.
     pub(super) fn is_there(&self) -> bool {
-        Self::at(&self.path).is_some_and(|found| found.inode == self.inode)
+        Self::at(&self.path).is_some_and(|found| found.id == self.id)
     }
 
     /// Runs `work` on a thread of its own inside the namespace. The thread never returns to the
@@ -77,7 +94,7 @@ impl Namespace {
         let enter = || {
             let file = open(&self.path)?;
             // Another pod's may be bound to the file by now.
-            if file.metadata()?.ino() != u64::from(self.inode) {
+            if NamespaceId::of(&file.metadata()?) != Some(self.id) {
                 return Err(io::ErrorKind::NotFound.into());
             }
             setns(file.as_fd(), CloneFlags::CLONE_NEWNET)?;
@@ -115,8 +132,8 @@ pub(crate) fn own_inode() -> Result<u32, BackendError> {
 pub(super) struct Change {
     /// One namespace that has come; also a known one that is bound to another file now.
     pub(super) came: Option<Namespace>,
-    /// Inodes of all that are gone.
-    pub(super) gone: Vec<u32>,
+    /// All that are gone.
+    pub(super) gone: Vec<NamespaceId>,
 }
 
 /// Search for namespaces by patterns of files.
@@ -124,7 +141,7 @@ pub(super) struct Change {
 pub(super) struct NamespaceSearch {
     patterns: Vec<String>,
     own: u32,
-    known: BTreeMap<u32, PathBuf>,
+    known: BTreeMap<NamespaceId, PathBuf>,
     /// Known ones that were not yet returned.
     waiting: VecDeque<Namespace>,
     next_ns: u64,
@@ -132,7 +149,8 @@ pub(super) struct NamespaceSearch {
 }
 
 impl NamespaceSearch {
-    /// Makes a search for files that match one of `patterns`. Never finds the namespace `own`.
+    /// Makes a search for files that match one of `patterns`. Never finds the namespace of the
+    /// inode `own`.
     pub(super) fn new(patterns: &[String], own: u32) -> Self {
         Self {
             patterns: patterns.to_vec(),
@@ -167,7 +185,7 @@ impl NamespaceSearch {
         }
     }
 
-    fn search(&mut self) -> Vec<u32> {
+    fn search(&mut self) -> Vec<NamespaceId> {
         let mut seen = BTreeMap::new();
         let files = self
             .patterns
@@ -177,17 +195,17 @@ impl NamespaceSearch {
         for path in files {
             let known = fs::metadata(&path)
                 .ok()
-                .and_then(|file| u32::try_from(file.ino()).ok())
-                .filter(|inode| self.known.get(inode) == Some(&path));
-            if let Some(inode) = known {
-                seen.insert(inode, path);
+                .and_then(|file| NamespaceId::of(&file))
+                .filter(|id| self.known.get(id) == Some(&path));
+            if let Some(id) = known {
+                seen.insert(id, path);
                 continue;
             }
             let Some(namespace) = Namespace::at(&path) else {
                 continue;
             };
             // Two files may be bound to one namespace.
-            if namespace.inode == self.own || seen.contains_key(&namespace.inode) {
+            if namespace.id.inode == self.own || seen.contains_key(&namespace.id) {
                 continue;
             }
             if seen.len() >= NAMESPACES_MAX as usize {
@@ -200,13 +218,13 @@ impl NamespaceSearch {
                 self.full = true;
                 break;
             }
-            seen.insert(namespace.inode, path);
+            seen.insert(namespace.id, path);
             self.waiting.push_back(namespace);
         }
         let gone = self.known.keys().copied();
-        let gone: Vec<u32> = gone.filter(|inode| !seen.contains_key(inode)).collect();
+        let gone: Vec<_> = gone.filter(|id| !seen.contains_key(id)).collect();
         self.waiting
-            .retain(|namespace| seen.get(&namespace.inode) == Some(&namespace.path));
+            .retain(|namespace| seen.get(&namespace.id) == Some(&namespace.path));
         self.known = seen;
         gone
     }
@@ -233,6 +251,8 @@ mod tests {
     fn a_namespace_is_found_once_and_missed_once() {
         let folder = tempfile::tempdir().unwrap();
         let own = own_inode().unwrap();
+        // Bound to no file, a namespace has an inode for as long as somebody holds it.
+        let _held = open(Path::new("/proc/thread-self/ns/net")).unwrap();
         let (one, two) = (folder.path().join("cni-1"), folder.path().join("cni-2"));
         for path in [&one, &two] {
             std::os::unix::fs::symlink("/proc/thread-self/ns/net", path).unwrap();
@@ -243,7 +263,7 @@ mod tests {
         assert_eq!(search.follow(1), Change::default());
         let mut search = NamespaceSearch::new(&patterns, 1);
         let found = search.follow(1).came.unwrap();
-        assert_eq!((found.inode, found.path.as_path()), (own, &*one));
+        assert_eq!((found.id.inode, found.path.as_path()), (own, &*one));
         assert_eq!(
             search.follow(1),
             Change::default(),
@@ -255,7 +275,7 @@ mod tests {
         assert_eq!(moved.came.unwrap().path, &*two);
         assert!(moved.gone.is_empty());
         fs::remove_file(&two).unwrap();
-        assert_eq!(search.follow(1 + 3 * SEARCH_NS).gone, [own]);
+        assert_eq!(search.follow(1 + 3 * SEARCH_NS).gone, [found.id]);
     }
 
     #[test]
@@ -267,11 +287,17 @@ mod tests {
 
     #[test]
     fn a_file_that_changed_hands_is_not_entered() {
-        let namespace = Namespace {
-            inode: own_inode().unwrap().wrapping_add(1),
-            path: "/proc/thread-self/ns/net".into(),
-        };
-        let entered = namespace.run(|| Ok(()));
-        assert!(entered.is_err(), "another namespace's inode");
+        let path = Path::new("/proc/thread-self/ns/net");
+        let _held = open(path).unwrap();
+        let own = Namespace::at(path).unwrap();
+        let mut others = [own.id; 2];
+        others[0].inode += 1;
+        // The number of one that ended.
+        others[1].made.0 -= 1;
+        for id in others {
+            let path = path.to_owned();
+            let entered = Namespace { id, path }.run(|| Ok(()));
+            assert!(entered.is_err(), "{id:?} is not {own:?}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Certificates and the QUIC client's configuration.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, ConnectionId, IdleTimeout, TransportConfig, VarInt};
+use ratewright_io::random;
 use ratewright_io::tls::{TlsError, check_name, client_from_files, read_certificates};
 use ratewright_proto::handshake_timeout::{self, RANDOM_BYTES};
 
@@ -77,13 +77,7 @@ pub fn attempt(
 pub fn say_patience(config: &mut ClientConfig, patience: Duration) {
     let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
     config.initial_dst_cid_provider(Arc::new(move || {
-        let mut random = [0; RANDOM_BYTES];
-        for chunk in random.chunks_mut(size_of::<u64>()) {
-            // The standard library's hasher is keyed by the operating system's randomness, with a
-            // new key each time.
-            let drawn = RandomState::new().hash_one(patience_ns);
-            chunk.copy_from_slice(&drawn.to_ne_bytes()[..chunk.len()]);
-        }
+        let random = random::bytes::<RANDOM_BYTES>();
         ConnectionId::new(&handshake_timeout::connection_id(random, patience_ns))
     }));
 }

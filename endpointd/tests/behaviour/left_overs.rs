@@ -1,12 +1,18 @@
 //! Left-overs of killed daemons: `cleanup` shows them, removes them, and is refused while a daemon
 //! runs.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::netns::{NamespacePair, run, wait_for};
+use nix::sys::socket::{getsockopt, sockopt};
+use ratewright_allocator::service::run::{self as service, with_causes};
+use ratewright_allocator::service::runtime::engine_host::configured_engine;
+
+use crate::netns::echo::get_max_pacing;
+use crate::netns::{BulkReceiver, NamespacePair, RIGHT_V4, run, wait_for};
 use crate::site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -172,4 +178,77 @@ fn a_daemon_whose_parent_has_ended_removes_what_it_pinned() {
         (!Path::new(&format!("/proc/{daemon}")).exists()).then_some(())
     });
     assert_eq!(traces(&pair), before);
+}
+
+/// Whatever starts the daemon may try again later: by then the topology may have the host.
+#[test]
+fn a_host_that_the_allocator_does_not_know_ends_with_3_and_leaves_every_socket_as_it_was() {
+    let pair = NamespacePair::new();
+    let folder = site::certificates();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    write(
+        "topology.toml",
+        "kind = \"big_switch\"\n[parameters]\nracks = 1\nhosts_per_rack = 2\n\
+         host_capacity = \"200Mbit/s\"\n\
+         [[host]]\nname = \"h2\"\nprefixes = [\"10.123.0.1\"]\n\
+         [[host]]\nname = \"h3\"\nprefixes = [\"10.123.0.2\"]\n",
+    );
+    let allocator = write(
+        "allocator.toml",
+        "listen = \"127.0.0.1:7600\"\nadmin = \"unix:allocator.sock\"\n\
+         topology = \"topology.toml\"\n\
+         [tls]\nca = \"ca.pem\"\ncert = \"allocator.pem\"\nkey = \"allocator.key\"\n",
+    );
+    let config = write(
+        "h1.toml",
+        &format!(
+            "host = \"h1\"\nallocator = [\"127.0.0.1:7600\"]\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"h1.pem\"\nkey = \"h1.key\"\n\
+             [pacing]\nbackend = \"sock_ops\"\ninstance = \"{}\"\n",
+            pair.tag
+        ),
+    );
+    pair.left.spawn(move || {
+        if let Err(error) = service::run(&allocator, configured_engine()) {
+            eprintln!("{}", with_causes(&error));
+        }
+    });
+    let socket = folder.path().join("allocator.sock");
+    wait_for("the allocator", PATIENCE, || site::status(&socket));
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let to = receiver.address;
+    let connecting = pair
+        .left
+        .spawn(move || TcpStream::connect(to).expect("connect"));
+    let mut stream = connecting.join().expect("connected");
+    stream.write_all(&[1; 100_000]).expect("write");
+    let surroundings = |stream: &TcpStream| {
+        let control = getsockopt(stream, sockopt::TcpCongestion).expect("its name");
+        (traces(&pair), get_max_pacing(stream), control)
+    };
+    let before = surroundings(&stream);
+
+    let mut daemon = program(&pair)
+        .args(["run", "--config"])
+        .arg(&config)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let code = wait_for("its end", PATIENCE, || daemon.try_wait().expect("a child"));
+    let mut said = String::new();
+    let mut stderr = BufReader::new(daemon.stderr.take().expect("piped"));
+    while stderr.read_line(&mut said).expect("text") > 0 {}
+    assert_eq!(code.code(), Some(3), "{said}");
+    assert_eq!(said.matches("ERROR").count(), 1, "{said}");
+    assert!(said.contains("the allocator refused this host"), "{said}");
+
+    assert_eq!(surroundings(&stream), before);
+    stream.write_all(&[2; 100_000]).expect("write");
+    drop(stream);
+    let trace = receiver.finish().remove(0);
+    assert_eq!(trace.last().expect("data").1, 200_000);
 }

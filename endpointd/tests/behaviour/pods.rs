@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -125,10 +126,15 @@ impl Node {
     }
 
     fn pod_in(&self, namespace: Namespace, name: &str, number: u8) -> Pod {
+        run(&format!("ip netns add {}", namespace.0));
+        self.connect(namespace, name, number)
+    }
+
+    /// Makes a pod of a namespace that is there.
+    fn connect(&self, namespace: Namespace, name: &str, number: u8) -> Pod {
         let (pod, node) = (&namespace.0, &self.pair.left.0);
         let link = format!("p{number}");
         let address = format!("10.88.0.{number}");
-        run(&format!("ip netns add {pod}"));
         namespace.set_ipv4("tcp_congestion_control", "cubic");
         run(&format!(
             "ip -n {node} link add {link} type veth peer name eth0 netns {pod}"
@@ -191,6 +197,14 @@ impl Node {
 
     fn status(&self, socket: &str) -> Option<Value> {
         site::status(&self.path(socket))
+    }
+
+    /// Waits until the link of a pod that ended is gone, which its namespace takes with it.
+    fn wait_gone(&self, pod: &Pod) {
+        let shown = format!("ip -n {} -o link show type veth", self.pair.left.0);
+        wait_for("the pod's link to go", PATIENCE, || {
+            (!run(&shown).contains(&format!("{}@", pod.link))).then_some(())
+        });
     }
 
     fn wait_pods(&self, count: u64) {
@@ -284,10 +298,7 @@ fn pods_are_paced_by_the_policy_of_their_cgroups() {
     // A pod that ends is forgotten, and nothing holds its namespace: its link goes with it.
     second.kill();
     run(&format!("ip netns del {}", two.namespace.0));
-    let gone = format!("ip -n {} -o link show type veth", node.pair.left.0);
-    wait_for("the pod's link to go", PATIENCE, || {
-        (!run(&gone).contains(&format!("{}@", two.link))).then_some(())
-    });
+    node.wait_gone(&two);
     node.wait_pods(1);
     one.wait_paced(true);
 
@@ -359,5 +370,60 @@ fn a_pod_s_own_choice_stays_and_left_overs_of_pods_are_removed() {
     assert!(node.cleanup(&[]).contains("0 left-overs"));
     run(&format!("umount {file}"));
     drop(senders);
+    receiver.finish();
+}
+
+/// Namespaces that are removed with this value.
+struct Namespaces(Vec<Namespace>);
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for Namespace(name) in &self.0 {
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+/// The kernel gives the number of a namespace that has ended to one of the next.
+#[test]
+fn a_pod_whose_namespace_has_the_number_of_one_that_ended_is_paced() {
+    let node = Node::new();
+    let receiver = BulkReceiver::start(&node.pair.right, RIGHT_V4, 1);
+    node.allocator();
+    let former = node.pod("one", 1);
+    let file = |namespace: &Namespace| Path::new("/run/netns").join(&namespace.0);
+    let number = |namespace: &Namespace| fs::metadata(file(namespace)).expect("there").ino();
+    let wanted = number(&former.namespace);
+    let daemon = node.daemon();
+    node.wait_pods(1);
+
+    // Between two of its looks for pods: one ends, and the next has its number and its file.
+    daemon.signal("-STOP");
+    run(&format!("ip netns del {}", former.namespace.0));
+    node.wait_gone(&former);
+    let mut others = Namespaces(Vec::new());
+    let same = (0..500).find_map(|at| {
+        let other = Namespace(format!("other-{}-{at}", node.pair.tag));
+        run(&format!("ip netns add {}", other.0));
+        let same = (number(&other) == wanted).then(|| file(&other));
+        others.0.push(other);
+        same
+    });
+    let (same, path) = (same.expect("the number again"), file(&former.namespace));
+    fs::write(&path, "").expect("the file");
+    run(&format!(
+        "mount --bind {} {}",
+        same.display(),
+        path.display()
+    ));
+    fs::remove_dir(&former.cgroup).expect("an empty cgroup");
+    let next = node.connect(former.namespace, "one", 1);
+    assert_eq!(number(&next.namespace), wanted);
+    daemon.signal("-CONT");
+
+    let sender = next.sender(receiver.address);
+    next.wait_paced(true);
+    node.wait_pods(1);
+    drop(sender);
     receiver.finish();
 }

@@ -6,6 +6,7 @@
 //! | [`admin`] | listeners of admin interfaces, and their protection from web pages |
 //! | [`log`] | a log that never blocks its writers |
 //! | [`dscp`] | the mark of control datagrams, for the network's queues and the host's own |
+//! | [`random`] | the operating system's randomness |
 //! | [`quic`] | QUIC endpoints whose datagrams carry that mark |
 //! | [`sched`] | scheduler settings of hot threads |
 //! | [`timers`] | timers of thousands of sessions |
@@ -17,6 +18,7 @@ pub mod admin;
 pub mod dscp;
 pub mod log;
 pub mod quic;
+pub mod random;
 pub mod sched;
 pub mod timers;
 pub mod tls;

@@ -6,6 +6,7 @@
 
 use ring::aead::{self, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
+use zeroize::Zeroizing;
 
 use super::{HEADER_BYTES, TAG_BYTES};
 use crate::datagram::SessionRole;
@@ -71,9 +72,9 @@ impl Cipher {
     }
 }
 
-/// 32 secret bytes, from the exporter or derived from there.
+/// 32 secret bytes, from the exporter or derived from there; wiped when dropped.
 #[derive(Clone)]
-pub struct Secret([u8; Self::BYTES]);
+pub struct Secret(Zeroizing<[u8; Self::BYTES]>);
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -87,7 +88,7 @@ impl Secret {
 
     /// Wraps bytes of the TLS exporter.
     pub fn new(bytes: [u8; Self::BYTES]) -> Self {
-        Self(bytes)
+        Self(Zeroizing::new(bytes))
     }
 
     /// The secret of the datagrams that the end `role` sends.
@@ -104,9 +105,9 @@ impl Secret {
     }
 
     fn derive(&self, label: &[u8]) -> Self {
-        let mut bytes = [0; Self::BYTES];
-        self.expand(label, &mut bytes);
-        Self(bytes)
+        let mut secret = Self::new([0; Self::BYTES]);
+        self.expand(label, &mut *secret.0);
+        secret
     }
 
     fn expand(&self, label: &[u8], out: &mut [u8]) {
@@ -116,7 +117,7 @@ impl Secret {
                 self.0
             }
         }
-        let secret = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &self.0);
+        let secret = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &*self.0);
         // Fails beyond 255 hashes of output; at most one is asked for.
         secret
             .expand(&[label], Length(out.len()))
@@ -127,7 +128,7 @@ impl Secret {
     pub(super) fn key(&self, cipher: Cipher) -> Key {
         let algorithm = cipher.algorithm();
         // Room for the longer key of the two; HKDF-Expand fills the cipher's length.
-        let mut key = [0; Self::BYTES];
+        let mut key = Zeroizing::new([0; Self::BYTES]);
         let key = &mut key[..algorithm.key_len()];
         self.expand(b"ratewright sealed key", key);
         let mut iv = [0; aead::NONCE_LEN];

@@ -102,3 +102,28 @@ fn flows_make_room_for_one_another_before_a_row_is_opened() {
     }
     is_kept(&block, &cells);
 }
+
+/// The kernels look rows up without checks: what a panic between two lists' growth leaves must not
+/// reach them.
+#[test]
+fn a_list_that_is_shorter_than_the_rows_is_found_before_a_pass() {
+    let shape = FlowBlockShape {
+        links: [0, 1],
+        core_links: None,
+    };
+    let cuts: [fn(&mut FlowBlock); 6] = [
+        |block| block.rate.clear(),
+        |block| block.notified.clear(),
+        |block| block.flow.clear(),
+        |block| block.up_cell.clear(),
+        |block| block.down_cell_low.clear(),
+        |block| block.up.used.clear(),
+    ];
+    for (at, cut) in cuts.into_iter().enumerate() {
+        let mut block = FlowBlock::new(shape, [usize::from(TABLES); 2]);
+        block.check_lists();
+        cut(&mut block);
+        let checked = std::panic::catch_unwind(|| block.check_lists());
+        assert!(checked.is_err(), "list {at}");
+    }
+}

@@ -47,9 +47,19 @@ pub(super) struct Relays {
     begun: Vec<u32>,
 }
 
+/// Returns the next number after `last` that is not in use. Numbers come round after 2^32
+/// connections, and a connection may stand for as long.
+fn number_after(last: u32, in_use: impl Fn(u32) -> bool) -> u32 {
+    let mut number = last.wrapping_add(1);
+    while in_use(number) {
+        number = number.wrapping_add(1);
+    }
+    number
+}
+
 impl Relays {
     fn add(&mut self, connection: &Connection, identity: RelayIdentity) -> u32 {
-        self.last += 1;
+        self.last = number_after(self.last, |number| self.relays.contains_key(&number));
         let relay = Relay {
             connection: connection.clone(),
             identity,
@@ -389,4 +399,16 @@ fn verified(verifier: &dyn ClientCertVerifier, attach: &Attach) -> Option<PeerCe
         .verify_client_cert(&certificate, &between, UnixTime::now())
         .ok()?;
     Some(PeerCertificate::of(&certificate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number_after;
+
+    #[test]
+    fn numbers_come_round_and_pass_over_those_in_use() {
+        assert_eq!(number_after(7, |_| false), 8);
+        assert_eq!(number_after(u32::MAX, |_| false), 0);
+        assert_eq!(number_after(u32::MAX - 1, |number| number != 2), 2);
+    }
 }

@@ -1,12 +1,13 @@
 //! Pods' network namespaces, whose sockets are followed and given back like the daemon's own.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use libbpf_rs::{Map, MapCore, MapFlags, MapHandle};
 
 use super::socket_pass::SocketPass;
 use super::{bpf, own_cookie};
-use crate::backend::namespaces::{Namespace, NamespaceSearch, own_inode};
+use crate::backend::namespaces::{Namespace, NamespaceId, NamespaceSearch, own_inode};
 use crate::backend::{BackendConfig, BackendError};
 
 /// Pods' namespaces that are paced, and the search for more.
@@ -15,10 +16,10 @@ pub(super) struct Pods {
     search: NamespaceSearch,
     /// The program's table of cookies.
     cookies: MapHandle,
-    /// Namespaces and their cookies, by inode.
-    taken: BTreeMap<u32, (Namespace, u64)>,
-    /// Inode of the namespace that the last single pass was over.
-    walked: u32,
+    /// Namespaces and their cookies.
+    taken: BTreeMap<NamespaceId, (Namespace, u64)>,
+    /// Namespace that the last single pass was over.
+    walked: NamespaceId,
     /// Reports an earlier daemon's running flowlets again, or gives its sockets back.
     first: Option<SocketPass>,
 }
@@ -33,7 +34,7 @@ impl Pods {
             search: NamespaceSearch::new(&config.network_namespaces, own_inode()?),
             cookies: MapHandle::try_from(cookies).map_err(bpf("open a map"))?,
             taken: BTreeMap::new(),
-            walked: 0,
+            walked: NamespaceId::default(),
             first: None,
         })
     }
@@ -60,8 +61,8 @@ impl Pods {
     /// When a pod's sockets cannot be taken over. Those that it makes from now on are.
     pub(super) fn follow(&mut self, now_ns: u64, adopt: &SocketPass) -> Result<(), BackendError> {
         let change = self.search.follow(now_ns);
-        for inode in change.gone {
-            if let Some((_, cookie)) = self.taken.remove(&inode) {
+        for id in change.gone {
+            if let Some((_, cookie)) = self.taken.remove(&id) {
                 // Cookies are never used again: one that stays behind only takes a place.
                 let forgotten = self.cookies.delete(&cookie.to_ne_bytes());
                 forgotten.map_err(bpf("forget a pod's network namespace"))?;
@@ -70,7 +71,7 @@ impl Pods {
         let Some(namespace) = change.came else {
             return Ok(());
         };
-        if let Some((known, _)) = self.taken.get_mut(&namespace.inode) {
+        if let Some((known, _)) = self.taken.get_mut(&namespace.id) {
             *known = namespace;
             return Ok(());
         }
@@ -84,7 +85,7 @@ impl Pods {
             .map_err(bpf("note a pod's network namespace"))?;
         // After the mark: sockets that are made during the pass are followed by themselves.
         let adopted = namespace.run(|| adopt.run());
-        self.taken.insert(namespace.inode, (namespace, cookie));
+        self.taken.insert(namespace.id, (namespace, cookie));
         adopted
     }
 
@@ -93,11 +94,12 @@ impl Pods {
     /// # Errors
     /// When the kernel refuses.
     pub(super) fn walk_next(&mut self, program: &SocketPass) -> Result<(), BackendError> {
-        let after = self.taken.range(self.walked.saturating_add(1)..).next();
-        let Some((&inode, (namespace, _))) = after.or_else(|| self.taken.iter().next()) else {
+        let after = (Bound::Excluded(self.walked), Bound::Unbounded);
+        let next = self.taken.range(after).next();
+        let Some((&id, (namespace, _))) = next.or_else(|| self.taken.iter().next()) else {
             return Ok(());
         };
-        self.walked = inode;
+        self.walked = id;
         walk(namespace, program)
     }
 

@@ -74,9 +74,10 @@ fn a_rate_that_ends_with_data_in_flight_leaves_the_application_s_own_maximum() {
     }
 }
 
-/// A socket with nothing to send has its own maximum, also while its rate holds.
+/// A socket with nothing to send has its own maximum, also while its rate holds, and without a pass
+/// over the sockets: no daemon looks while the test waits.
 #[test]
-fn a_socket_that_rests_has_its_own_maximum() {
+fn a_socket_that_rests_has_its_own_maximum_by_the_kernel_s_part_alone() {
     let _alone = alone();
     let pair = cubic_pair();
     let mut driver = Driver::open(KIND, &pair);
@@ -84,11 +85,12 @@ fn a_socket_that_rests_has_its_own_maximum() {
     for own in [None, Some(25_000_000)] {
         let mut client = with_maximum(&echo, own);
         pace(&mut client, &mut driver);
+        let passes = driver.backend.stats().socket_passes;
         client.stream.read_exact(&mut [0]).expect("answer");
         wait_for("its own maximum", Duration::from_secs(2), || {
-            driver.poll();
             (get_max_pacing(&client.stream) == own.map_or(NONE, u64::from)).then_some(())
         });
+        assert_eq!(driver.backend.stats().socket_passes, passes);
     }
 }
 

@@ -135,6 +135,24 @@ fn a_bad_configuration_is_one_clear_line_and_exit_code_2() {
     );
 }
 
+/// systemd removes a unit's folder at its end unless it is told not to: it has the locks of other
+/// daemons, and may have the pins that a killed one's successor needs.
+#[test]
+fn the_unit_keeps_its_folder_and_gives_up_on_a_bad_configuration_alone() {
+    let unit = include_str!("../../../../deploy/systemd/ratewright-endpointd.service");
+    let of = |key: &str| -> Vec<&str> {
+        let lines = unit.lines().filter_map(|line| line.split_once('='));
+        lines
+            .filter(|(found, _)| *found == key)
+            .map(|(_, value)| value)
+            .collect()
+    };
+    assert_eq!(of("RuntimeDirectory"), ["ratewright"]);
+    assert_eq!(of("RuntimeDirectoryPreserve"), ["yes"]);
+    assert_eq!(of("Restart"), ["on-failure"]);
+    assert_eq!(of("RestartPreventExitStatus"), ["2"]);
+}
+
 #[test]
 fn a_second_daemon_ends_before_it_touches_anything_of_the_first() {
     let folder = certificates();

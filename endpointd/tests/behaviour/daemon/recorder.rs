@@ -16,6 +16,8 @@ pub struct Calls {
     waiting: VecDeque<FlowEvent>,
     /// Rate and expiry of paced slots.
     pub paced: BTreeMap<u32, (u64, u64)>,
+    /// Rates that were set so far.
+    pub rates: u32,
     pub cleared: Vec<u32>,
     /// Usage that the kernel would report.
     pub usages: Vec<Usage>,
@@ -101,10 +103,9 @@ impl PacingBackend for Recorder {
             expires_ns > clock::now_ns(),
             "a rate that has expired already"
         );
-        self.calls
-            .borrow_mut()
-            .paced
-            .insert(conn.slot.0, (rate_bps, expires_ns));
+        let mut calls = self.calls.borrow_mut();
+        calls.rates += 1;
+        calls.paced.insert(conn.slot.0, (rate_bps, expires_ns));
         Ok(())
     }
 

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_endpointd::config::{Config, TlsConfig};
 use ratewright_endpointd::daemon::{DaemonError, Exit};
 use ratewright_proto::control::RefusalCode;
 
 use super::allocator::ScriptedAllocator;
 use super::recorder::recorder;
-use super::{Running, config, on_one_thread, until};
+use super::{Running, config, conn, facts, on_one_thread, until};
 use crate::site::{TestAuthority, certificates};
 
 async fn refused(code: RefusalCode) -> Result<Exit, DaemonError> {
@@ -16,18 +17,19 @@ async fn refused(code: RefusalCode) -> Result<Exit, DaemonError> {
     let allocator = ScriptedAllocator::start(folder.path(), 1, None);
     allocator.script.borrow_mut().refuse = Some(code);
     let (backend, kernel) = recorder();
+    kernel.event(conn(4), FlowEventKind::Start(facts("10.0.2.1", 5_201)));
     let ended = Running::start(config(folder.path(), &[allocator.address], ""), backend)
         .ended()
         .await;
-    assert!(
-        kernel.calls.borrow().shut_down,
-        "connections are given back"
-    );
+    let calls = kernel.calls.borrow();
+    assert!(calls.shut_down, "connections are given back");
+    assert_eq!(calls.rates, 0, "none was ever paced");
     ended
 }
 
+/// The program itself, its exit code and what it leaves: `left_overs`.
 #[test]
-fn a_refusal_without_hope_ends_the_daemon() {
+fn a_refusal_without_hope_ends_the_daemon_before_any_flow_has_a_rate() {
     on_one_thread(async {
         for code in [
             RefusalCode::VersionMismatch,

@@ -97,8 +97,10 @@ fn a_flowlet_is_reported_paced_renewed_and_ended() {
     });
 }
 
+/// A timer of the runtime lasts a millisecond at least, so none stands on a way that has taken half
+/// of one. The machine may be busy for most of the ways, not for all forty.
 #[test]
-fn from_start_to_rate_takes_well_under_a_millisecond() {
+fn no_timer_stands_between_a_start_and_its_rate() {
     on_one_thread(async {
         let folder = certificates();
         let allocator = ScriptedAllocator::start(folder.path(), 1, None);
@@ -122,19 +124,15 @@ fn from_start_to_rate_takes_well_under_a_millisecond() {
             took_us.push((clock::now_ns() - began_ns) / 1_000);
         }
         took_us.sort_unstable();
-        // Both ends share this thread, and the machine may be busy: the bound is generous.
-        assert!(
-            took_us[20] < 2_000,
-            "median {} µs of {took_us:?}",
-            took_us[20]
+        println!(
+            "start to rate over loopback: least {} µs, median {} µs, worst {} µs",
+            took_us[0], took_us[20], took_us[39]
         );
+        assert!(took_us[0] < 500, "{took_us:?}");
+        // The daemon's own account is of the same ways, and of no more than the test saw.
         let first_rate = daemon.status().await.first_rate_us;
         assert_eq!(first_rate.count, 40);
-        assert!(first_rate.p50 < 2_000.0, "{first_rate:?}");
-        println!(
-            "start to rate over loopback: median {} µs, worst {} µs",
-            took_us[20], took_us[39]
-        );
+        assert!(first_rate.p50 <= 1.0 + took_us[21] as f64, "{first_rate:?}");
         daemon.stop().await.unwrap();
     });
 }

@@ -9,13 +9,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::AdminAddress;
+use super::{AdminAddress, Peer};
 
 /// Values that the `Host` of a request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,16 +103,23 @@ impl AccessRules {
 }
 
 /// Middleware that refuses requests that a web page can cause, and changes on addresses for
-/// reading.
+/// reading. Changes that it refuses are in the log, with who asked.
 pub(super) async fn refuse(
     State(rules): State<Arc<AccessRules>>,
     request: Request,
     next: Next,
 ) -> Response {
-    match rules.complaint(request.method(), request.headers()) {
-        None => next.run(request).await,
-        Some(complaint) => (StatusCode::FORBIDDEN, complaint).into_response(),
+    let (method, path) = (request.method(), request.uri().path());
+    let Some(complaint) = rules.complaint(method, request.headers()) else {
+        return next.run(request).await;
+    };
+    if !method.is_safe() {
+        let who = request.extensions().get::<ConnectInfo<Peer>>();
+        let who = who.map(|ConnectInfo(peer)| peer);
+        let why = complaint.trim_end();
+        tracing::warn!(%method, path, ?who, why, "a change was refused");
     }
+    (StatusCode::FORBIDDEN, complaint).into_response()
 }
 
 #[cfg(test)]

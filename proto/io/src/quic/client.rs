@@ -5,7 +5,6 @@
 //! not report it, so this module reads it from the datagrams.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::dscp::Dscp;
+use crate::random;
 
 thread_local! {
     /// Connection ID that was generated last on this thread.
@@ -270,10 +270,7 @@ struct RecordingIds;
 
 impl ConnectionIdGenerator for RecordingIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        // The standard library keys hashers by the operating system's randomness, each by another
-        // key.
-        let drawn = RandomState::new().hash_one(());
-        let id = ConnectionId::new(&drawn.to_ne_bytes());
+        let id = ConnectionId::new(&random::bytes::<{ size_of::<u64>() }>());
         LAST_MADE.set(Some(id));
         id
     }
