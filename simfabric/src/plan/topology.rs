@@ -307,6 +307,11 @@ pub(super) fn read<'a>(
                     format!("{e}{}", reason.unwrap_or_default()),
                 )
             })?;
+            // Simulated frames have all their bytes, so links carry their line rates.
+            let topology = match topology.frames() {
+                Some(_) => topology.with_frames(Frames::AS_COUNTED),
+                None => topology,
+            };
             // `LinkRate` checks the rates of a plan; a topology file has not come through it.
             let slow = topology
                 .links()
