@@ -519,9 +519,11 @@ mod tests {
         }
         let two = Topology::load(&dir.path().join("two-tier-clos")).unwrap();
         assert_eq!(
-            (two.hosts().len(), two.links()[0].capacity_bps),
+            (two.hosts().len(), two.links()[0].line_rate_bps),
             (9, 200_000_000)
         );
+        // Ethernet carries 1,538 bytes of a full frame, and rates count 1,514 of them.
+        assert_eq!(two.links()[0].capacity_bps, 200_000_000 * 1_514 / 1_538);
     }
 
     #[test]

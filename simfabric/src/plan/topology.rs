@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use ratewright_topology::units::MAX_CAPACITY_BPS;
 use ratewright_topology::{
-    Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, LinkId, Node, ThreeTierClos, Topology,
-    TopologyError, TwoTierClos,
+    Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, Frames, LinkId, Node, ThreeTierClos,
+    Topology, TopologyError, TwoTierClos,
 };
 use serde::Deserialize;
 use toml::Spanned;
