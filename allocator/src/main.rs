@@ -82,6 +82,9 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
                     path.display()
                 );
             }
+            if let Some(note) = loaded.topology_note() {
+                eprintln!("ratewright-allocator: note: {note}");
+            }
             println!("{}: ok: {}", path.display(), loaded.summary());
             for line in class_meaning(&loaded.config.classes) {
                 println!("  {line}");

@@ -124,7 +124,7 @@ ready() {
   for i in $(seq 60); do asked ready > /dev/null && return; sleep 0.5; done
   die "$1: no session: $(asked ready || true)"
 }
-paced() { # paced WHEN: a transfer keeps to the link of 20 Mbit/s, whose payload is 19.1
+paced() { # paced WHEN: a transfer keeps to the link of 20 Mbit/s, of whose line rate 18.8 are payload
   local rate
   (sleep 4; curl -s --unix-socket /run/ratewright-allocator/admin.sock 'http://x/flows?host=h1') > rates &
   rate=$(python3 flow.py 8)

@@ -32,7 +32,7 @@ enum rw_phase {
 
 /* Written by user space: the expiry last when a rate appears, first when it goes. */
 struct rw_slot_rate {
-	/* On the wire, Ethernet header included. */
+	/* On the wire, Ethernet header and tunnels included. */
 	__u64 wire_bytes_per_s;
 	/* 0: no rate. */
 	__u64 expires_ns;
@@ -42,6 +42,9 @@ struct rw_slot_rate {
 	__u32 clears;
 	/* RW_WATCHES(use_count) if LIMITED is asked for; the program that reports it makes it 0. */
 	__u64 watch;
+	/* What tunnels add to each frame of the connection; written when its START is read. */
+	__u32 tunnel_bytes;
+	__u32 unused;
 };
 
 #define RW_WATCHES(use_count) ((1ULL << 32) | (use_count))
@@ -54,7 +57,7 @@ struct rw_slot_state {
 	__u32 uses;
 	/* enum rw_phase. */
 	__u32 phase;
-	/* On the wire, Ethernet headers included, and acknowledged payload; only differences count. */
+	/* On the wire, as rates, and acknowledged payload; only differences count. */
 	__u64 sent_bytes;
 	__u64 acked_bytes;
 	/* When the rate, and nothing else, last kept the connection from sending. */
@@ -64,7 +67,9 @@ struct rw_slot_state {
 	/* tc_htb: the sender has more to send, or waits for acknowledgements. */
 	__u32 continues;
 	/* Smoothed round-trip time, if it is known. */
-	__u64 round_trip_us;
+	__u32 round_trip_us;
+	/* tc_htb: the connection's largest frame at the device. */
+	__u32 frame_bytes;
 };
 
 struct rw_slot_counters {

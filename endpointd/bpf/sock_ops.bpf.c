@@ -150,7 +150,7 @@ struct so_sock {
 	/* The socket's counters when they were last added to `wire_bytes`. */
 	__u32 counted_segs;
 	__u64 counted_bytes;
-	/* Sent so far, headers included. */
+	/* Sent so far, headers and tunnels included. */
 	__u64 wire_bytes;
 };
 
@@ -455,20 +455,20 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 	set_phase(st, state, RW_PHASE_ACTIVE);
 }
 
-/* Bytes of a segment on the wire beside its payload. */
-static __always_inline __u32 wire_header(struct tcp_sock *tp)
+/* Bytes of a segment on the wire beside its payload; `rate`: of the socket's slot, if it has one. */
+static __always_inline __u32 wire_header(struct tcp_sock *tp, struct rw_slot_rate *rate)
 {
 	__u32 ip = tp->inet_conn.icsk_inet.sk.__sk_common.skc_family == RW_AF_INET6 ? 40 : 20;
 
-	return RW_ETH_HEADER + ip + tp->tcp_header_len;
+	return RW_ETH_HEADER + ip + tp->tcp_header_len + (rate ? rate->tunnel_bytes : 0);
 }
 
 /* Bytes of payload per second that fill `wire` bytes per second in segments of full size. */
-static __always_inline __u64 payload_rate(struct tcp_sock *tp, __u64 wire)
+static __always_inline __u64 payload_rate(struct tcp_sock *tp, struct rw_slot_rate *rate, __u64 wire)
 {
 	__u64 mss = tp->mss_cache;
 
-	return mss ? wire * mss / (mss + wire_header(tp)) : wire;
+	return mss ? wire * mss / (mss + wire_header(tp, rate)) : wire;
 }
 
 /*
@@ -576,16 +576,17 @@ static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __
 	__u32 segs = tp->data_segs_out;
 	__u32 slot = st->slot;
 	struct rw_slot_state *state;
-	struct rw_slot_rate *rate;
+	struct rw_slot_rate *rate = 0;
 
+	if (slot != RW_NO_SLOT)
+		rate = bpf_map_lookup_elem(&so_rates, &slot);
 	st->wire_bytes += bytes - st->counted_bytes +
-			  (__u64)(__u32)(segs - st->counted_segs) * wire_header(tp);
+			  (__u64)(__u32)(segs - st->counted_segs) * wire_header(tp, rate);
 	st->counted_bytes = bytes;
 	st->counted_segs = segs;
 	if (slot == RW_NO_SLOT)
 		return;
 	state = bpf_map_lookup_elem(&so_states, &slot);
-	rate = bpf_map_lookup_elem(&so_rates, &slot);
 	if (!state || !rate)
 		return;
 	state->sent_bytes = st->wire_bytes;
@@ -670,7 +671,7 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 	}
 	st->rated = 1;
 	wire = *(volatile __u64 *)&rate->wire_bytes_per_s;
-	limit = payload_rate(tp, wire);
+	limit = payload_rate(tp, rate, wire);
 	if (limit < RW_MIN_BYTES_PER_S)
 		limit = RW_MIN_BYTES_PER_S;
 	st->limit = limit;

@@ -167,6 +167,9 @@ struct ipv6_header {
 struct packet {
 	struct th_key key;
 	__u32 payload_bytes;
+	/* Frames that the device makes of it, and the largest of them, headers included. */
+	__u32 frames;
+	__u32 frame_bytes;
 	/* The first payload byte after it. */
 	__u32 end_seq;
 	__u8 dscp;
@@ -240,6 +243,13 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 	packet->closes = tcp.fin || tcp.rst;
 	header = offset + tcp.doff * 4;
 	packet->payload_bytes = skb->len > header ? skb->len - header : 0;
+	packet->frames = 1;
+	packet->frame_bytes = skb->len;
+	/* The number of segments is not told of what a virtual machine sent. */
+	if (skb->gso_size && packet->payload_bytes > skb->gso_size) {
+		packet->frames = (packet->payload_bytes + skb->gso_size - 1) / skb->gso_size;
+		packet->frame_bytes = header + skb->gso_size;
+	}
 	packet->end_seq = bpf_ntohl(tcp.seq) + packet->payload_bytes;
 	packet->push = tcp.psh;
 	return 1;
@@ -309,6 +319,7 @@ static __always_inline __u32 take_slot(struct packet *packet)
 	state->limited_ns = 0;
 	state->continues = 0;
 	state->round_trip_us = 0;
+	state->frame_bytes = 0;
 	COUNT(connections);
 	return slot;
 }
@@ -513,7 +524,7 @@ int rw_tc_htb(struct __sk_buff *skb)
 	struct rw_slot_rate *rate;
 	struct th_flow *flow;
 	struct rw_slot_counters *counts;
-	__u32 slot, use_count, zero = 0;
+	__u32 slot, use_count, wire_bytes, zero = 0;
 	__u64 now, expires, wire;
 	__u32 *found;
 	int watched;
@@ -541,11 +552,15 @@ int rw_tc_htb(struct __sk_buff *skb)
 		emit(skb, 0, slot, state->uses - 1, RW_EVENT_CLOSE, now, 0);
 		state->uses += 1;
 		state->phase = RW_PHASE_QUIET;
+		state->frame_bytes = 0;
 		flow->bytes = 0;
 		flow->first_paced_due = 0;
 	}
 	detect(skb, &packet, slot, flow, state, rate, now);
-	__sync_fetch_and_add(&state->sent_bytes, skb->wire_len);
+	wire_bytes = skb->wire_len + packet.frames * rate->tunnel_bytes;
+	__sync_fetch_and_add(&state->sent_bytes, wire_bytes);
+	if (packet.frame_bytes > state->frame_bytes)
+		state->frame_bytes = packet.frame_bytes;
 	note_round_trip(skb, state);
 	use_count = state->uses - 1;
 	expires = *(volatile __u64 *)&rate->expires_ns;
@@ -575,7 +590,7 @@ int rw_tc_htb(struct __sk_buff *skb)
 		flow->level_bytes = 0;
 		flow->level_ns = now;
 	}
-	if (waits(flow, wire, skb->wire_len, now, watched))
+	if (waits(flow, wire, wire_bytes, now, watched))
 		report_limited(skb, flow, state, rate, slot, now);
 	flow->paced = 1;
 	if (flow->first_paced_due && packet.payload_bytes) {

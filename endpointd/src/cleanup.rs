@@ -110,6 +110,7 @@ pub fn clean_up(places: &Places) -> Result<Vec<LeftOver>, CleanupError> {
             device: left.device.clone(),
             take_over: true,
             network_namespaces: places.network_namespaces.clone(),
+            tunnel_bytes: 0,
             // Nothing that only pacing needs is installed on the way.
             observe: true,
         };

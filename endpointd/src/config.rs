@@ -23,6 +23,8 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// Most flows: flow ids carry 20 bits of slot number.
 const MAX_FLOWS_LIMIT: u32 = 1 << 20;
+/// Most bytes of tunnels' headers: a tunnel in a tunnel over IPv6, and room.
+const TUNNEL_BYTES_LIMIT: u64 = 256;
 /// Most policy rules: they are tried in order for every flowlet.
 const MAX_RULES: usize = 256;
 
@@ -205,6 +207,8 @@ pub struct PacingConfig {
     /// Patterns of files that network namespaces of pods are bound to, whose sockets are paced
     /// besides those of the daemon's own namespace.
     pub network_namespaces: Vec<String>,
+    /// Least bytes that tunnels add to each frame, for tunnels that no device of this host shows.
+    pub tunnel_bytes: u16,
     /// Names the daemon's kernel objects; derived from `host` if absent.
     pub instance: Option<String>,
     #[serde(rename = "max_burst_us")]
@@ -226,6 +230,7 @@ impl Default for PacingConfig {
             device: None,
             take_over: true,
             network_namespaces: Vec::new(),
+            tunnel_bytes: 0,
             instance: None,
             retired_max_burst_us: None,
             retired_procfs: None,
@@ -392,6 +397,12 @@ impl Config {
                 u64::from(u16::MAX),
             ),
             (
+                "pacing.tunnel_bytes",
+                u64::from(self.pacing.tunnel_bytes),
+                0,
+                TUNNEL_BYTES_LIMIT,
+            ),
+            (
                 "pacing.max_flows",
                 u64::from(self.pacing.max_flows),
                 1,
@@ -489,6 +500,7 @@ impl Config {
             device: pacing.device.clone(),
             take_over: pacing.take_over,
             network_namespaces: pacing.network_namespaces.clone(),
+            tunnel_bytes: pacing.tunnel_bytes,
             observe: pacing.mode == PacingMode::Observe,
         }
     }

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
+    socket,
 };
 
 /// Bytes of a message's header.
@@ -101,6 +102,57 @@ pub(crate) fn answers<'a>(
     let length = recv(socket.as_raw_fd(), buffer, flags)?;
     let answers = messages(&buffer[..length]).filter(move |(_, sequence, _)| *sequence == request);
     Ok(answers.map(|(kind, _, payload)| (kind, payload)))
+}
+
+/// Socket for requests that the kernel answers within the system call.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    socket: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Requests {
+    /// Opens a socket in this thread's network namespace.
+    pub(crate) fn open(protocol: SockProtocol) -> io::Result<Self> {
+        Ok(Self {
+            socket: open(protocol)?,
+            sequence: 0,
+            buffer: vec![0; 16_384],
+        })
+    }
+
+    /// Sends one request and passes the payload of each answer to `take`.
+    pub(crate) fn ask(
+        &mut self,
+        kind: u16,
+        body: &[u8],
+        mut take: impl FnMut(&[u8]) -> Option<()>,
+    ) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let length = NLMSG_HEADER + body.len();
+        let mut out = Vec::with_capacity(length);
+        put_u32(&mut out, length as u32);
+        put_u16(&mut out, kind);
+        // The acknowledgement marks the end also where there is no answer.
+        put_u16(&mut out, (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16);
+        put_u32(&mut out, self.sequence);
+        put_u32(&mut out, 0);
+        out.extend_from_slice(body);
+        send(self.socket.as_raw_fd(), &out, MsgFlags::empty())?;
+        loop {
+            // There is nothing to wait for.
+            let at_once = MsgFlags::MSG_DONTWAIT;
+            for (kind, payload) in answers(&self.socket, &mut self.buffer, self.sequence, at_once)?
+            {
+                if i32::from(kind) == libc::NLMSG_ERROR {
+                    return message_error(payload).map_or(Ok(()), Err);
+                }
+                // An answer that cannot be read counts as none.
+                let _ = take(payload);
+            }
+        }
+    }
 }
 
 /// Decodes an `NLMSG_ERROR` payload; `None` for an acknowledgement.

@@ -11,6 +11,7 @@
 //! | [`ecmp`] | the 5-tuple hash that picks one of several equal paths |
 //! | [`path`] | the links of a flow, by hash or by explicit route |
 //! | [`partition`] | blocks of whole racks for the parallel allocator |
+//! | [`frames`] | line rates, MTUs and frames' overhead, and what can be allocated of them |
 //! | `host_prefix` | which prefixes a host may have, and how many |
 //! | `places` | spare places: hosts that join and leave, and their prefixes |
 //! | [`render`] | a text summary, an SVG picture, a DOT graph |
@@ -22,6 +23,7 @@ pub mod ecmp;
 mod error;
 mod file;
 mod flow_caps;
+pub mod frames;
 mod host_prefix;
 pub mod ids;
 mod lookup;
@@ -39,6 +41,7 @@ pub use addressing::Addressing;
 pub use ecmp::{EcmpConfig, FiveTuple, flow_hash};
 pub use error::{BuildError, FileError, TopologyError};
 pub use flow_caps::HostGroup;
+pub use frames::{Frame, Frames};
 pub use host_prefix::{MAX_HOST_PREFIXES, SpecialUse, special_use};
 pub use ids::{HostId, LinkId, RackId, SwitchId};
 pub use ipnet::IpNet;

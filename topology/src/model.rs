@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 
+use crate::frames::Frame;
 use crate::ids::{HostId, LinkId, RackId, SwitchId};
 
 /// One end of a link.
@@ -141,8 +142,12 @@ pub struct Link {
     pub from: Node,
     /// The receiving end.
     pub to: Node,
-    /// Capacity when the link is up, in bit/s.
+    /// Allocatable capacity when the link is up, in bit/s: frames with their headers.
     pub capacity_bps: u64,
+    /// Capacity as the file gives it, in bit/s: all that the link carries.
+    pub line_rate_bps: u64,
+    /// The full frame, which makes the one of the other.
+    pub frame: Frame,
     /// One-way propagation and switching delay, in nanoseconds.
     pub delay_ns: u64,
     /// 1 host–leaf, 2 leaf–spine or leaf–aggregation, 3 aggregation–core.
@@ -152,4 +157,13 @@ pub struct Link {
     /// The link itself is in service; the switches at its ends count separately, see
     /// [`Topology::effective_capacity_bps`](crate::Topology::effective_capacity_bps).
     pub up: bool,
+}
+
+impl Link {
+    /// Changes the line rate and the frame, and what can be allocated with them.
+    pub(crate) fn carry(&mut self, line_rate_bps: u64, frame: Frame) {
+        self.line_rate_bps = line_rate_bps;
+        self.frame = frame;
+        self.capacity_bps = frame.allocatable_bps(line_rate_bps);
+    }
 }

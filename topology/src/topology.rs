@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 
 use crate::ecmp::EcmpConfig;
 use crate::flow_caps::{FlowCaps, HostGroup};
+use crate::frames::{Frames, WITHOUT_FRAMES};
 use crate::ids::{HostId, LinkId, RackId, SwitchId};
 use crate::lookup::PrefixTable;
 use crate::model::{Host, Link, Node, Rack, Switch, Tenure, TopologyKind};
@@ -25,6 +26,7 @@ pub struct Topology {
     pub(crate) epoch: u32,
     /// A host's prefix may stand inside another host's.
     pub(crate) nested_prefixes: bool,
+    pub(crate) frames: Option<Frames>,
     pub(crate) hosts: Vec<Host>,
     pub(crate) racks: Vec<Rack>,
     pub(crate) switches: Vec<Switch>,
@@ -53,6 +55,7 @@ impl Topology {
             shape,
             epoch: 1,
             nested_prefixes: false,
+            frames: None,
             hosts,
             racks,
             switches,
@@ -256,6 +259,28 @@ impl Topology {
         self.parameters.ecmp()
     }
 
+    /// Frames of the network, if they were given: capacities are then line rates.
+    #[must_use]
+    pub fn frames(&self) -> Option<Frames> {
+        self.frames
+    }
+
+    /// Returns a note for whoever reads the file, if its capacities are not line rates.
+    #[must_use]
+    pub fn note(&self) -> Option<&'static str> {
+        self.frames.is_none().then_some(WITHOUT_FRAMES)
+    }
+
+    /// Takes all capacities as line rates of links with these frames.
+    #[must_use]
+    pub fn with_frames(mut self, frames: Frames) -> Self {
+        self.frames = Some(frames);
+        for link in &mut self.links {
+            link.carry(link.line_rate_bps, frames.of_level(link.level));
+        }
+        self
+    }
+
     /// Present capacity of a link: 0 if it or a switch at its end is down, or if there is no such
     /// link.
     #[must_use]
@@ -301,15 +326,18 @@ impl Topology {
         self.changed(changed)
     }
 
-    /// Changes the capacity of a link. Returns true, and raises the epoch, if that changed it.
-    /// Returns false if the link had that capacity already or does not exist, or if the capacity is
-    /// 0 (such a link has [failed](Self::set_link_up)) or above [`MAX_CAPACITY_BPS`].
+    /// Changes the capacity of a link, which is a line rate where [frames](Self::frames) are given.
+    /// Returns true, and raises the epoch, if that changed it. Returns false if the link had that
+    /// capacity already or does not exist, or if the capacity is 0 (such a link has
+    /// [failed](Self::set_link_up)) or above [`MAX_CAPACITY_BPS`].
     pub fn set_capacity_bps(&mut self, link: LinkId, capacity_bps: u64) -> bool {
         // The bound of the file format holds here too, so that a written network reads back.
         let valid = (1..=MAX_CAPACITY_BPS).contains(&capacity_bps);
         let changed = valid
             && self.links.get_mut(link.index()).is_some_and(|l| {
-                std::mem::replace(&mut l.capacity_bps, capacity_bps) != capacity_bps
+                let changed = l.line_rate_bps != capacity_bps;
+                l.carry(capacity_bps, l.frame);
+                changed
             });
         self.changed(changed)
     }

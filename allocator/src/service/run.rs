@@ -171,6 +171,12 @@ impl LoadedConfig {
         })
     }
 
+    /// Returns a note on the topology file, if it is worth one.
+    pub fn topology_note(&self) -> Option<String> {
+        let note = self.topology.note()?;
+        Some(format!("{}: {note}", self.config.topology.display()))
+    }
+
     /// Returns a summary in one line.
     pub fn summary(&self) -> String {
         format!(
@@ -202,6 +208,9 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
     let _last_words = FlushAtEnd;
     for warning in loaded.config.warnings() {
         tracing::warn!("{warning}");
+    }
+    if let Some(note) = loaded.topology_note() {
+        tracing::info!("{note}");
     }
     let prometheus = metrics::install()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -9,7 +9,8 @@ use clap::{Args, Subcommand};
 use ratewright_topology::render::{summary, to_dot, to_svg};
 use ratewright_topology::units::{parse_capacity_bps, parse_delay_ns};
 use ratewright_topology::{
-    Addressing, BigSwitch, EcmpConfig, FatTree, Parameters, ThreeTierClos, Topology, TwoTierClos,
+    Addressing, BigSwitch, EcmpConfig, FatTree, Frames, Parameters, ThreeTierClos, Topology,
+    TwoTierClos,
 };
 
 use crate::topology_import::{Ec2Inputs, ImportedNetwork, SlurmInputs};
@@ -31,12 +32,16 @@ enum TopologyAction {
         #[command(flatten)]
         inputs: Ec2Inputs,
         #[command(flatten)]
+        frames: FrameSizes,
+        #[command(flatten)]
         output: Output,
     },
     /// Write the file of Slurm's nodes out of its topology.conf or topology.yaml
     FromSlurm {
         #[command(flatten)]
         inputs: SlurmInputs,
+        #[command(flatten)]
+        frames: FrameSizes,
         #[command(flatten)]
         output: Output,
     },
@@ -196,7 +201,26 @@ struct Common {
     #[arg(long, default_value = "fd00::/48", value_name = "PREFIX")]
     ipv6_base: String,
     #[command(flatten)]
+    frames: FrameSizes,
+    #[command(flatten)]
     output: Output,
+}
+
+#[derive(Debug, Args)]
+struct FrameSizes {
+    /// Largest IP packet in bytes; where hosts differ, the smallest
+    #[arg(long, default_value_t = 1_500, value_parser = clap::value_parser!(u16).range(576..), value_name = "BYTES")]
+    mtu: u16,
+    /// Bytes that a link carries for each frame beside its packet: 38 on Ethernet, 14 where a
+    /// shaper counts frames with their header alone
+    #[arg(long, default_value_t = 38, value_parser = clap::value_parser!(u16).range(14..=1_000), value_name = "BYTES")]
+    frame_overhead: u16,
+}
+
+impl FrameSizes {
+    fn frames(&self) -> Frames {
+        Frames::of(self.mtu, self.frame_overhead)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -242,13 +266,22 @@ impl TopologyCommand {
     pub fn run(self) -> Result<()> {
         match self.action {
             TopologyAction::Build(build) => build.run(),
-            TopologyAction::FromEc2 { inputs, output } => write_imported(&inputs.import()?, output),
-            TopologyAction::FromSlurm { inputs, output } => {
-                write_imported(&inputs.import()?, output)
-            }
+            TopologyAction::FromEc2 {
+                inputs,
+                frames,
+                output,
+            } => write_imported(&inputs.import()?, &frames, output),
+            TopologyAction::FromSlurm {
+                inputs,
+                frames,
+                output,
+            } => write_imported(&inputs.import()?, &frames, output),
             TopologyAction::Check { file } => {
                 let net = Topology::load(&file)?;
                 let (hosts, racks) = (net.hosts().len(), net.racks().len());
+                if let Some(note) = net.note() {
+                    eprintln!("{}: note: {note}", file.display());
+                }
                 print(&format!(
                     "{}: valid; {}, {hosts} hosts in {racks} racks\n",
                     file.display(),
@@ -274,8 +307,8 @@ impl TopologyCommand {
     }
 }
 
-fn write_imported(network: &ImportedNetwork, output: Output) -> Result<()> {
-    let (text, net) = network.to_file()?;
+fn write_imported(network: &ImportedNetwork, frames: &FrameSizes, output: Output) -> Result<()> {
+    let (text, net) = network.to_file(frames.frames())?;
     output.write(&text, &net)
 }
 
@@ -284,7 +317,8 @@ impl Build {
         let (parameters, common) = self.into_parameters()?;
         let net = parameters
             .build()
-            .context("these parameters describe no network")?;
+            .context("these parameters describe no network")?
+            .with_frames(common.frames.frames());
         common.output.write(&net.to_toml_string(), &net)
     }
 
@@ -485,9 +519,11 @@ mod tests {
         }
         let two = Topology::load(&dir.path().join("two-tier-clos")).unwrap();
         assert_eq!(
-            (two.hosts().len(), two.links()[0].capacity_bps),
+            (two.hosts().len(), two.links()[0].line_rate_bps),
             (9, 200_000_000)
         );
+        // Ethernet carries 1,538 bytes of a full frame, and rates count 1,514 of them.
+        assert_eq!(two.links()[0].capacity_bps, 200_000_000 * 1_514 / 1_538);
     }
 
     #[test]

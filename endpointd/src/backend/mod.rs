@@ -23,6 +23,7 @@ mod slots;
 pub mod sock_ops;
 mod sys;
 pub mod tc_htb;
+mod tunnels;
 
 use std::os::fd::BorrowedFd;
 
@@ -107,8 +108,8 @@ pub struct FlowEvent {
 pub struct Usage {
     /// The connection.
     pub conn: Conn,
-    /// Bytes on the wire, Ethernet headers and retransmissions included, since the connection took
-    /// its slot; only differences have a meaning.
+    /// Bytes on the wire since the connection took its slot, with Ethernet headers, tunnels and
+    /// retransmissions; only differences have a meaning.
     pub sent_bytes: u64,
     /// Bytes that the receiver acknowledged, likewise; equal to `sent_bytes` where the back end
     /// sees no acknowledgements.
@@ -188,6 +189,8 @@ pub struct BackendConfig {
     pub take_over: bool,
     /// Patterns of the files of further network namespaces, those of pods, whose sockets are paced.
     pub network_namespaces: Vec<String>,
+    /// Least bytes that tunnels add to each frame, for tunnels that no device here shows.
+    pub tunnel_bytes: u16,
     /// Begin with [`observe`](PacingBackend::observe): what only pacing needs is not installed.
     pub observe: bool,
 }
@@ -196,7 +199,8 @@ pub struct BackendConfig {
 /// pods.
 ///
 /// Not `Send`: it lives on the daemon's one I/O thread. Times are CLOCK_MONOTONIC nanoseconds.
-/// Rates are wire rates at Ethernet level; a back end that paces payload converts.
+/// Rates count Ethernet frames with their header of 14 bytes, as they leave the host: with what
+/// tunnels add. A back end converts where it counts otherwise.
 pub trait PacingBackend {
     /// Returns the mechanism.
     fn kind(&self) -> BackendKind;

@@ -15,12 +15,13 @@ use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, SlotInde
 pub(super) const MIN_BYTES_PER_S: u64 = 16_384;
 
 /// `struct rw_slot_rate`: size and member offsets.
-const RATE_BYTES: usize = 32;
+const RATE_BYTES: usize = 40;
 const RATE_WIRE: Word64 = Word64(0);
 const RATE_EXPIRES: Word64 = Word64(8);
 const RATE_USE_COUNT: Word32 = Word32(16);
 const RATE_CLEARS: Word32 = Word32(20);
 const RATE_WATCH: Word64 = Word64(24);
+const RATE_TUNNEL: Word32 = Word32(32);
 /// `RW_WATCHES`: beside the use count, so that no watch is zero.
 const WATCHED: u64 = 1 << 32;
 
@@ -34,7 +35,8 @@ const STATE_ACKED: Word64 = Word64(24);
 const STATE_LIMITED: Word64 = Word64(32);
 const STATE_CAPPED: Word32 = Word32(40);
 const STATE_CONTINUES: Word32 = Word32(44);
-const STATE_ROUND_TRIP: Word64 = Word64(48);
+const STATE_ROUND_TRIP: Word32 = Word32(48);
+const STATE_FRAME: Word32 = Word32(52);
 
 /// `struct rw_slot_counters`: size and member offsets.
 const COUNTER_BYTES: usize = 64;
@@ -97,6 +99,8 @@ pub(super) struct SlotState {
     pub(super) limited_ns: u64,
     /// Its sender had more to send at `last_ns` (tc_htb).
     pub(super) continues: bool,
+    /// Its largest frame at the device (tc_htb); 0: none yet.
+    pub(super) frame_bytes: u32,
 }
 
 /// A connection whose start was reported.
@@ -399,6 +403,13 @@ impl FallbackSlots {
         self.report_resting(u64::MAX, out);
     }
 
+    /// Tells the program what tunnels add to each frame of `slot`'s connection.
+    pub(super) fn set_tunnel_bytes(&self, slot: u32, bytes: u16) {
+        self.rates
+            .u32_at(index(slot) * RATE_BYTES, RATE_TUNNEL)
+            .store(u32::from(bytes), Ordering::Release);
+    }
+
     /// Sets a rate; false if `conn` is stale. A rate of zero is none.
     pub(super) fn set_rate(&mut self, conn: Conn, wire_bytes_per_s: u64, expires_ns: u64) -> bool {
         if self.current(conn).is_none() {
@@ -522,7 +533,11 @@ impl FallbackSlots {
                 sent_bytes: word(STATE_SENT),
                 acked_bytes: word(STATE_ACKED),
                 limited_ns: state.limited_ns,
-                round_trip_ns: word(STATE_ROUND_TRIP).saturating_mul(1_000),
+                round_trip_ns: u64::from(
+                    self.states
+                        .u32_at(index(*slot) * STATE_BYTES, STATE_ROUND_TRIP)
+                        .load(Ordering::Acquire),
+                ) * 1_000,
             });
         }
     }
@@ -613,6 +628,7 @@ fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
             .wrapping_sub(1),
         limited_ns: states.u64_at(base, STATE_LIMITED).load(Ordering::Acquire),
         continues: states.u32_at(base, STATE_CONTINUES).load(Ordering::Acquire) != 0,
+        frame_bytes: states.u32_at(base, STATE_FRAME).load(Ordering::Acquire),
     }
 }
 

@@ -35,8 +35,10 @@ use super::pins::PinDir;
 use super::ring::EventRing;
 use super::slots::{FallbackSlots, SlotMaps, system};
 use super::sys::netns_cookie;
+use super::tunnels::Tunnels;
 use super::{
-    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend, Usage,
+    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
+    PacingBackend, Usage,
 };
 use crate::clock;
 
@@ -45,7 +47,7 @@ use skel::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
 /// Pin whose name states the layout of the maps: pins of another version are not adopted.
-const LAYOUT: &str = "layout-6";
+const LAYOUT: &str = "layout-7";
 const LINK_PIN: &str = "link";
 /// Name of the program that notices flowlets.
 const PROGRAM: &str = "rw_sock_ops";
@@ -76,6 +78,7 @@ pub struct SockOps {
     release: SocketPass,
     link: Link,
     pods: Pods,
+    tunnels: Tunnels,
     pins: Option<PinDir>,
     next_check_ns: u64,
     next_mend_ns: u64,
@@ -313,6 +316,8 @@ impl SockOps {
             release,
             link,
             pods: Pods::new(cfg, &skel.maps.so_pods)?,
+            tunnels: Tunnels::open(cfg.tunnel_bytes)
+                .map_err(system("open a socket that tells routes"))?,
             pins: None,
             next_check_ns: 0,
             next_mend_ns: 0,
@@ -375,6 +380,7 @@ impl SockOps {
             device: None,
             take_over: false,
             network_namespaces: Vec::new(),
+            tunnel_bytes: 0,
             observe: false,
         };
         Self::open(&config)?.shut_down()
@@ -438,7 +444,14 @@ impl PacingBackend for SockOps {
         let followed = self.pods.follow(now_ns, &self.adopt);
         let drained = self.ring.drain(&mut self.waiting);
         // Also after an error: events that were read are gone from the ring.
+        let from = out.len();
         self.table.apply_events(&mut self.waiting, out);
+        for event in &out[from..] {
+            if let FlowEventKind::Start(facts) = &event.kind {
+                let bytes = self.tunnels.bytes_to(facts.tuple.dst, now_ns);
+                self.table.set_tunnel_bytes(event.conn.slot.0, bytes);
+            }
+        }
         // Only after the events in the ring: what those report is not lost.
         self.table.resync(now_ns, out);
         self.table.report_omitted_idles(now_ns, out);

@@ -1,8 +1,8 @@
 //! Fallback back end: a clsact classifier and one HTB class per paced flow (`bpf/tc_htb.bpf.c`).
 //!
 //! It needs neither a cgroup nor the sender's socket, so it also paces forwarded traffic (virtual
-//! machines, containers behind a bridge). HTB counts wire bytes, so no rate is converted. Its
-//! limits against the other back ends:
+//! machines, containers behind a bridge). HTB counts frames as the device sends them, so a rate is
+//! converted only if that device is a tunnel's. Its limits against the other back ends:
 //!
 //! - A flowlet's end is the connection's (its FIN or RST), or a pause in its packets. The pause is
 //!   longer than 5 ms plus the time of two full bursts at the present rate. If the last packet
@@ -39,6 +39,7 @@ use super::slots::{
     FallbackSlots, MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, closed, push_free,
     system,
 };
+use super::tunnels::Tunnels;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
     PacingBackend, SlotIndex, Usage,
@@ -71,6 +72,9 @@ const BURST_NS: u64 = 4_000_000;
 /// Queue of a paced class; TCP small queues keep local senders far below it.
 const QUEUE_BYTES: u32 = 1 << 20;
 const DEFAULT_QUEUE_BYTES: u32 = 16 << 20;
+
+/// Frame of the usual MTU.
+const USUAL_FRAME_BYTES: u64 = 1_514;
 
 /// Pause that ends a flowlet at any rate.
 pub(super) const GAP_NS: u64 = 5_000_000;
@@ -110,6 +114,8 @@ pub struct TcHtb {
     /// HTB is the device's root: from the first time that pacing is on.
     has_root: bool,
     device: String,
+    /// Bytes that the device's tunnel adds to each frame below HTB.
+    tunnel_bytes: u16,
     adopted: u64,
     next_scan_ns: u64,
     next_sweep_ns: u64,
@@ -234,6 +240,9 @@ impl TcHtb {
         let lock = lock_device(device, ifindex)?;
 
         let mut netlink = HtbNetlink::new(ifindex).map_err(system("open a netlink socket"))?;
+        let tunnel_bytes = Tunnels::open(cfg.tunnel_bytes)
+            .map_err(system("open a socket that tells devices"))?
+            .bytes_of_device(ifindex.cast_unsigned());
         let adopting = has_own_root(&mut netlink, device, cfg.observe)?;
 
         let mut storage = MaybeUninit::uninit();
@@ -338,6 +347,7 @@ impl TcHtb {
             retired_until_ns: clock::now_ns() + LINGER_NS,
             has_root,
             device: device.to_owned(),
+            tunnel_bytes,
             adopted,
             next_scan_ns: 0,
             next_sweep_ns: 0,
@@ -368,6 +378,7 @@ impl TcHtb {
                 device: Some("lo".to_owned()),
                 take_over: false,
                 network_namespaces: Vec::new(),
+                tunnel_bytes: 0,
                 observe: false,
             };
             Self::open(&config)?.shut_down()
@@ -378,6 +389,16 @@ impl TcHtb {
                 "the trial panicked; this is a defect".to_owned(),
             ))
         })
+    }
+
+    /// Returns the rate at which HTB counts frames of the slot's largest size, if below it their
+    /// tunnel makes them `wire_bytes_per_s`.
+    fn device_bytes_per_s(&self, slot: u32, wire_bytes_per_s: u64) -> u64 {
+        let frame = match self.table.state(slot).frame_bytes {
+            0 => USUAL_FRAME_BYTES,
+            bytes => u64::from(bytes),
+        };
+        wire_bytes_per_s.saturating_mul(frame) / (frame + u64::from(self.tunnel_bytes))
     }
 
     /// Ends running flowlets whose packets pause.
@@ -510,7 +531,14 @@ impl PacingBackend for TcHtb {
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
         let drained = self.ring.drain(&mut self.waiting);
+        let from = out.len();
         self.table.apply_events(&mut self.waiting, out);
+        for event in &out[from..] {
+            if let FlowEventKind::Start(_) = event.kind {
+                self.table
+                    .set_tunnel_bytes(event.conn.slot.0, self.tunnel_bytes);
+            }
+        }
         self.table.resync(now_ns, out);
         if now_ns >= self.next_scan_ns {
             self.next_scan_ns = now_ns + SCAN_NS;
@@ -544,11 +572,12 @@ impl PacingBackend for TcHtb {
             return Ok(());
         }
         let bytes_per_s = bytes_per_s.max(MIN_BYTES_PER_S);
-        match self.classes.insert(slot, bytes_per_s) {
-            Some(present) if present == bytes_per_s => {}
+        let of_class = self.device_bytes_per_s(slot, bytes_per_s);
+        match self.classes.insert(slot, of_class) {
+            Some(present) if present == of_class => {}
             Some(_) => self
                 .netlink
-                .change_class(class_of(slot), class_rate(bytes_per_s))
+                .change_class(class_of(slot), class_rate(of_class))
                 .map_err(system("change a flow's class"))?,
             None => {
                 let class = class_of(slot);
@@ -558,11 +587,11 @@ impl PacingBackend for TcHtb {
                     Some(position) => {
                         self.retired.swap_remove(position);
                         // Packets may still wait in it: deleting and adding it would drop them.
-                        self.netlink.change_class(class, class_rate(bytes_per_s))
+                        self.netlink.change_class(class, class_rate(of_class))
                     }
                     None => self
                         .netlink
-                        .add_class(class, class_rate(bytes_per_s), QUEUE_BYTES),
+                        .add_class(class, class_rate(of_class), QUEUE_BYTES),
                 };
                 if let Err(error) = made.and_then(|()| self.netlink.flush()) {
                     // Not kept as present: the flow's next rate tries to add the class again.

@@ -132,6 +132,11 @@ fn wrong_values_name_file_key_and_remedy() {
             "`pacing.instance`",
         ),
         ("pacing", "idle_gap_us = 100000000", "`pacing.idle_gap_us`"),
+        (
+            "pacing",
+            "tunnel_bytes = 300",
+            "`pacing.tunnel_bytes`: 300 is outside 0..=256",
+        ),
         ("pacing", "idle_gap = 1", "unknown field `idle_gap`"),
         (
             "[policy]",

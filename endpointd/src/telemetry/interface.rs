@@ -1,14 +1,13 @@
 //! Counters of one network interface and of its root queueing discipline, through rtnetlink.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
-use nix::sys::socket::{MsgFlags, SockProtocol, send};
+use nix::sys::socket::SockProtocol;
 
 use crate::flows::Destinations;
-use crate::netlink::{self, find_attribute, get_u32, get_u64, message_error, put_u16, put_u32};
+use crate::netlink::{Requests, find_attribute, get_u32, get_u64};
 
 /// `IFLA_STATS_LINK_64`: attribute of the answer, and a bit of the request counted from 1.
 const IFLA_STATS_LINK_64: u16 = 1;
@@ -43,10 +42,8 @@ pub struct InterfaceCounters {
 pub struct InterfaceReader {
     /// Name of the interface.
     pub name: String,
-    socket: OwnedFd,
+    requests: Requests,
     index: u32,
-    sequence: u32,
-    buffer: Vec<u8>,
 }
 
 impl InterfaceReader {
@@ -57,10 +54,8 @@ impl InterfaceReader {
     pub fn open(name: &str) -> io::Result<Self> {
         Ok(Self {
             name: name.to_owned(),
-            socket: netlink::open(SockProtocol::NetlinkRoute)?,
+            requests: Requests::open(SockProtocol::NetlinkRoute)?,
             index: if_nametoindex(name)?,
-            sequence: 0,
-            buffer: vec![0; 16_384],
         })
     }
 
@@ -73,54 +68,26 @@ impl InterfaceReader {
         let mut counters = InterfaceCounters::default();
         // struct if_stats_msg: family and padding, ifindex, filter.
         let filter = 1 << (IFLA_STATS_LINK_64 - 1);
-        self.ask(libc::RTM_GETSTATS, &[0, index, filter], |payload| {
+        let body = words(&[0, index, filter]);
+        self.requests.ask(libc::RTM_GETSTATS, &body, |payload| {
             take_statistics(payload, &mut counters)
         })?;
         // struct tcmsg: family and padding, ifindex, handle, parent, info.
-        self.ask(libc::RTM_GETQDISC, &[0, index, 0, TC_ROOT, 0], |payload| {
+        let body = words(&[0, index, 0, TC_ROOT, 0]);
+        let asked = self.requests.ask(libc::RTM_GETQDISC, &body, |payload| {
             take_queue(payload, &mut counters)
-        })
+        });
         // A device without a queueing discipline has no queue.
-        .or_else(|error| match error.raw_os_error() {
+        asked.or_else(|error| match error.raw_os_error() {
             Some(libc::ENOENT | libc::EINVAL) => Ok(()),
             _ => Err(error),
         })?;
         Ok(counters)
     }
+}
 
-    /// Sends one request of 32-bit words and passes the answer to `take`.
-    fn ask(
-        &mut self,
-        kind: u16,
-        words: &[u32],
-        mut take: impl FnMut(&[u8]) -> Option<()>,
-    ) -> io::Result<()> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut out = Vec::with_capacity(64);
-        let length = netlink::NLMSG_HEADER + 4 * words.len();
-        put_u32(&mut out, length as u32);
-        put_u16(&mut out, kind);
-        // The acknowledgement marks the end also where there is no answer.
-        put_u16(&mut out, (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16);
-        put_u32(&mut out, self.sequence);
-        put_u32(&mut out, 0);
-        for &word in words {
-            put_u32(&mut out, word);
-        }
-        send(self.socket.as_raw_fd(), &out, MsgFlags::empty())?;
-        loop {
-            // The kernel answers within the system call: there is nothing to wait for.
-            let at_once = MsgFlags::MSG_DONTWAIT;
-            let answers = netlink::answers(&self.socket, &mut self.buffer, self.sequence, at_once)?;
-            for (kind, payload) in answers {
-                if i32::from(kind) == libc::NLMSG_ERROR {
-                    return message_error(payload).map_or(Ok(()), Err);
-                }
-                // An answer that cannot be read counts as none.
-                let _ = take(payload);
-            }
-        }
-    }
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 /// Takes `struct rtnl_link_stats64` of an answer to `RTM_GETSTATS`.

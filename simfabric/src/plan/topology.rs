@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use ratewright_topology::units::MAX_CAPACITY_BPS;
 use ratewright_topology::{
-    Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, LinkId, Node, ThreeTierClos, Topology,
-    TopologyError, TwoTierClos,
+    Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, Frames, LinkId, Node, ThreeTierClos,
+    Topology, TopologyError, TwoTierClos,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -307,6 +307,11 @@ pub(super) fn read<'a>(
                     format!("{e}{}", reason.unwrap_or_default()),
                 )
             })?;
+            // Simulated frames have all their bytes, so links carry their line rates.
+            let topology = match topology.frames() {
+                Some(_) => topology.with_frames(Frames::AS_COUNTED),
+                None => topology,
+            };
             // `LinkRate` checks the rates of a plan; a topology file has not come through it.
             let slow = topology
                 .links()

@@ -3,6 +3,7 @@
 use super::{MAX_HOSTS, MAX_LINKS};
 use crate::addressing::Addressing;
 use crate::error::BuildError;
+use crate::frames::Frame;
 use crate::ids::{HostId, LinkId, RackId, SwitchId};
 use crate::model::{Direction, Host, Link, Node, Rack, Switch, Tenure};
 use crate::parameters::Parameters;
@@ -313,6 +314,8 @@ fn links(shape: &Shape, hosts: &[Host], levels: &[LevelLinks]) -> Vec<Link> {
                     from,
                     to,
                     capacity_bps,
+                    line_rate_bps: capacity_bps,
+                    frame: Frame::AS_COUNTED,
                     delay_ns,
                     level,
                     direction,

@@ -7,8 +7,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Source;
+use super::frames::{MtuBytes, OverheadBytes};
 use super::values::{Capacity, Delay, Scaled};
 use crate::error::FileError;
+use crate::frames::Frame;
 use crate::ids::{LinkId, SwitchId};
 use crate::model::Node;
 use crate::topology::Topology;
@@ -22,6 +24,8 @@ pub(super) struct LinkEntry {
     capacity_gbps: Option<Scaled<1_000_000_000>>,
     capacity_mbps: Option<Scaled<1_000_000>>,
     delay: Option<Delay>,
+    mtu: Option<MtuBytes>,
+    frame_overhead: Option<OverheadBytes>,
     #[serde(default)]
     both_ways: bool,
 }
@@ -36,7 +40,7 @@ pub(super) struct FailedEntry {
     both_ways: bool,
 }
 
-/// Sets capacities and delays of single links.
+/// Sets capacities, delays and frames of single links.
 pub(super) fn apply(
     topology: &mut Topology,
     source: &Source<'_>,
@@ -65,9 +69,15 @@ pub(super) fn apply(
                 "the capacity is given twice; keep one of `capacity`, `capacity_gbps`, `capacity_mbps`",
             ));
         }
-        if capacity_bps.is_none() && entry.delay.is_none() {
+        let of_frame = entry.mtu.is_some() || entry.frame_overhead.is_some();
+        if capacity_bps.is_none() && entry.delay.is_none() && !of_frame {
             return Err(error(
-                "this entry changes nothing; add `capacity` or `delay`, or leave it out",
+                "this entry changes nothing; add `capacity`, `delay`, `mtu` or `frame_overhead`, or leave it out",
+            ));
+        }
+        if of_frame && topology.frames().is_none() {
+            return Err(error(
+                "`mtu` and `frame_overhead` need the table [frames], with which all capacities are line rates",
             ));
         }
         for id in links.resolve(topology, source, &entry.from, &entry.to, entry.both_ways)? {
@@ -81,7 +91,13 @@ pub(super) fn apply(
                 return Err(error(&message));
             }
             let link = &mut topology.links[id.index()];
-            link.capacity_bps = capacity_bps.unwrap_or(link.capacity_bps);
+            let frame = Frame {
+                mtu_bytes: entry.mtu.map_or(link.frame.mtu_bytes, |b| b.0),
+                overhead_bytes: entry
+                    .frame_overhead
+                    .map_or(link.frame.overhead_bytes, |b| b.0),
+            };
+            link.carry(capacity_bps.unwrap_or(link.line_rate_bps), frame);
             link.delay_ns = entry.delay.map_or(link.delay_ns, |d| d.0);
         }
     }

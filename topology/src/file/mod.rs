@@ -13,6 +13,11 @@
 //! fabric_capacity = "40Gbit/s"
 //! host_delay = "2us"            # optional, as are fabric_delay, ipv4_base, ipv6_base
 //!
+//! [frames]                      # optional: with it, capacities are line rates
+//! mtu = 1500
+//! overhead = 38                 # bytes that a link carries for each frame beside its packet
+//! fabric_overhead = 38          # the same between switches
+//!
 //! [ecmp]                        # optional
 //! seed = 7
 //! symmetric = true
@@ -25,6 +30,7 @@
 //! from = "leaf1"
 //! to = "spine2"
 //! capacity = "10Gbit/s"         # or capacity_gbps = 10, capacity_mbps = 10000
+//! mtu = 9000                    # and frame_overhead, where they differ from [frames]
 //! both_ways = true
 //!
 //! [[group]]                     # optional: hosts among which one flow has a bound of its own
@@ -38,6 +44,7 @@
 //!
 //! Unknown keys are errors, and every error names the file, the line, and what would be right.
 
+mod frames;
 mod groups;
 mod hosts;
 mod links;
@@ -58,6 +65,7 @@ use crate::ecmp::EcmpConfig;
 use crate::error::{FileError, TopologyError};
 use crate::model::TopologyKind;
 use crate::topology::Topology;
+use frames::FramesTable;
 use groups::GroupEntry;
 use hosts::HostEntry;
 use links::{FailedEntry, LinkEntry};
@@ -133,6 +141,7 @@ struct File<P> {
     #[serde(default)]
     nested_prefixes: bool,
     max_flow_bps: Option<Scaled<1>>,
+    frames: Option<FramesTable>,
     #[serde(default)]
     ecmp: EcmpTable,
     #[serde(default)]
@@ -231,6 +240,9 @@ fn read_kind<P: DeserializeOwned + parameters::ParameterTable>(
     let spans = hosts::apply(&mut topology, source, &file.host)?;
     topology.nested_prefixes = file.nested_prefixes;
     prefixes::check(topology.hosts(), source, &spans, file.nested_prefixes)?;
+    if let Some(table) = &file.frames {
+        topology = topology.with_frames(table.frames());
+    }
     links::apply(&mut topology, source, &file.link)?;
     groups::apply(&mut topology, source, file.max_flow_bps, &file.group)?;
     links::apply_failed(&mut topology, source, &file.failed)?;

@@ -36,9 +36,23 @@ impl Topology {
             "\n[ecmp]\nseed = {}\nsymmetric = {}",
             ecmp.seed, ecmp.symmetric
         )?;
+        if let Some(frames) = self.frames() {
+            writeln!(
+                out,
+                "\n[frames]\nmtu = {}\noverhead = {}",
+                frames.mtu_bytes, frames.overhead_bytes
+            )?;
+            if frames.fabric_overhead_bytes != frames.overhead_bytes {
+                writeln!(out, "fabric_overhead = {}", frames.fabric_overhead_bytes)?;
+            }
+        }
         // The parameters were built once, so they build again. Without it, everything would count
         // as changed.
         let built = self.parameters().build().ok();
+        let built = built.map(|net| match self.frames() {
+            Some(frames) => net.with_frames(frames),
+            None => net,
+        });
         self.write_hosts(out, built.as_ref())?;
         self.write_links(out, built.as_ref())?;
         self.write_groups(out)?;
@@ -70,22 +84,27 @@ impl Topology {
         // Values that differ from the parameters, per link.
         let changes = |link: &Link| {
             let original = built.map(|b| &b.links()[link.id.index()]);
-            let capacity = (original.map(|o| o.capacity_bps) != Some(link.capacity_bps))
-                .then_some(link.capacity_bps);
+            let capacity = (original.map(|o| o.line_rate_bps) != Some(link.line_rate_bps))
+                .then_some(link.line_rate_bps);
             let delay =
                 (original.map(|o| o.delay_ns) != Some(link.delay_ns)).then_some(link.delay_ns);
-            (capacity, delay)
+            let frame = (original.map(|o| o.frame) != Some(link.frame)).then_some(link.frame);
+            (capacity, delay, frame)
         };
         self.write_pairs(
             out,
             "link",
-            |link| Some(changes(link)).filter(|c| *c != (None, None)),
-            |out, (capacity, delay)| {
+            |link| Some(changes(link)).filter(|c| *c != (None, None, None)),
+            |out, (capacity, delay, frame)| {
                 if let Some(capacity_bps) = capacity {
                     writeln!(out, "capacity = \"{}\"", format_capacity_bps(capacity_bps))?;
                 }
                 if let Some(delay_ns) = delay {
                     writeln!(out, "delay = \"{}\"", format_delay_ns(delay_ns))?;
+                }
+                if let Some(frame) = frame {
+                    writeln!(out, "mtu = {}", frame.mtu_bytes)?;
+                    writeln!(out, "frame_overhead = {}", frame.overhead_bytes)?;
                 }
                 Ok(())
             },

@@ -55,13 +55,13 @@ impl Cable<'_> {
     /// "10Gbit/s", or both directions where they differ.
     fn capacity(&self) -> String {
         let text = crate::units::format_capacity_bps;
-        if self.up.capacity_bps == self.down.capacity_bps {
-            text(self.up.capacity_bps)
+        if self.up.line_rate_bps == self.down.line_rate_bps {
+            text(self.up.line_rate_bps)
         } else {
             format!(
                 "{} up, {} down",
-                text(self.up.capacity_bps),
-                text(self.down.capacity_bps)
+                text(self.up.line_rate_bps),
+                text(self.down.line_rate_bps)
             )
         }
     }

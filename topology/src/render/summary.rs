@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::{counted, level_name, levels, usual};
+use crate::frames::Frame;
 use crate::model::{Direction, Tenure, TopologyKind};
 use crate::topology::Topology;
 use crate::units::{format_capacity_bps, format_delay_ns};
@@ -31,6 +32,7 @@ fn write(net: &Topology, out: &mut String) -> fmt::Result {
             links(net, level)
         )?;
     }
+    writeln!(out, "{:<10}{}", "frames", frames(net))?;
     if let Some(text) = oversubscription(net) {
         writeln!(out, "{:<10}{text}", "edge")?;
     }
@@ -103,9 +105,28 @@ fn links(net: &Topology, level: u8) -> String {
         "{} {}, each {} and {}",
         of_level().count(),
         level_name(net, level),
-        format_capacity_bps(usual(of_level().map(|l| l.capacity_bps))),
+        format_capacity_bps(usual(of_level().map(|l| l.line_rate_bps))),
         format_delay_ns(usual(of_level().map(|l| l.delay_ns)))
     )
+}
+
+/// The share of line rates that can be allocated.
+fn frames(net: &Topology) -> String {
+    let Some(frames) = net.frames() else {
+        return "not given: capacities count each frame with its header of 14 bytes".into();
+    };
+    // Of a rate that shows the share in hundredths of a per cent.
+    let share = |level| frames.of_level(level).allocatable_bps(10_000) as f64 / 100.0;
+    let (mtu, host) = (frames.mtu_bytes, frames.overhead_bytes);
+    let mut text = format!(
+        "MTU {mtu}, {host} bytes beside it: {:.2} % of a line rate is allocated",
+        share(1)
+    );
+    if frames.fabric_overhead_bytes != host {
+        let fabric = frames.fabric_overhead_bytes;
+        text += &format!("; between switches {fabric}: {:.2} %", share(2));
+    }
+    text
 }
 
 /// Worst ratio, over the racks, of the hosts' capacity to the leaf's uplink capacity.
@@ -183,17 +204,30 @@ fn unusual(net: &Topology, out: &mut String) -> fmt::Result {
     for level in levels(net) {
         let of_level = || net.links().iter().filter(|l| l.level == level);
         let (capacity, delay) = (
-            usual(of_level().map(|l| l.capacity_bps)),
+            usual(of_level().map(|l| l.line_rate_bps)),
             usual(of_level().map(|l| l.delay_ns)),
         );
-        for link in of_level().filter(|l| (l.capacity_bps, l.delay_ns) != (capacity, delay)) {
-            lines.push(format!(
+        let frame = net
+            .frames()
+            .map_or(Frame::AS_COUNTED, |frames| frames.of_level(level));
+        for link in of_level()
+            .filter(|l| (l.line_rate_bps, l.delay_ns, l.frame) != (capacity, delay, frame))
+        {
+            let mut line = format!(
                 "{} → {}: {} and {}",
                 net.node_name(link.from),
                 net.node_name(link.to),
-                format_capacity_bps(link.capacity_bps),
+                format_capacity_bps(link.line_rate_bps),
                 format_delay_ns(link.delay_ns)
-            ));
+            );
+            if link.frame != frame {
+                let Frame {
+                    mtu_bytes,
+                    overhead_bytes,
+                } = link.frame;
+                line += &format!(", MTU {mtu_bytes} and {overhead_bytes} bytes beside it");
+            }
+            lines.push(line);
         }
     }
     listed(out, "differing", &lines)

@@ -244,10 +244,10 @@ impl Drawing<'_> {
                 net.links()
                     .iter()
                     .filter(|l| l.level == level)
-                    .map(|l| l.capacity_bps),
+                    .map(|l| l.line_rate_bps),
             );
             let differs =
-                |c: &Cable<'_>| (c.up.capacity_bps, c.down.capacity_bps) != (common, common);
+                |c: &Cable<'_>| (c.up.line_rate_bps, c.down.line_rate_bps) != (common, common);
             for cable in cables(net).filter(|c| c.up.level == level).filter(differs) {
                 let Some((x1, y1, x2, y2)) = self.ends(&cable).filter(|_| left > 0) else {
                     continue;
@@ -404,9 +404,9 @@ impl Drawing<'_> {
         let mut entries = Vec::new();
         for level in levels(net) {
             let of_level = || net.links().iter().filter(|l| l.level == level);
-            let capacity = usual(of_level().map(|l| l.capacity_bps));
+            let capacity = usual(of_level().map(|l| l.line_rate_bps));
             let delay = usual(of_level().map(|l| l.delay_ns));
-            let differing = of_level().filter(|l| l.capacity_bps != capacity).count();
+            let differing = of_level().filter(|l| l.line_rate_bps != capacity).count();
             let but = if differing == 0 {
                 String::new()
             } else {

@@ -63,7 +63,7 @@ fn mistakes_in_the_frame() {
         ),
         (
             with("# end", "[[hosts]]\nname = \"a\""),
-            "t.toml:8: unknown field `hosts`, expected one of `kind`, `parameters`, `nested_prefixes`, `max_flow_bps`, `ecmp`, `host`, `link`, `group`, `failed`",
+            "t.toml:8: unknown field `hosts`, expected one of `kind`, `parameters`, `nested_prefixes`, `max_flow_bps`, `frames`, `ecmp`, `host`, `link`, `group`, `failed`",
         ),
         (
             with("spines = 2", "spine = 2"),
@@ -239,7 +239,23 @@ fn mistakes_in_links_and_failures() {
         ),
         (
             "[[link]]\nfrom = \"leaf1\"\nto = \"spine1\"",
-            "t.toml:10: this entry changes nothing; add `capacity` or `delay`, or leave it out",
+            "t.toml:10: this entry changes nothing; add `capacity`, `delay`, `mtu` or `frame_overhead`, or leave it out",
+        ),
+        (
+            "[[link]]\nfrom = \"leaf1\"\nto = \"spine1\"\nmtu = 9000",
+            "t.toml:10: `mtu` and `frame_overhead` need the table [frames], with which all capacities are line rates",
+        ),
+        (
+            "[frames]\nmtu = 20",
+            "t.toml:10: 20 bytes are out of range; use 576 to 65535",
+        ),
+        (
+            "[frames]\noverhead = 8",
+            "t.toml:10: 8 bytes are out of range; use 14 to 1000",
+        ),
+        (
+            "[frames]\nfabric_overhead = \"38\"",
+            "t.toml:10: invalid type: string \"38\", expected a number of bytes, 14 to 1000",
         ),
         (
             "[[link]]\nfrom = \"leaf1\"\nto = \"spine1\"\ncapacity_gbps = 0",

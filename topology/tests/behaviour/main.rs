@@ -3,6 +3,7 @@
 mod addresses;
 mod bad_files;
 mod counts;
+mod frames;
 mod groups;
 mod nets;
 mod partition;

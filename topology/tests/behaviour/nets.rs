@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use ratewright_topology::{
-    Addressing, BigSwitch, EcmpConfig, FatTree, LinkId, Parameters, SwitchId, ThreeTierClos,
-    Topology, TwoTierClos,
+    Addressing, BigSwitch, EcmpConfig, FatTree, Frames, LinkId, Parameters, SwitchId,
+    ThreeTierClos, Topology, TwoTierClos,
 };
 
 pub(crate) fn ecmp() -> impl Strategy<Value = EcmpConfig> {
@@ -124,7 +124,24 @@ pub(crate) fn whole() -> impl Strategy<Value = Topology> {
     parameters().prop_map(|p| p.build().expect("the strategy makes valid parameters"))
 }
 
-/// Networks with some links and switches down and some capacities changed.
+pub(crate) fn frames() -> impl Strategy<Value = Frames> {
+    let bytes = || prop_oneof![Just(38u16), 14u16..200];
+    (
+        prop_oneof![Just(1_500u16), 576u16..10_000],
+        bytes(),
+        bytes(),
+    )
+        .prop_map(
+            |(mtu_bytes, overhead_bytes, fabric_overhead_bytes)| Frames {
+                mtu_bytes,
+                overhead_bytes,
+                fabric_overhead_bytes,
+            },
+        )
+}
+
+/// Networks with some links and switches down and some capacities changed; of some, capacities are
+/// line rates.
 pub(crate) fn damaged() -> impl Strategy<Value = Topology> {
     let index = any::<prop::sample::Index>;
     (
@@ -132,8 +149,12 @@ pub(crate) fn damaged() -> impl Strategy<Value = Topology> {
         prop::collection::vec(index(), 0..6),
         prop::collection::vec(index(), 0..3),
         prop::collection::vec((index(), capacity()), 0..4),
+        prop::option::of(frames()),
     )
-        .prop_map(|(mut net, links, switches, capacities)| {
+        .prop_map(|(mut net, links, switches, capacities, frames)| {
+            if let Some(frames) = frames {
+                net = net.with_frames(frames);
+            }
             for i in links {
                 // An index relative to the length: shrinking the network keeps it valid.
                 net.set_link_up(LinkId(i.index(net.links().len()) as u32), false);

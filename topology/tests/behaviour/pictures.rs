@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ratewright_topology::render::{summary, to_dot, to_svg};
-use ratewright_topology::{FatTree, Topology, TwoTierClos};
+use ratewright_topology::{FatTree, Frames, Topology, TwoTierClos};
 
 use crate::nets;
 
@@ -149,6 +149,7 @@ hosts     144 in 9 racks of 16
 switches  9 leaves, 4 spines
 links     288 host – leaf, each 10Gbit/s and 2us
           72 leaf – spine, each 40Gbit/s and 2us
+frames    not given: capacities count each frame with its header of 14 bytes
 edge      hosts to uplinks 1.00 : 1, full bisection at the leaves
 addresses 10.0.1.1 … 10.0.9.16
           fd00:0:0:1::1 … fd00:0:0:9::10
@@ -157,4 +158,7 @@ blocks    up to 8
 failed    nothing
 ";
     assert_eq!(summary(&net), expected);
+    let ethernet = summary(&net.with_frames(Frames::default()));
+    let share = "frames    MTU 1500, 38 bytes beside it: 98.43 % of a line rate is allocated";
+    assert!(ethernet.contains(share), "{ethernet}");
 }

@@ -15,7 +15,7 @@ fn the_example_of_the_reference_page_parses() {
         .links()
         .iter()
         .filter(|link| {
-            link.capacity_bps == 10_000_000_000
+            link.line_rate_bps == 10_000_000_000
                 && matches!((link.from, link.to), (Node::Switch(_), Node::Switch(_)))
         })
         .count();

@@ -11,6 +11,7 @@ fn assert_same(a: &Topology, b: &Topology) {
     assert_eq!(a.racks(), b.racks());
     assert_eq!(a.switches(), b.switches());
     assert_eq!(a.links(), b.links());
+    assert_eq!(a.frames(), b.frames());
     assert!(
         a.links()
             .iter()

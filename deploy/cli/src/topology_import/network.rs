@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, bail};
-use ratewright_topology::{IpNet, MAX_HOST_PREFIXES, Topology, special_use};
+use ratewright_topology::{Frames, IpNet, MAX_HOST_PREFIXES, Topology, special_use};
 
 use super::printable;
 
@@ -53,12 +53,12 @@ pub struct ImportedNetwork {
 }
 
 impl ImportedNetwork {
-    /// Writes the topology file and reads it back.
+    /// Writes the topology file, with these frames on all links, and reads it back.
     ///
     /// # Errors
     /// There is no host, a host has no or too many prefixes, or the file would not be valid: two
     /// hosts of one name or address, say. The message names them.
-    pub fn to_file(&self) -> Result<(String, Topology)> {
+    pub fn to_file(&self, frames: Frames) -> Result<(String, Topology)> {
         let hosts = || self.racks.iter().flat_map(|rack| &rack.hosts);
         if hosts().next().is_none() {
             bail!("no host is left to write; see what was left out above");
@@ -81,6 +81,11 @@ impl ImportedNetwork {
         )?;
         // Every host has its own addresses: generated ones would only be in the way.
         writeln!(out, "ipv4_base = \"none\"\nipv6_base = \"none\"")?;
+        writeln!(
+            out,
+            "\n[frames]\nmtu = {}\noverhead = {}",
+            frames.mtu_bytes, frames.overhead_bytes
+        )?;
         let mut number = 0;
         for (rack_number, rack) in (1..).zip(&self.racks) {
             writeln!(out, "\n# rack{rack_number}: {}", printable(&rack.label))?;

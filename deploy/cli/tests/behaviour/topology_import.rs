@@ -103,8 +103,8 @@ fn links_have_the_bandwidth_that_was_asked_for() {
     let capacity_mbps = |net: &Topology, name: &str| {
         let host = net.host_by_name(name).unwrap();
         let (up, down) = (net.host_uplink(host), net.host_downlink(host));
-        let bps = net.links()[up.index()].capacity_bps;
-        assert_eq!(bps, net.links()[down.index()].capacity_bps);
+        let bps = net.links()[up.index()].line_rate_bps;
+        assert_eq!(bps, net.links()[down.index()].line_rate_bps);
         bps / 1_000_000
     };
     let (base, peak) = (

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ratewright_cli::process::Process;
 use ratewright_topology::ecmp::EcmpConfig;
-use ratewright_topology::{Addressing, BigSwitch, Topology, TwoTierClos};
+use ratewright_topology::{Addressing, BigSwitch, Frames, Topology, TwoTierClos};
 
 use super::context::Lab;
 use super::testbed::{Testbed, ecmp_seed};
@@ -413,7 +413,10 @@ pub fn topology_of(plan: &NetworkPlan, seed: u32) -> Result<Topology> {
         }
         .build()
     };
-    topology.context("building the topology")
+    // The links' HTB counts frames with their headers, as rates do.
+    Ok(topology
+        .context("building the topology")?
+        .with_frames(Frames::AS_COUNTED))
 }
 
 /// The first string under `key`, at any depth.

@@ -53,7 +53,7 @@ impl Writer {
 }
 
 impl Driver {
-    fn usage_of(&mut self, conn: Conn) -> Option<Usage> {
+    pub fn usage_of(&mut self, conn: Conn) -> Option<Usage> {
         let mut usage = Vec::new();
         self.backend.usage(now_ns(), &mut usage);
         usage.into_iter().find(|usage| usage.conn == conn)

@@ -8,6 +8,7 @@ mod owner;
 mod probe;
 mod sock_ops;
 mod tc_htb;
+mod tunnels;
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -52,6 +53,7 @@ fn config_of(instance: &str) -> BackendConfig {
         device: Some("v0".to_owned()),
         take_over: true,
         network_namespaces: Vec::new(),
+        tunnel_bytes: 0,
         observe: false,
     }
 }

@@ -60,6 +60,7 @@ fn the_back_end_that_was_asked_for_is_opened() {
         device: Some("v0".to_owned()),
         take_over: false,
         network_namespaces: Vec::new(),
+        tunnel_bytes: 0,
         observe: false,
     };
     for kind in [BackendKind::SockOps, BackendKind::TcHtb] {
