@@ -15,12 +15,13 @@
 //! | [`AsTold`](LinkState::AsTold) | its host tells what it carries, and nothing of the above |
 //! | [`Unknown`](LinkState::Unknown) | nobody tells what it carries |
 //!
-//! Congestion between two hosts is one link's. It is the one that is handed out to the greatest
-//! part of its capacity: of a right network's links, that one is full. Three are cleared:
-//! the sender's uplink while it has backlogged connections without congestion; a link that carried
-//! [`PROVEN`] of its capacity within [`PROVEN_NS`], if another one did not; a link with others'
-//! traffic. A link between switches is named if it is the only one, and its carried rate is not
-//! known. Where the end of the way tells nothing, nobody is named.
+//! Congestion between two hosts is one link's. Nobody is named where a link of their path explains
+//! it: one that carries [`PROVEN`] of its capacity, or has others' traffic. Otherwise it is the one
+//! that is handed out to the greatest part of its capacity: of a right network's links, that one is
+//! full. The sender's uplink is cleared while it has backlogged connections without congestion, and
+//! so is a link that was full within [`PROVEN_NS`], if another one was not. A link between switches
+//! is named if it is the only one, and its carried rate is not known. Where the end of the way tells
+//! nothing, nobody is named.
 //!
 //! | constant | reason |
 //! |---|---|
@@ -518,6 +519,10 @@ impl LinkCheck {
         }
         candidates.push((downlink, true));
         facts.inner_links(from, to, &mut |link| candidates.push((link, false)));
+        let explains = |link: LinkId| self.has_others(link) || self.is_full(link, facts);
+        if explains(uplink) || candidates.iter().any(|&(link, _)| explains(link)) {
+            return;
+        }
         let part = |link: LinkId| {
             let capacity_bps = self.capacity_bps(link, facts);
             if capacity_bps > 0.0 {
@@ -557,8 +562,7 @@ impl LinkCheck {
                 known.is_some_and(Checked::misses)
             };
             let are_missing = (!has_uncongested && misses(uplink)) || misses(downlink);
-            candidates
-                .retain(|&(link, _)| are_missing && part(link) >= FULL && !self.has_others(link));
+            candidates.retain(|&(link, _)| are_missing && part(link) >= FULL);
         }
         found.extend(candidates.into_iter().map(|(link, _)| link));
     }
@@ -566,6 +570,12 @@ impl LinkCheck {
     fn has_others(&self, link: LinkId) -> bool {
         let known = self.links.get(&link.0);
         known.is_some_and(|known| known.has_others)
+    }
+
+    /// Returns true if a link carries its capacity.
+    fn is_full(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
+        let word = self.links.get(&link.0).and_then(|known| known.word);
+        word.is_some_and(|word| word.carried_bps >= PROVEN * facts.told_bps(link))
     }
 
     /// Returns the capacity of a link in force, in bit/s.
@@ -576,9 +586,8 @@ impl LinkCheck {
     }
 
     fn is_short(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
-        let Some((known, word)) = (self.links.get(&link.0))
-            .filter(|known| !known.has_others)
-            .and_then(|known| Some((known, known.word?)))
+        let Some((known, word)) =
+            (self.links.get(&link.0)).and_then(|known| Some((known, known.word?)))
         else {
             return false;
         };

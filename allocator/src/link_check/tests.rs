@@ -402,6 +402,18 @@ fn an_unmanaged_sender_is_named_as_others_traffic_and_nothing_else() {
     }
 }
 
+/// The maxima of its flows may fill twice the shared link, and so all of its uplink.
+#[test]
+fn a_lone_sender_beside_an_unmanaged_one_has_a_right_uplink() {
+    let mut world = World::new(2);
+    world.flow(0, 1);
+    world.run(10_000);
+    world.hosts[1].others_bps = 0.4 * GBIT;
+    world.assert_named(down(1), LinkState::HasOthersTraffic);
+    world.hosts[1].others_bps = 0.0;
+    world.assert_taken_back();
+}
+
 #[test]
 fn steady_load_at_0_97_and_idle_hosts_are_as_told() {
     let mut world = incast();
