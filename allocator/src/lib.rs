@@ -6,9 +6,11 @@
 //! | [`num`] | utilities, optimisers, normalisers, distance from the optimum: arithmetic over slices | threads, I/O |
 //! | [`engine`] | the flow table, the iteration loop, the engine thread and its rings | sessions, sockets |
 //! | [`feeds`] | measurements of others' traffic as capacity, dummy flows and demand | clocks, sockets |
+//! | [`link_check`] | what was handed out against what links carried | clocks, sockets |
 //! | [`service`] | configuration, transport, sessions, admin, metrics, kill switch | how rates are found |
 
 pub mod engine;
 pub mod feeds;
+pub mod link_check;
 pub mod num;
 pub mod service;

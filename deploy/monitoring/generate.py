@@ -29,6 +29,9 @@ ROWS = [
         ("Links", "short", "timeseries",
          [(f"{A}links_down", "down"), (f"{A}links_with_external_load", "with external load")],
          "Links that carry nothing, and links with traffic that others schedule."),
+        ("Links that are not as told", "short", "timeseries",
+         [(f"{A}links_not_as_told", "{{state}}"), (f"{A}links_lowered", "lowered to what they carry")],
+         "Links that carry less or more than the topology says, or traffic that nobody paces."),
         ("Versions", "short", "table",
          [(f"{A}build_info", "allocator {{version}}"), (f"count by (version, backend) ({E}info)", "{{version}} {{backend}}")],
          "Versions and pacing mechanisms in use."),
@@ -146,6 +149,12 @@ ALERTS = [
     ("RatewrightLinksDown", f"{A}links_down > 0", 300, "info",
      "{{ $value }} links carry nothing.",
      "`/status` names them. If one is back, say so: `POST /topology/link` with `\"up\": true`."),
+    ("RatewrightLinkNotAsTold", f"{A}links_not_as_told > 0", 60, "warning",
+     "Links are not as the topology says ({{ $labels.state }}).",
+     "`/status` and the page name them (`links_not_as_told`). `carries_less`: look for a slower port, a lost member of a LAG, a shaper; correct the capacity in the topology. `carries_more`: raise it there. `has_others_traffic`: see *Traffic of others* in the allocator's guide."),
+    ("RatewrightHostNotAsTold", f"{A}hosts_not_as_told > 0", 60, "warning",
+     "Hosts are not as the topology or their daemons took them to be ({{ $labels.fault }}).",
+     "`/status` and the page name them (`hosts_not_as_told`). `address_not_in_prefix`: correct the host's `prefixes` in the topology, or its address. `congestion_control_changed`: restart that host's daemon, if the change is meant."),
     ("RatewrightFeedStale", f"{A}links_with_external_load == 0 and max_over_time({A}links_with_external_load[$h]) > 0", 300, "info",
      "Nobody tells of external traffic any more, as somebody did within the hour.",
      "If that traffic is still there, look at what reports it: a report is forgotten after its `for_ms`."),
@@ -193,6 +202,8 @@ BROKEN = {
     "RatewrightCertificateExpires": ([(f"{A}certificate_expiry_timestamp_seconds", "864000x60")], {}),
     "RatewrightReloadRejected": ([(f'{A}reloads_total{{result="rejected"}}', "0x27 1x33")], {"result": "rejected"}),
     "RatewrightLinksDown": ([(f"{A}links_down", "2x60")], {}),
+    "RatewrightLinkNotAsTold": ([(f'{A}links_not_as_told{{state="carries_less"}}', "1x60")], {"state": "carries_less"}),
+    "RatewrightHostNotAsTold": ([(f'{A}hosts_not_as_told{{fault="address_not_in_prefix"}}', "1x60")], {"fault": "address_not_in_prefix"}),
     "RatewrightFeedStale": ([(f"{A}links_with_external_load", "3x20 0x40")], {}),
     "RatewrightSealedPortLost": ([(f"{A}sealed_ports_lost", "1x60")], {}),
     "RatewrightDaemonDown": ([(f'up{{instance="h1",{DAEMON}}}', "0x60")], {"instance": "h1", "job": "ratewright-endpointd"}),
@@ -212,7 +223,7 @@ AT_REST = [
     (f'{A}flows_left_alone_total{{reason="same_host"}}', "0+60x60"), (f'{A}sessions_refused_total{{reason="superseded"}}', "3x60"),
     (f'{A}connections_rejected_total{{reason="busy"}}', "0+5x60"), (f"{A}certificate_expiry_timestamp_seconds", "7776000x60"),
     (f'{A}reloads_total{{result="ok"}}', "0+1x60"), (f'{A}reloads_total{{result="rejected"}}', "2x60"), (f"{A}links_down", "0x60"),
-    (f"{A}sealed_ports_lost", "0x60"), (f"{A}links_with_external_load", "3x30 2x30"), (f'{E}session_established{{instance="h1"}}', "1x60"),
+    (f'{A}links_not_as_told{{state="carries_less"}}', "0x60"), (f'{A}hosts_not_as_told{{fault="address_not_in_prefix"}}', "0x60"), (f"{A}sealed_ports_lost", "0x60"), (f"{A}links_with_external_load", "3x30 2x30"), (f'{E}session_established{{instance="h1"}}', "1x60"),
     (f'{E}backend_leases_expired_total{{instance="h1"}}', "4x60"), (f'{E}backend_table_full_total{{instance="h1"}}', "4x60"),
     (f'{E}backend_events_lost_total{{instance="h1"}}', "0x60"), (f'{E}flowlets_unknown_destination_total{{instance="h1"}}', "0+20x60"),
     (f'{E}first_rate_seconds{{instance="h1"}}', 0),
@@ -319,7 +330,7 @@ def queries():
 def table():
     lines = ["| alert | fires after | severity | what to do |", "|---|---|---|---|"]
     for name, _, wait, severity, summary, action in ALERTS:
-        summary = re.sub(r" ?\(\{\{ \$labels\.reason \}\}\)", "", summary)
+        summary = re.sub(r" ?\(\{\{ \$labels\.(reason|state|fault) \}\}\)", "", summary)
         summary = summary.replace("{{ $labels.instance }}", "a host").replace("{{ $value }} links carry", "Links carry")
         summary = summary[0].upper() + summary[1:]
         lines.append(f"| `{name}`: {summary} | {wait // 60} min | {severity} | {action} |")

@@ -366,10 +366,14 @@ def alerts(site):
     # The only report of a feed that then dies.
     get(site.url("/topology/load"), {"from": "leaf4", "to": f"h{HOSTS}", "load_bps": 1000000000, "for_ms": 2000})
     site.start_traffic(connections=4, address=ELSEWHERE, name="elsewhere")
+    # Half of a link's rate to the same address, and another congestion control under the daemon.
+    site.start_traffic(address=ELSEWHERE, name="strangers", burst_bytes=200000, pause_s=0.005)
+    run("ip", "netns", "exec", NAMESPACE, "sysctl", "-w", "net.ipv4.tcp_congestion_control=reno")
     site.start_swarm(sessions=2, name="foreign", certificates="foreign", flows=2)
     site.reload(certificate="certs/expiring.pem", limits="max_flows = 100\nmax_starts_per_s = 1", allocation='engine = "reference"')
     fires("RatewrightCertificateExpires", "RatewrightLinksDown", "RatewrightFlowsRefused", "RatewrightDatagramsDropped",
-          "RatewrightConnectionsRejected", "RatewrightUnknownDestinations")
+          "RatewrightConnectionsRejected", "RatewrightUnknownDestinations", "RatewrightLinkNotAsTold", "RatewrightHostNotAsTold")
+    site.end("strangers")
     site.end("foreign")
     site.end("swarm")
     site.reload(topology="absent.toml")

@@ -14,6 +14,8 @@ use crate::cleanup::{self, Places};
 use crate::config::Config;
 use crate::session_io::tls::{attempt, check_host_name, client_config};
 
+mod told;
+
 /// Certificates that end sooner are worth a warning.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// Longest wait for an allocator.
@@ -105,6 +107,7 @@ pub fn examine(config_path: &Path, host: Option<&str>) -> Vec<Finding> {
                 ..Places::from(&config.backend_config())
             }));
             findings.extend(configured(&config));
+            findings.extend(config.admin.iter().flat_map(told::ask));
         }
         Err(error) => {
             findings.push(leftovers(&Places::default()));

@@ -14,6 +14,9 @@ pub struct FeedsConfig {
     /// Links that their hosts share with traffic which nobody paces get headroom: their word about
     /// the users of their own links counts.
     pub shared: bool,
+    /// Largest part of a link's told capacity that the check of what it carries takes away; 0:
+    /// links that carry less are only named.
+    pub max_lowering: f64,
     /// Interval at which reporters send a message, in nanoseconds.
     pub interval_ns: u64,
     /// Age of a measurement at which its effect begins to fade, in nanoseconds.
@@ -42,6 +45,7 @@ impl Default for FeedsConfig {
             credit: true,
             int: true,
             shared: true,
+            max_lowering: 0.5,
             interval_ns: 10_000_000,
             fresh_ns: 40_000_000,
             max_age_ns: 100_000_000,

@@ -180,8 +180,10 @@ impl Feeds {
         Ok(())
     }
 
-    /// Returns the mean of what was handed out to scheduled flows on a link between two times.
-    pub(super) fn handed_out_bps(&self, link: LinkId, from_ns: u64, to_ns: u64) -> f64 {
+    /// Returns the mean of what was handed out to scheduled flows on a link between two times, in
+    /// bit/s.
+    #[must_use]
+    pub fn handed_out_bps(&self, link: LinkId, from_ns: u64, to_ns: u64) -> f64 {
         handed_out_bps(&self.handed_out, &self.external, link, from_ns, to_ns)
     }
 }

@@ -510,6 +510,12 @@ impl Feeds {
         self.next_loads_ns().is_some_and(|at_ns| at_ns <= now_ns)
     }
 
+    /// Returns the time of the last [`observe`](Self::observe); 0 before the first one.
+    #[must_use]
+    pub fn loads_ns(&self) -> u64 {
+        self.handed_out.newest_ns()
+    }
+
     /// Returns the time of the next [`observe`](Self::observe), an interval after the last one;
     /// `None` unless a reporter that needs it was heard within the maximum age.
     #[must_use]

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::status::{ExternalStatus, IterationStatus, OptimalityStatus};
+use super::status::{CheckedLink, ExternalStatus, FaultyHost, IterationStatus, OptimalityStatus};
 
 /// Most links in [`Overview::links`].
 pub const MAX_LINKS: usize = 4_096;
@@ -64,6 +64,12 @@ pub struct Overview {
     pub external_links: u64,
     /// The first of them.
     pub external: Vec<ExternalStatus>,
+    /// Links that are not as they were told.
+    pub links_not_as_told: u64,
+    /// The first of them.
+    pub not_as_told: Vec<CheckedLink>,
+    /// Faults of hosts, the first of them.
+    pub faults: Vec<FaultyHost>,
     /// Links that carry something, by id, with load over capacity: the most loaded ones.
     pub links: Vec<(u32, f64)>,
     /// The most loaded links.

@@ -8,6 +8,7 @@ use super::config::PacingOrder;
 use super::duration_histogram::DurationFigures;
 use crate::engine::Exceptions;
 use crate::feeds::{FeedsStatus, LinkEffect};
+use crate::link_check::{HostFault, LinkEvidence, LinkState};
 
 /// The body of `GET /status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -40,6 +41,10 @@ pub struct Status {
     pub external: Vec<ExternalStatus>,
     /// Links that paced flows share with traffic that nobody paces.
     pub links_shared: u64,
+    /// Links that are not as they were told, the first [`MAX_CHECKED_LINKS`] of them.
+    pub links_not_as_told: Vec<CheckedLink>,
+    /// Faults of hosts, the first [`MAX_CHECKED_LINKS`] of them.
+    pub hosts_not_as_told: Vec<FaultyHost>,
     /// Hosts of the topology.
     pub hosts: u64,
     /// Lease of a rate, in milliseconds.
@@ -185,6 +190,8 @@ pub struct LinkRow {
     pub feeds: Option<LinkEffect>,
     /// Reason for which it is shared with traffic that nobody paces, if it is.
     pub shared: Option<SharedStatus>,
+    /// State of its capacity as it was told, with the evidence.
+    pub check: LinkEvidence,
 }
 
 /// A shared link in `/links` and `/explain`: TCP decides there between paced flows and others.
@@ -227,6 +234,8 @@ pub struct HostView {
     pub heard_ms_ago: Option<u64>,
     /// Lease of its rates, in milliseconds.
     pub lease_ms: u64,
+    /// Its faults.
+    pub faults: Vec<HostFault>,
 }
 
 /// A flow in `/explain`, with the reasons for its rate.
@@ -294,6 +303,30 @@ pub struct LinkStatus {
     pub utilization: f64,
 }
 
+/// Maximum number of links in [`Status::links_not_as_told`], and of faults of hosts.
+pub const MAX_CHECKED_LINKS: usize = 64;
+
+/// Link that is not as it was told, in `/status` and `/overview`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CheckedLink {
+    /// `from->to`, by the names of its ends.
+    pub name: String,
+    /// State and evidence.
+    #[serde(flatten)]
+    pub evidence: LinkEvidence,
+    /// Traffic that nobody paces, in words, if it has some.
+    pub cause: Option<String>,
+}
+
+/// Fault of a host in `/status` and `/overview`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FaultyHost {
+    /// Its name.
+    pub host: String,
+    /// The fault.
+    pub fault: HostFault,
+}
+
 /// External traffic of one link in `/status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ExternalStatus {
@@ -319,6 +352,8 @@ pub struct ServiceCounts {
     pub ends: u64,
     /// Links that began to be shared with traffic that nobody paces, by cause.
     pub links_shared: Reasons,
+    /// Links that were found not to be as told, by state.
+    pub links_named: Reasons,
     /// Demand changes of active flows.
     pub demand_changes: u64,
     /// Demand changes that waited, because their host or all hosts together sent too many.
@@ -445,6 +480,12 @@ pub struct StatusTotals {
     pub external: u64,
     /// Hosts that joined at run time and have not left.
     pub members: u64,
+    /// Links that are not as they were told, by state.
+    pub links_named: [(LinkState, u64); LinkState::NAMED.len()],
+    /// Links whose capacity is lowered to what they carry.
+    pub links_lowered: u64,
+    /// Hosts with each fault, in the order of [`HostFault::ALL`].
+    pub hosts_named: [u64; HostFault::ALL.len()],
 }
 
 /// State of the service at one moment for the admin server, without the lists of `/status`.

@@ -115,7 +115,8 @@ test("a hostile host name does not become markup", async () => {
       return typeof value === "string" && key !== "totals" ? hostile : value;
     };
     const { render } = await import("/page.js");
-    render(poison({ ...overview, hosts_missing: ["x"], links_down: 1, links_down_names: ["x"] }));
+    const link = { name: "x", state: "x", cause: "x", told_bps: 1, carried_bps: 1, speed_bps: 1, lowered_bps: 1 };
+    render(poison({ ...overview, links_not_as_told: 1, not_as_told: [link], faults: [{ host: "x", fault: "x" }], hosts_missing: ["x"], links_down: 1, links_down_names: ["x"] }));
     const seen = { text: document.getElementById("top").textContent.includes("<img src=x"), elements: document.querySelectorAll("img, main script").length };
     await new Promise((done) => setTimeout(done, 50));
     return { ...seen, hacked: globalThis.hacked ?? 0 };
@@ -127,6 +128,24 @@ test("a hostile host name does not become markup", async () => {
   const topology = readFileSync(fleet.path("topology.toml"), "utf8");
   writeFileSync(fleet.path("hostile.toml"), `${topology}\n[[host]]\nname = "<img src=x>"\nreplaces = "h1"\n`);
   assert.throws(() => fleet.ratewright("topology", "check", fleet.path("hostile.toml")), /is no host name/);
+});
+
+test("the page names links and hosts that are not as told, with the evidence", async () => {
+  const { page, close } = await open(browser, fleet.origin);
+  assert.match(await text(page, "check"), /every link and host is as the allocator was told/);
+  const overview = await fleet.overview();
+  const shown = await page.evaluate(async (overview) => {
+    const { render } = await import("/page.js");
+    const link = { name: "leaf1->h1", state: "carries_less", cause: null, told_bps: 1e10, carried_bps: 8e9, speed_bps: null, lowered_bps: 7.68e9 };
+    render({ ...overview, links_not_as_told: 3, not_as_told: [link], faults: [{ host: "h2", fault: "address_not_in_prefix" }] });
+    return [...document.querySelectorAll("#check tr")].map((row) => [...row.cells].map((cell) => cell.textContent).join("|")).concat(document.getElementById("check-note").textContent);
+  }, overview);
+  assert.deepEqual(shown, [
+    "leaf1->h1|carries less; lowered to 7.68 Gbit/s|10.0 Gbit/s|8.00 Gbit/s",
+    "h2|address not in prefix||",
+    "and 2 more links",
+  ]);
+  await close();
 });
 
 test("the page says when the allocator does not answer, and goes on when it does", async () => {

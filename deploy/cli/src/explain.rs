@@ -68,6 +68,13 @@ fn render(answer: &Value) -> String {
             },
         );
     }
+    for end in ["from", "to"] {
+        let host = &answer[end];
+        for fault in host["faults"].as_array().map_or(&[][..], Vec::as_slice) {
+            let fault = text_of(fault).replace('_', " ");
+            let _ = writeln!(out, "{}: {fault}", text_of(&host["host"]));
+        }
+    }
     let flows = answer["flows"].as_array().map_or(&[][..], Vec::as_slice);
     let total = answer["flows_total"].as_u64().unwrap_or(0);
     let _ = writeln!(out, "{total} flows, {} of them shown", flows.len());
@@ -128,11 +135,42 @@ fn flow_text(flow: &Value) -> String {
                 text_of(&link["shared"]["headroom"]),
             );
         }
-        if let Some(text) = feeds_text(link) {
+        for text in [check_text(link), feeds_text(link)].into_iter().flatten() {
             let _ = writeln!(out, "  {text}");
         }
     }
     out
+}
+
+/// Says where a link is not as the allocator was told; `None` where nothing contradicts that.
+fn check_text(link: &Value) -> Option<String> {
+    let check = &link["check"];
+    let state = check["state"].as_str()?;
+    if matches!(state, "unknown" | "as_told") {
+        return None;
+    }
+    let number = |name: &str| check[name].as_f64();
+    let mut parts = vec![format!(
+        "told {}, handed out {}",
+        rate_of(&check["told_bps"]),
+        rate_of(&check["handed_out_bps"])
+    )];
+    for (name, text) in [
+        ("carried_bps", "carries"),
+        ("speed_bps", "interface of"),
+        ("lowered_bps", "lowered to"),
+    ] {
+        parts.extend(number(name).map(|bps| format!("{text} {}", rate(bps))));
+    }
+    if let Some(ms) = number("for_ms") {
+        parts.push(format!("for {:.0} s", ms / 1e3));
+    }
+    Some(format!(
+        "{} {}: {}",
+        text_of(&link["name"]),
+        state.replace('_', " "),
+        parts.join(", ")
+    ))
 }
 
 /// Says what feeds take of a link, and by which readings; `None` where they take nothing.
@@ -166,7 +204,8 @@ mod tests {
         let text = render(&serde_json::json!({
             "from": {"host": "h1", "connected": true, "pacing": "observe", "release": "acknowledged",
                      "why": "rollout.percent does not include it", "heard_ms_ago": 3, "lease_ms": 300},
-            "to": {"host": "h7", "connected": false, "pacing": "pace", "release": "no", "why": "x"},
+            "to": {"host": "h7", "connected": false, "pacing": "pace", "release": "no", "why": "x",
+                   "faults": ["address_not_in_prefix"]},
             "flows_total": 1,
             "flows": [{
                 "flow": 7, "class": "gold", "weight": 1.0, "class_weight": 2.0, "class_cap_bps": null,
@@ -179,6 +218,7 @@ mod tests {
         for part in [
             "h1: heard 3 ms ago, observe (rollout.percent does not include it); on plain TCP: acknowledged",
             "h7: no session, pace",
+            "h7: address not in prefix",
             "flow 7: 4.95 Gbit/s, limited by link leaf2->h7",
             "demand –: unbounded",
             "100.0 %",
@@ -215,6 +255,11 @@ mod tests {
         let mut links: Vec<Value> = (names.into_iter().zip(links))
             .map(|(name, feeds)| link(name, feeds))
             .collect();
+        links[0]["check"] = serde_json::json!({
+            "state": "carries_less", "told_bps": 1e10, "handed_out_bps": 7.6e9,
+            "carried_bps": 8e9, "speed_bps": null, "lowered_bps": 7.68e9, "for_ms": 12_400,
+        });
+        links[1]["check"] = serde_json::json!({"state": "as_told", "told_bps": 1e10});
         links[3]["shared"] = serde_json::json!({"cause": "observing host h2", "headroom": 2.0});
         let text = render(&serde_json::json!({
             "flows_total": 1,
@@ -233,6 +278,8 @@ mod tests {
             "  feeds on leaf2->h7: 1.50 Gbit/s withheld (feeds.int), a dummy flow that weighs as \
              0.5 flows and takes 1.00 Gbit/s at most (feeds.credit)",
             "  feeds on h1->leaf1: 2.00 Gbit/s withheld (feeds.int), 1.90 Gbit/s of others measured",
+            "  leaf4->h16 carries less: told 10.0 Gbit/s, handed out 7.60 Gbit/s, \
+             carries 8.00 Gbit/s, lowered to 7.68 Gbit/s, for 12 s",
             "  leaf1->spine1: shared with observing host h2; maxima over it fill 2.0 times its \
              capacity",
         ] {

@@ -5,6 +5,10 @@
 //! sender is named that has moved at least a small share of the link within the last second, and a
 //! message follows only when this set changes.
 //!
+//! For the allocator's check of told capacities it tells, too, what the interface carried, and to
+//! which hosts backlogged connections meet congestion. What is carried is told at most once in
+//! [`CARRIED_NS`], and only when it has moved by a part of the link.
+//!
 //! Sans-IO: what sockets moved and counters go in with their time.
 
 use std::hash::Hash;
@@ -13,10 +17,11 @@ use std::net::IpAddr;
 use indexmap::IndexMap;
 use indexmap::map::Entry;
 use ratewright_proto::control::AccessCapacity;
-use ratewright_proto::telemetry::{AccessUse, LinkUse, MAX_USERS};
+use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse, MAX_CONGESTED, MAX_USERS};
 use rustc_hash::FxBuildHasher;
+use serde::{Deserialize, Serialize};
 
-use super::senders::{Moved, SenderName};
+use super::senders::{Moved, SendQueue, SenderName};
 
 /// Interval at which the users are looked at.
 pub const INTERVAL_NS: u64 = 100_000_000;
@@ -46,6 +51,12 @@ const HEADER_BYTES: i64 = 66;
 const TELL_EVERY_NS: u64 = 500_000_000;
 /// Time after which a state that is not empty is told anew, in case that it was lost.
 const REPEAT_NS: u64 = 10_000_000_000;
+/// Time over which the rate of all that an interface carries is taken.
+pub const CARRIED_NS: u64 = 1_000_000_000;
+/// Such a rate is told when it has moved by one in this many of the link's capacity.
+const CARRIED_SHARE: u64 = 64;
+/// Time for which a way has to be congested without a break before it is told.
+const CONGESTED_NS: u64 = 1_000_000_000;
 /// Most users that are remembered for each link.
 const MAX_REMEMBERED: usize = 4_096;
 
@@ -126,6 +137,41 @@ impl UdpUse {
     }
 }
 
+/// Figures for operators of what this host's links carry, and of what the allocator was told. Pairs
+/// are of the links from and to the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessFigures {
+    /// Capacities as the allocator was told, in bit/s; 0: not told.
+    pub told_bps: [u64; 2],
+    /// Rates that the interface carried in the last second, in bit/s.
+    pub carried_bps: [u64; 2],
+    /// Speed that the interface tells, in bit/s; 0 if it tells none.
+    pub speed_bps: u64,
+    /// Hosts to which backlogged connections have met congestion for a second.
+    pub congested_hosts: usize,
+    /// No interface has an address that belongs to this host.
+    pub no_address: bool,
+    /// The default congestion control is not the one that the daemon found at its start.
+    pub other_congestion_control: bool,
+}
+
+/// Payload that backlogged connections to one host moved since the last look.
+#[derive(Debug, Clone, Copy, Default)]
+struct Backlog {
+    congested_bytes: u64,
+    uncongested_bytes: u64,
+    /// Time since which most of it meets congestion; 0 if it does not.
+    since_ns: u64,
+}
+
+/// Bytes of the interface at a time.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    at_ns: u64,
+    rx_bytes: u64,
+    tx_bytes: u64,
+}
+
 type Users<K> = IndexMap<K, User, FxBuildHasher>;
 
 /// The users of this host's own links.
@@ -134,11 +180,15 @@ pub struct AccessUseMeter {
     senders: Users<SenderName>,
     /// Receivers that no host of the topology is.
     receivers: Users<IpAddr>,
+    /// Hosts to which connections are backlogged.
+    backlogs: IndexMap<u32, Backlog, FxBuildHasher>,
+    mark: Option<Mark>,
     udp_in: UdpUse,
     udp_out: UdpUse,
     /// Bytes that TCP carried since the counters before, with headers: in and out.
     tcp_bytes: [i64; 2],
     counters: Option<Counters>,
+    access: AccessCapacity,
     /// End of the present half of the windows; 0 before the first look.
     half_ends_ns: u64,
     looked_ns: u64,
@@ -179,6 +229,71 @@ impl AccessUseMeter {
         if let (SenderName::Address(address), true) = (moved.name, acked > 0) {
             add(&mut self.receivers, address, acked);
         }
+        self.add_backlog(moved);
+    }
+
+    fn add_backlog(&mut self, moved: &Moved) {
+        let SenderName::Host(host) = moved.name else {
+            return;
+        };
+        if moved.queue == SendQueue::Idle
+            || (self.backlogs.len() >= MAX_REMEMBERED && !self.backlogs.contains_key(&host))
+        {
+            return;
+        }
+        let backlog = self.backlogs.entry(host).or_default();
+        match moved.queue {
+            SendQueue::Congested => backlog.congested_bytes += moved.acked_bytes,
+            _ => backlog.uncongested_bytes += moved.acked_bytes,
+        }
+    }
+
+    /// Returns the figures for operators.
+    #[must_use]
+    pub fn figures(&self) -> AccessFigures {
+        let AccessUse {
+            uplink,
+            downlink,
+            faults,
+            ..
+        } = &self.present;
+        AccessFigures {
+            told_bps: [self.access.uplink_bps, self.access.downlink_bps],
+            carried_bps: [uplink.carried_bps, downlink.carried_bps],
+            speed_bps: uplink.speed_bps,
+            congested_hosts: uplink.congested.len(),
+            no_address: faults.no_address,
+            other_congestion_control: faults.other_congestion_control,
+        }
+    }
+
+    /// Takes the faults of this host.
+    pub fn set_faults(&mut self, faults: HostFaults) {
+        self.present.faults = faults;
+    }
+
+    /// Takes the interface's counters and the speed that it tells, in bit/s.
+    pub fn carry(&mut self, now_ns: u64, rx_bytes: u64, tx_bytes: u64, speed_bps: u64) {
+        let now = Mark {
+            at_ns: now_ns,
+            rx_bytes,
+            tx_bytes,
+        };
+        self.present.uplink.speed_bps = speed_bps;
+        self.present.downlink.speed_bps = speed_bps;
+        let before = *self.mark.get_or_insert(now);
+        let passed_ns = now_ns.saturating_sub(before.at_ns);
+        if passed_ns < CARRIED_NS {
+            return;
+        }
+        self.mark = Some(now);
+        // A counter that falls began anew: it says nothing of this interval.
+        let rate_bps = |now: u64, before: u64| {
+            let bits_ns = u128::from(now.saturating_sub(before)) * 8_000_000_000;
+            u64::try_from(bits_ns / u128::from(passed_ns)).unwrap_or(u64::MAX)
+        };
+        self.present.uplink.carried_bps = rate_bps(tx_bytes, before.tx_bytes);
+        self.present.downlink.carried_bps = rate_bps(rx_bytes, before.rx_bytes);
     }
 
     /// Returns true if [`look`](Self::look) is due.
@@ -190,13 +305,20 @@ impl AccessUseMeter {
     /// Returns true if somebody is known to use a link.
     #[must_use]
     pub fn has_users(&self) -> bool {
-        self.present != AccessUse::default()
+        let none = LinkUse::default();
+        let AccessUse {
+            uplink, downlink, ..
+        } = &self.present;
+        !self.backlogs.is_empty()
+            || !uplink.has_the_users_of(&none)
+            || !downlink.has_the_users_of(&none)
     }
 
     /// Judges the users after a pass over the sockets. Without `counters`, UDP is not judged.
     pub fn look(&mut self, now_ns: u64, counters: Option<Counters>, access: AccessCapacity) {
         let since_ns = now_ns - std::mem::replace(&mut self.looked_ns, now_ns).min(now_ns);
         self.count_udp(counters);
+        self.access = access;
         // What many sockets moved is known after more than a second.
         let seconds = if since_ns == now_ns {
             1
@@ -219,12 +341,18 @@ impl AccessUseMeter {
             .for_each(|user| user.judge(least_out));
         self.udp_in.judge(in_second(down_bps) / UDP_SHARE);
         self.udp_out.judge(in_second(up_bps) / UDP_SHARE);
-        self.present.downlink = if down_bps > 0 {
+        self.judge_backlogs(now_ns);
+        let downlink = if down_bps > 0 {
             self.downlink()
         } else {
             LinkUse::default()
         };
-        self.present.uplink = if up_bps > 0 {
+        self.present.downlink = LinkUse {
+            carried_bps: self.present.downlink.carried_bps,
+            speed_bps: self.present.downlink.speed_bps,
+            ..downlink
+        };
+        let uplink = if up_bps > 0 {
             let strangers = self.receivers.iter().filter(|(_, user)| user.uses);
             link_use(
                 Vec::new(),
@@ -234,7 +362,46 @@ impl AccessUseMeter {
         } else {
             LinkUse::default()
         };
+        let is_congested = |backlog: &Backlog| {
+            backlog.since_ns > 0 && now_ns.saturating_sub(backlog.since_ns) >= CONGESTED_NS
+        };
+        let mut congested: Vec<u32> = (self.backlogs.iter())
+            .filter(|(_, backlog)| is_congested(backlog))
+            .map(|(&host, _)| host)
+            .collect();
+        congested.sort_unstable();
+        congested.truncate(MAX_CONGESTED);
+        let uncongested = self.backlogs.values().filter(|to| to.since_ns == 0).count();
+        self.present.uplink = LinkUse {
+            carried_bps: self.present.uplink.carried_bps,
+            speed_bps: self.present.uplink.speed_bps,
+            congested,
+            uncongested: u32::try_from(uncongested).unwrap_or(u32::MAX),
+            ..uplink
+        };
         self.advance(now_ns);
+    }
+
+    /// Judges to which hosts most of what is backlogged meets congestion, and forgets those to
+    /// which nothing is.
+    fn judge_backlogs(&mut self, now_ns: u64) {
+        self.backlogs.retain(|_, backlog| {
+            let Backlog {
+                congested_bytes,
+                uncongested_bytes,
+                since_ns,
+            } = *backlog;
+            let meets = congested_bytes > uncongested_bytes;
+            *backlog = Backlog {
+                since_ns: match (meets, since_ns) {
+                    (true, 0) => now_ns,
+                    (true, since_ns) => since_ns,
+                    (false, _) => 0,
+                },
+                ..Backlog::default()
+            };
+            congested_bytes + uncongested_bytes > 0
+        });
     }
 
     fn downlink(&self) -> LinkUse {
@@ -309,11 +476,31 @@ impl AccessUseMeter {
     #[must_use]
     pub fn to_tell(&self, now_ns: u64, observes: bool) -> Option<AccessUse> {
         let since_ns = now_ns.saturating_sub(self.told_ns);
-        let differs =
-            self.present.uplink != self.told.uplink || self.present.downlink != self.told.downlink;
+        let links = [
+            (
+                &self.present.uplink,
+                &self.told.uplink,
+                self.access.uplink_bps,
+            ),
+            (
+                &self.present.downlink,
+                &self.told.downlink,
+                self.access.downlink_bps,
+            ),
+        ];
+        let differs = self.present.faults != self.told.faults
+            || links.iter().any(|(now, told, _)| says_more(now, told));
+        let moved = links.iter().any(|&(now, told, capacity_bps)| {
+            let apart_bps = now.carried_bps.abs_diff(told.carried_bps);
+            capacity_bps > 0 && apart_bps > capacity_bps / CARRIED_SHARE
+        });
         let repeats = since_ns >= REPEAT_NS && self.told != AccessUse::default();
-        let is_due = self.told_ns == 0 || since_ns >= TELL_EVERY_NS;
-        (observes != self.told.observes || (differs && is_due) || repeats).then(|| AccessUse {
+        let is_due = |every_ns| self.told_ns == 0 || since_ns >= every_ns;
+        let tells = observes != self.told.observes
+            || (differs && is_due(TELL_EVERY_NS))
+            || (moved && is_due(CARRIED_NS))
+            || repeats;
+        tells.then(|| AccessUse {
             observes,
             ..self.present.clone()
         })
@@ -324,6 +511,15 @@ impl AccessUseMeter {
         self.told = access_use;
         self.told_ns = now_ns;
     }
+}
+
+/// Returns true if a link's state differs from what was told in more than what is carried.
+fn says_more(now: &LinkUse, told: &LinkUse) -> bool {
+    !now.has_the_users_of(told)
+        || now.speed_bps != told.speed_bps
+        || now.congested != told.congested
+        // While nothing is congested, nobody asks who is not.
+        || (!now.congested.is_empty() && (now.uncongested > 0) != (told.uncongested > 0))
 }
 
 fn add<K: Hash + Eq>(users: &mut Users<K>, name: K, bytes: i64) {
@@ -355,6 +551,7 @@ fn link_use(hosts: Vec<u32>, strangers: impl Iterator<Item = IpAddr>, udp: bool)
         strangers: count,
         stranger,
         udp,
+        ..LinkUse::default()
     }
 }
 
@@ -407,6 +604,7 @@ mod tests {
                         name,
                         received_bytes: bytes(in_bps),
                         acked_bytes: bytes(out_bps),
+                        queue: SendQueue::Idle,
                     };
                     self.meter.add(&moved);
                     // Each segment of 1,448 bytes is a packet of 1,514.
@@ -455,7 +653,7 @@ mod tests {
             hosts: vec![3],
             strangers: 1,
             stranger: Some(STRANGER),
-            udp: false,
+            ..LinkUse::default()
         };
         assert_eq!(
             (&told.downlink, &told.uplink),
@@ -498,6 +696,7 @@ mod tests {
                     name: host(3),
                     received_bytes: bps / 8 * 4,
                     acked_bytes: 0,
+                    queue: SendQueue::Idle,
                 };
                 meter.look(1_000 * MS * (second + 1), None, access);
                 meter.add(&moved);
@@ -583,6 +782,92 @@ mod tests {
                 .iter()
                 .all(|(_, told)| told.downlink.hosts == [1])
         );
+    }
+
+    /// Lets a tenth of a second pass in which a backlogged connection to host 3 moves bytes.
+    fn backlogged(sender: &mut MeteredHost, queue: SendQueue) {
+        sender.meter.add(&Moved {
+            name: host(3),
+            received_bytes: 0,
+            acked_bytes: GBIT / 160,
+            queue,
+        });
+        sender.run(100, &[], 0, 0);
+    }
+
+    #[test]
+    fn congestion_is_told_after_a_second_without_a_break_and_taken_back_at_once() {
+        let mut sender = MeteredHost::new();
+        for _ in 0..9 {
+            for _ in 0..9 {
+                backlogged(&mut sender, SendQueue::Congested);
+            }
+            backlogged(&mut sender, SendQueue::Uncongested);
+        }
+        assert_eq!(sender.told, [], "bursts of 0.9 s");
+        let began_ns = sender.now_ns;
+        for _ in 0..20 {
+            backlogged(&mut sender, SendQueue::Congested);
+        }
+        let ended_ns = sender.now_ns;
+        for _ in 0..20 {
+            backlogged(&mut sender, SendQueue::Uncongested);
+        }
+        let told: Vec<(u64, &[u32])> = (sender.told.iter())
+            .map(|(at_ns, told)| (*at_ns, &told.uplink.congested[..]))
+            .collect();
+        let [(told_ns, [3]), (back_ns, [])] = &told[..] else {
+            panic!("two messages: {told:?}");
+        };
+        assert!((1_000 * MS..=1_100 * MS).contains(&(told_ns - began_ns)));
+        assert!(back_ns - ended_ns <= TELL_EVERY_NS);
+    }
+
+    #[test]
+    fn hosts_to_which_nothing_is_congested_are_counted_beside_those_to_which_something_is() {
+        let mut sender = MeteredHost::new();
+        for _ in 0..20 {
+            sender.meter.add(&Moved {
+                name: host(4),
+                received_bytes: 0,
+                acked_bytes: GBIT / 160,
+                queue: SendQueue::Uncongested,
+            });
+            backlogged(&mut sender, SendQueue::Congested);
+        }
+        let (_, told) = sender.told.last().expect("told");
+        assert_eq!(
+            (&told.uplink.congested[..], told.uplink.uncongested),
+            (&[3][..], 1)
+        );
+    }
+
+    #[test]
+    fn what_is_carried_is_told_once_a_second_at_most_and_when_it_has_moved() {
+        let mut receiver = MeteredHost::new();
+        let mut bytes = 0;
+        for tenth in 0..400_u64 {
+            // Steady for ten seconds of twenty, and another rate each tenth in the others.
+            let bps = if tenth / 100 % 2 == 0 {
+                GBIT / 2
+            } else {
+                GBIT / 20 * (tenth % 20)
+            };
+            bytes += bps / 80;
+            receiver.meter.carry(receiver.now_ns, bytes, 0, GBIT);
+            receiver.run(100, &[], 0, 0);
+        }
+        assert!(receiver.told.len() <= 30, "{}", receiver.told.len());
+        for pair in receiver.told.windows(2) {
+            assert!(pair[1].0 - pair[0].0 >= TELL_EVERY_NS);
+        }
+        let (_, told) = receiver.told.last().expect("told");
+        assert_eq!(told.downlink.speed_bps, GBIT);
+        let half = receiver
+            .told
+            .iter()
+            .filter(|(_, told)| told.downlink.carried_bps.abs_diff(GBIT / 2) < GBIT / 50);
+        assert!(half.count() >= 2, "{:?}", receiver.told);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Counters of one network interface and of its root queueing discipline, through rtnetlink.
 
+use std::fs;
 use std::io;
+use std::path::Path;
 
-use nix::ifaddrs::getifaddrs;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::SockProtocol;
 
@@ -42,6 +44,8 @@ pub struct InterfaceCounters {
 pub struct InterfaceReader {
     /// Name of the interface.
     pub name: String,
+    /// Speed that the device told last, in bit/s; 0 if it tells none.
+    pub speed_bps: u64,
     requests: Requests,
     index: u32,
 }
@@ -54,9 +58,15 @@ impl InterfaceReader {
     pub fn open(name: &str) -> io::Result<Self> {
         Ok(Self {
             name: name.to_owned(),
+            speed_bps: speed_bps(name),
             requests: Requests::open(SockProtocol::NetlinkRoute)?,
             index: if_nametoindex(name)?,
         })
+    }
+
+    /// Reads the device's speed anew: a bond that loses a member has less.
+    pub fn read_speed(&mut self) {
+        self.speed_bps = speed_bps(&self.name);
     }
 
     /// Reads the counters: two requests, a few microseconds each.
@@ -110,19 +120,43 @@ fn take_queue(payload: &[u8], counters: &mut InterfaceCounters) -> Option<()> {
     Some(())
 }
 
+/// Returns the speed of an interface with a device or with members, in bit/s; 0 if it tells none. A
+/// virtual interface invents one: that of a veth pair says nothing.
+fn speed_bps(name: &str) -> u64 {
+    let folder = Path::new("/sys/class/net").join(name);
+    let is_real = folder.join("device").exists() || folder.join("bonding").exists();
+    let mbps = fs::read_to_string(folder.join("speed"))
+        .ok()
+        // Down or unknown, it is -1 or cannot be read.
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .filter(|_| is_real);
+    mbps.map_or(0, |mbps| mbps.saturating_mul(1_000_000))
+}
+
+/// Returns true if any interface has an address of the host `own_host`: hosts that speak BGP have
+/// theirs at loopback.
+///
+/// # Errors
+/// When the kernel does not tell the addresses.
+pub(super) fn has_address_of(destinations: &Destinations, own_host: u32) -> io::Result<bool> {
+    let mut addresses = getifaddrs()?;
+    Ok(addresses.any(|entry| host_at(&entry, destinations) == Some(own_host)))
+}
+
+fn host_at(entry: &InterfaceAddress, destinations: &Destinations) -> Option<u32> {
+    let address = entry.address.as_ref()?;
+    let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
+    let address = v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))?;
+    destinations.host_of(address)
+}
+
 /// Finds the interface that has an address of the host `own_host`.
 #[must_use]
 pub fn interface_of(destinations: &Destinations, own_host: u32) -> Option<String> {
     let addresses = getifaddrs().ok()?;
     addresses
         .filter(|entry| !entry.flags.contains(InterfaceFlags::IFF_LOOPBACK))
-        .find(|entry| {
-            let address = entry.address.as_ref().and_then(|address| {
-                let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
-                v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))
-            });
-            address.and_then(|address| destinations.host_of(address)) == Some(own_host)
-        })
+        .find(|entry| host_at(entry, destinations) == Some(own_host))
         .map(|entry| entry.interface_name)
 }
 
@@ -144,6 +178,11 @@ mod tests {
         let after = reader.read().unwrap();
         assert!(after.tx_bytes >= before.tx_bytes + 10_000);
         assert!(after.rx_bytes >= before.rx_bytes + 10_000);
+    }
+
+    #[test]
+    fn an_interface_without_a_device_tells_no_speed() {
+        assert_eq!(InterfaceReader::open("lo").unwrap().speed_bps, 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | [`interface`] | bytes, drops and queue of the network interface, through rtnetlink |
 //! | [`driver_statistics`] | allowance counters of Amazon's ENA, through ethtool |
 //! | [`udp`] | datagrams of UDP, from `/proc` |
+//! | [`host_faults`] | faults of the host itself |
 //! | [`access_use`] | who uses this host's own links; sans-IO |
 //! | [`senders`] | the active senders towards this host (DART's AUSS); sans-IO |
 //! | [`report`] | messages to the allocator; sans-IO |
@@ -16,6 +17,7 @@
 
 pub mod access_use;
 pub mod driver_statistics;
+pub mod host_faults;
 pub mod interface;
 pub mod report;
 pub mod senders;
@@ -33,8 +35,9 @@ use crate::backend::Usage;
 use crate::clock;
 use crate::config::TelemetryConfig;
 use crate::flows::NetworkView;
-use access_use::{AccessUseMeter, Counters};
+use access_use::{AccessFigures, AccessUseMeter, Counters};
 use driver_statistics::DriverStatistics;
+use host_faults::HostFaultSearch;
 use interface::{InterfaceCounters, InterfaceReader, interface_of};
 use report::{LinkReading, ManagedBytes, Reporter};
 use senders::{ActiveSender, SenderName, Senders, SocketTotals};
@@ -49,7 +52,8 @@ pub const MAX_USE_COST_SHARE: u64 = 100;
 const READS_PER_STEP: usize = 8;
 /// While the link is idle, sockets are read in one of this many intervals.
 const IDLE_PASSES: u32 = 10;
-/// Interval at which a driver's counters are read: some drivers ask their device.
+/// Interval at which a driver's counters and a device's speed are read: some drivers ask their
+/// device.
 const DRIVER_INTERVAL_NS: u64 = 1_000_000_000;
 /// Shortest time between two warnings.
 const WARN_EVERY_NS: u64 = 60_000_000_000;
@@ -63,6 +67,8 @@ pub struct TelemetryStatus {
     pub interface: Option<String>,
     /// Newest counters of the interface.
     pub counters: InterfaceCounters,
+    /// Figures of the host's links, against what the allocator was told.
+    pub access: AccessFigures,
     /// Counters of the driver's allowances.
     pub allowances: Vec<(&'static str, u64)>,
     /// TCP sockets with other hosts.
@@ -132,6 +138,7 @@ pub struct Sampler {
     senders: Senders,
     managed: ManagedBytes,
     access_use: AccessUseMeter,
+    host_faults: HostFaultSearch,
     measuring: Option<Box<Measuring>>,
     status: TelemetryStatus,
     warn_ns: u64,
@@ -147,6 +154,7 @@ impl Sampler {
             senders: Senders::default(),
             managed: ManagedBytes::default(),
             access_use: AccessUseMeter::default(),
+            host_faults: HostFaultSearch::new(),
             measuring: None,
             status: TelemetryStatus::default(),
             warn_ns: 0,
@@ -261,6 +269,8 @@ impl Sampler {
         let Some(mut measuring) = self.measuring.take() else {
             return Sample::default();
         };
+        let faults = self.host_faults.look(now_ns, &measuring.network);
+        self.access_use.set_faults(faults);
         if !measuring.in_pass {
             self.read_interface(now_ns, &mut measuring, usages);
         }
@@ -290,14 +300,17 @@ impl Sampler {
 
     fn read_interface(&mut self, now_ns: u64, measuring: &mut Measuring, usages: &[Usage]) {
         let managed_tx_bytes = self.managed.add(usages);
-        if measuring.driver_due_ns <= now_ns
-            && let Some(driver) = &measuring.driver
-        {
+        if measuring.driver_due_ns <= now_ns {
             measuring.driver_due_ns = now_ns + DRIVER_INTERVAL_NS;
-            let read = driver.read();
-            self.status.allowances = self
-                .note(now_ns, "read the driver's statistics", read)
-                .unwrap_or_default();
+            if let Some(driver) = &measuring.driver {
+                let read = driver.read();
+                self.status.allowances = self
+                    .note(now_ns, "read the driver's statistics", read)
+                    .unwrap_or_default();
+            }
+            if let Some(interface) = &mut measuring.interface {
+                interface.read_speed();
+            }
         }
         let Some(interface) = &mut measuring.interface else {
             return;
@@ -310,6 +323,12 @@ impl Sampler {
             measuring.reading = None;
             return;
         };
+        self.access_use.carry(
+            now_ns,
+            counters.rx_bytes,
+            counters.tx_bytes,
+            interface.speed_bps,
+        );
         let allowance = |wanted: &str| {
             let mut all = self.status.allowances.iter();
             all.find(|(name, _)| *name == wanted)
@@ -448,6 +467,7 @@ impl Sampler {
             longest_rtt_us,
             mean_rtt_us,
             totals: self.senders.totals(),
+            access: self.access_use.figures(),
             ..self.status.clone()
         }
     }

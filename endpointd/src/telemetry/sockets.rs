@@ -49,6 +49,14 @@ pub struct SocketFacts {
     pub rwnd_limited_us: u64,
     /// Time with data to send.
     pub busy_us: u64,
+    /// Payload of a segment at most.
+    pub segment_bytes: u32,
+    /// Payload that was never sent yet.
+    pub unsent_bytes: u32,
+    /// Segments that were sent again.
+    pub retransmitted: u32,
+    /// Least round-trip time of the last minutes; `u32::MAX` before the first measurement.
+    pub least_rtt_us: u32,
 }
 
 /// A dump of all TCP sockets, step by step.
@@ -166,6 +174,10 @@ fn facts_in(message: &[u8]) -> Option<SocketFacts> {
         delivered_ce: get_u32(info, 196)?,
         busy_us: get_u64(info, 168)?,
         rwnd_limited_us: get_u64(info, 176)?,
+        segment_bytes: get_u32(info, 16)?,
+        unsent_bytes: get_u32(info, 144)?,
+        retransmitted: get_u32(info, 100)?,
+        least_rtt_us: get_u32(info, 148)?,
     })
 }
 

@@ -10,6 +10,9 @@ use crate::wire;
 /// Maximum number of hosts that one [`LinkUse`] names.
 pub const MAX_USERS: usize = 256;
 
+/// Maximum number of hosts in [`LinkUse::congested`].
+pub const MAX_CONGESTED: usize = 64;
+
 /// Users of a host's own links, as far as the host sees them. It stands until the host tells
 /// another or its session ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,6 +23,17 @@ pub struct AccessUse {
     pub uplink: LinkUse,
     /// Senders beyond the link to the host.
     pub downlink: LinkUse,
+    /// Faults of the host itself.
+    pub faults: HostFaults,
+}
+
+/// Faults of a host that its daemon finds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostFaults {
+    /// No interface has an address that belongs to the host.
+    pub no_address: bool,
+    /// The default congestion control is not the one that the daemon found at its start.
+    pub other_congestion_control: bool,
 }
 
 /// Users of one link.
@@ -33,6 +47,25 @@ pub struct LinkUse {
     pub stranger: Option<IpAddr>,
     /// UDP uses the link.
     pub udp: bool,
+    /// Rate of all that the interface carried over the link in the last second, Ethernet headers
+    /// included, in bit/s.
+    pub carried_bps: u64,
+    /// Speed of the interface in that direction, in bit/s; 0 if it tells none.
+    pub speed_bps: u64,
+    /// Hosts of the topology to which backlogged connections have met congestion for a second:
+    /// their packets queue, are lost or marked. Only of the link from the host.
+    pub congested: Vec<u32>,
+    /// Number of hosts to which backlogged connections meet none, likewise.
+    pub uncongested: u32,
+}
+
+impl LinkUse {
+    /// Returns true if it names the same users of the link as `other`.
+    #[must_use]
+    pub fn has_the_users_of(&self, other: &Self) -> bool {
+        (&self.hosts, self.strangers, self.stranger, self.udp)
+            == (&other.hosts, other.strangers, other.stranger, other.udp)
+    }
 }
 
 impl AccessUse {
@@ -46,6 +79,10 @@ impl AccessUse {
                 "LinkUse.strangers",
                 || "none, but one is named".to_owned(),
             )?;
+            let congested = link.congested.len();
+            check(congested <= MAX_CONGESTED, "LinkUse.congested", || {
+                format!("{congested} hosts; the bound is {MAX_CONGESTED}")
+            })?;
         }
         Ok(())
     }
@@ -59,6 +96,7 @@ impl TryFrom<wire::AccessUse> for AccessUse {
             observes: wire.observes,
             uplink: wire.uplink.unwrap_or_default().try_into()?,
             downlink: wire.downlink.unwrap_or_default().try_into()?,
+            faults: wire.faults.unwrap_or_default().into(),
         })
     }
 }
@@ -72,6 +110,10 @@ impl TryFrom<wire::LinkUse> for LinkUse {
             strangers: wire.strangers,
             stranger: address(&wire.stranger)?,
             udp: wire.udp,
+            carried_bps: wire.carried_bps,
+            speed_bps: wire.speed_bps,
+            congested: wire.congested,
+            uncongested: wire.uncongested,
         })
     }
 }
@@ -95,6 +137,25 @@ impl From<&AccessUse> for wire::AccessUse {
             observes: access_use.observes,
             uplink: Some((&access_use.uplink).into()),
             downlink: Some((&access_use.downlink).into()),
+            faults: (access_use.faults != HostFaults::default()).then(|| access_use.faults.into()),
+        }
+    }
+}
+
+impl From<wire::HostFaults> for HostFaults {
+    fn from(wire: wire::HostFaults) -> Self {
+        Self {
+            no_address: wire.no_address,
+            other_congestion_control: wire.other_congestion_control,
+        }
+    }
+}
+
+impl From<HostFaults> for wire::HostFaults {
+    fn from(faults: HostFaults) -> Self {
+        Self {
+            no_address: faults.no_address,
+            other_congestion_control: faults.other_congestion_control,
         }
     }
 }
@@ -110,6 +171,10 @@ impl From<&LinkUse> for wire::LinkUse {
                 Some(IpAddr::V6(address)) => address.octets().to_vec(),
             },
             udp: link.udp,
+            carried_bps: link.carried_bps,
+            speed_bps: link.speed_bps,
+            congested: link.congested.clone(),
+            uncongested: link.uncongested,
         }
     }
 }
@@ -136,13 +201,21 @@ mod tests {
                 observes: true,
                 uplink: LinkUse {
                     udp: true,
+                    carried_bps: 7_000_000_000,
+                    speed_bps: 10_000_000_000,
+                    congested: vec![5],
+                    uncongested: 3,
                     ..LinkUse::default()
                 },
                 downlink: LinkUse {
                     hosts: vec![3, 70_000],
                     strangers: 2,
                     stranger: stranger.parse().ok(),
-                    udp: false,
+                    ..LinkUse::default()
+                },
+                faults: HostFaults {
+                    no_address: true,
+                    other_congestion_control: false,
                 },
             });
             assert!(!telemetry.is_empty() && !telemetry.is_of_state());
@@ -173,6 +246,11 @@ mod tests {
         };
         assert_eq!(with(hosts(MAX_USERS)).validate(), Ok(()));
         assert_eq!(field_of(&with(hosts(MAX_USERS + 1))), "LinkUse.hosts");
+        let congested = LinkUse {
+            congested: vec![1; MAX_CONGESTED + 1],
+            ..LinkUse::default()
+        };
+        assert_eq!(field_of(&with(congested)), "LinkUse.congested");
         let unnumbered = LinkUse {
             stranger: Some(IpAddr::from([10, 0, 0, 7])),
             ..LinkUse::default()

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
+use crate::link_check::HostFault;
 use crate::service::audit::AuditLog;
 use crate::service::duration_histogram::DurationFigures;
 use crate::service::status::{Reasons, Snapshot};
@@ -76,6 +77,21 @@ fn describe() {
             "ratewright_allocator_links_shared",
             Unit::Count,
             "Links that paced flows share with traffic that nobody paces.",
+        ),
+        (
+            "ratewright_allocator_links_not_as_told",
+            Unit::Count,
+            "Links that carry less or more than they were told, or others' traffic, by state.",
+        ),
+        (
+            "ratewright_allocator_hosts_not_as_told",
+            Unit::Count,
+            "Hosts with a fault that their daemons found, by fault.",
+        ),
+        (
+            "ratewright_allocator_links_lowered",
+            Unit::Count,
+            "Links whose capacity is lowered to what they carry.",
         ),
         (
             "ratewright_allocator_feed_age_seconds",
@@ -224,6 +240,10 @@ fn describe() {
         (
             "ratewright_allocator_links_shared_total",
             "Links that began to be shared with traffic that nobody paces, by cause.",
+        ),
+        (
+            "ratewright_allocator_links_not_as_told_total",
+            "Links that were found not to be as told, by state.",
         ),
         (
             "ratewright_allocator_sessions_opened_total",
@@ -383,6 +403,15 @@ pub fn publish(snapshot: &Snapshot) {
         totals.external,
     );
     set("ratewright_allocator_links_shared", status.links_shared);
+    for (state, count) in totals.links_named {
+        gauge!("ratewright_allocator_links_not_as_told", "state" => state.label())
+            .set(count as f64);
+    }
+    set("ratewright_allocator_links_lowered", totals.links_lowered);
+    for (fault, count) in HostFault::ALL.into_iter().zip(totals.hosts_named) {
+        gauge!("ratewright_allocator_hosts_not_as_told", "fault" => fault.label())
+            .set(count as f64);
+    }
     gauge!("ratewright_allocator_max_link_load_ratio").set(status.optimality.max_link_load);
     gauge!("ratewright_allocator_optimizer_overload_ratio").set(engine.max_overload);
     for (cause, flows) in [
@@ -461,6 +490,9 @@ pub fn publish(snapshot: &Snapshot) {
         "ratewright_allocator_links_shared_total",
         &counts.links_shared,
     );
+    for (state, count) in counts.links_named.iter() {
+        counter!("ratewright_allocator_links_not_as_told_total", "state" => state).absolute(count);
+    }
     counts.relay.for_each(|what, direction, count| {
         let name = match what {
             "bundles" => "ratewright_allocator_relay_bundles_total",

@@ -120,6 +120,9 @@ int = false                 # bytes and queues of links
 # Where paced flows meet traffic that nobody paces, TCP decides between the two: maxima are twice the share there. Off by
 # default where one of the three above is on.
 shared = true
+# A link that is congested and carries less than its capacity is lowered to what it carries, by this part of the
+# capacity at most, and probed until it carries it again; 0: it is only named.
+max_lowering = 0.5
 # Hosts measure this often. What is older than fresh_ms fades; at max_age_ms it is forgotten.
 interval_ms = 10
 fresh_ms = 40

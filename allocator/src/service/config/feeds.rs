@@ -15,6 +15,14 @@ impl Checker<'_> {
         let (receivers, credit, int) = (on(raw.receivers), on(raw.credit), on(raw.int));
         // Somebody who turns a reading on has chosen how traffic of others is treated.
         let shared = (raw.shared).map_or(!(receivers || credit || int), toml::Spanned::into_inner);
+        let max_lowering = self.within(
+            raw.max_lowering,
+            default.max_lowering,
+            "feeds.max_lowering",
+            |share| (0.0..=0.9).contains(&share),
+            "must be from 0 to 0.9, a share of a link's capacity, or 0: links that carry less are \
+             only named; 0.5 is the default",
+        )?;
         let interval_ms = self.within(
             raw.interval_ms,
             default.interval_ns / MS,
@@ -73,6 +81,7 @@ impl Checker<'_> {
             credit,
             int,
             shared,
+            max_lowering,
             interval_ns: interval_ms * MS,
             fresh_ns: fresh_ms * MS,
             max_age_ns: max_age_ms * MS,

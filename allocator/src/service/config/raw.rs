@@ -73,6 +73,7 @@ pub(super) struct RawFeeds {
     pub(super) credit: Field<bool>,
     pub(super) int: Field<bool>,
     pub(super) shared: Field<bool>,
+    pub(super) max_lowering: Field<f64>,
     pub(super) interval_ms: Field<u64>,
     pub(super) fresh_ms: Field<u64>,
     pub(super) max_age_ms: Field<u64>,

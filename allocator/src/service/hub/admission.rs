@@ -406,6 +406,7 @@ impl Hub {
             self.registry.remove(peer.host.0, id);
             self.shared.set_paces(now_ns, peer.host, false);
             self.shared.forget(now_ns, peer.host, &self.topology);
+            self.forget_in_link_check(peer.host);
             if self.registry.session_of(peer.host.0).is_none() {
                 self.member_absent(now_ns, peer.host);
             }

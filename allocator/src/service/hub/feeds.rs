@@ -12,6 +12,7 @@ use ratewright_topology::{HostId, LinkId};
 use crate::engine::EngineEvent;
 use crate::feeds::gnmic::EventsRead;
 use crate::feeds::{FeedChange, FeedsConfig, FeedsStatus, LinkEffect, Reporter, ToldLoad};
+use crate::link_check::TICK_NS;
 use crate::service::admin_request::{ExternalLoad, ExternalLoadReport, TopologyChangeError};
 use crate::service::status::{ExternalStatus, FeedLink, FeedsReport, MAX_FEED_LINKS};
 
@@ -140,6 +141,7 @@ impl Hub {
             return;
         }
         self.end_shared(now_ns);
+        self.check_links(now_ns);
         let (mut events, mut demands) = (Vec::new(), Vec::new());
         self.feeds
             .apply(now_ns, &self.topology, &mut |change| match change {
@@ -191,18 +193,27 @@ impl Hub {
 
     /// Returns the time of the next [`apply_feeds`](Self::apply_feeds).
     pub fn next_feeds_ns(&self) -> Option<u64> {
-        let due = [self.feeds.next_due_ns(), self.shared.next_due_ns()];
+        let due = [
+            self.feeds.next_due_ns(),
+            self.shared.next_due_ns(),
+            self.link_check.next_due_ns(),
+        ];
         due.into_iter().flatten().min()
     }
 
-    /// True if the feeds are to be told what the engine allocates on every link.
+    /// True if [`next_link_loads_ns`](Self::next_link_loads_ns) has come.
     pub fn wants_link_loads(&self, now_ns: u64) -> bool {
-        self.feeds.wants_loads(now_ns)
+        self.next_link_loads_ns()
+            .is_some_and(|at_ns| at_ns <= now_ns)
     }
 
-    /// Time from which the feeds are to be told that again, if they are.
+    /// Time from which what the engine allocates on every link is to be told again, if it is: the
+    /// feeds ask for it, or the check of links.
     pub fn next_link_loads_ns(&self) -> Option<u64> {
-        self.feeds.next_loads_ns()
+        let due_ns = self.feeds.loads_ns().saturating_add(TICK_NS);
+        let for_check_ns = self.link_check.next_due_ns().map(|_| due_ns);
+        let due = [self.feeds.next_loads_ns(), for_check_ns];
+        due.into_iter().flatten().min()
     }
 
     /// Takes the load that the engine allocated to every link, in bit/s, by link index.

@@ -14,6 +14,7 @@
 //! | `feeds` | telemetry of sessions, traffic of others as operators tell it |
 //! | `shared_links` | links that paced flows share with traffic which nobody paces |
 //! | `sharing` | what the hub counts there, and what the engine is told |
+//! | `checking` | what was handed out against what hosts' interfaces carried |
 //! | `release` | the kill switch |
 //! | `orders` | conduct of single hosts: the rollout, releases |
 //! | `survey` | flows and links for operators, in slices |
@@ -40,6 +41,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::engine::EngineEvent;
 use crate::feeds::{Feeds, FeedsConfig};
+use crate::link_check::LinkCheck;
 
 use super::config::{
     ClassConfig, Limits, MAX_CLASS_ID, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
@@ -49,6 +51,7 @@ use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
 
 mod admission;
+mod checking;
 mod feeds;
 mod flows;
 mod link_survey;
@@ -185,6 +188,7 @@ pub struct Hub {
     first_rates: DurationHistogram,
     feeds: Feeds,
     shared: SharedLinks,
+    link_check: LinkCheck,
     /// Time from which the next shared link is logged.
     next_shared_log_ns: u64,
     /// UDP port of each UDP worker; `None` once it is lost. Empty where QUIC carries everything.
@@ -222,6 +226,7 @@ impl Hub {
             first_rates: DurationHistogram::default(),
             feeds: Feeds::new(feeds::feeds_config(&settings), &topology),
             shared: SharedLinks::new(&topology),
+            link_check: LinkCheck::new(checking::link_check_config(&settings)),
             next_shared_log_ns: 0,
             sealed_ports: Vec::new(),
             sealed_cipher: Cipher::default(),
@@ -283,6 +288,8 @@ impl Hub {
             session.control.set_rate(limits.max_control_bytes_per_s);
         }
         self.feeds.reconfigure(feeds::feeds_config(&settings));
+        self.link_check
+            .reconfigure(checking::link_check_config(&settings));
         let shared_ends = self.settings.feeds.shared && !settings.feeds.shared;
         self.settings = settings;
         if shared_ends {

@@ -34,9 +34,12 @@ impl Hub {
         self.topology.links().iter().map(of_link).collect()
     }
 
-    /// Returns the capacity of a link for flows, in bit/s: without what external traffic takes.
+    /// Returns the capacity of a link for flows, in bit/s: without what external traffic takes, and
+    /// at most what it was measured to carry where it carries less than it was told.
     pub(super) fn capacity_of(&self, link: LinkId) -> f64 {
-        self.feeds.external().capacity_bps(&self.topology, link)
+        let capacity_bps = self.feeds.external().capacity_bps(&self.topology, link);
+        let lowered_bps = self.link_check.lowered_bps(link);
+        lowered_bps.map_or(capacity_bps, |bps| bps.min(capacity_bps))
     }
 
     /// Applies a notification of a failure, a repair or another capacity. Returns the number of
@@ -207,6 +210,7 @@ impl Hub {
             .any(|host| !keeps(&host.name, host.id));
         // Needs both topologies: link numbers differ, names of their ends do not.
         self.feeds.replace_topology(&self.topology, &topology);
+        self.link_check.restart();
         self.nominal_bps = nominal_bps(&topology);
         self.topology = topology;
         if renumbered {
@@ -251,7 +255,8 @@ impl Hub {
         self.engine_events.clear();
         self.shared.restart(now_ns, &self.topology);
         // Whatever has changed is compared below.
-        drop(self.shared.take_changed());
+        let shared = self.shared.take_changed();
+        self.recheck_shared(&shared);
         for link in 0..self.topology.links().len() {
             let id = self.topology.links()[link].id;
             // The engine was made from the topology alone, and notifications may have come

@@ -124,6 +124,9 @@ impl Hub {
             links_down: links.filter(|l| !self.topology.is_usable(l.id)).count() as u64,
             external: self.feeds.external().len() as u64,
             members: self.member_count(),
+            links_named: self.link_check.named_counts(),
+            links_lowered: self.link_check.lowered_count(),
+            hosts_named: self.fault_counts(),
         }
     }
 
@@ -160,6 +163,8 @@ impl Hub {
             links_down: Vec::new(),
             external: Vec::new(),
             links_shared: self.shared.len() as u64,
+            links_not_as_told: Vec::new(),
+            hosts_not_as_told: Vec::new(),
             hosts: self.topology.host_count() as u64,
             lease_ms: self.settings.lease_ns / 1_000_000,
             sealed_ports_lost: 0,

@@ -378,8 +378,8 @@ mod tests {
         LinkUse {
             hosts: hosts.to_vec(),
             strangers,
-            stranger: None,
             udp,
+            ..LinkUse::default()
         }
     }
 
@@ -446,6 +446,7 @@ mod tests {
             observes: true,
             uplink: seen(&everybody, 9, true),
             downlink: seen(&everybody, 9, true),
+            ..AccessUse::default()
         };
         links.tell(0, liar, access_use, &topology);
         let own = [topology.host_uplink(liar), topology.host_downlink(liar)];
@@ -547,7 +548,7 @@ mod tests {
                     Step::Tell(host, hosts, strangers, udp, both) => {
                         let downlink = seen(&hosts, strangers, udp);
                         let uplink = if both { downlink.clone() } else { LinkUse::default() };
-                        let access_use = AccessUse { observes: false, uplink, downlink };
+                        let access_use = AccessUse { uplink, downlink, ..AccessUse::default() };
                         links.tell(now_ns, HostId(host), access_use.clone(), &topology);
                         told.insert(host, access_use);
                     }

@@ -89,6 +89,7 @@ impl Hub {
             self.shared
                 .tell(now_ns, host, access_use.clone(), &self.topology);
         }
+        self.tell_link_check(now_ns, id, host, access_use);
         self.push_shared(now_ns);
     }
 
@@ -129,6 +130,8 @@ impl Hub {
         }
         for link in self.shared.take_changed() {
             self.push_capacity(link);
+            self.link_check
+                .set_others(link, self.shared.is_shared(link));
             if let Some(cause) = self.shared.cause(link) {
                 self.counts.links_shared.count(cause.label());
                 self.log_shared(now_ns, link, cause);

@@ -122,12 +122,13 @@ impl Hub {
             external_granted_bps: external.map_or(0.0, |traffic| traffic.granted_bps),
             feeds: feeds.copied(),
             shared: self.shared_status(link),
+            check: self.link_evidence(link),
         }
     }
 
     /// Returns a host as `/explain` shows it; `None` if the topology does not have it.
     pub fn host_view(&self, now_ns: u64, host: &str) -> Option<HostView> {
-        self.topology.host_by_name(host)?;
+        let number = self.topology.host_by_name(host)?;
         let (mut pacing, mut why) = self.order_of(host);
         let session = self.session_of(host).and_then(|id| self.sessions.get(&id));
         if pacing == PacingOrder::Pace && session.is_some_and(|session| session.observes) {
@@ -142,6 +143,7 @@ impl Hub {
             heard_ms_ago: session
                 .map(|session| now_ns.saturating_sub(session.proto.last_heard_ns()) / 1_000_000),
             lease_ms: self.settings.lease_ns / 1_000_000,
+            faults: self.faults_of(number),
         })
     }
 

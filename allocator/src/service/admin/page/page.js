@@ -338,10 +338,30 @@ export function render(overview) {
     cell(link.flows > 0 ? `${link.flows} flows, ${rate(link.granted_bps)}` : "–", "n"),
     cell(link.expires_in_ms === null ? "never" : `in ${seconds(link.expires_in_ms / 1e3)}`, "n"),
   ]), "nobody tells of traffic that the allocator does not schedule");
+  const more = overview.links_not_as_told - overview.not_as_told.length;
+  set("check-note", more > 0 ? `and ${count(more)} more links` : "");
+  const links = overview.not_as_told.map((link) => [
+    cell(link.name),
+    cell(checkState(link)),
+    cell(rate(link.told_bps), "n"),
+    cell(link.carried_bps === null ? "–" : rate(link.carried_bps), "n"),
+  ]);
+  const hosts = overview.faults.map(({ host, fault }) => [cell(host), cell(words(fault)), cell(""), cell("")]);
+  rows("check", [...links, ...hosts], "every link and host is as the allocator was told, as far as daemons tell");
   if (overview.topology_epoch !== drawnEpoch) drawMap(overview.topology_epoch);
   colour(overview);
   drawRacks(overview);
   if (chosenLink !== null) showLink(chosenLink);
+}
+
+const words = (label) => label.replaceAll("_", " ");
+
+function checkState({ state, cause, speed_bps: speed, lowered_bps: lowered }) {
+  const parts = [words(state)];
+  if (cause !== null) parts.push(cause);
+  if (speed !== null) parts.push(`its interface has ${rate(speed)}`);
+  if (lowered !== null) parts.push(`lowered to ${rate(lowered)}`);
+  return parts.join("; ");
 }
 
 function drawHistory() {

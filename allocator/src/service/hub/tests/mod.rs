@@ -1,5 +1,6 @@
 //! The hub against real client state machines and a real engine, in memory: no sockets, no clock.
 
+mod checking;
 mod demands;
 mod external;
 mod feeds;

@@ -16,7 +16,7 @@ use crate::service::hub::shared_links::HOLD_NS;
 use crate::service::hub::{HEADROOM, HubSettings};
 
 /// The daemons' readings are off, as they are by default in the service.
-fn as_by_default() -> HubSettings {
+pub(super) fn as_by_default() -> HubSettings {
     HubSettings {
         feeds: FeedsConfig {
             receivers: false,
@@ -66,23 +66,23 @@ impl HubWorld {
         shared.map(|shared| shared.cause)
     }
 
-    fn host_number(&self, name: &str) -> u32 {
+    pub(super) fn host_number(&self, name: &str) -> u32 {
         self.hub.topology().host_by_name(name).expect("known").0
     }
 
     /// `host` tells who uses its own links.
-    fn tell_use(&mut self, host: &str, uplink: LinkUse, downlink: LinkUse) {
+    pub(super) fn tell_use(&mut self, host: &str, uplink: LinkUse, downlink: LinkUse) {
         self.tell_access_use(
             host,
             AccessUse {
-                observes: false,
                 uplink,
                 downlink,
+                ..AccessUse::default()
             },
         );
     }
 
-    fn tell_access_use(&mut self, host: &str, access_use: AccessUse) {
+    pub(super) fn tell_access_use(&mut self, host: &str, access_use: AccessUse) {
         let telemetry = Telemetry {
             access_use: Some(Box::new(access_use)),
             ..Telemetry::default()
@@ -298,6 +298,7 @@ fn a_host_cannot_make_other_hosts_links_shared() {
         strangers: u32::MAX,
         stranger: "10.0.0.7".parse().ok(),
         udp: true,
+        ..LinkUse::default()
     };
     world.tell_use("h2", everything.clone(), everything);
     for link in world.hub.topology().links() {

@@ -55,6 +55,9 @@ impl ServiceCore {
             refusals: refusals(&counts),
             links_down: snapshot.totals.links_down,
             external_links: snapshot.totals.external,
+            links_not_as_told: (snapshot.totals.links_named.iter())
+                .map(|&(_, count)| count)
+                .sum(),
             ..Overview::default()
         }
     }
@@ -101,6 +104,11 @@ impl SharedCore {
         self.lock().hub.fill_overview(&survey, &mut overview);
         let into = &mut overview.external;
         (self.lock().hub).external_status(clock::now_ns(), 0, MAX_NAMES, into);
+        {
+            let hub = &self.lock().hub;
+            overview.not_as_told = hub.checked_links(MAX_NAMES);
+            overview.faults = hub.host_faults(MAX_NAMES);
+        }
         let (names, mut from) = (&mut overview.links_down_names, Some(0));
         // Most networks have none: all links are looked at then, in slices.
         while let Some(link) = from.filter(|_| overview.links_down > 0 && names.len() < MAX_NAMES) {

@@ -12,7 +12,8 @@ use crate::engine::thread::fullest_links;
 use crate::service::clock;
 use crate::service::hub::{SurveyPlace, TransportFacts, UnknownHost};
 use crate::service::status::{
-    EngineFigures, Explanation, FlowRow, Links, SessionStatus, Snapshot, Status, TopFlows,
+    EngineFigures, Explanation, FlowRow, Links, MAX_CHECKED_LINKS, SessionStatus, Snapshot, Status,
+    TopFlows,
 };
 
 /// Sessions or links that `/status` lists while it holds the lock.
@@ -210,6 +211,11 @@ impl SharedCore {
             let now_ns = clock::now_ns();
             from = (self.lock().hub).external_status(now_ns, link, LISTED_AT_ONCE, into);
             tokio::task::yield_now().await;
+        }
+        {
+            let hub = &self.lock().hub;
+            status.links_not_as_told = hub.checked_links(MAX_CHECKED_LINKS);
+            status.hosts_not_as_told = hub.host_faults(MAX_CHECKED_LINKS);
         }
         from = Some(0);
         while let Some(link) = from {

@@ -1,0 +1,605 @@
+//! Hand-made networks of one switch, whose hosts tell what daemons tell.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const GBIT: f64 = 1e9;
+/// Part of a capacity that the engine hands out.
+const DERATED: f64 = 0.99;
+/// Time for which a start meets congestion, whatever its rate.
+const START_MS: u64 = 800;
+/// Longest time to a name, and from the end of its cause to its end.
+const NAMED_MS: u64 = 5_000;
+const TAKEN_BACK_MS: u64 = 10_000;
+
+/// One host with its links: what they can carry, and who uses them.
+#[derive(Debug, Clone)]
+struct WorldHost {
+    real_up_bps: f64,
+    real_down_bps: f64,
+    speed_bps: f64,
+    /// Rate of senders to it that nobody paces, and of what it sends to others.
+    others_bps: f64,
+    /// Bytes on its links within the last second, in bit.
+    carried_bits: [f64; 2],
+    /// Links whose word it tells.
+    told: HostWord,
+    congested_ms: BTreeMap<u32, u64>,
+    is_connected: bool,
+}
+
+/// Flow from one host to another that uses at most `demand_bps`.
+#[derive(Debug, Clone, Copy)]
+struct Flow {
+    from: u32,
+    to: u32,
+    demand_bps: f64,
+    /// Time of its start, whose losses end after [`START_MS`].
+    started_ms: u64,
+}
+
+/// Hosts at one switch. Link 2h goes from host h, link 2h + 1 to it; each was told 1 Gbit/s.
+struct World {
+    check: LinkCheck,
+    hosts: Vec<WorldHost>,
+    flows: Vec<Flow>,
+    /// Rate of each flow in the last step, as handed out.
+    rates_bps: Vec<f64>,
+    /// Loads that were handed out in the last second.
+    handed_out_bps: Vec<f64>,
+    now_ms: u64,
+    /// Changes of states with their times.
+    changes: Vec<(u64, u32, LinkState)>,
+    /// Faults of hosts that came and went.
+    faults: Vec<(u32, HostFault, bool)>,
+}
+
+struct WorldFacts<'a> {
+    handed_out_bps: &'a [f64],
+    hosts: u32,
+}
+
+impl LinkFacts for WorldFacts<'_> {
+    fn told_bps(&self, _: LinkId) -> f64 {
+        GBIT
+    }
+
+    fn handed_out_bps(&self, link: LinkId) -> f64 {
+        self.handed_out_bps[link.index()]
+    }
+
+    fn access(&self, host: HostId) -> Option<(LinkId, LinkId)> {
+        (host.0 < self.hosts).then(|| (up(host.0), down(host.0)))
+    }
+
+    fn inner_links(&self, _: HostId, _: HostId, _: &mut dyn FnMut(LinkId)) {}
+}
+
+fn up(host: u32) -> LinkId {
+    LinkId(2 * host)
+}
+
+fn down(host: u32) -> LinkId {
+    LinkId(2 * host + 1)
+}
+
+impl World {
+    fn new(hosts: u32) -> Self {
+        let host = WorldHost {
+            real_up_bps: GBIT,
+            real_down_bps: GBIT,
+            speed_bps: 0.0,
+            others_bps: 0.0,
+            carried_bits: [0.0; 2],
+            told: HostWord::default(),
+            congested_ms: BTreeMap::new(),
+            is_connected: true,
+        };
+        Self {
+            check: LinkCheck::new(LinkCheckConfig::default()),
+            hosts: vec![host; hosts as usize],
+            flows: Vec::new(),
+            rates_bps: Vec::new(),
+            handed_out_bps: vec![0.0; 2 * hosts as usize],
+            now_ms: 0,
+            changes: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    fn flow(&mut self, from: u32, to: u32) {
+        self.flows.push(Flow {
+            from,
+            to,
+            demand_bps: f64::INFINITY,
+            started_ms: self.now_ms,
+        });
+    }
+
+    /// Shares capacities among some flows max-min, by raising all rates together.
+    fn share(capacities_bps: &[f64], flows: &[Flow], bounds_bps: &[f64]) -> Vec<f64> {
+        let mut rates = vec![0.0; flows.len()];
+        let mut free = capacities_bps.to_vec();
+        let mut open: Vec<usize> = (0..flows.len()).collect();
+        while !open.is_empty() {
+            let users = |link: LinkId| {
+                let uses = |&&at: &&usize| up(flows[at].from) == link || down(flows[at].to) == link;
+                open.iter().filter(uses).count() as f64
+            };
+            let step = |at: usize| {
+                [up(flows[at].from), down(flows[at].to)]
+                    .into_iter()
+                    .map(|link| free[link.index()] / users(link))
+                    .fold(bounds_bps[at] - rates[at], f64::min)
+            };
+            let least = open
+                .iter()
+                .map(|&at| step(at))
+                .fold(f64::INFINITY, f64::min);
+            let ended: Vec<usize> = (open.iter().copied())
+                .filter(|&at| step(at) <= least + 1.0)
+                .collect();
+            for &at in &open {
+                rates[at] += least;
+                free[up(flows[at].from).index()] -= least;
+                free[down(flows[at].to).index()] -= least;
+            }
+            open.retain(|at| !ended.contains(at));
+        }
+        rates
+    }
+
+    /// Lets 100 ms pass.
+    fn step(&mut self) {
+        self.now_ms += 100;
+        let links = 2 * self.hosts.len() as u32;
+        let in_force: Vec<f64> = (0..links)
+            .map(|link| DERATED * self.check.lowered_bps(LinkId(link)).unwrap_or(GBIT))
+            .collect();
+        let demands: Vec<f64> = self.flows.iter().map(|flow| flow.demand_bps).collect();
+        self.rates_bps = Self::share(&in_force, &self.flows, &demands);
+        let others = |host: &WorldHost| host.others_bps;
+        let real: Vec<f64> = (self.hosts.iter())
+            .flat_map(|host| [host.real_up_bps, host.real_down_bps - others(host)])
+            .collect();
+        let used = Self::share(&real, &self.flows, &self.rates_bps);
+        let mut handed_out = vec![0.0; links as usize];
+        let mut carried = vec![0.0; links as usize];
+        for (at, flow) in self.flows.iter().enumerate() {
+            for link in [up(flow.from), down(flow.to)] {
+                handed_out[link.index()] += self.rates_bps[at];
+                carried[link.index()] += used[at];
+            }
+        }
+        for (mean, now) in self.handed_out_bps.iter_mut().zip(&handed_out) {
+            *mean += (now - *mean) * 0.3;
+        }
+        for index in 0..self.hosts.len() {
+            let own = index as u32;
+            let flows = (self.flows.iter().zip(&self.rates_bps)).zip(&used);
+            let mut congested = BTreeMap::new();
+            let mut has_uncongested = false;
+            for ((flow, rate_bps), used_bps) in flows.filter(|((flow, _), _)| flow.from == own) {
+                let is_congested =
+                    *used_bps < rate_bps - 1e3 || self.now_ms - flow.started_ms < START_MS;
+                let is_backlogged = flow.demand_bps > rate_bps + 1e3;
+                if is_congested {
+                    let since = self.hosts[index].congested_ms.get(&flow.to);
+                    congested.insert(flow.to, since.copied().unwrap_or(self.now_ms));
+                }
+                has_uncongested |= is_backlogged && !is_congested;
+            }
+            let host = &mut self.hosts[index];
+            host.congested_ms = congested;
+            host.carried_bits[0] += carried[2 * index] / 10.0;
+            host.carried_bits[1] += (carried[2 * index + 1] + host.others_bps) / 10.0;
+            if self.now_ms % 1_000 == 0 {
+                let [up_bits, down_bits] = std::mem::take(&mut host.carried_bits);
+                for (word, bits) in [
+                    (&mut host.told.uplink, up_bits),
+                    (&mut host.told.downlink, down_bits),
+                ] {
+                    word.speed_bps = host.speed_bps;
+                    // Hosts tell what has moved by a part of the link.
+                    if (bits - word.carried_bps).abs() > GBIT / 64.0 {
+                        word.carried_bps = bits;
+                    }
+                }
+            }
+            if self.now_ms % 500 == 0 && host.is_connected {
+                let now_ms = self.now_ms;
+                let is_told = |(_, since_ms): &(&u32, &u64)| now_ms - **since_ms >= 1_000;
+                host.told.congested = (host.congested_ms.iter())
+                    .filter(is_told)
+                    .map(|(&to, _)| HostId(to))
+                    .collect();
+                host.told.has_uncongested = has_uncongested;
+                let word = host.told.clone();
+                let meets = host.others_bps > 0.0;
+                let facts = WorldFacts {
+                    handed_out_bps: &self.handed_out_bps,
+                    hosts: self.hosts.len() as u32,
+                };
+                let now_ns = self.now_ms * MS;
+                self.check.tell(now_ns, HostId(own), word, &facts);
+                self.check.set_others(down(own), meets);
+            }
+        }
+        let facts = WorldFacts {
+            handed_out_bps: &self.handed_out_bps,
+            hosts: self.hosts.len() as u32,
+        };
+        let (changes, faults, now_ms) = (&mut self.changes, &mut self.faults, self.now_ms);
+        self.check
+            .tick(now_ms * MS, &facts, &mut |change| match change {
+                LinkChange::State { link, evidence, .. } => {
+                    changes.push((now_ms, link.0, evidence.state));
+                }
+                LinkChange::Fault { host, fault, has } => faults.push((host.0, fault, has)),
+                LinkChange::Capacity(_) => {}
+            });
+    }
+
+    fn run(&mut self, ms: u64) {
+        let end_ms = self.now_ms + ms;
+        while self.now_ms < end_ms {
+            self.step();
+        }
+    }
+
+    /// Asserts that `link` alone is named, as `state`, within the bound from now on; and that it
+    /// then stays so.
+    fn assert_named(&mut self, link: LinkId, state: LinkState) {
+        self.changes.clear();
+        self.run(NAMED_MS);
+        let named: Vec<(LinkId, LinkState)> = self.check.named().collect();
+        assert_eq!(named, [(link, state)], "{:?}", self.changes);
+        self.run(120_000);
+        let named: Vec<(LinkId, LinkState)> = self.check.named().collect();
+        assert_eq!(named, [(link, state)], "{:?}", self.changes);
+        assert_eq!(self.changes.len(), 1, "it flaps: {:?}", self.changes);
+    }
+
+    /// Asserts that nothing is named any more within the bound from now on, and nothing lowered.
+    fn assert_taken_back(&mut self) {
+        self.changes.clear();
+        self.run(TAKEN_BACK_MS);
+        assert_eq!(self.check.named().count(), 0, "{:?}", self.changes);
+        assert_eq!(self.changes.len(), 1, "it flaps: {:?}", self.changes);
+        assert_eq!(self.check.lowered_count(), 0);
+        self.run(60_000);
+        assert_eq!(self.changes.len(), 1, "it comes back: {:?}", self.changes);
+    }
+
+    fn assert_nothing_named(&self) {
+        assert_eq!(self.changes, []);
+        assert_eq!(self.check.lowered_count(), 0);
+    }
+}
+
+/// Eight senders to host 0.
+fn incast() -> World {
+    let mut world = World::new(9);
+    for sender in 1..9 {
+        world.flow(sender, 0);
+    }
+    world
+}
+
+#[test]
+fn a_capacity_that_is_1_25_times_too_high_is_named_lowered_and_restored() {
+    let mut world = incast();
+    world.run(20_000);
+    world.assert_nothing_named();
+    world.hosts[0].real_down_bps = 0.8 * GBIT;
+    world.assert_named(down(0), LinkState::CarriesLess);
+    let lowered_bps = world.check.lowered_bps(down(0)).expect("lowered");
+    assert!(
+        (0.7 * GBIT..0.9 * GBIT).contains(&lowered_bps),
+        "{lowered_bps}"
+    );
+    // Probes overshoot for a while; most of the time the queue is empty.
+    let mut congested = 0;
+    for _ in 0..600 {
+        world.step();
+        congested += u32::from(!world.hosts[1].congested_ms.is_empty());
+    }
+    assert!(congested < 300, "{congested} of 600 steps");
+    world.hosts[0].real_down_bps = GBIT;
+    world.assert_taken_back();
+}
+
+#[test]
+fn an_uplink_that_carries_less_is_named_and_not_its_receivers() {
+    let mut world = World::new(4);
+    for receiver in 1..4 {
+        world.flow(0, receiver);
+    }
+    world.run(10_000);
+    world.hosts[0].real_up_bps = 0.8 * GBIT;
+    world.assert_named(up(0), LinkState::CarriesLess);
+    world.hosts[0].real_up_bps = GBIT;
+    world.assert_taken_back();
+}
+
+/// Between two hosts nothing tells the two links apart but what they have carried.
+#[test]
+fn of_two_full_links_the_one_that_has_not_proven_its_capacity_is_named() {
+    let mut world = World::new(3);
+    world.hosts[1].real_down_bps = 0.8 * GBIT;
+    world.flow(0, 2);
+    world.run(10_000);
+    world.flows[0].to = 1;
+    world.assert_named(down(1), LinkState::CarriesLess);
+}
+
+#[test]
+fn a_sender_whose_other_flows_meet_no_congestion_has_a_right_uplink() {
+    let mut world = World::new(3);
+    world.hosts[1].real_down_bps = 0.3 * GBIT;
+    world.flow(0, 1);
+    world.flow(0, 2);
+    world.run(NAMED_MS);
+    let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+    assert_eq!(named, [(down(1), LinkState::CarriesLess)]);
+}
+
+#[test]
+fn a_capacity_that_is_1_25_times_too_low_is_named_by_the_interface_or_by_what_it_carries() {
+    for by_speed in [true, false] {
+        let mut world = incast();
+        world.run(10_000);
+        let host = &mut world.hosts[0];
+        host.real_down_bps = 1.25 * GBIT;
+        if by_speed {
+            host.speed_bps = 1.25 * GBIT;
+            // Its own uplink is of that speed, too.
+            world.run(NAMED_MS);
+            let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+            let more = LinkState::CarriesMore;
+            assert_eq!(named, [(up(0), more), (down(0), more)]);
+            world.hosts[0].speed_bps = GBIT;
+            world.run(TAKEN_BACK_MS);
+            assert_eq!(world.check.named().count(), 0);
+        } else {
+            // With the headroom of a shared link the rates let it carry more.
+            host.others_bps = 0.3 * GBIT;
+            world.assert_named(down(0), LinkState::CarriesMore);
+            world.hosts[0].others_bps = 0.0;
+            world.assert_taken_back();
+        }
+        assert_eq!(world.check.lowered_count(), 0);
+    }
+}
+
+#[test]
+fn an_interface_that_is_slower_than_told_is_named_at_rest() {
+    let mut world = World::new(2);
+    world.run(10_000);
+    world.hosts[1].speed_bps = GBIT / 10.0;
+    world.run(NAMED_MS);
+    let less = LinkState::CarriesLess;
+    let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+    assert_eq!(named, [(up(1), less), (down(1), less)]);
+    assert_eq!(world.check.lowered_count(), 0, "nothing was measured");
+    world.hosts[1].speed_bps = GBIT;
+    world.run(TAKEN_BACK_MS);
+    assert_eq!(world.check.named().count(), 0);
+}
+
+/// The link is full and carries what it was told: congestion there is no matter of capacity.
+#[test]
+fn an_unmanaged_sender_is_named_as_others_traffic_and_nothing_else() {
+    for others in [0.1, 0.5, 0.9] {
+        let mut world = incast();
+        world.run(10_000);
+        world.hosts[0].others_bps = others * GBIT;
+        world.assert_named(down(0), LinkState::HasOthersTraffic);
+        world.hosts[0].others_bps = 0.0;
+        world.assert_taken_back();
+    }
+}
+
+/// The maxima of its flows may fill twice the shared link, and so all of its uplink.
+#[test]
+fn a_lone_sender_beside_an_unmanaged_one_has_a_right_uplink() {
+    let mut world = World::new(2);
+    world.flow(0, 1);
+    world.run(10_000);
+    world.hosts[1].others_bps = 0.4 * GBIT;
+    world.assert_named(down(1), LinkState::HasOthersTraffic);
+    world.hosts[1].others_bps = 0.0;
+    world.assert_taken_back();
+}
+
+#[test]
+fn steady_load_at_0_97_and_idle_hosts_are_as_told() {
+    let mut world = incast();
+    for flow in &mut world.flows {
+        flow.demand_bps = 0.97 * GBIT / 8.0;
+    }
+    world.run(120_000);
+    world.assert_nothing_named();
+    let facts = WorldFacts {
+        handed_out_bps: &world.handed_out_bps,
+        hosts: 9,
+    };
+    let state = |link| world.check.evidence(link, &facts).state;
+    assert_eq!(state(down(0)), LinkState::AsTold);
+    world.flows.clear();
+    world.run(120_000);
+    world.assert_nothing_named();
+}
+
+#[test]
+fn bursts_name_nothing_even_if_each_of_them_overruns_the_link_for_a_moment() {
+    let mut world = incast();
+    for turn in 0..200 {
+        // The rates of a start are not in force yet: the link has less for this moment.
+        world.hosts[0].real_down_bps = 0.5 * GBIT;
+        world.run(300);
+        world.hosts[0].real_down_bps = GBIT;
+        world.run(300 + turn % 7 * 100);
+        let flows = std::mem::take(&mut world.flows);
+        world.run(turn % 5 * 100);
+        world.flows = flows;
+    }
+    world.assert_nothing_named();
+}
+
+#[test]
+fn lowering_goes_as_far_as_it_may_and_is_given_up_where_it_ends_nothing() {
+    let mut world = incast();
+    world
+        .check
+        .reconfigure(LinkCheckConfig { max_lowering: 0.25 });
+    world.hosts[0].real_down_bps = 0.5 * GBIT;
+    let mut least_bps = GBIT;
+    let mut lowered_steps = 0;
+    for _ in 0..300 {
+        world.step();
+        if let Some(bps) = world.check.lowered_bps(down(0)) {
+            least_bps = bps.min(least_bps);
+            lowered_steps += 1;
+        }
+    }
+    assert_eq!(least_bps, 0.75 * GBIT);
+    assert!((30..70).contains(&lowered_steps), "{lowered_steps}");
+    let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+    assert_eq!(named, [(down(0), LinkState::CarriesLess)]);
+}
+
+#[test]
+fn without_lowering_it_is_named_and_taken_back_all_the_same() {
+    let mut world = incast();
+    world
+        .check
+        .reconfigure(LinkCheckConfig { max_lowering: 0.0 });
+    world.run(10_000);
+    world.hosts[0].real_down_bps = 0.8 * GBIT;
+    world.assert_named(down(0), LinkState::CarriesLess);
+    assert_eq!(world.check.lowered_count(), 0);
+    world.hosts[0].real_down_bps = GBIT;
+    world.assert_taken_back();
+}
+
+#[test]
+fn a_named_link_that_falls_idle_keeps_its_state_for_a_minute() {
+    let mut world = incast();
+    world.hosts[0].real_down_bps = 0.8 * GBIT;
+    world.run(10_000);
+    assert_eq!(world.check.named().count(), 1);
+    let flows = std::mem::take(&mut world.flows);
+    world.run(30_000);
+    assert_eq!(world.check.named().count(), 1);
+    world.flows = flows;
+    world.run(30_000);
+    assert_eq!(world.changes.len(), 1, "{:?}", world.changes);
+    world.flows.clear();
+    world.run(70_000);
+    assert_eq!(world.check.named().count(), 0);
+    assert_eq!(world.check.lowered_count(), 0);
+    assert_eq!(world.check.next_due_ns(), None, "nothing is left to do");
+}
+
+#[test]
+fn what_a_host_said_ends_with_its_session() {
+    let mut world = incast();
+    world.hosts[0].real_down_bps = 0.8 * GBIT;
+    world.run(10_000);
+    world.hosts[0].is_connected = false;
+    world.check.forget(HostId(0), [up(0), down(0)]);
+    world.run(600);
+    assert_eq!(world.check.named().count(), 0);
+    assert_eq!(world.check.lowered_count(), 0);
+    let facts = WorldFacts {
+        handed_out_bps: &[0.0; 18],
+        hosts: 9,
+    };
+    let state = world.check.evidence(down(0), &facts).state;
+    assert_eq!(state, LinkState::Unknown);
+    // Its senders still meet congestion: that of a host which tells nothing is nobody's.
+    world.run(20_000);
+    assert_eq!(world.check.named().count(), 0);
+}
+
+#[test]
+fn a_host_with_a_fault_is_named_once_and_taken_back_with_its_word_or_its_session() {
+    for by_word in [true, false] {
+        let mut world = World::new(2);
+        let fault = HostFault::AddressNotInPrefix;
+        world.hosts[1].told.faults.insert(fault);
+        world.run(60_000);
+        assert_eq!(world.faults, [(1, fault, true)]);
+        let named: Vec<(HostId, HostFault)> = world.check.faults().collect();
+        assert_eq!(named, [(HostId(1), fault)]);
+        if by_word {
+            world.hosts[1].told.faults.clear();
+        } else {
+            world.hosts[1].is_connected = false;
+            world.check.forget(HostId(1), [up(1), down(1)]);
+        }
+        world.run(1_000);
+        assert_eq!(world.faults, [(1, fault, true), (1, fault, false)]);
+        assert_eq!(world.check.faults().count(), 0);
+    }
+}
+
+/// A host tells of its own two links alone, whatever it tells.
+#[test]
+fn a_host_that_lies_lowers_no_link_that_carries_its_capacity() {
+    let mut world = incast();
+    for liar in 1..9 {
+        world.hosts[liar].is_connected = false;
+    }
+    for _ in 0..600 {
+        world.step();
+        let facts = WorldFacts {
+            handed_out_bps: &world.handed_out_bps,
+            hosts: 9,
+        };
+        for liar in 1..9 {
+            let word = HostWord {
+                congested: (0..64).map(HostId).collect(),
+                ..HostWord::default()
+            };
+            world
+                .check
+                .tell(world.now_ms * MS, HostId(liar), word, &facts);
+        }
+    }
+    assert_eq!(world.check.lowered_bps(down(0)), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Any load on a network that is as told: demands, starts and ends, at any time.
+    #[test]
+    fn a_network_that_is_as_told_is_never_named(
+        steps in prop::collection::vec(
+            (0..6_u32, 0..6_u32, prop_oneof![Just(f64::INFINITY), 1e6..2e9], 1..60_u64),
+            1..40,
+        ),
+    ) {
+        let mut world = World::new(6);
+        for host in &mut world.hosts {
+            host.speed_bps = GBIT;
+        }
+        for (from, to, demand_bps, tenths) in steps {
+            if from == to {
+                world.flows.pop();
+            } else {
+                world.flow(from, to);
+                if let Some(flow) = world.flows.last_mut() {
+                    flow.demand_bps = demand_bps;
+                }
+            }
+            world.run(tenths * 100);
+            prop_assert_eq!(&world.changes, &[]);
+        }
+        prop_assert_eq!(world.check.lowered_count(), 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! Check of told capacities at the hub: what hosts say of their interfaces, and what follows.
+//!
+//! [`LinkCheck`](crate::link_check::LinkCheck) decides. The hub knows the flows' paths and what was
+//! handed out, tells the engine of lowered capacities, and tells operators.
+
+use std::collections::BTreeSet;
+
+use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
+use ratewright_topology::{HostId, LinkId, Node, Topology};
+
+use super::report::link_name;
+use super::{Hub, HubSettings};
+use crate::feeds::Feeds;
+use crate::link_check::{
+    HostFault, HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState, LinkWord,
+};
+use crate::service::status::{CheckedLink, FaultyHost};
+
+/// Time over which what was handed out is taken.
+const WINDOW_NS: u64 = 1_000_000_000;
+
+/// Maximum number of a host's flows whose paths are looked at for one receiver.
+const MAX_FLOWS: u32 = 1_024;
+
+/// Returns the check's part of the settings.
+pub(super) fn link_check_config(settings: &HubSettings) -> LinkCheckConfig {
+    LinkCheckConfig {
+        max_lowering: settings.feeds.max_lowering,
+    }
+}
+
+/// Facts of the network at a time.
+struct NetworkFacts<'a> {
+    now_ns: u64,
+    topology: &'a Topology,
+    feeds: &'a Feeds,
+    /// Visits the paths of flows from one host to another.
+    paths: &'a dyn Fn(HostId, HostId, &mut dyn FnMut(&[u32])),
+}
+
+impl LinkFacts for NetworkFacts<'_> {
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "capacities are far below 2^53 bit/s"
+    )]
+    fn told_bps(&self, link: LinkId) -> f64 {
+        let known = link.index() < self.topology.links().len();
+        if known {
+            self.topology.effective_capacity_bps(link) as f64
+        } else {
+            0.0
+        }
+    }
+
+    fn handed_out_bps(&self, link: LinkId) -> f64 {
+        let from_ns = self.now_ns.saturating_sub(WINDOW_NS);
+        self.feeds.handed_out_bps(link, from_ns, self.now_ns)
+    }
+
+    fn access(&self, host: HostId) -> Option<(LinkId, LinkId)> {
+        let known = host.index() < self.topology.hosts().len();
+        known.then(|| {
+            let topology = self.topology;
+            (topology.host_uplink(host), topology.host_downlink(host))
+        })
+    }
+
+    fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId)) {
+        (self.paths)(from, to, &mut |path| {
+            for &link in path {
+                let ends = self.topology.links().get(link as usize);
+                let is_inner = ends.is_some_and(|link| {
+                    matches!((link.from, link.to), (Node::Switch(_), Node::Switch(_)))
+                });
+                if is_inner {
+                    visit(LinkId(link));
+                }
+            }
+        });
+    }
+}
+
+impl Hub {
+    /// Calls `act` with the facts of the network.
+    fn with_facts<T>(&self, now_ns: u64, act: impl FnOnce(&dyn LinkFacts) -> T) -> T {
+        act(&NetworkFacts {
+            now_ns,
+            topology: &self.topology,
+            feeds: &self.feeds,
+            paths: &|from, to, visit| self.visit_paths(from, to, visit),
+        })
+    }
+
+    fn visit_paths(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(&[u32])) {
+        let session = self.registry.session_of(from.0);
+        let Some(session) = session.and_then(|id| self.sessions.get(&id)) else {
+            return;
+        };
+        for slot in 0..session.flows.slots().min(MAX_FLOWS) {
+            let flow = session.flows.get(slot);
+            if flow.is_some_and(|flow| flow.record.dst_host() == to.0) {
+                visit(session.flows.path(slot));
+            }
+        }
+    }
+
+    /// Takes what a host says of its interface. Only what its paced flows meet says something of
+    /// capacities: TCP alone fills queues by itself.
+    pub(super) fn tell_link_check(
+        &mut self,
+        now_ns: u64,
+        id: u32,
+        host: HostId,
+        access_use: &AccessUse,
+    ) {
+        let paces = self.sessions.get(&id).is_some_and(|known| known.paces());
+        let AccessUse {
+            uplink, downlink, ..
+        } = access_use;
+        let congested = uplink.congested.iter().filter(|_| paces);
+        let word = HostWord {
+            uplink: word_of(uplink),
+            downlink: word_of(downlink),
+            congested: congested.map(|&host| HostId(host)).collect(),
+            has_uncongested: uplink.uncongested > 0,
+            faults: faults_in(access_use.faults),
+        };
+        let mut check = std::mem::take(&mut self.link_check);
+        self.with_facts(now_ns, |facts| check.tell(now_ns, host, word, facts));
+        self.link_check = check;
+    }
+
+    /// Forgets what a host said, because its session has ended.
+    pub(super) fn forget_in_link_check(&mut self, host: HostId) {
+        if host.index() < self.topology.hosts().len() {
+            let topology = &self.topology;
+            let access = [topology.host_uplink(host), topology.host_downlink(host)];
+            self.link_check.forget(host, access);
+        }
+    }
+
+    /// Takes the links that are shared from the counts, after these began anew.
+    pub(super) fn recheck_shared(&mut self, shared: &[LinkId]) {
+        self.link_check.part_others();
+        for &link in shared {
+            self.link_check.set_others(link, true);
+        }
+    }
+
+    /// Judges the links in question, if that is due.
+    pub(super) fn check_links(&mut self, now_ns: u64) {
+        if (self.link_check.next_due_ns()).is_none_or(|due_ns| due_ns > now_ns) {
+            return;
+        }
+        let mut changes = Vec::new();
+        let mut check = std::mem::take(&mut self.link_check);
+        self.with_facts(now_ns, |facts| {
+            check.tick(now_ns, facts, &mut |change| changes.push(change));
+        });
+        self.link_check = check;
+        for change in changes {
+            match change {
+                LinkChange::Capacity(link) => self.push_capacity(link),
+                LinkChange::State {
+                    link,
+                    before,
+                    evidence,
+                } => {
+                    if evidence.state > LinkState::AsTold {
+                        self.counts.links_named.count(evidence.state.label());
+                    }
+                    self.log_link_state(link, before, &evidence);
+                }
+                LinkChange::Fault { host, fault, has } => {
+                    let host = self.topology.hosts().get(host.index());
+                    let host = host.map_or("", |host| host.name.as_str());
+                    if has {
+                        tracing::warn!(host, fault = fault.label(), "a host has a fault");
+                    } else {
+                        tracing::info!(host, fault = fault.label(), "a host has a fault no more");
+                    }
+                }
+            }
+        }
+    }
+
+    fn log_link_state(&self, link: LinkId, before: LinkState, evidence: &LinkEvidence) {
+        let name = link_name(&self.topology, link);
+        let mbps = |bps: f64| bps / 1e6;
+        let LinkEvidence {
+            state,
+            told_bps,
+            handed_out_bps,
+            carried_bps,
+            speed_bps,
+            ..
+        } = *evidence;
+        if state <= LinkState::AsTold {
+            tracing::info!(
+                link = name,
+                before = before.label(),
+                "a link is as told again"
+            );
+            return;
+        }
+        let cause = self.shared_status(link).map(|shared| shared.cause);
+        tracing::warn!(
+            link = name,
+            state = state.label(),
+            told_mbps = mbps(told_bps),
+            handed_out_mbps = mbps(handed_out_bps),
+            carried_mbps = carried_bps.map(mbps),
+            speed_mbps = speed_bps.map(mbps),
+            cause,
+            "a link is not as the allocator was told"
+        );
+    }
+
+    /// Returns what is known of a link, as of the newest check.
+    pub(super) fn link_evidence(&self, link: LinkId) -> LinkEvidence {
+        let now_ns = self.feeds.loads_ns();
+        self.with_facts(now_ns, |facts| self.link_check.evidence(link, facts))
+    }
+
+    /// Returns the first `max` links that are named, in the order of their numbers.
+    pub fn checked_links(&self, max: usize) -> Vec<CheckedLink> {
+        (self.link_check.named().take(max))
+            .map(|(link, _)| CheckedLink {
+                name: link_name(&self.topology, link),
+                evidence: self.link_evidence(link),
+                cause: self.shared_status(link).map(|shared| shared.cause),
+            })
+            .collect()
+    }
+
+    /// Returns the first `max` faults of hosts, in the order of the hosts' numbers.
+    pub fn host_faults(&self, max: usize) -> Vec<FaultyHost> {
+        (self.link_check.faults().take(max))
+            .map(|(host, fault)| {
+                let host = self.topology.hosts().get(host.index());
+                FaultyHost {
+                    host: host.map_or_else(String::new, |host| host.name.clone()),
+                    fault,
+                }
+            })
+            .collect()
+    }
+
+    /// Returns the faults of a host.
+    pub(super) fn faults_of(&self, host: HostId) -> Vec<HostFault> {
+        let all = self.link_check.faults();
+        all.filter(|&(of, _)| of == host)
+            .map(|(_, fault)| fault)
+            .collect()
+    }
+
+    /// Returns the number of hosts with each fault, in the order of [`HostFault::ALL`].
+    pub(super) fn fault_counts(&self) -> [u64; HostFault::ALL.len()] {
+        HostFault::ALL.map(|fault| {
+            let having = self.link_check.faults().filter(|&(_, of)| of == fault);
+            having.count() as u64
+        })
+    }
+}
+
+fn faults_in(told: HostFaults) -> BTreeSet<HostFault> {
+    [
+        (told.no_address, HostFault::AddressNotInPrefix),
+        (
+            told.other_congestion_control,
+            HostFault::CongestionControlChanged,
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(has, fault)| has.then_some(fault))
+    .collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
+fn word_of(link: &LinkUse) -> LinkWord {
+    LinkWord {
+        carried_bps: link.carried_bps as f64,
+        speed_bps: link.speed_bps as f64,
+    }
+}

@@ -1,0 +1,233 @@
+//! Judgement of what the running daemon sees of this host, against what the allocator was told.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+use ratewright_io::admin::AdminAddress;
+use serde::Deserialize;
+
+use super::{Finding, PATIENCE, ok, warn};
+use crate::telemetry::access_use::AccessFigures;
+
+/// Part of a told capacity, in hundredths, below which an interface's speed is less,
+const SLOW_PERCENT: u64 = 95;
+/// above which it is more,
+const FAST_PERCENT: u64 = 110;
+/// and below which a congested link carries less.
+const SHORT_PERCENT: u64 = 88;
+
+/// Part of `/status` that is judged here.
+#[derive(Debug, Deserialize)]
+struct Status {
+    telemetry: Telemetry,
+}
+
+#[derive(Debug, Deserialize)]
+struct Telemetry {
+    active: bool,
+    access: AccessFigures,
+}
+
+/// Asks the daemon at `admin`; nothing if none answers there.
+pub(super) fn ask(admin: &AdminAddress) -> Vec<Finding> {
+    let Ok(body) = get_status(admin) else {
+        return Vec::new();
+    };
+    match serde_json::from_str::<Status>(&body) {
+        Ok(status) if status.telemetry.active => judge(&status.telemetry.access),
+        Ok(_) => Vec::new(),
+        // A daemon of another version.
+        Err(_) => vec![warn("links", "the daemon that runs does not tell of them")],
+    }
+}
+
+fn get_status(admin: &AdminAddress) -> io::Result<String> {
+    match admin {
+        AdminAddress::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            exchange(stream)
+        }
+        AdminAddress::Tcp(address) | AdminAddress::WritableTcp(address) => {
+            let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            exchange(stream)
+        }
+    }
+}
+
+/// Asks for `/status` by HTTP/1.0, so that the answer ends with the connection.
+fn exchange(mut stream: impl Read + Write) -> io::Result<String> {
+    stream.write_all(b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    answer
+        .split_once("\r\n\r\n")
+        .map(|(_, body)| body.to_owned())
+        .ok_or(io::ErrorKind::InvalidData.into())
+}
+
+fn judge(access: &AccessFigures) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let gbps = |bps: u64| bps as f64 / 1e9;
+    if access.no_address {
+        findings.push(warn(
+            "address",
+            "no interface has an address of this host in the topology: flows to it have no rate; correct `prefixes` there",
+        ));
+    }
+    if access.other_congestion_control {
+        findings.push(warn(
+            "tcp",
+            "the default congestion control was changed under the daemon; restart the daemon if that is meant",
+        ));
+    }
+    for (name, told_bps, carried_bps) in [
+        ("from", access.told_bps[0], access.carried_bps[0]),
+        ("to", access.told_bps[1], access.carried_bps[1]),
+    ] {
+        if told_bps == 0 {
+            continue;
+        }
+        let percent = |bps: u64| u128::from(bps) * 100 / u128::from(told_bps);
+        let speed_bps = access.speed_bps;
+        let told = format!(
+            "the allocator was told {:.2} Gbit/s of the link {name} this host",
+            gbps(told_bps)
+        );
+        if speed_bps > 0 && percent(speed_bps) < u128::from(SLOW_PERCENT) {
+            let less = format!("{told}, and the interface has {:.2}", gbps(speed_bps));
+            findings.push(warn("links", less));
+        } else if percent(speed_bps) > u128::from(FAST_PERCENT)
+            || percent(carried_bps) > u128::from(FAST_PERCENT)
+        {
+            let more = gbps(speed_bps.max(carried_bps));
+            findings.push(warn("links", format!("{told}, and it has {more:.2}")));
+        } else if name == "from"
+            && access.congested_hosts > 0
+            && percent(carried_bps) < u128::from(SHORT_PERCENT)
+        {
+            findings.push(warn(
+                "links",
+                format!(
+                    "{told}, it carries {:.2}, and flows to {} hosts meet congestion: `ratewright status` names the link that carries less",
+                    gbps(carried_bps),
+                    access.congested_hosts
+                ),
+            ));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(ok(
+            "links",
+            "as the allocator was told, as far as this host sees",
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    const GBIT: u64 = 1_000_000_000;
+
+    #[test]
+    fn links_are_judged_by_their_interface_and_by_congestion() {
+        let right = AccessFigures {
+            told_bps: [10 * GBIT; 2],
+            carried_bps: [5 * GBIT; 2],
+            speed_bps: 10 * GBIT,
+            ..AccessFigures::default()
+        };
+        let verdicts = |access: &AccessFigures| -> Vec<&str> {
+            let findings = judge(access);
+            (findings.iter())
+                .map(|found| {
+                    if found.verdict == Verdict::Ok {
+                        "ok"
+                    } else {
+                        found.subject
+                    }
+                })
+                .collect()
+        };
+        for (access, expected) in [
+            (right, &["ok"][..]),
+            (
+                AccessFigures {
+                    speed_bps: 0,
+                    ..right
+                },
+                &["ok"],
+            ),
+            (
+                AccessFigures {
+                    speed_bps: GBIT,
+                    ..right
+                },
+                &["links", "links"],
+            ),
+            (
+                AccessFigures {
+                    speed_bps: 25 * GBIT,
+                    ..right
+                },
+                &["links", "links"],
+            ),
+            (
+                AccessFigures {
+                    carried_bps: [5 * GBIT, 12 * GBIT],
+                    ..right
+                },
+                &["links"],
+            ),
+            (
+                AccessFigures {
+                    congested_hosts: 2,
+                    ..right
+                },
+                &["links"],
+            ),
+            (
+                AccessFigures {
+                    no_address: true,
+                    ..right
+                },
+                &["address"],
+            ),
+            (
+                AccessFigures {
+                    other_congestion_control: true,
+                    ..right
+                },
+                &["tcp"],
+            ),
+        ] {
+            assert_eq!(verdicts(&access), expected, "{access:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_what_follows_the_headers() {
+        struct Answer(&'static [u8]);
+        impl Read for Answer {
+            fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+                self.0.read(into)
+            }
+        }
+        impl Write for Answer {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let body = exchange(Answer(b"HTTP/1.0 200 OK\r\na: b\r\n\r\n{}"));
+        assert_eq!(body.expect("an answer"), "{}");
+        assert!(exchange(Answer(b"nonsense")).is_err());
+    }
+}
