@@ -209,9 +209,6 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
     for warning in loaded.config.warnings() {
         tracing::warn!("{warning}");
     }
-    if let Some(note) = loaded.topology_note() {
-        tracing::info!("{note}");
-    }
     let prometheus = metrics::install()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -221,6 +218,7 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
         health.set_topology_loaded();
         let (request_sender, requests) = mpsc::channel(REQUEST_QUEUE);
         let summary = loaded.summary();
+        let note = loaded.topology_note();
         let LoadedConfig {
             config,
             topology,
@@ -242,6 +240,9 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
         );
         let app = admin::router(admin.clone());
         let admin = admin::serve(&config.admin, app, admin.make_events())?;
+        if let Some(note) = note {
+            tracing::info!("{note}");
+        }
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             epoch = service.epoch(),

@@ -138,6 +138,21 @@ fn an_admin_address_that_others_reach_is_warned_of_in_one_line() {
     assert_eq!(err, "");
 }
 
+/// A file from before line rates keeps its meaning; whoever reads it is told once.
+#[test]
+fn a_topology_without_frames_gets_a_note_of_one_line() {
+    let site = TestSite::new();
+    let old = "kind = \"big_switch\"\n[parameters]\nracks = 1\nhosts_per_rack = 2\n\
+               host_capacity = \"10Gbit/s\"\n";
+    for (more, note) in [("", true), ("[frames]\n", false)] {
+        site.write("topology.toml", &format!("{old}{more}"));
+        let (ok, _, err) = site.run(&["check-config", "--config", "allocator.toml"]);
+        let expected = "ratewright-allocator: note: topology.toml: without [frames], ";
+        assert!(ok && err.starts_with(expected) == note, "{err}");
+        assert_eq!(err.lines().count(), usize::from(note), "{err}");
+    }
+}
+
 #[test]
 fn the_example_is_a_configuration() {
     let site = TestSite::new();

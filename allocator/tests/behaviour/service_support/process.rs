@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use ratewright_allocator::service::status::HostFlows;
-use ratewright_topology::TwoTierClos;
+use ratewright_topology::{Frames, TwoTierClos};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -37,6 +37,7 @@ impl TestSite {
             "allocator.key",
         );
         let topology = TwoTierClos::default().build().expect("good");
+        let topology = topology.with_frames(Frames::AS_COUNTED);
         site.write("topology.toml", &topology.to_toml_string());
         site.write("allocator.toml", &site.config("127.0.0.1:0", ""));
         site
