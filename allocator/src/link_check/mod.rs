@@ -18,9 +18,9 @@
 //! Congestion between two hosts is one link's. Nobody is named where a link of their path explains
 //! it: one that carries [`PROVEN`] of its capacity, or has others' traffic. Otherwise it is the one
 //! that is handed out to the greatest part of its capacity: of a right network's links, that one is
-//! full. The sender's uplink is cleared while it has backlogged connections without congestion, and
-//! so is a link that was full within [`PROVEN_NS`], if another one was not. A link between switches
-//! is named if it is the only one, and its carried rate is not known. Where the end of the way tells
+//! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
+//! is a link that was full within [`PROVEN_NS`], if another one was not. A link between switches is
+//! named if it is the only one; its carried rate is not known. Where the end of the way tells
 //! nothing, nobody is named.
 //!
 //! | constant | reason |
@@ -283,7 +283,7 @@ struct Checked {
     judged_ns: u64,
     /// Last time at which it carried its capacity.
     proven_ns: Option<u64>,
-    /// What was handed out in the last ticks in which it was in question, and the newest of them.
+    /// Loads handed out in the last ticks in which it was in question, and the time of the newest.
     handed_out_bps: [f64; SAMPLES],
     sampled_ns: u64,
     /// State that is named; [`LinkState::Unknown`] without one.
