@@ -18,9 +18,9 @@
 //! Congestion between two hosts is one link's. Nobody is named where a link of their path explains
 //! it: one that carries [`PROVEN`] of its capacity, or has others' traffic. Otherwise it is the one
 //! that is handed out to the greatest part of its capacity: of a right network's links, that one is
-//! full. The sender's uplink is cleared while it has backlogged connections without congestion, and
-//! so is a link that was full within [`PROVEN_NS`], if another one was not. A link between switches
-//! is named if it is the only one, and its carried rate is not known. Where the end of the way tells
+//! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
+//! is a link that was full within [`PROVEN_NS`], if another one was not. A link between switches is
+//! named if it is the only one; its carried rate is not known. Where the end of the way tells
 //! nothing, nobody is named.
 //!
 //! | constant | reason |
@@ -155,8 +155,8 @@ impl LinkState {
 /// Word of the host at a link's end about it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LinkWord {
-    /// Rate of all that the interface carried in the last second, in bit/s.
-    pub carried_bps: f64,
+    /// Rate of all that the interface carried in the last second, in bit/s, if it is known.
+    pub carried_bps: Option<f64>,
     /// Speed that the interface tells, in bit/s; 0 if it tells none.
     pub speed_bps: f64,
 }
@@ -283,7 +283,7 @@ struct Checked {
     judged_ns: u64,
     /// Last time at which it carried its capacity.
     proven_ns: Option<u64>,
-    /// What was handed out in the last ticks in which it was in question, and the newest of them.
+    /// Loads handed out in the last ticks in which it was in question, and the time of the newest.
     handed_out_bps: [f64; SAMPLES],
     sampled_ns: u64,
     /// State that is named; [`LinkState::Unknown`] without one.
@@ -354,7 +354,7 @@ impl LinkCheck {
             let told_bps = facts.told_bps(link);
             let checked = self.links.entry(link.0).or_default();
             (checked.word, checked.is_left) = (Some(word), false);
-            if told_bps > 0.0 && word.carried_bps >= PROVEN * told_bps {
+            if told_bps > 0.0 && word.carried_bps >= Some(PROVEN * told_bps) {
                 checked.proven_ns = Some(now_ns);
             }
             if checked.evidence_of(told_bps).is_some() {
@@ -541,7 +541,7 @@ impl LinkCheck {
                 || self
                     .links
                     .get(&link.0)
-                    .is_some_and(|known| known.word.is_some())
+                    .is_some_and(|known| known.carried_bps().is_some())
         };
         if !candidates.iter().all(told) {
             // It may be that of a host which tells nothing.
@@ -574,8 +574,8 @@ impl LinkCheck {
 
     /// Returns true if a link carries its capacity.
     fn is_full(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
-        let word = self.links.get(&link.0).and_then(|known| known.word);
-        word.is_some_and(|word| word.carried_bps >= PROVEN * facts.told_bps(link))
+        let carried_bps = self.links.get(&link.0).and_then(Checked::carried_bps);
+        carried_bps.is_some_and(|bps| bps >= PROVEN * facts.told_bps(link))
     }
 
     /// Returns the capacity of a link in force, in bit/s.
@@ -586,15 +586,15 @@ impl LinkCheck {
     }
 
     fn is_short(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
-        let Some((known, word)) =
-            (self.links.get(&link.0)).and_then(|known| Some((known, known.word?)))
+        let Some((known, carried_bps)) =
+            (self.links.get(&link.0)).and_then(|known| Some((known, known.carried_bps()?)))
         else {
             return false;
         };
         match known.lowered_bps() {
             // Known to carry less: probes go by small steps.
-            Some(lowered_bps) => word.carried_bps < lowered_bps,
-            None => word.carried_bps < SHORT * facts.told_bps(link) && known.misses(),
+            Some(lowered_bps) => carried_bps < lowered_bps,
+            None => carried_bps < SHORT * facts.told_bps(link) && known.misses(),
         }
     }
 
@@ -665,7 +665,7 @@ impl LinkCheck {
             state,
             told_bps: facts.told_bps(link),
             handed_out_bps: facts.handed_out_bps(link),
-            carried_bps: known.word.map(|word| word.carried_bps),
+            carried_bps: known.carried_bps(),
             speed_bps: speed_bps.filter(|&bps| bps > 0.0),
             lowered_bps: known.lowered_bps(),
             for_ms: if known.named == LinkState::Unknown {
@@ -698,6 +698,10 @@ impl LinkCheck {
 }
 
 impl Checked {
+    fn carried_bps(&self) -> Option<f64> {
+        self.word?.carried_bps
+    }
+
     fn lowered_bps(&self) -> Option<f64> {
         self.lowering.map(|lowering| lowering.capacity_bps)
     }
@@ -722,8 +726,7 @@ impl Checked {
             .iter()
             .copied()
             .fold(f64::INFINITY, f64::min);
-        self.word
-            .is_some_and(|word| word.carried_bps < GAP * least_bps)
+        self.carried_bps().is_some_and(|bps| bps < GAP * least_bps)
     }
 
     /// Returns true if congestion was this link's since it was judged last.
@@ -740,7 +743,7 @@ impl Checked {
         let word = self.word.unwrap_or_default();
         if self.is_congested() || (0.0 < word.speed_bps && word.speed_bps < SLOW * told_bps) {
             Some(LinkState::CarriesLess)
-        } else if word.carried_bps > ABOVE * told_bps || word.speed_bps > FAST * told_bps {
+        } else if word.carried_bps > Some(ABOVE * told_bps) || word.speed_bps > FAST * told_bps {
             Some(LinkState::CarriesMore)
         } else if self.has_others {
             Some(LinkState::HasOthersTraffic)
@@ -752,7 +755,7 @@ impl Checked {
     /// Names the state that evidence has asked for long enough, or takes back one that it has not
     /// asked for.
     fn name(&mut self, now_ns: u64, evidence: Option<LinkState>) {
-        let carried_bps = self.word.map_or(0.0, |word| word.carried_bps);
+        let carried_bps = self.carried_bps().unwrap_or(0.0);
         if evidence == Some(self.named) {
             (self.seen_ns, self.asked) = (now_ns, None);
             self.seen_bps = carried_bps;
@@ -786,12 +789,13 @@ impl Checked {
     /// Lowers, probes or restores the capacity.
     fn lower(&mut self, now_ns: u64, told_bps: f64, max_lowering: f64) {
         let floor_bps = (1.0 - max_lowering) * told_bps;
-        let Some(word) = self.word.filter(|_| self.named == LinkState::CarriesLess) else {
+        let is_less = self.named == LinkState::CarriesLess;
+        let Some(carried_bps) = self.carried_bps().filter(|_| is_less) else {
             self.lowering = None;
             return;
         };
         let is_congested = self.is_congested();
-        let target_bps = (TARGET * word.carried_bps).max(floor_bps);
+        let target_bps = (TARGET * carried_bps).max(floor_bps);
         let Some(mut lowering) = self.lowering else {
             if is_congested && target_bps < told_bps && self.given_up_until_ns <= now_ns {
                 self.lowering = Some(Lowering::to(now_ns, target_bps));
@@ -836,8 +840,7 @@ impl Checked {
             self.lowering = None;
             (self.named, self.since_ns) = (LinkState::Unknown, now_ns);
             return;
-        } else if lowering.probe_ns <= now_ns && word.carried_bps >= IN_USE * lowering.capacity_bps
-        {
+        } else if lowering.probe_ns <= now_ns && carried_bps >= IN_USE * lowering.capacity_bps {
             lowering.capacity_bps *= 1.0 + lowering.step;
             lowering.step *= 2.0;
             lowering.probe_ns = now_ns.saturating_add(PROBE_NS);

@@ -203,8 +203,11 @@ impl World {
                 ] {
                     word.speed_bps = host.speed_bps;
                     // Hosts tell what has moved by a part of the link.
-                    if (bits - word.carried_bps).abs() > GBIT / 64.0 {
-                        word.carried_bps = bits;
+                    if word
+                        .carried_bps
+                        .is_none_or(|told| (bits - told).abs() > GBIT / 64.0)
+                    {
+                        word.carried_bps = Some(bits);
                     }
                 }
             }
@@ -545,6 +548,21 @@ fn a_host_with_a_fault_is_named_once_and_taken_back_with_its_word_or_its_session
         assert_eq!(world.faults, [(1, fault, true), (1, fault, false)]);
         assert_eq!(world.check.faults().count(), 0);
     }
+}
+
+/// A daemon that gets no processor does not measure what its interface carries.
+#[test]
+fn a_receiver_that_has_not_measured_yet_is_not_named() {
+    let mut world = incast();
+    world.hosts[0].real_down_bps = 0.5 * GBIT;
+    world.hosts[0].is_connected = false;
+    let facts = WorldFacts {
+        handed_out_bps: &[0.0; 18],
+        hosts: 9,
+    };
+    world.check.tell(0, HostId(0), HostWord::default(), &facts);
+    world.run(20_000);
+    world.assert_nothing_named();
 }
 
 /// A host tells of its own two links alone, whatever it tells.

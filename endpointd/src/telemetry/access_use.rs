@@ -259,7 +259,7 @@ impl AccessUseMeter {
         } = &self.present;
         AccessFigures {
             told_bps: [self.access.uplink_bps, self.access.downlink_bps],
-            carried_bps: [uplink.carried_bps, downlink.carried_bps],
+            carried_bps: [uplink, downlink].map(|link| link.carried_bps.unwrap_or(0)),
             speed_bps: uplink.speed_bps,
             congested_hosts: uplink.congested.len(),
             no_address: faults.no_address,
@@ -292,8 +292,8 @@ impl AccessUseMeter {
             let bits_ns = u128::from(now.saturating_sub(before)) * 8_000_000_000;
             u64::try_from(bits_ns / u128::from(passed_ns)).unwrap_or(u64::MAX)
         };
-        self.present.uplink.carried_bps = rate_bps(tx_bytes, before.tx_bytes);
-        self.present.downlink.carried_bps = rate_bps(rx_bytes, before.rx_bytes);
+        self.present.uplink.carried_bps = Some(rate_bps(tx_bytes, before.tx_bytes));
+        self.present.downlink.carried_bps = Some(rate_bps(rx_bytes, before.rx_bytes));
     }
 
     /// Returns true if [`look`](Self::look) is due.
@@ -491,8 +491,13 @@ impl AccessUseMeter {
         let differs = self.present.faults != self.told.faults
             || links.iter().any(|(now, told, _)| says_more(now, told));
         let moved = links.iter().any(|&(now, told, capacity_bps)| {
-            let apart_bps = now.carried_bps.abs_diff(told.carried_bps);
-            capacity_bps > 0 && apart_bps > capacity_bps / CARRIED_SHARE
+            let apart = match (now.carried_bps, told.carried_bps) {
+                (Some(now), Some(told)) => now.abs_diff(told) > capacity_bps / CARRIED_SHARE,
+                // Rest is not worth a message of its own.
+                (Some(now), None) => now > capacity_bps / CARRIED_SHARE,
+                (None, told) => told.is_some(),
+            };
+            capacity_bps > 0 && apart
         });
         let repeats = since_ns >= REPEAT_NS && self.told != AccessUse::default();
         let is_due = |every_ns| self.told_ns == 0 || since_ns >= every_ns;
@@ -863,10 +868,10 @@ mod tests {
         }
         let (_, told) = receiver.told.last().expect("told");
         assert_eq!(told.downlink.speed_bps, GBIT);
-        let half = receiver
-            .told
-            .iter()
-            .filter(|(_, told)| told.downlink.carried_bps.abs_diff(GBIT / 2) < GBIT / 50);
+        let half = receiver.told.iter().filter(|(_, told)| {
+            let carried_bps = told.downlink.carried_bps;
+            carried_bps.is_some_and(|bps| bps.abs_diff(GBIT / 2) < GBIT / 50)
+        });
         assert!(half.count() >= 2, "{:?}", receiver.told);
     }
 

@@ -48,8 +48,8 @@ pub struct LinkUse {
     /// UDP uses the link.
     pub udp: bool,
     /// Rate of all that the interface carried over the link in the last second, Ethernet headers
-    /// included, in bit/s.
-    pub carried_bps: u64,
+    /// included, in bit/s; `None` before the first second.
+    pub carried_bps: Option<u64>,
     /// Speed of the interface in that direction, in bit/s; 0 if it tells none.
     pub speed_bps: u64,
     /// Hosts of the topology to which backlogged connections have met congestion for a second:
@@ -201,7 +201,7 @@ mod tests {
                 observes: true,
                 uplink: LinkUse {
                     udp: true,
-                    carried_bps: 7_000_000_000,
+                    carried_bps: Some(7_000_000_000),
                     speed_bps: 10_000_000_000,
                     congested: vec![5],
                     uncongested: 3,

@@ -279,7 +279,7 @@ fn faults_in(told: HostFaults) -> BTreeSet<HostFault> {
 #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
 fn word_of(link: &LinkUse) -> LinkWord {
     LinkWord {
-        carried_bps: link.carried_bps as f64,
+        carried_bps: link.carried_bps.map(|bps| bps as f64),
         speed_bps: link.speed_bps as f64,
     }
 }

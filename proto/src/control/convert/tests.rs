@@ -170,7 +170,7 @@ fn every_message_survives_a_round_trip() {
                     strangers: 1,
                     stranger: "10.0.0.7".parse().ok(),
                     udp: true,
-                    carried_bps: 8,
+                    carried_bps: Some(8),
                     ..LinkUse::default()
                 },
                 ..AccessUse::default()

@@ -31,7 +31,7 @@ impl HubWorld {
     /// Three senders to h16, whose link carries this much; they tell of congestion if `congested`.
     fn tell_of_incast(&mut self, carried_bps: u64, congested: bool) {
         let carries = |carried_bps: u64| LinkUse {
-            carried_bps,
+            carried_bps: Some(carried_bps),
             ..LinkUse::default()
         };
         self.tell_use("h16", LinkUse::default(), carries(carried_bps));
@@ -121,7 +121,7 @@ fn without_lowering_a_link_that_carries_less_is_named_alone() {
 fn a_shared_link_is_named_with_its_cause_and_taken_back() {
     let mut world = incast(as_by_default());
     let others = LinkUse {
-        carried_bps: 9_900_000_000,
+        carried_bps: Some(9_900_000_000),
         strangers: 1,
         stranger: "10.0.0.7".parse().ok(),
         ..LinkUse::default()
@@ -143,7 +143,7 @@ fn the_congestion_of_an_observing_host_names_nothing() {
     let mut world = incast(as_by_default());
     let receiver = world.host_number("h16");
     let carries_less = LinkUse {
-        carried_bps: 5 * GBIT,
+        carried_bps: Some(5 * GBIT),
         ..LinkUse::default()
     };
     world.tell_use("h16", LinkUse::default(), carries_less);
