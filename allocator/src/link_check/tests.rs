@@ -195,7 +195,7 @@ impl World {
             host.congested_ms = congested;
             host.carried_bits[0] += carried[2 * index] / 10.0;
             host.carried_bits[1] += (carried[2 * index + 1] + host.others_bps) / 10.0;
-            if self.now_ms % 1_000 == 0 {
+            if self.now_ms.is_multiple_of(1_000) {
                 let [up_bits, down_bits] = std::mem::take(&mut host.carried_bits);
                 for (word, bits) in [
                     (&mut host.told.uplink, up_bits),
@@ -211,7 +211,7 @@ impl World {
                     }
                 }
             }
-            if self.now_ms % 500 == 0 && host.is_connected {
+            if self.now_ms.is_multiple_of(500) && host.is_connected {
                 let now_ms = self.now_ms;
                 let is_told = |(_, since_ms): &(&u32, &u64)| now_ms - **since_ms >= 1_000;
                 host.told.congested = (host.congested_ms.iter())

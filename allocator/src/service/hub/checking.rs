@@ -29,13 +29,16 @@ pub(super) fn link_check_config(settings: &HubSettings) -> LinkCheckConfig {
     }
 }
 
+/// Visitor of the paths of flows from one host to another.
+type VisitPaths<'a> = dyn Fn(HostId, HostId, &mut dyn FnMut(&[u32])) + 'a;
+
 /// Facts of the network at a time.
 struct NetworkFacts<'a> {
     now_ns: u64,
     topology: &'a Topology,
     feeds: &'a Feeds,
     /// Visits the paths of flows from one host to another.
-    paths: &'a dyn Fn(HostId, HostId, &mut dyn FnMut(&[u32])),
+    paths: &'a VisitPaths<'a>,
 }
 
 impl LinkFacts for NetworkFacts<'_> {
