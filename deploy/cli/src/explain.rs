@@ -278,7 +278,7 @@ mod tests {
             "  feeds on leaf2->h7: 1.50 Gbit/s withheld (feeds.int), a dummy flow that weighs as \
              0.5 flows and takes 1.00 Gbit/s at most (feeds.credit)",
             "  feeds on h1->leaf1: 2.00 Gbit/s withheld (feeds.int), 1.90 Gbit/s of others measured",
-            "  leaf4->h16 carries less: told 10.0 Gbit/s, handed out 7.60 Gbit/s, \
+            "  leaf4->h16 carries less: told 10.00 Gbit/s, handed out 7.60 Gbit/s, \
              carries 8.00 Gbit/s, lowered to 7.68 Gbit/s, for 12 s",
             "  leaf1->spine1: shared with observing host h2; maxima over it fill 2.0 times its \
              capacity",
