@@ -12,7 +12,9 @@ mod sender;
 use crate::error::SessionError;
 use crate::wire;
 
-pub use access_use::{AccessUse, HostFaults, LinkUse, MAX_CONGESTED, MAX_USERS};
+pub use access_use::{
+    AccessUse, HostFaults, LinkUse, MAX_CONGESTED, MAX_IN_PREFIXES_OF, MAX_USERS,
+};
 pub use sender::{REFRESH_INTERVALS, SHAPED_READINGS, SyncTerms, TelemetrySender};
 
 /// Maximum number of entries of each kind in one message.

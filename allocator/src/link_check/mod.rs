@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`CarriesLess`](LinkState::CarriesLess) | congestion on a link that carries less than [`SHORT`] of its capacity and less than [`GAP`] of what was handed out; or an interface of less than [`SLOW`] of it |
 //! | [`CarriesMore`](LinkState::CarriesMore) | more than [`ABOVE`] of its capacity is carried; or an interface of more than [`FAST`] of it |
+//! | [`WrongPath`](LinkState::WrongPath) | flows that are told to cross different links between switches meet congestion at once, and no host's link explains it |
 //! | [`HasOthersTraffic`](LinkState::HasOthersTraffic) | flows that are paced meet traffic that nobody paces |
 //! | [`AsTold`](LinkState::AsTold) | its host tells what it carries, and nothing of the above |
 //! | [`Unknown`](LinkState::Unknown) | nobody tells what it carries |
@@ -23,17 +24,42 @@
 //! named if it is the only one; its carried rate is not known. Where the end of the way tells
 //! nothing, nobody is named.
 //!
+//! # Between switches
+//!
+//! Pairs of hosts whose own links are clear meet congestion between switches. A host's link is
+//! clear if it carried, within [`PROVEN_NS`], [`GAP`] of what it is handed out now. It stays clear
+//! while such congestion lasts, and is not asked once a link between switches is named. The
+//! sender's is clear, too, while it has backlogged connections without congestion. Nothing else may
+//! explain the congestion, and the flows have to miss what they were handed out.
+//!
+//! Such pairs are looked at together, by the switch of their senders, and by that of their
+//! receivers. They count where there are [`MIN_ENDS`] senders and receivers or more: one host's
+//! link alone would be that of one end.
+//!
+//! - If they are all told to cross one link, that link carries less: a LAG has lost a member, say.
+//!   A link of right capacity is overrun only by a flow that is told to be elsewhere.
+//! - If no link is common to all, some flows are not where they are told to be. The links that they
+//!   are told to cross are a *wrong path*: ECMP hashes otherwise, say.
+//!
+//! Of several common links, that or those are named which are handed out to the greatest part of
+//! their capacity, unless these are more than one path has ([`MAX_HOPS`]): connections between two
+//! hosts that take all paths tell none apart. Other congestion of pairs over the same links, or at
+//! the same switch if a path is wrong, names no host's link meanwhile.
+//!
 //! | constant | reason |
 //! |---|---|
 //! | [`SHORT`] 0.88 | a capacity that is 1.25 times too high is carried to 0.8; what hosts tell is off by 1/64 at most; few flows of TCP fill 0.9 |
 //! | [`GAP`] 0.94 | a flow that yields is rated 9/8 of its use, so that it uses 0.89; one that its rate holds back uses 0.97 |
 //! | [`ABOVE`] 1.05, [`FAST`] 1.1, [`SLOW`] 0.95 | what is told may be payload, or less framing: 0.95 to 0.99 of the line |
+//! | [`MIN_ENDS`] 2 | with one sender or one receiver, its own link explains all; links of two hosts at each end do not break at one time, just after they carried as much |
 //! | [`TARGET`] 0.96 | what hosts tell may be 1/64 too much, and the queue has to drain |
 //! | [`NAME_NS`] 1 s | with a second at the host, half of one between its words and [`SAMPLES`] ticks, a link is named within 5 s, and starts and their first losses are over |
 //! | [`CLEAR_NS`] 5 s | longer than bursts are apart; shorter than the 10 s in which a state is taken back |
 //!
-//! A host is named by its daemon's word alone ([`HostFault`]): the daemon has seen the fault for a
-//! second.
+//! A host is named by a daemon's word alone ([`HostFault`]): the daemon has seen the fault for a
+//! second. That a prefix is not one host's is told by the other host that has an address in it. That
+//! flows are beyond a bound is told by their daemon, if its table is full, or by the allocator, if
+//! its own is; it has to stand for [`BEYOND_NS`], and be gone for [`CLEAR_NS`].
 //!
 //! # Lowering
 //!
@@ -55,6 +81,14 @@ use ratewright_topology::{HostId, LinkId};
 use rustc_hash::FxBuildHasher;
 use serde::Serialize;
 
+mod hosts;
+mod network;
+
+use hosts::{HostFaults, Teller};
+pub use hosts::{BEYOND_NS, HostFault};
+use network::CongestedPair;
+pub use network::{MAX_HOPS, MIN_ENDS};
+
 /// Part of its capacity below which a congested link carries less.
 pub const SHORT: f64 = 0.88;
 /// Part of what was handed out below which a congested link carries less.
@@ -69,6 +103,8 @@ pub const SLOW: f64 = 0.95;
 pub const PROVEN: f64 = 0.92;
 /// and time for which the proof counts.
 pub const PROVEN_NS: u64 = 60 * SECOND_NS;
+/// Part of the most that a link has carried from which on it is carried anew.
+pub const RENEWED: f64 = 0.97;
 /// Links whose handed-out parts differ by less than this count as equally full.
 pub const TIE: f64 = 0.05;
 /// Part of a link's capacity that is handed out on a full link between switches.
@@ -131,13 +167,20 @@ pub enum LinkState {
     CarriesLess,
     /// It carries more than its capacity, or its interface is faster.
     CarriesMore,
+    /// Flows that are told to cross it take another path.
+    WrongPath,
     /// Traffic that nobody paces is on it.
     HasOthersTraffic,
 }
 
 impl LinkState {
     /// States that are named.
-    pub const NAMED: [Self; 3] = [Self::CarriesLess, Self::CarriesMore, Self::HasOthersTraffic];
+    pub const NAMED: [Self; 4] = [
+        Self::CarriesLess,
+        Self::CarriesMore,
+        Self::WrongPath,
+        Self::HasOthersTraffic,
+    ];
 
     /// Label in metrics and JSON.
     #[must_use]
@@ -147,6 +190,7 @@ impl LinkState {
             Self::AsTold => "as_told",
             Self::CarriesLess => "carries_less",
             Self::CarriesMore => "carries_more",
+            Self::WrongPath => "wrong_path",
             Self::HasOthersTraffic => "has_others_traffic",
         }
     }
@@ -159,30 +203,6 @@ pub struct LinkWord {
     pub carried_bps: Option<f64>,
     /// Speed that the interface tells, in bit/s; 0 if it tells none.
     pub speed_bps: f64,
-}
-
-/// Fault of a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HostFault {
-    /// None of its addresses is in its prefixes: flows to it find no host, or another one.
-    AddressNotInPrefix,
-    /// Its default congestion control was changed under its daemon.
-    CongestionControlChanged,
-}
-
-impl HostFault {
-    /// All faults.
-    pub const ALL: [Self; 2] = [Self::AddressNotInPrefix, Self::CongestionControlChanged];
-
-    /// Label in metrics and JSON.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::AddressNotInPrefix => "address_not_in_prefix",
-            Self::CongestionControlChanged => "congestion_control_changed",
-        }
-    }
 }
 
 /// Word of a host about its own two links. It stands until another one comes.
@@ -198,6 +218,8 @@ pub struct HostWord {
     pub has_uncongested: bool,
     /// Its faults.
     pub faults: BTreeSet<HostFault>,
+    /// Other hosts in whose prefixes an address of it is.
+    pub in_prefixes_of: Vec<HostId>,
 }
 
 /// Evidence for a link's state.
@@ -227,6 +249,8 @@ pub trait LinkFacts {
     fn handed_out_bps(&self, link: LinkId) -> f64;
     /// Returns the links from a host and to it.
     fn access(&self, host: HostId) -> Option<(LinkId, LinkId)>;
+    /// Returns the number of the switch at the other end of these.
+    fn switch(&self, host: HostId) -> Option<u32>;
     /// Visits the links between switches that flows from one host to another cross.
     fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId));
 }
@@ -279,10 +303,14 @@ struct Checked {
     is_left: bool,
     /// Last time at which congestion was this link's.
     congested_ns: Option<u64>,
+    /// Last time at which flows that are told to cross it took another path.
+    misled_ns: Option<u64>,
     /// Last time at which it was judged.
     judged_ns: u64,
     /// Last time at which it carried its capacity.
     proven_ns: Option<u64>,
+    /// Most that it has carried within [`PROVEN_NS`], in bit/s, after the time of that.
+    best: (u64, f64),
     /// Loads handed out in the last ticks in which it was in question, and the time of the newest.
     handed_out_bps: [f64; SAMPLES],
     sampled_ns: u64,
@@ -305,11 +333,7 @@ pub struct LinkCheck {
     links: IndexMap<u32, Checked, FxBuildHasher>,
     /// Hosts with a word about congestion.
     congested: BTreeMap<u32, (Vec<HostId>, bool)>,
-    /// Hosts with faults.
-    faults: BTreeMap<u32, BTreeSet<HostFault>>,
-    /// Faults as the last tick handed them over, and hosts that told others since.
-    named_faults: BTreeMap<u32, BTreeSet<HostFault>>,
-    told_faults: BTreeSet<u32>,
+    faults: HostFaults,
     /// Host from which the next tick goes on.
     turn: u32,
     /// Links that ticks look at: named, asked for or lowered.
@@ -357,11 +381,12 @@ impl LinkCheck {
             if told_bps > 0.0 && word.carried_bps >= Some(PROVEN * told_bps) {
                 checked.proven_ns = Some(now_ns);
             }
+            checked.note_carried(now_ns);
             if checked.evidence_of(told_bps).is_some() {
                 self.activate(link);
             }
         }
-        self.set_faults(host, word.faults);
+        self.faults.tell(now_ns, host, faults_of(host, &word, facts));
         if word.congested.is_empty() {
             self.congested.remove(&host.0);
         } else {
@@ -373,7 +398,8 @@ impl LinkCheck {
     /// Forgets a host's word about its links, `access`, because its session has ended. O(1).
     pub fn forget(&mut self, host: HostId, access: [LinkId; 2]) {
         self.congested.remove(&host.0);
-        self.set_faults(host, BTreeSet::new());
+        self.faults.tell(0, host, BTreeSet::new());
+        self.set_flows_beyond(0, host, false);
         for link in access {
             if let Some(checked) = self.links.get_mut(&link.0) {
                 (checked.word, checked.is_left) = (None, true);
@@ -381,40 +407,33 @@ impl LinkCheck {
         }
     }
 
-    fn set_faults(&mut self, host: HostId, faults: BTreeSet<HostFault>) {
-        let before = if faults.is_empty() {
-            self.faults.remove(&host.0)
-        } else {
-            self.faults.insert(host.0, faults)
-        };
-        if before.as_ref() != self.faults.get(&host.0) {
-            self.told_faults.insert(host.0);
-        }
+    /// Notes that flows of a host have no rate because the allocator holds as many as it may, or
+    /// that it has none such any more. O(log faults).
+    pub fn set_flows_beyond(&mut self, now_ns: u64, host: HostId, has: bool) {
+        let key = (host.0, HostFault::FlowsBeyondBound);
+        self.faults.change(now_ns, Teller::Allocator, key, has);
     }
 
-    fn name_faults(&mut self, changes: &mut dyn FnMut(LinkChange)) {
-        for host in std::mem::take(&mut self.told_faults) {
-            let faults = self.faults.get(&host).cloned().unwrap_or_default();
-            let before = self.named_faults.remove(&host).unwrap_or_default();
-            for &fault in faults.symmetric_difference(&before) {
-                changes(LinkChange::Fault {
-                    host: HostId(host),
-                    fault,
-                    has: faults.contains(&fault),
-                });
-            }
-            if !faults.is_empty() {
-                self.named_faults.insert(host, faults);
-            }
-        }
-    }
-
-    /// Returns the hosts with faults, in the order of their numbers.
+    /// Returns the faults that are named, in the order of the hosts' numbers.
     pub fn faults(&self) -> impl Iterator<Item = (HostId, HostFault)> {
-        (self.named_faults.iter()).flat_map(|(&host, faults)| {
-            let host = HostId(host);
-            faults.iter().map(move |&fault| (host, fault))
-        })
+        self.faults.named()
+    }
+
+    /// Returns the faults of a host that are named.
+    pub fn faults_of(&self, host: HostId) -> impl Iterator<Item = HostFault> {
+        self.faults.named_of(host)
+    }
+
+    /// Returns the number of hosts with each fault, in the order of [`HostFault::ALL`].
+    #[must_use]
+    pub fn fault_counts(&self) -> [u64; HostFault::ALL.len()] {
+        self.faults.named_counts()
+    }
+
+    /// Returns the first other host that tells of a host's fault.
+    #[must_use]
+    pub fn fault_seen_at(&self, host: HostId, fault: HostFault) -> Option<HostId> {
+        self.faults.seen_at(host, fault)
     }
 
     /// Notes that flows which are paced meet traffic that nobody paces on a link, or have parted.
@@ -442,7 +461,7 @@ impl LinkCheck {
     #[must_use]
     pub fn next_due_ns(&self) -> Option<u64> {
         let at_work =
-            !(self.active.is_empty() && self.congested.is_empty() && self.told_faults.is_empty());
+            !self.active.is_empty() || !self.congested.is_empty() || self.faults.is_at_work();
         at_work.then(|| self.ticked_ns.saturating_add(TICK_NS))
     }
 
@@ -457,7 +476,7 @@ impl LinkCheck {
             return;
         }
         self.ticked_ns = now_ns;
-        self.name_faults(changes);
+        self.faults.tick(now_ns, changes);
         self.find_congested(now_ns, facts);
         let from = self.link_turn;
         let (first, last) = (self.active.range(from..), self.active.range(..from));
@@ -481,21 +500,45 @@ impl LinkCheck {
             let from = HostId(from);
             pairs.extend(receivers.iter().map(|&to| (from, to, *has_uncongested)));
         }
-        for &(from, to, _) in &pairs {
+        let mut congested = Vec::new();
+        for (from, to, has_uncongested) in pairs {
             let access = (facts.access(from), facts.access(to));
-            if let (Some((uplink, _)), Some((_, downlink))) = access {
-                for link in [uplink, downlink] {
-                    let sampled = self.links.entry(link.0).or_default();
-                    sampled.sample(now_ns, facts.handed_out_bps(link));
-                }
+            let (Some((uplink, _)), Some((_, downlink))) = access else {
+                continue;
+            };
+            for link in [uplink, downlink] {
+                let sampled = self.links.entry(link.0).or_default();
+                sampled.sample(now_ns, facts.handed_out_bps(link));
+            }
+            let mut inner = Vec::new();
+            facts.inner_links(from, to, &mut |link| inner.push(link));
+            inner.sort_unstable();
+            inner.dedup();
+            congested.push(CongestedPair {
+                from,
+                to,
+                uplink,
+                downlink,
+                inner,
+                has_uncongested,
+            });
+        }
+        let in_network = self.find_in_network(now_ns, &congested, facts);
+        let mut found: Vec<LinkId> = in_network.less.into_iter().collect();
+        for (pair, is_explained) in congested.iter().zip(in_network.explained) {
+            if !is_explained {
+                self.congested_of(pair, now_ns, facts, &mut found);
             }
         }
-        let mut found = Vec::new();
-        for (from, to, has_uncongested) in pairs {
-            self.congested_of((from, to), has_uncongested, now_ns, facts, &mut found);
+        for link in in_network.clear {
+            self.links.entry(link.0).or_default().best.0 = now_ns;
         }
         for link in found {
             self.links.entry(link.0).or_default().congested_ns = Some(now_ns);
+            self.activate(link);
+        }
+        for link in in_network.misled {
+            self.links.entry(link.0).or_default().misled_ns = Some(now_ns);
             self.activate(link);
         }
     }
@@ -503,34 +546,28 @@ impl LinkCheck {
     /// Appends the links that the congestion from one host to another may be of.
     fn congested_of(
         &self,
-        (from, to): (HostId, HostId),
-        has_uncongested: bool,
+        pair: &CongestedPair,
         now_ns: u64,
         facts: &dyn LinkFacts,
         found: &mut Vec<LinkId>,
     ) {
-        let (Some((uplink, _)), Some((_, downlink))) = (facts.access(from), facts.access(to))
-        else {
-            return;
-        };
+        let &CongestedPair {
+            uplink,
+            downlink,
+            has_uncongested,
+            ..
+        } = pair;
         let mut candidates = Vec::new();
         if !has_uncongested {
             candidates.push((uplink, true));
         }
         candidates.push((downlink, true));
-        facts.inner_links(from, to, &mut |link| candidates.push((link, false)));
+        candidates.extend(pair.inner.iter().map(|&link| (link, false)));
         let explains = |link: LinkId| self.has_others(link) || self.is_full(link, facts);
         if explains(uplink) || candidates.iter().any(|&(link, _)| explains(link)) {
             return;
         }
-        let part = |link: LinkId| {
-            let capacity_bps = self.capacity_bps(link, facts);
-            if capacity_bps > 0.0 {
-                facts.handed_out_bps(link) / capacity_bps
-            } else {
-                0.0
-            }
-        };
+        let part = |link: LinkId| self.handed_out_part(link, facts);
         let fullest = (candidates.iter())
             .map(|&(link, _)| part(link))
             .fold(0.0, f64::max);
@@ -583,6 +620,16 @@ impl LinkCheck {
         let told_bps = facts.told_bps(link);
         self.lowered_bps(link)
             .map_or(told_bps, |bps| bps.min(told_bps))
+    }
+
+    /// Returns the part of a link's capacity in force that is handed out.
+    fn handed_out_part(&self, link: LinkId, facts: &dyn LinkFacts) -> f64 {
+        let capacity_bps = self.capacity_bps(link, facts);
+        if capacity_bps > 0.0 {
+            facts.handed_out_bps(link) / capacity_bps
+        } else {
+            0.0
+        }
     }
 
     fn is_short(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
@@ -706,6 +753,18 @@ impl Checked {
         self.lowering.map(|lowering| lowering.capacity_bps)
     }
 
+    /// Notes the most that it carried. What is nearly as much renews it.
+    fn note_carried(&mut self, now_ns: u64) {
+        let Some(carried_bps) = self.carried_bps() else {
+            return;
+        };
+        let (at_ns, best_bps) = self.best;
+        let is_old = now_ns.saturating_sub(at_ns) >= PROVEN_NS;
+        if is_old || carried_bps >= RENEWED * best_bps {
+            self.best = (now_ns, carried_bps);
+        }
+    }
+
     /// Notes what was handed out. A link that was not in question in between begins anew.
     fn sample(&mut self, now_ns: u64, handed_out_bps: f64) {
         if self.sampled_ns == now_ns {
@@ -734,6 +793,11 @@ impl Checked {
         self.congested_ns > Some(self.judged_ns)
     }
 
+    /// Returns true if flows that are told to cross it took another path since then.
+    fn is_misled(&self) -> bool {
+        self.misled_ns > Some(self.judged_ns)
+    }
+
     /// Returns the state that the evidence of this moment asks for, if it asks for one.
     fn evidence_of(&self, told_bps: f64) -> Option<LinkState> {
         if told_bps <= 0.0 {
@@ -745,6 +809,8 @@ impl Checked {
             Some(LinkState::CarriesLess)
         } else if word.carried_bps > Some(ABOVE * told_bps) || word.speed_bps > FAST * told_bps {
             Some(LinkState::CarriesMore)
+        } else if self.is_misled() {
+            Some(LinkState::WrongPath)
         } else if self.has_others {
             Some(LinkState::HasOthersTraffic)
         } else {
@@ -866,6 +932,20 @@ impl Lowering {
             restored_ns: None,
         }
     }
+}
+
+/// Returns the faults that a host's word is about: its own, and those of hosts in whose prefixes it
+/// has addresses.
+fn faults_of(
+    host: HostId,
+    word: &HostWord,
+    facts: &dyn LinkFacts,
+) -> BTreeSet<(u32, HostFault)> {
+    let own = word.faults.iter().map(|&fault| (host.0, fault));
+    let others = word.in_prefixes_of.iter();
+    let others = others.filter(|&&other| other != host && facts.access(other).is_some());
+    own.chain(others.map(|other| (other.0, HostFault::PrefixOfSeveralHosts)))
+        .collect()
 }
 
 #[cfg(test)]

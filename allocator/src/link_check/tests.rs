@@ -74,6 +74,10 @@ impl LinkFacts for WorldFacts<'_> {
         (host.0 < self.hosts).then(|| (up(host.0), down(host.0)))
     }
 
+    fn switch(&self, _: HostId) -> Option<u32> {
+        Some(0)
+    }
+
     fn inner_links(&self, _: HostId, _: HostId, _: &mut dyn FnMut(LinkId)) {}
 }
 
@@ -550,6 +554,70 @@ fn a_host_with_a_fault_is_named_once_and_taken_back_with_its_word_or_its_session
     }
 }
 
+/// A virtual address, say: two hosts have an address in the prefix of one.
+#[test]
+fn a_prefix_of_several_hosts_is_named_at_its_host_while_any_other_tells_of_it() {
+    let mut world = World::new(4);
+    for other in [2, 3] {
+        // Itself and hosts that do not exist are passed over.
+        world.hosts[other].told.in_prefixes_of =
+            vec![HostId(1), HostId(other as u32), HostId(99)];
+    }
+    world.run(60_000);
+    let fault = HostFault::PrefixOfSeveralHosts;
+    assert_eq!(world.faults, [(1, fault, true)]);
+    assert_eq!(world.check.fault_seen_at(HostId(1), fault), Some(HostId(2)));
+    assert_eq!(world.check.fault_counts(), [0, 0, 1, 0]);
+    world.hosts[2].is_connected = false;
+    world.check.forget(HostId(2), [up(2), down(2)]);
+    world.run(2_000);
+    assert_eq!(world.check.fault_seen_at(HostId(1), fault), Some(HostId(3)));
+    world.hosts[3].told.in_prefixes_of.clear();
+    world.run(2_000);
+    assert_eq!(world.faults, [(1, fault, true), (1, fault, false)]);
+    assert_eq!(world.check.faults().count(), 0);
+    assert_eq!(world.check.next_due_ns(), None, "nothing is left to do");
+}
+
+#[test]
+fn flows_beyond_a_bound_name_their_host_once_they_have_stood_and_until_they_are_long_gone() {
+    let mut world = World::new(3);
+    let fault = HostFault::FlowsBeyondBound;
+    let note = |world: &mut World, host, has| {
+        let now_ns = world.now_ms * MS;
+        world.check.set_flows_beyond(now_ns, HostId(host), has);
+    };
+    // Bursts of starts wait for their turn.
+    for _ in 0..20 {
+        note(&mut world, 1, true);
+        world.run(1_500);
+        note(&mut world, 1, false);
+        world.run(300);
+    }
+    assert_eq!(world.faults, []);
+    note(&mut world, 1, true);
+    world.run(NAMED_MS);
+    assert_eq!(world.faults, [(1, fault, true)]);
+    // One that comes and goes stays named.
+    for _ in 0..20 {
+        note(&mut world, 1, false);
+        world.run(3_000);
+        note(&mut world, 1, true);
+        world.run(300);
+    }
+    assert_eq!(world.faults.len(), 1);
+    // The daemon tells of a table of its own, and takes it back later.
+    world.hosts[1].told.faults.insert(fault);
+    world.run(1_000);
+    note(&mut world, 1, false);
+    world.run(60_000);
+    assert_eq!(world.faults.len(), 1);
+    world.hosts[1].told.faults.clear();
+    world.run(TAKEN_BACK_MS);
+    assert_eq!(world.faults, [(1, fault, true), (1, fault, false)]);
+    assert_eq!(world.check.fault_counts(), [0; 4]);
+}
+
 /// A daemon that gets no processor does not measure what its interface carries.
 #[test]
 fn a_receiver_that_has_not_measured_yet_is_not_named() {
@@ -621,3 +689,5 @@ proptest! {
         prop_assert_eq!(world.check.lowered_count(), 0);
     }
 }
+
+mod network;

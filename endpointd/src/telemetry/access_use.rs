@@ -153,6 +153,12 @@ pub struct AccessFigures {
     pub no_address: bool,
     /// The default congestion control is not the one that the daemon found at its start.
     pub other_congestion_control: bool,
+    /// Connections that could use a rate have none, because the table is full.
+    #[serde(default)]
+    pub flows_beyond_table: bool,
+    /// Other hosts of the topology in whose prefixes an address of this host is.
+    #[serde(default)]
+    pub in_prefixes_of: usize,
 }
 
 /// Payload that backlogged connections to one host moved since the last look.
@@ -264,6 +270,8 @@ impl AccessUseMeter {
             congested_hosts: uplink.congested.len(),
             no_address: faults.no_address,
             other_congestion_control: faults.other_congestion_control,
+            flows_beyond_table: faults.flows_beyond_table,
+            in_prefixes_of: faults.in_prefixes_of.len(),
         }
     }
 

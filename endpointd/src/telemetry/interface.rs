@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -133,21 +134,23 @@ fn speed_bps(name: &str) -> u64 {
     mbps.map_or(0, |mbps| mbps.saturating_mul(1_000_000))
 }
 
-/// Returns true if any interface has an address of the host `own_host`: hosts that speak BGP have
-/// theirs at loopback.
+/// Returns the addresses of all interfaces, and which are of one that is up: hosts that speak BGP
+/// have theirs at loopback.
 ///
 /// # Errors
 /// When the kernel does not tell the addresses.
-pub(super) fn has_address_of(destinations: &Destinations, own_host: u32) -> io::Result<bool> {
-    let mut addresses = getifaddrs()?;
-    Ok(addresses.any(|entry| host_at(&entry, destinations) == Some(own_host)))
+pub(super) fn own_addresses() -> io::Result<Vec<(IpAddr, bool)>> {
+    let addresses = getifaddrs()?.filter_map(|entry| {
+        let is_up = entry.flags.contains(InterfaceFlags::IFF_UP);
+        Some((address_of(&entry)?, is_up))
+    });
+    Ok(addresses.collect())
 }
 
-fn host_at(entry: &InterfaceAddress, destinations: &Destinations) -> Option<u32> {
+fn address_of(entry: &InterfaceAddress) -> Option<IpAddr> {
     let address = entry.address.as_ref()?;
     let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
-    let address = v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))?;
-    destinations.host_of(address)
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))
 }
 
 /// Finds the interface that has an address of the host `own_host`.
@@ -156,7 +159,10 @@ pub fn interface_of(destinations: &Destinations, own_host: u32) -> Option<String
     let addresses = getifaddrs().ok()?;
     addresses
         .filter(|entry| !entry.flags.contains(InterfaceFlags::IFF_LOOPBACK))
-        .find(|entry| host_at(entry, destinations) == Some(own_host))
+        .find(|entry| {
+            let host = address_of(entry).and_then(|address| destinations.host_of(address));
+            host == Some(own_host)
+        })
         .map(|entry| entry.interface_name)
 }
 

@@ -37,7 +37,7 @@ use crate::config::TelemetryConfig;
 use crate::flows::NetworkView;
 use access_use::{AccessFigures, AccessUseMeter, Counters};
 use driver_statistics::DriverStatistics;
-use host_faults::HostFaultSearch;
+use host_faults::{HostFaultSearch, TableUse};
 use interface::{InterfaceCounters, InterfaceReader, interface_of};
 use report::{LinkReading, ManagedBytes, Reporter};
 use senders::{ActiveSender, SenderName, Senders, SocketTotals};
@@ -265,12 +265,19 @@ impl Sampler {
     }
 
     /// Takes one step of measuring. `usages` are those of the flows with a rate.
-    pub fn sample(&mut self, now_ns: u64, usages: &[Usage]) -> Sample {
+    pub fn sample(
+        &mut self,
+        now_ns: u64,
+        usages: &[Usage],
+        table: impl FnOnce() -> TableUse,
+    ) -> Sample {
         let Some(mut measuring) = self.measuring.take() else {
             return Sample::default();
         };
-        let faults = self.host_faults.look(now_ns, &measuring.network);
-        self.access_use.set_faults(faults);
+        if self.host_faults.is_due(now_ns) {
+            let faults = (self.host_faults).look(now_ns, &measuring.network, table());
+            self.access_use.set_faults(faults);
+        }
         if !measuring.in_pass {
             self.read_interface(now_ns, &mut measuring, usages);
         }

@@ -68,6 +68,14 @@ impl LinkFacts for NetworkFacts<'_> {
         })
     }
 
+    fn switch(&self, host: HostId) -> Option<u32> {
+        let (uplink, _) = self.access(host)?;
+        match self.topology.links().get(uplink.index())?.to {
+            Node::Switch(switch) => Some(switch.0),
+            Node::Host(_) => None,
+        }
+    }
+
     fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId)) {
         (self.paths)(from, to, &mut |path| {
             for &link in path {
@@ -126,7 +134,10 @@ impl Hub {
             downlink: word_of(downlink),
             congested: congested.map(|&host| HostId(host)).collect(),
             has_uncongested: uplink.uncongested > 0,
-            faults: faults_in(access_use.faults),
+            faults: faults_in(&access_use.faults),
+            in_prefixes_of: (access_use.faults.in_prefixes_of.iter())
+                .map(|&host| HostId(host))
+                .collect(),
         };
         let mut check = std::mem::take(&mut self.link_check);
         self.with_facts(now_ns, |facts| check.tell(now_ns, host, word, facts));
@@ -175,10 +186,11 @@ impl Hub {
                     self.log_link_state(link, before, &evidence);
                 }
                 LinkChange::Fault { host, fault, has } => {
-                    let host = self.topology.hosts().get(host.index());
-                    let host = host.map_or("", |host| host.name.as_str());
+                    let seen_at = self.link_check.fault_seen_at(host, fault);
+                    let seen_at = seen_at.map(|host| self.host_name(host));
+                    let host = self.host_name(host);
                     if has {
-                        tracing::warn!(host, fault = fault.label(), "a host has a fault");
+                        tracing::warn!(host, fault = fault.label(), seen_at, "a host has a fault");
                     } else {
                         tracing::info!(host, fault = fault.label(), "a host has a fault no more");
                     }
@@ -240,39 +252,40 @@ impl Hub {
     pub fn host_faults(&self, max: usize) -> Vec<FaultyHost> {
         (self.link_check.faults().take(max))
             .map(|(host, fault)| {
-                let host = self.topology.hosts().get(host.index());
+                let seen_at = self.link_check.fault_seen_at(host, fault);
                 FaultyHost {
-                    host: host.map_or_else(String::new, |host| host.name.clone()),
+                    host: self.host_name(host).to_owned(),
                     fault,
+                    seen_at: seen_at.map(|host| self.host_name(host).to_owned()),
                 }
             })
             .collect()
     }
 
-    /// Returns the faults of a host.
-    pub(super) fn faults_of(&self, host: HostId) -> Vec<HostFault> {
-        let all = self.link_check.faults();
-        all.filter(|&(of, _)| of == host)
-            .map(|(_, fault)| fault)
-            .collect()
+    fn host_name(&self, host: HostId) -> &str {
+        let host = self.topology.hosts().get(host.index());
+        host.map_or("", |host| host.name.as_str())
     }
 
-    /// Returns the number of hosts with each fault, in the order of [`HostFault::ALL`].
-    pub(super) fn fault_counts(&self) -> [u64; HostFault::ALL.len()] {
-        HostFault::ALL.map(|fault| {
-            let having = self.link_check.faults().filter(|&(_, of)| of == fault);
-            having.count() as u64
-        })
+    /// Notes how many flows of a host the allocator has no room for.
+    pub(super) fn note_flows_beyond(&mut self, now_ns: u64, id: u32) {
+        if let Some(session) = self.sessions.get(&id)
+            && let Some(peer) = &session.peer
+        {
+            let has = session.beyond > 0;
+            self.link_check.set_flows_beyond(now_ns, peer.host, has);
+        }
     }
 }
 
-fn faults_in(told: HostFaults) -> BTreeSet<HostFault> {
+fn faults_in(told: &HostFaults) -> BTreeSet<HostFault> {
     [
         (told.no_address, HostFault::AddressNotInPrefix),
         (
             told.other_congestion_control,
             HostFault::CongestionControlChanged,
         ),
+        (told.flows_beyond_table, HostFault::FlowsBeyondBound),
     ]
     .into_iter()
     .filter_map(|(has, fault)| has.then_some(fault))

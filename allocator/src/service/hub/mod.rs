@@ -339,6 +339,7 @@ impl Hub {
             flows: SessionFlows::default(),
             allocated: 0,
             unroutable: 0,
+            beyond: 0,
             deferred_ns: None,
             demands: TokenBucket::new(limits.max_demand_changes_per_s, now_ns),
             release: Release::No,

@@ -126,7 +126,7 @@ impl Hub {
             members: self.member_count(),
             links_named: self.link_check.named_counts(),
             links_lowered: self.link_check.lowered_count(),
-            hosts_named: self.fault_counts(),
+            hosts_named: self.link_check.fault_counts(),
         }
     }
 

@@ -192,7 +192,7 @@ fn a_hosts_faults_are_listed_until_it_takes_them_back() {
     let fault = |no_address| AccessUse {
         faults: HostFaults {
             no_address,
-            other_congestion_control: false,
+            ..HostFaults::default()
         },
         ..AccessUse::default()
     };
@@ -204,10 +204,72 @@ fn a_hosts_faults_are_listed_until_it_takes_them_back() {
         (&*faults[0].host, faults[0].fault.label()),
         ("h2", "address_not_in_prefix")
     );
-    assert_eq!(world.hub.totals().hosts_named, [1, 0]);
+    assert_eq!(world.hub.totals().hosts_named, [1, 0, 0, 0]);
     let view = world.hub.host_view(world.now_ns, "h2").expect("a host");
     assert_eq!(view.faults, [HostFault::AddressNotInPrefix]);
     world.tell_access_use("h2", fault(false));
     world.pass_tenths(10);
     assert_eq!(world.hub.host_faults(64), []);
+}
+
+#[test]
+fn a_prefix_of_several_hosts_is_listed_with_the_host_that_has_an_address_in_it() {
+    let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2"]);
+    let other = world.host_number("h1");
+    let told = |in_prefixes_of| AccessUse {
+        faults: HostFaults {
+            in_prefixes_of,
+            ..HostFaults::default()
+        },
+        ..AccessUse::default()
+    };
+    world.tell_access_use("h2", told(vec![other]));
+    world.pass_tenths(10);
+    let faults = world.hub.host_faults(64);
+    assert_eq!(faults.len(), 1);
+    assert_eq!((&*faults[0].host, &faults[0].seen_at), ("h1", &Some("h2".to_owned())));
+    assert_eq!(faults[0].fault, HostFault::PrefixOfSeveralHosts);
+    let view = world.hub.host_view(world.now_ns, "h1").expect("a host");
+    assert_eq!(view.faults, [HostFault::PrefixOfSeveralHosts]);
+    // It ends with the word, and with the session of the host that told it.
+    world.tell_access_use("h2", told(Vec::new()));
+    world.pass_tenths(10);
+    assert_eq!(world.hub.host_faults(64), []);
+    world.tell_access_use("h2", told(vec![other]));
+    world.pass_tenths(10);
+    assert_eq!(world.hub.host_faults(64).len(), 1);
+    let id = world.hub.session_of("h2").expect("a session");
+    world.hub.drop_session(world.now_ns, id, "test");
+    world.pass_tenths(10);
+    assert_eq!(world.hub.host_faults(64), []);
+}
+
+#[test]
+fn hosts_whose_flows_the_allocator_has_no_room_for_are_named_until_these_end() {
+    let mut settings = as_by_default();
+    settings.limits.max_flows = 2;
+    let mut world = HubWorld::with_hosts(settings, &["h1", "h2"]);
+    let first = world.start("h1", 0, "h16");
+    world.pass_tenths(1);
+    world.start("h1", 1, "h15");
+    world.pass_tenths(1);
+    let beyond = world.start("h2", 0, "h16");
+    world.pass_tenths(10);
+    assert_eq!(world.hub.host_faults(64), [], "it may be a burst");
+    world.pass_tenths(20);
+    let named = |world: &HubWorld| -> Vec<(String, HostFault)> {
+        let faults = world.hub.host_faults(64);
+        faults.into_iter().map(|at| (at.host, at.fault)).collect()
+    };
+    let fault = HostFault::FlowsBeyondBound;
+    assert_eq!(named(&world), [("h2".to_owned(), fault)]);
+    // Another topology forgets it, and finds it anew: its flows are placed again.
+    world.replace_topology(super::clos());
+    world.pass_tenths(30);
+    assert_eq!(named(&world), [("h2".to_owned(), fault)]);
+    assert_eq!(world.hub.totals().hosts_named, [0, 0, 0, 1]);
+    world.end("h2", beyond);
+    world.end("h1", first);
+    world.pass_tenths(70);
+    assert_eq!(named(&world), []);
 }
