@@ -57,7 +57,7 @@
 //! | [`CLEAR_NS`] 5 s | longer than bursts are apart; shorter than the 10 s in which a state is taken back |
 //!
 //! A host is named by a daemon's word alone ([`HostFault`]): the daemon has seen the fault for a
-//! second. That a prefix is not one host's is told by the other host that has an address in it. That
+//! second. The daemon of another host tells that it has an address in this one's prefixes. That
 //! flows are beyond a bound is told by their daemon, if its table is full, or by the allocator, if
 //! its own is; it has to stand for [`BEYOND_NS`], and be gone for [`CLEAR_NS`].
 //!

@@ -81,7 +81,7 @@ fn describe() {
         (
             "ratewright_allocator_links_not_as_told",
             Unit::Count,
-            "Links that carry less or more than they were told, other flows, or others' traffic, by state.",
+            "Links that carry less, more or other traffic than they were told, by state.",
         ),
         (
             "ratewright_allocator_hosts_not_as_told",
