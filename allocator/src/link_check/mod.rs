@@ -84,8 +84,8 @@ use serde::Serialize;
 mod hosts;
 mod network;
 
-use hosts::{HostFaults, Teller};
 pub use hosts::{BEYOND_NS, HostFault};
+use hosts::{HostFaults, Teller};
 use network::CongestedPair;
 pub use network::{MAX_HOPS, MIN_ENDS};
 
@@ -386,7 +386,8 @@ impl LinkCheck {
                 self.activate(link);
             }
         }
-        self.faults.tell(now_ns, host, faults_of(host, &word, facts));
+        self.faults
+            .tell(now_ns, host, faults_of(host, &word, facts));
         if word.congested.is_empty() {
             self.congested.remove(&host.0);
         } else {
@@ -936,11 +937,7 @@ impl Lowering {
 
 /// Returns the faults that a host's word is about: its own, and those of hosts in whose prefixes it
 /// has addresses.
-fn faults_of(
-    host: HostId,
-    word: &HostWord,
-    facts: &dyn LinkFacts,
-) -> BTreeSet<(u32, HostFault)> {
+fn faults_of(host: HostId, word: &HostWord, facts: &dyn LinkFacts) -> BTreeSet<(u32, HostFault)> {
     let own = word.faults.iter().map(|&fault| (host.0, fault));
     let others = word.in_prefixes_of.iter();
     let others = others.filter(|&&other| other != host && facts.access(other).is_some());

@@ -35,8 +35,7 @@ impl CongestedPair {
     /// take in place of each other, these two are at their ends.
     fn ends(&self, facts: &dyn LinkFacts) -> impl Iterator<Item = (bool, u32)> + use<> {
         let (first, last) = (facts.switch(self.from), facts.switch(self.to));
-        (first.map(|switch| (false, switch)).into_iter())
-            .chain(last.map(|switch| (true, switch)))
+        (first.map(|switch| (false, switch)).into_iter()).chain(last.map(|switch| (true, switch)))
     }
 }
 
@@ -86,7 +85,11 @@ impl LinkCheck {
             if common.is_empty() {
                 for &at in &group {
                     let links = self.fullest_of(&pairs[at].inner, facts);
-                    found.misled.extend(links.filter(|links| links.len() <= MAX_HOPS).unwrap_or_default());
+                    found.misled.extend(
+                        links
+                            .filter(|links| links.len() <= MAX_HOPS)
+                            .unwrap_or_default(),
+                    );
                 }
                 doubted.insert(end);
             } else {
@@ -136,10 +139,7 @@ impl LinkCheck {
     fn is_named_between(&self, pair: &CongestedPair) -> bool {
         pair.inner.iter().any(|link| {
             let named = self.links.get(&link.0).map(|known| known.named);
-            matches!(
-                named,
-                Some(LinkState::CarriesLess | LinkState::WrongPath)
-            )
+            matches!(named, Some(LinkState::CarriesLess | LinkState::WrongPath))
         })
     }
 

@@ -560,8 +560,7 @@ fn a_prefix_of_several_hosts_is_named_at_its_host_while_any_other_tells_of_it() 
     let mut world = World::new(4);
     for other in [2, 3] {
         // Itself and hosts that do not exist are passed over.
-        world.hosts[other].told.in_prefixes_of =
-            vec![HostId(1), HostId(other as u32), HostId(99)];
+        world.hosts[other].told.in_prefixes_of = vec![HostId(1), HostId(other as u32), HostId(99)];
     }
     world.run(60_000);
     let fault = HostFault::PrefixOfSeveralHosts;

@@ -144,9 +144,7 @@ fn names_one_host(address: IpAddr) -> bool {
             !(address.is_loopback() || address.is_link_local() || address.is_unspecified())
         }
         IpAddr::V6(address) => {
-            !(address.is_loopback()
-                || address.is_unicast_link_local()
-                || address.is_unspecified())
+            !(address.is_loopback() || address.is_unicast_link_local() || address.is_unspecified())
         }
     }
 }
@@ -192,7 +190,11 @@ mod tests {
         for tenth in 0..20 {
             let now_ns = tenth * 100_000_000;
             if search.is_due(now_ns) {
-                faults.push(search.look(now_ns, &network, TableUse::default()).no_address);
+                faults.push(
+                    search
+                        .look(now_ns, &network, TableUse::default())
+                        .no_address,
+                );
             }
         }
         assert_eq!(faults, [false, true]);
@@ -223,7 +225,9 @@ mod tests {
         let own = ["10.0.1.2", "fd00:0:0:2::5", "127.0.0.1", "::1", "fe80::1"];
         let judge = |further: &[&str], is_up| {
             let own = own.iter().map(|address| (address.parse().unwrap(), true));
-            let further = further.iter().map(|address| (address.parse().unwrap(), is_up));
+            let further = further
+                .iter()
+                .map(|address| (address.parse().unwrap(), is_up));
             let addresses: Vec<(IpAddr, bool)> = own.chain(further).collect();
             let (no_address, others) = judge_addresses(&addresses, &network);
             assert!(!no_address);

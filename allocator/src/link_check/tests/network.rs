@@ -116,7 +116,9 @@ fn share(capacities_bps: &[f64], paths: &[Vec<LinkId>], bounds_bps: &[f64]) -> V
         let least = steps.iter().copied().fold(f64::INFINITY, f64::min);
         for &at in &open {
             rates[at] += least;
-            paths[at].iter().for_each(|link| free[link.index()] -= least);
+            paths[at]
+                .iter()
+                .for_each(|link| free[link.index()] -= least);
         }
         let mut steps = steps.into_iter();
         open.retain(|_| steps.next().is_some_and(|step| step > least + 1.0));
@@ -165,7 +167,10 @@ impl Fabric {
             })
             .collect();
         let flows = self.flows.clone();
-        let told: Vec<_> = flows.iter().map(|flow| flow.path(flow.told_spine)).collect();
+        let told: Vec<_> = flows
+            .iter()
+            .map(|flow| flow.path(flow.told_spine))
+            .collect();
         let real: Vec<_> = flows.iter().map(|flow| flow.path(flow.spine)).collect();
         let demands: Vec<f64> = (flows.iter())
             .map(|flow| flow.demand_bps.min(flow.yields_to_bps))
@@ -195,7 +200,11 @@ impl Fabric {
         for host in 0..HOSTS {
             let mut congested = BTreeMap::new();
             let mut has_uncongested = false;
-            for (at, flow) in flows.iter().enumerate().filter(|(_, flow)| flow.from == host) {
+            for (at, flow) in flows
+                .iter()
+                .enumerate()
+                .filter(|(_, flow)| flow.from == host)
+            {
                 let is_new = self.now_ms - flow.started_ms < START_MS;
                 let is_congested = used[at] < rates[at] - 1e3 || is_new;
                 if is_congested {
@@ -207,7 +216,10 @@ impl Fabric {
             self.congested_ms[host as usize] = congested;
             let word = &mut self.words[host as usize];
             if self.now_ms.is_multiple_of(1_000) {
-                for (word, link) in [(&mut word.uplink, up(host)), (&mut word.downlink, down(host))] {
+                for (word, link) in [
+                    (&mut word.uplink, up(host)),
+                    (&mut word.downlink, down(host)),
+                ] {
                     let bits = std::mem::take(&mut self.carried_bits[link.index()]);
                     if (word.carried_bps).is_none_or(|told| (bits - told).abs() > GBIT / 64.0) {
                         word.carried_bps = Some(bits);
@@ -348,9 +360,8 @@ fn hosts_links_that_never_carried_as_much_are_named_themselves() {
     }
     fabric.run(10_000);
     let named = fabric.named();
-    let is_access = |&(link, state): &(LinkId, LinkState)| {
-        link.0 < FIRST_UP && state == LinkState::CarriesLess
-    };
+    let is_access =
+        |&(link, state): &(LinkId, LinkState)| link.0 < FIRST_UP && state == LinkState::CarriesLess;
     assert!(named.iter().all(is_access), "{named:?}");
     for host in 0..HOSTS_PER_LEAF {
         let own = (up(host), LinkState::CarriesLess);

@@ -187,8 +187,8 @@ impl Hub {
                 }
                 LinkChange::Fault { host, fault, has } => {
                     let seen_at = self.link_check.fault_seen_at(host, fault);
-                    let seen_at = seen_at.map(|host| self.host_name(host));
-                    let host = self.host_name(host);
+                    let seen_at = seen_at.map(|host| self.host_name(host.0));
+                    let host = self.host_name(host.0);
                     if has {
                         tracing::warn!(host, fault = fault.label(), seen_at, "a host has a fault");
                     } else {
@@ -254,17 +254,12 @@ impl Hub {
             .map(|(host, fault)| {
                 let seen_at = self.link_check.fault_seen_at(host, fault);
                 FaultyHost {
-                    host: self.host_name(host).to_owned(),
+                    host: self.host_name(host.0),
                     fault,
-                    seen_at: seen_at.map(|host| self.host_name(host).to_owned()),
+                    seen_at: seen_at.map(|host| self.host_name(host.0)),
                 }
             })
             .collect()
-    }
-
-    fn host_name(&self, host: HostId) -> &str {
-        let host = self.topology.hosts().get(host.index());
-        host.map_or("", |host| host.name.as_str())
     }
 
     /// Notes how many flows of a host the allocator has no room for.

@@ -88,7 +88,7 @@ impl Hub {
         }
     }
 
-    fn host_name(&self, host: u32) -> String {
+    pub(super) fn host_name(&self, host: u32) -> String {
         self.topology
             .hosts()
             .get(host as usize)

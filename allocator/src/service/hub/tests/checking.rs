@@ -3,6 +3,7 @@
 //! Hosts have 10 Gbit/s, of which rates fill 99 %.
 
 use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
+use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::LinkId;
 
 use super::HubWorld;
@@ -81,11 +82,7 @@ fn a_link_that_carries_less_is_named_and_its_flows_get_what_it_carries() {
     let named = [("leaf4->h16".to_owned(), LinkState::CarriesLess)];
     assert_eq!(world.named(), named);
     let sum_bps: u64 = (SENDERS.iter())
-        .map(|sender| {
-            world
-                .rate(sender, ratewright_proto::FlowId::new(0, 1))
-                .unwrap_or(0)
-        })
+        .map(|sender| world.rate(sender, FlowId::new(0, 1)).unwrap_or(0))
         .sum();
     assert!((7 * GBIT..8 * GBIT).contains(&sum_bps), "{sum_bps}");
     let link = world.hub.link_named("leaf4", "h16").expect("a link");
@@ -103,6 +100,62 @@ fn a_link_that_carries_less_is_named_and_its_flows_get_what_it_carries() {
     assert_eq!(world.named(), []);
     assert_eq!(world.hub.capacity_of(link), 1e10);
     world.assert_no_link_overfull();
+}
+
+/// Two pairs of hosts of two racks are told to cross these spines, and share one.
+#[test]
+fn flows_that_share_a_link_which_they_are_not_told_to_share_have_a_wrong_path() {
+    for (spines, state) in [
+        ([0, 1], LinkState::WrongPath),
+        ([1, 1], LinkState::CarriesLess),
+    ] {
+        let pairs = [("h1", "h5"), ("h2", "h6")];
+        let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2", "h5", "h6"]);
+        for ((from, to), spine) in pairs.into_iter().zip(spines) {
+            let to = world.host_number(to);
+            let path = FlowPath::Explicit(spine);
+            world.start_record(from, StartRecord::new(FlowId::new(0, 1), to, path));
+        }
+        let tell = |world: &mut HubWorld, carried_bps: u64, is_congested: bool| {
+            let carries = LinkUse {
+                carried_bps: Some(carried_bps),
+                ..LinkUse::default()
+            };
+            for (from, to) in pairs {
+                world.tell_use(to, LinkUse::default(), carries.clone());
+                let congested = is_congested.then(|| world.host_number(to));
+                let uplink = LinkUse {
+                    congested: congested.into_iter().collect(),
+                    ..carries.clone()
+                };
+                world.tell_use(from, uplink, LinkUse::default());
+            }
+        };
+        tell(&mut world, 9_900_000_000, false);
+        world.pass_tenths(20);
+        assert_eq!(world.named(), []);
+        tell(&mut world, 5 * GBIT, true);
+        world.pass_tenths(35);
+        let mut expected: Vec<(String, LinkState)> = (spines.into_iter())
+            .flat_map(|spine| {
+                let spine = spine + 1;
+                [
+                    format!("leaf1->spine{spine}"),
+                    format!("spine{spine}->leaf2"),
+                ]
+            })
+            .map(|link| (link, state))
+            .collect();
+        expected.sort();
+        expected.dedup();
+        let mut named = world.named();
+        named.sort();
+        assert_eq!(named, expected);
+        tell(&mut world, 9_900_000_000, false);
+        world.pass_tenths(70);
+        assert_eq!(world.named(), []);
+        assert_eq!(world.hub.totals().links_lowered, 0);
+    }
 }
 
 #[test]
@@ -227,7 +280,10 @@ fn a_prefix_of_several_hosts_is_listed_with_the_host_that_has_an_address_in_it()
     world.pass_tenths(10);
     let faults = world.hub.host_faults(64);
     assert_eq!(faults.len(), 1);
-    assert_eq!((&*faults[0].host, &faults[0].seen_at), ("h1", &Some("h2".to_owned())));
+    assert_eq!(
+        (&*faults[0].host, &faults[0].seen_at),
+        ("h1", &Some("h2".to_owned()))
+    );
     assert_eq!(faults[0].fault, HostFault::PrefixOfSeveralHosts);
     let view = world.hub.host_view(world.now_ns, "h1").expect("a host");
     assert_eq!(view.faults, [HostFault::PrefixOfSeveralHosts]);
