@@ -20,8 +20,9 @@
 //! it: one that carries [`PROVEN`] of its capacity, or has others' traffic. Otherwise it is the one
 //! that is handed out to the greatest part of its capacity: of a right network's links, that one is
 //! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
-//! is a link that was full within [`PROVEN_NS`], if another one was not. A link between switches is
-//! named if it is the only one; its carried rate is not known. Where the end of the way tells
+//! is a link that was full within [`PROVEN_NS`], if another one was not. A probe of a link that is
+//! lowered explains congestion beside others. A link between switches is named if it is the only
+//! one; its carried rate is not known. Where the end of the way tells
 //! nothing, nobody is named.
 //!
 //! # Between switches
@@ -63,10 +64,12 @@
 //!
 //! # Lowering
 //!
-//! A link that carries less by congestion is lowered to [`TARGET`] of what it carries, by at most
-//! [`LinkCheckConfig::max_lowering`] of its capacity. From then on its queue drains. After
+//! A link that carries less by congestion is lowered to [`TARGET`] of the most that it carried in
+//! the samples, by at most [`LinkCheckConfig::max_lowering`] of its capacity. The most, because a
+//! word may be of a second in which flows began or ended. From then on its queue drains. After
 //! [`PAUSE_NS`] it is probed: its capacity grows by [`STEP`], then by twice as much, every
-//! [`PROBE_NS`], until it is the told one or congestion comes back. A link that is not in use is
+//! [`PROBE_NS`], until it is the told one or it carries less than the one in force, by the figures
+//! above. If that stands for [`NAME_NS`], the link is lowered anew. A link that is not in use is
 //! not probed. What lowering does not end is no matter of capacity (a lossy line, say): after
 //! [`FUTILE_NS`] the told one is in force again, and is not lowered for [`GIVEN_UP_NS`]. A link
 //! that carries more is only named.
@@ -284,6 +287,8 @@ pub enum LinkChange {
 #[derive(Debug, Clone, Copy)]
 struct Lowering {
     capacity_bps: f64,
+    /// Time at which it was lowered last.
+    lowered_ns: u64,
     /// Growth of the next probe.
     step: f64,
     /// Time of the next probe.
@@ -311,8 +316,10 @@ struct Checked {
     proven_ns: Option<u64>,
     /// Most that it has carried within [`PROVEN_NS`], in bit/s, after the time of that.
     best: (u64, f64),
-    /// Loads handed out in the last ticks in which it was in question, and the time of the newest.
+    /// Loads handed out and carried in the last ticks in which it was in question, and the time of
+    /// the newest.
     handed_out_bps: [f64; SAMPLES],
+    sampled_bps: [f64; SAMPLES],
     sampled_ns: u64,
     /// State that is named; [`LinkState::Unknown`] without one.
     named: LinkState,
@@ -589,6 +596,10 @@ impl LinkCheck {
             candidates.retain(is_access);
             let short = |&(link, _): &(LinkId, bool)| self.is_short(link, facts);
             candidates.retain(short);
+            let is_lowered = |&(link, _): &(LinkId, bool)| self.lowered_bps(link).is_some();
+            if candidates.iter().any(is_lowered) {
+                candidates.retain(is_lowered);
+            }
             let is_proven = |&(link, _): &(LinkId, bool)| self.is_proven(now_ns, link);
             if !candidates.iter().all(is_proven) {
                 candidates.retain(|candidate| !is_proven(candidate));
@@ -639,11 +650,7 @@ impl LinkCheck {
         else {
             return false;
         };
-        match known.lowered_bps() {
-            // Known to carry less: probes go by small steps.
-            Some(lowered_bps) => carried_bps < lowered_bps,
-            None => carried_bps < SHORT * facts.told_bps(link) && known.misses(),
-        }
+        carried_bps < SHORT * self.capacity_bps(link, facts) && known.misses()
     }
 
     fn is_proven(&self, now_ns: u64, link: LinkId) -> bool {
@@ -766,17 +773,19 @@ impl Checked {
         }
     }
 
-    /// Notes what was handed out. A link that was not in question in between begins anew.
+    /// Notes what was handed out and carried. A link that was not in question begins anew.
     fn sample(&mut self, now_ns: u64, handed_out_bps: f64) {
         if self.sampled_ns == now_ns {
             return;
         }
         if now_ns.saturating_sub(self.sampled_ns) > 2 * TICK_NS {
-            self.handed_out_bps = [0.0; SAMPLES];
+            (self.handed_out_bps, self.sampled_bps) = Default::default();
         }
         self.sampled_ns = now_ns;
         self.handed_out_bps.rotate_right(1);
         self.handed_out_bps[0] = handed_out_bps;
+        self.sampled_bps.rotate_right(1);
+        self.sampled_bps[0] = self.carried_bps().unwrap_or(0.0);
     }
 
     /// Returns true if it carries less than was handed out, throughout the samples.
@@ -862,10 +871,11 @@ impl Checked {
             return;
         };
         let is_congested = self.is_congested();
-        let target_bps = (TARGET * carried_bps).max(floor_bps);
+        let most_bps = self.sampled_bps.iter().copied().fold(carried_bps, f64::max);
+        let target_bps = (TARGET * most_bps).max(floor_bps);
         let Some(mut lowering) = self.lowering else {
             if is_congested && target_bps < told_bps && self.given_up_until_ns <= now_ns {
-                self.lowering = Some(Lowering::to(now_ns, target_bps));
+                self.lowering = Some(Lowering::to(now_ns, now_ns, target_bps));
             }
             return;
         };
@@ -879,13 +889,16 @@ impl Checked {
         }
         let was_congested = lowering.congested_ns.is_some();
         match (is_congested, lowering.congested_ns) {
-            (true, None) if target_bps < lowering.capacity_bps => {
-                lowering = Lowering::to(now_ns, target_bps);
-            }
             (true, Some(since_ns)) if now_ns.saturating_sub(since_ns) >= FUTILE_NS => {
                 self.given_up_until_ns = now_ns.saturating_add(GIVEN_UP_NS);
                 self.lowering = None;
                 return;
+            }
+            (true, Some(since_ns))
+                if now_ns.saturating_sub(since_ns.max(lowering.lowered_ns)) >= NAME_NS
+                    && target_bps < lowering.capacity_bps =>
+            {
+                lowering = Lowering::to(now_ns, since_ns, target_bps);
             }
             (true, since_ns) => {
                 lowering.congested_ns = since_ns.or(Some(now_ns));
@@ -924,12 +937,13 @@ impl Checked {
 const IN_USE: f64 = 0.5;
 
 impl Lowering {
-    fn to(now_ns: u64, capacity_bps: f64) -> Self {
+    fn to(now_ns: u64, congested_ns: u64, capacity_bps: f64) -> Self {
         Self {
             capacity_bps,
+            lowered_ns: now_ns,
             step: STEP,
             probe_ns: now_ns.saturating_add(PAUSE_NS),
-            congested_ns: Some(now_ns),
+            congested_ns: Some(congested_ns),
             restored_ns: None,
         }
     }

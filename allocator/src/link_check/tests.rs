@@ -318,6 +318,46 @@ fn a_capacity_that_is_1_25_times_too_high_is_named_lowered_and_restored() {
     world.assert_taken_back();
 }
 
+/// A receiver tells of the end before its senders do, and of the next beginning with a part of a
+/// second.
+#[test]
+fn flows_that_end_and_begin_lower_a_link_no_further() {
+    let mut world = incast();
+    world.hosts[0].real_down_bps = 0.8 * GBIT;
+    world.run(10_000);
+    let flows = world.flows.clone();
+    let mut least_bps = world.check.lowered_bps(down(0)).expect("lowered");
+    for turn in 0..20 {
+        world.hosts[1..]
+            .iter_mut()
+            .for_each(|sender| sender.is_connected = false);
+        world.flows.clear();
+        for _ in 0..9 {
+            world.step();
+            least_bps = least_bps.min(world.check.lowered_bps(down(0)).unwrap_or(GBIT));
+        }
+        world.hosts[1..]
+            .iter_mut()
+            .for_each(|sender| sender.is_connected = true);
+        world.run(100 * (turn % 7));
+        world.flows.clone_from(&flows);
+        let now_ms = world.now_ms;
+        world
+            .flows
+            .iter_mut()
+            .for_each(|flow| flow.started_ms = now_ms);
+        for _ in 0..30 {
+            world.step();
+            least_bps = least_bps.min(world.check.lowered_bps(down(0)).unwrap_or(GBIT));
+        }
+    }
+    // Words are off by 1/64 at most.
+    assert!(
+        least_bps > TARGET * 0.8 * GBIT * (1.0 - 1.0 / 32.0),
+        "{least_bps}"
+    );
+}
+
 #[test]
 fn an_uplink_that_carries_less_is_named_and_not_its_receivers() {
     let mut world = World::new(4);
