@@ -23,6 +23,12 @@
 //! named if it is the only one; its carried rate is not known. Where the end of the way tells
 //! nothing, nobody is named.
 //!
+//! A network device that counts what an allowance held up ([`LinkWord::is_held_up`]: Amazon's ENA)
+//! says which link it is. If its link carries less by the figures above, it is named before any
+//! comparison with others, and whatever the other end tells. Counts without congestion name
+//! nothing: an allowance holds up bursts of a few packets, too. Nor do they where others' traffic
+//! is on the path: that is named, and lowering would not bind it.
+//!
 //! | constant | reason |
 //! |---|---|
 //! | [`SHORT`] 0.88 | a capacity that is 1.25 times too high is carried to 0.8; what hosts tell is off by 1/64 at most; few flows of TCP fill 0.9 |
@@ -44,6 +50,10 @@
 //! not probed. What lowering does not end is no matter of capacity (a lossy line, say): after
 //! [`FUTILE_NS`] the told one is in force again, and is not lowered for [`GIVEN_UP_NS`]. A link
 //! that carries more is only named.
+//!
+//! An allowance may save up credit while its link rests. What was carried in the second before may
+//! be credit's, so a link that is held up follows what it carries downwards until the congestion
+//! ends, within [`FUTILE_NS`]. Probes find credit that has come back, as they find a repair.
 //!
 //! Work: O(1) for a word, and for each tick O(path) for at most [`MAX_PAIRS`] congested pairs and
 //! O(1) for at most [`MAX_LINKS`] links that are named or about to be.
@@ -159,6 +169,8 @@ pub struct LinkWord {
     pub carried_bps: Option<f64>,
     /// Speed that the interface tells, in bit/s; 0 if it tells none.
     pub speed_bps: f64,
+    /// The interface counts packets of the last second that an allowance held up.
+    pub is_held_up: bool,
 }
 
 /// Fault of a host.
@@ -215,6 +227,8 @@ pub struct LinkEvidence {
     pub speed_bps: Option<f64>,
     /// Capacity to which it is lowered, in bit/s, if it is.
     pub lowered_bps: Option<f64>,
+    /// It carries less because of an allowance, by its interface's counters.
+    pub by_allowance: bool,
     /// Time for which a state that is named has stood, in milliseconds; 0 of any other.
     pub for_ms: u64,
 }
@@ -277,8 +291,10 @@ struct Checked {
     has_others: bool,
     /// The session of the host at its end is over.
     is_left: bool,
-    /// Last time at which congestion was this link's.
+    /// Last time at which congestion was this link's,
     congested_ns: Option<u64>,
+    /// and its interface counted packets that an allowance had held up.
+    by_allowance: bool,
     /// Last time at which it was judged.
     judged_ns: u64,
     /// Last time at which it carried its capacity.
@@ -495,7 +511,9 @@ impl LinkCheck {
             self.congested_of((from, to), has_uncongested, now_ns, facts, &mut found);
         }
         for link in found {
-            self.links.entry(link.0).or_default().congested_ns = Some(now_ns);
+            let checked = self.links.entry(link.0).or_default();
+            checked.congested_ns = Some(now_ns);
+            checked.by_allowance = checked.is_held_up();
             self.activate(link);
         }
     }
@@ -521,6 +539,12 @@ impl LinkCheck {
         facts.inner_links(from, to, &mut |link| candidates.push((link, false)));
         let explains = |link: LinkId| self.has_others(link) || self.is_full(link, facts);
         if explains(uplink) || candidates.iter().any(|&(link, _)| explains(link)) {
+            return;
+        }
+        let held_up = |&&(link, _): &&(LinkId, bool)| self.is_held_up_short(link, facts);
+        let before = found.len();
+        found.extend(candidates.iter().filter(held_up).map(|&(link, _)| link));
+        if found.len() > before {
             return;
         }
         let part = |link: LinkId| {
@@ -598,6 +622,12 @@ impl LinkCheck {
         }
     }
 
+    /// Returns true if an allowance holds up what a link would carry.
+    fn is_held_up_short(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
+        let known = self.links.get(&link.0);
+        known.is_some_and(Checked::is_held_up) && self.is_short(link, facts)
+    }
+
     fn is_proven(&self, now_ns: u64, link: LinkId) -> bool {
         let proven_ns = self.links.get(&link.0).and_then(|known| known.proven_ns);
         proven_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < PROVEN_NS)
@@ -668,6 +698,7 @@ impl LinkCheck {
             carried_bps: known.carried_bps(),
             speed_bps: speed_bps.filter(|&bps| bps > 0.0),
             lowered_bps: known.lowered_bps(),
+            by_allowance: state == LinkState::CarriesLess && known.by_allowance,
             for_ms: if known.named == LinkState::Unknown {
                 0
             } else {
@@ -700,6 +731,10 @@ impl LinkCheck {
 impl Checked {
     fn carried_bps(&self) -> Option<f64> {
         self.word?.carried_bps
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.word.is_some_and(|word| word.is_held_up)
     }
 
     fn lowered_bps(&self) -> Option<f64> {
@@ -823,6 +858,9 @@ impl Checked {
             (true, since_ns) => {
                 lowering.congested_ns = since_ns.or(Some(now_ns));
                 lowering.probe_ns = now_ns.saturating_add(PAUSE_NS);
+                if self.is_held_up() {
+                    lowering.capacity_bps = lowering.capacity_bps.min(target_bps);
+                }
             }
             (false, _) => lowering.congested_ns = None,
         }

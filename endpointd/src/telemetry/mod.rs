@@ -36,7 +36,7 @@ use crate::clock;
 use crate::config::TelemetryConfig;
 use crate::flows::NetworkView;
 use access_use::{AccessFigures, AccessUseMeter, Counters};
-use driver_statistics::DriverStatistics;
+use driver_statistics::{BANDWIDTH, DriverStatistics, HeldUp};
 use host_faults::HostFaultSearch;
 use interface::{InterfaceCounters, InterfaceReader, interface_of};
 use report::{LinkReading, ManagedBytes, Reporter};
@@ -112,6 +112,7 @@ struct Measuring {
     interface: Option<InterfaceReader>,
     driver: Option<DriverStatistics>,
     driver_due_ns: u64,
+    held_up: HeldUp,
     reading: Option<LinkReading>,
     /// A pass over the sockets is under way.
     in_pass: bool,
@@ -212,6 +213,7 @@ impl Sampler {
             interface,
             driver,
             driver_due_ns: now_ns,
+            held_up: HeldUp::default(),
             reading: None,
             in_pass: false,
             skipped: IDLE_PASSES,
@@ -307,6 +309,8 @@ impl Sampler {
                 self.status.allowances = self
                     .note(now_ns, "read the driver's statistics", read)
                     .unwrap_or_default();
+                let held_up = measuring.held_up.take(&self.status.allowances);
+                self.access_use.hold_up(held_up);
             }
             if let Some(interface) = &mut measuring.interface {
                 interface.read_speed();
@@ -338,10 +342,7 @@ impl Sampler {
             at_ns: now_ns,
             counters,
             managed_tx_bytes,
-            shaped_packets: [
-                allowance("bw_in_allowance_exceeded"),
-                allowance("bw_out_allowance_exceeded"),
-            ],
+            shaped_packets: [allowance(BANDWIDTH[1]), allowance(BANDWIDTH[0])],
         };
         measuring.skipped = match &measuring.reading {
             Some(before) if !reading.is_busy_since(before, measuring.access) => {

@@ -356,10 +356,11 @@ export function render(overview) {
 
 const words = (label) => label.replaceAll("_", " ");
 
-function checkState({ state, cause, speed_bps: speed, lowered_bps: lowered }) {
+function checkState({ state, cause, speed_bps: speed, lowered_bps: lowered, by_allowance: byAllowance }) {
   const parts = [words(state)];
   if (cause !== null) parts.push(cause);
   if (speed !== null) parts.push(`its interface has ${rate(speed)}`);
+  if (byAllowance) parts.push("an allowance holds packets up");
   if (lowered !== null) parts.push(`lowered to ${rate(lowered)}`);
   return parts.join("; ");
 }
