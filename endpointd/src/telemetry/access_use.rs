@@ -72,6 +72,8 @@ pub struct Counters {
     pub udp_in: u64,
     /// UDP datagrams sent.
     pub udp_out: u64,
+    /// UDP datagrams among those received that carried a tunnel's packets.
+    pub tunnelled_in: u64,
 }
 
 /// Sum over the last half to one second.
@@ -446,9 +448,10 @@ impl AccessUseMeter {
         let tx = bytes(since(now.tx_bytes, before.tx_bytes));
         self.udp_in.rest.add(rx.saturating_sub(tcp_in));
         self.udp_out.rest.add(tx.saturating_sub(tcp_out));
+        let tunnelled = datagrams(since(now.tunnelled_in, before.tunnelled_in));
         self.udp_in
             .datagrams
-            .add(datagrams(since(now.udp_in, before.udp_in)));
+            .add(datagrams(since(now.udp_in, before.udp_in)) - tunnelled);
         self.udp_out
             .datagrams
             .add(datagrams(since(now.udp_out, before.udp_out)));
@@ -774,6 +777,24 @@ mod tests {
             );
             receiver.run(1_100, tcp, 0, 0);
             assert!(!receiver.downlink().udp);
+        }
+    }
+
+    /// A tunnel's packets are TCP of this host with more headers than are counted, or of its pods,
+    /// whose sockets are not seen.
+    #[test]
+    fn what_comes_through_a_tunnel_is_no_udp_and_udp_beside_it_is() {
+        for (tunnelled, datagrams, udp) in [
+            (5_800, 5_800, false),
+            (0, 5_800, true),
+            (5_800, 6_500, true),
+        ] {
+            let mut receiver = MeteredHost::new();
+            for _ in 0..30 {
+                receiver.counters.tunnelled_in += tunnelled;
+                receiver.run(100, &[], 700 * MBIT, datagrams);
+            }
+            assert_eq!(receiver.downlink().udp, udp, "{tunnelled} of {datagrams}");
         }
     }
 

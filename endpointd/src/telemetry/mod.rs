@@ -42,6 +42,7 @@ use interface::{InterfaceCounters, InterfaceReader, interface_of};
 use report::{LinkReading, ManagedBytes, Reporter};
 use senders::{ActiveSender, SenderName, Senders, SocketTotals};
 use sockets::SocketDump;
+use udp::UdpReader;
 
 /// Largest part of a core that measuring takes: one in this many.
 pub const MAX_COST_SHARE: u64 = 20;
@@ -136,6 +137,7 @@ pub struct Sample {
 pub struct Sampler {
     config: TelemetryConfig,
     dump: Option<SocketDump>,
+    udp: Option<UdpReader>,
     senders: Senders,
     managed: ManagedBytes,
     access_use: AccessUseMeter,
@@ -152,6 +154,7 @@ impl Sampler {
         Self {
             config: config.clone(),
             dump: None,
+            udp: None,
             senders: Senders::default(),
             managed: ManagedBytes::default(),
             access_use: AccessUseMeter::default(),
@@ -408,12 +411,17 @@ impl Sampler {
         if !self.access_use.is_due(now_ns) {
             return;
         }
-        let udp = self.note(now_ns, "read the counters of UDP", udp::read());
+        if self.udp.is_none() {
+            self.udp = self.note(now_ns, "ask for devices", UdpReader::open());
+        }
+        let read = self.udp.as_mut().map(|udp| udp.read(now_ns));
+        let udp = read.and_then(|read| self.note(now_ns, "read the counters of UDP", read));
         let counters = udp.zip(measuring.reading).map(|(udp, reading)| Counters {
             rx_bytes: reading.counters.rx_bytes,
             tx_bytes: reading.counters.tx_bytes,
             udp_in: udp.received,
             udp_out: udp.sent,
+            tunnelled_in: udp.tunnelled,
         });
         self.access_use.look(now_ns, counters, measuring.access);
     }
