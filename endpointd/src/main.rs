@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -30,6 +31,8 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 const LOG_VARIABLE: &str = "RATEWRIGHT_LOG";
 /// Configuration of the packaged daemon.
 const DEFAULT_CONFIG: &str = "/etc/ratewright/endpointd.toml";
+/// Longest wait for another daemon of this network namespace to end.
+const OTHERS_END: Duration = Duration::from_secs(5);
 /// Exit code for an unusable configuration.
 const EXIT_CONFIG: u8 = 2;
 /// Exit code after the allocator refused this host: a restart alone does not help.
@@ -264,7 +267,7 @@ async fn serve(
     // Dropped last: log lines of everything below are written before the process ends.
     let _last_words = FlushAtEnd;
     // Before anything of a daemon that runs could be replaced.
-    let _lock = InstanceLock::take()
+    let _lock = InstanceLock::take_within(OTHERS_END)
         .context("cannot find out whether another daemon runs")?
         .context(
             "another ratewright-endpointd runs in this network namespace, and serves all of it; stop that one first",
