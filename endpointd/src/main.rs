@@ -247,6 +247,13 @@ fn run(
         }
     };
     tell_retired(&config);
+    // Before anything of a daemon that runs could be replaced. The runtime ends before it, and with
+    // it the admin interface: a successor needs its address.
+    let _lock = InstanceLock::take_within(OTHERS_END)
+        .context("cannot find out whether another daemon runs")?
+        .context(
+            "another ratewright-endpointd runs in this network namespace, and serves all of it; stop that one first",
+        )?;
     // Tasks that wake each other on a local runtime cost no system call, as they would on a
     // `LocalSet`.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -266,12 +273,6 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     // Dropped last: log lines of everything below are written before the process ends.
     let _last_words = FlushAtEnd;
-    // Before anything of a daemon that runs could be replaced.
-    let _lock = InstanceLock::take_within(OTHERS_END)
-        .context("cannot find out whether another daemon runs")?
-        .context(
-            "another ratewright-endpointd runs in this network namespace, and serves all of it; stop that one first",
-        )?;
     let (requests, asked) = admin::channel();
     if let Some(address) = &config.admin {
         let listener = Listener::bind(address)
