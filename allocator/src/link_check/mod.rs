@@ -25,6 +25,12 @@
 //! one; its carried rate is not known. Where the end of the way tells
 //! nothing, nobody is named.
 //!
+//! A network device that counts what an allowance held up ([`LinkWord::is_held_up`]: Amazon's ENA)
+//! says which link it is. If its link carries less by the figures above, it is named before any
+//! comparison with others, and whatever the other end tells. Counts without congestion name
+//! nothing: an allowance holds up bursts of a few packets, too. Nor do they where others' traffic
+//! is on the path: that is named, and lowering would not bind it.
+//!
 //! # Between switches
 //!
 //! Pairs of hosts whose own links are clear meet congestion between switches. A host's link is
@@ -73,6 +79,10 @@
 //! not probed. What lowering does not end is no matter of capacity (a lossy line, say): after
 //! [`FUTILE_NS`] the told one is in force again, and is not lowered for [`GIVEN_UP_NS`]. A link
 //! that carries more is only named.
+//!
+//! An allowance may save up credit while its link rests. What was carried in the second before may
+//! be credit's: then the link is lowered anew. Probes find credit that has come back, as they find
+//! a repair.
 //!
 //! Work: O(1) for a word, and for each tick O(path) for at most [`MAX_PAIRS`] congested pairs and
 //! O(1) for at most [`MAX_LINKS`] links that are named or about to be.
@@ -206,6 +216,8 @@ pub struct LinkWord {
     pub carried_bps: Option<f64>,
     /// Speed that the interface tells, in bit/s; 0 if it tells none.
     pub speed_bps: f64,
+    /// The interface counts packets of the last second that an allowance held up.
+    pub is_held_up: bool,
 }
 
 /// Word of a host about its own two links. It stands until another one comes.
@@ -240,6 +252,8 @@ pub struct LinkEvidence {
     pub speed_bps: Option<f64>,
     /// Capacity to which it is lowered, in bit/s, if it is.
     pub lowered_bps: Option<f64>,
+    /// It carries less because of an allowance, by its interface's counters.
+    pub by_allowance: bool,
     /// Time for which a state that is named has stood, in milliseconds; 0 of any other.
     pub for_ms: u64,
 }
@@ -306,8 +320,10 @@ struct Checked {
     has_others: bool,
     /// The session of the host at its end is over.
     is_left: bool,
-    /// Last time at which congestion was this link's.
+    /// Last time at which congestion was this link's,
     congested_ns: Option<u64>,
+    /// and its interface counted packets that an allowance had held up.
+    by_allowance: bool,
     /// Last time at which flows that are told to cross it took another path.
     misled_ns: Option<u64>,
     /// Last time at which it was judged.
@@ -542,7 +558,9 @@ impl LinkCheck {
             self.links.entry(link.0).or_default().best.0 = now_ns;
         }
         for link in found {
-            self.links.entry(link.0).or_default().congested_ns = Some(now_ns);
+            let checked = self.links.entry(link.0).or_default();
+            checked.congested_ns = Some(now_ns);
+            checked.by_allowance = checked.is_held_up();
             self.activate(link);
         }
         for link in in_network.misled {
@@ -573,6 +591,12 @@ impl LinkCheck {
         candidates.extend(pair.inner.iter().map(|&link| (link, false)));
         let explains = |link: LinkId| self.has_others(link) || self.is_full(link, facts);
         if explains(uplink) || candidates.iter().any(|&(link, _)| explains(link)) {
+            return;
+        }
+        let held_up = |&&(link, _): &&(LinkId, bool)| self.is_held_up_short(link, facts);
+        let before = found.len();
+        found.extend(candidates.iter().filter(held_up).map(|&(link, _)| link));
+        if found.len() > before {
             return;
         }
         let part = |link: LinkId| self.handed_out_part(link, facts);
@@ -653,6 +677,12 @@ impl LinkCheck {
         carried_bps < SHORT * self.capacity_bps(link, facts) && known.misses()
     }
 
+    /// Returns true if an allowance holds up what a link would carry.
+    fn is_held_up_short(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
+        let known = self.links.get(&link.0);
+        known.is_some_and(Checked::is_held_up) && self.is_short(link, facts)
+    }
+
     fn is_proven(&self, now_ns: u64, link: LinkId) -> bool {
         let proven_ns = self.links.get(&link.0).and_then(|known| known.proven_ns);
         proven_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < PROVEN_NS)
@@ -723,6 +753,7 @@ impl LinkCheck {
             carried_bps: known.carried_bps(),
             speed_bps: speed_bps.filter(|&bps| bps > 0.0),
             lowered_bps: known.lowered_bps(),
+            by_allowance: state == LinkState::CarriesLess && known.by_allowance,
             for_ms: if known.named == LinkState::Unknown {
                 0
             } else {
@@ -755,6 +786,10 @@ impl LinkCheck {
 impl Checked {
     fn carried_bps(&self) -> Option<f64> {
         self.word?.carried_bps
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.word.is_some_and(|word| word.is_held_up)
     }
 
     fn lowered_bps(&self) -> Option<f64> {

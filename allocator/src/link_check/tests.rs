@@ -14,6 +14,14 @@ const START_MS: u64 = 800;
 const NAMED_MS: u64 = 5_000;
 const TAKEN_BACK_MS: u64 = 10_000;
 
+/// Credit of an instance: its uplink carries its real capacity while there is any, and the baseline
+/// otherwise.
+#[derive(Debug, Clone, Copy)]
+struct Credit {
+    baseline_bps: f64,
+    bits: f64,
+}
+
 /// One host with its links: what they can carry, and who uses them.
 #[derive(Debug, Clone)]
 struct WorldHost {
@@ -22,6 +30,13 @@ struct WorldHost {
     speed_bps: f64,
     /// Rate of senders to it that nobody paces, and of what it sends to others.
     others_bps: f64,
+    /// Its interface counts what does not fit its links as held up by an allowance.
+    counts_held_up: bool,
+    /// It counts bursts besides, all the time, on its uplink.
+    counts_bursts: bool,
+    credit: Option<Credit>,
+    /// Held-up packets were counted in this second, on each link.
+    held_up: [bool; 2],
     /// Bytes on its links within the last second, in bit.
     carried_bits: [f64; 2],
     /// Links whose word it tells.
@@ -89,6 +104,15 @@ fn down(host: u32) -> LinkId {
     LinkId(2 * host + 1)
 }
 
+impl WorldHost {
+    fn up_bps(&self) -> f64 {
+        match self.credit {
+            Some(Credit { baseline_bps, bits }) if bits <= 0.0 => baseline_bps,
+            _ => self.real_up_bps,
+        }
+    }
+}
+
 impl World {
     fn new(hosts: u32) -> Self {
         let host = WorldHost {
@@ -96,6 +120,10 @@ impl World {
             real_down_bps: GBIT,
             speed_bps: 0.0,
             others_bps: 0.0,
+            counts_held_up: false,
+            counts_bursts: false,
+            credit: None,
+            held_up: [false; 2],
             carried_bits: [0.0; 2],
             told: HostWord::default(),
             congested_ms: BTreeMap::new(),
@@ -166,7 +194,7 @@ impl World {
         self.rates_bps = Self::share(&in_force, &self.flows, &demands);
         let others = |host: &WorldHost| host.others_bps;
         let real: Vec<f64> = (self.hosts.iter())
-            .flat_map(|host| [host.real_up_bps, host.real_down_bps - others(host)])
+            .flat_map(|host| [host.up_bps(), host.real_down_bps - others(host)])
             .collect();
         let used = Self::share(&real, &self.flows, &self.rates_bps);
         let mut handed_out = vec![0.0; links as usize];
@@ -197,15 +225,25 @@ impl World {
             }
             let host = &mut self.hosts[index];
             host.congested_ms = congested;
+            for (at, held_up) in host.held_up.iter_mut().enumerate() {
+                let link = 2 * index + at;
+                *held_up |= host.counts_held_up && handed_out[link] > real[link] + 1e3;
+            }
+            host.held_up[0] |= host.counts_bursts;
+            if let Some(credit) = &mut host.credit {
+                credit.bits += (credit.baseline_bps - carried[2 * index]) / 10.0;
+            }
             host.carried_bits[0] += carried[2 * index] / 10.0;
             host.carried_bits[1] += (carried[2 * index + 1] + host.others_bps) / 10.0;
             if self.now_ms.is_multiple_of(1_000) {
                 let [up_bits, down_bits] = std::mem::take(&mut host.carried_bits);
-                for (word, bits) in [
-                    (&mut host.told.uplink, up_bits),
-                    (&mut host.told.downlink, down_bits),
+                let [up_held, down_held] = std::mem::take(&mut host.held_up);
+                for (word, bits, is_held_up) in [
+                    (&mut host.told.uplink, up_bits, up_held),
+                    (&mut host.told.downlink, down_bits, down_held),
                 ] {
                     word.speed_bps = host.speed_bps;
+                    word.is_held_up = is_held_up;
                     // Hosts tell what has moved by a part of the link.
                     if word
                         .carried_bps
@@ -419,6 +457,96 @@ fn a_capacity_that_is_1_25_times_too_low_is_named_by_the_interface_or_by_what_it
         }
         assert_eq!(world.check.lowered_count(), 0);
     }
+}
+
+/// Both links have proven their capacity, and are equally full.
+#[test]
+fn an_instance_whose_credit_runs_out_is_named_lowered_and_has_its_peak_with_new_credit() {
+    for tenth in 0..10 {
+        let mut world = World::new(2);
+        world.flow(0, 1);
+        world.hosts[0].counts_held_up = true;
+        world.hosts[0].credit = Some(Credit {
+            baseline_bps: 0.6 * GBIT,
+            bits: 4e9 + f64::from(tenth) * 0.04e9,
+        });
+        let credit_bits = |world: &World| world.hosts[0].credit.map_or(0.0, |credit| credit.bits);
+        while credit_bits(&world) > 0.0 {
+            world.step();
+            world.assert_nothing_named();
+        }
+        world.run(NAMED_MS);
+        let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+        assert_eq!(
+            named,
+            [(up(0), LinkState::CarriesLess)],
+            "{:?}",
+            world.changes
+        );
+        let mut congested = 0;
+        for _ in 0..3_000 {
+            world.step();
+            let lowered_bps = world.check.lowered_bps(up(0));
+            assert!(lowered_bps.is_some(), "given up at {} ms", world.now_ms);
+            congested += u32::from(!world.hosts[0].congested_ms.is_empty());
+        }
+        assert!(congested < 1_500, "{congested} of 3,000 steps");
+        assert_eq!(world.changes.len(), 1, "it flaps: {:?}", world.changes);
+        let facts = WorldFacts {
+            handed_out_bps: &world.handed_out_bps,
+            hosts: 2,
+        };
+        assert!(world.check.evidence(up(0), &facts).by_allowance);
+        // At rest it saves up credit for more than the time that follows.
+        let flows = std::mem::take(&mut world.flows);
+        world.run(20_000);
+        world.flows = flows;
+        world.run(TAKEN_BACK_MS);
+        assert_eq!(world.check.named().count(), 0, "{:?}", world.changes);
+        assert_eq!(world.check.lowered_count(), 0);
+        assert!(credit_bits(&world) > 0.0);
+    }
+}
+
+#[test]
+fn an_allowance_names_its_link_though_the_other_end_tells_nothing() {
+    for counts_held_up in [true, false] {
+        let mut world = World::new(2);
+        world.hosts[1].is_connected = false;
+        world.hosts[0].counts_held_up = counts_held_up;
+        world.flow(0, 1);
+        world.run(10_000);
+        world.hosts[0].real_up_bps = 0.6 * GBIT;
+        if counts_held_up {
+            world.assert_named(up(0), LinkState::CarriesLess);
+            world.hosts[0].real_up_bps = GBIT;
+            world.assert_taken_back();
+        } else {
+            world.run(60_000);
+            world.assert_nothing_named();
+        }
+    }
+}
+
+/// An allowance holds up bursts of a few packets of a link that is far from full.
+#[test]
+fn bursts_that_an_allowance_holds_up_name_nothing_and_explain_no_congestion_elsewhere() {
+    let mut world = World::new(3);
+    world.hosts[0].counts_bursts = true;
+    world.flow(0, 1);
+    world.flow(0, 2);
+    for flow in &mut world.flows {
+        flow.demand_bps = 0.2 * GBIT;
+    }
+    world.run(120_000);
+    world.assert_nothing_named();
+    for flow in &mut world.flows {
+        flow.demand_bps = f64::INFINITY;
+    }
+    world.hosts[1].real_down_bps = 0.3 * GBIT;
+    world.run(NAMED_MS);
+    let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+    assert_eq!(named, [(down(1), LinkState::CarriesLess)]);
 }
 
 #[test]

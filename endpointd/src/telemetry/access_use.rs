@@ -5,9 +5,10 @@
 //! sender is named that has moved at least a small share of the link within the last second, and a
 //! message follows only when this set changes.
 //!
-//! For the allocator's check of told capacities it tells, too, what the interface carried, and to
-//! which hosts backlogged connections meet congestion. What is carried is told at most once in
-//! [`CARRIED_NS`], and only when it has moved by a part of the link.
+//! For the allocator's check of told capacities it tells, too, what the interface carried, to which
+//! hosts backlogged connections meet congestion, and that an allowance holds packets up. What is
+//! carried is told at most once in [`CARRIED_NS`], and only when it has moved by a part of the
+//! link.
 //!
 //! Sans-IO: what sockets moved and counters go in with their time.
 
@@ -71,6 +72,8 @@ pub struct Counters {
     pub udp_in: u64,
     /// UDP datagrams sent.
     pub udp_out: u64,
+    /// UDP datagrams among those received that carried a tunnel's packets.
+    pub tunnelled_in: u64,
 }
 
 /// Sum over the last half to one second.
@@ -280,6 +283,12 @@ impl AccessUseMeter {
         self.present.faults = faults;
     }
 
+    /// Takes from the driver's counters that an allowance has held up packets from this host, and
+    /// packets to it.
+    pub fn hold_up(&mut self, [from, to]: [bool; 2]) {
+        (self.present.uplink.held_up, self.present.downlink.held_up) = (from, to);
+    }
+
     /// Takes the interface's counters and the speed that it tells, in bit/s.
     pub fn carry(&mut self, now_ns: u64, rx_bytes: u64, tx_bytes: u64, speed_bps: u64) {
         let now = Mark {
@@ -358,6 +367,7 @@ impl AccessUseMeter {
         self.present.downlink = LinkUse {
             carried_bps: self.present.downlink.carried_bps,
             speed_bps: self.present.downlink.speed_bps,
+            held_up: self.present.downlink.held_up,
             ..downlink
         };
         let uplink = if up_bps > 0 {
@@ -385,6 +395,7 @@ impl AccessUseMeter {
             speed_bps: self.present.uplink.speed_bps,
             congested,
             uncongested: u32::try_from(uncongested).unwrap_or(u32::MAX),
+            held_up: self.present.uplink.held_up,
             ..uplink
         };
         self.advance(now_ns);
@@ -445,9 +456,10 @@ impl AccessUseMeter {
         let tx = bytes(since(now.tx_bytes, before.tx_bytes));
         self.udp_in.rest.add(rx.saturating_sub(tcp_in));
         self.udp_out.rest.add(tx.saturating_sub(tcp_out));
+        let tunnelled = datagrams(since(now.tunnelled_in, before.tunnelled_in));
         self.udp_in
             .datagrams
-            .add(datagrams(since(now.udp_in, before.udp_in)));
+            .add(datagrams(since(now.udp_in, before.udp_in)) - tunnelled);
         self.udp_out
             .datagrams
             .add(datagrams(since(now.udp_out, before.udp_out)));
@@ -531,6 +543,7 @@ fn says_more(now: &LinkUse, told: &LinkUse) -> bool {
     !now.has_the_users_of(told)
         || now.speed_bps != told.speed_bps
         || now.congested != told.congested
+        || now.held_up != told.held_up
         // While nothing is congested, nobody asks who is not.
         || (!now.congested.is_empty() && (now.uncongested > 0) != (told.uncongested > 0))
 }
@@ -775,6 +788,24 @@ mod tests {
         }
     }
 
+    /// A tunnel's packets are TCP of this host with more headers than are counted, or of its pods,
+    /// whose sockets are not seen.
+    #[test]
+    fn what_comes_through_a_tunnel_is_no_udp_and_udp_beside_it_is() {
+        for (tunnelled, datagrams, udp) in [
+            (5_800, 5_800, false),
+            (0, 5_800, true),
+            (5_800, 6_500, true),
+        ] {
+            let mut receiver = MeteredHost::new();
+            for _ in 0..30 {
+                receiver.counters.tunnelled_in += tunnelled;
+                receiver.run(100, &[], 700 * MBIT, datagrams);
+            }
+            assert_eq!(receiver.downlink().udp, udp, "{tunnelled} of {datagrams}");
+        }
+    }
+
     #[test]
     fn messages_are_paced_and_a_state_that_stands_is_repeated_now_and_then() {
         let mut receiver = MeteredHost::new();
@@ -881,6 +912,21 @@ mod tests {
             carried_bps.is_some_and(|bps| bps.abs_diff(GBIT / 2) < GBIT / 50)
         });
         assert!(half.count() >= 2, "{:?}", receiver.told);
+    }
+
+    #[test]
+    fn an_allowance_that_holds_packets_up_is_told_of_its_direction_and_taken_back() {
+        for held_up in [[true, false], [false, true]] {
+            let mut host = MeteredHost::new();
+            host.meter.hold_up(held_up);
+            host.run(1_000, &[], 0, 0);
+            host.meter.hold_up([false; 2]);
+            host.run(1_000, &[], 0, 0);
+            let told: Vec<[bool; 2]> = (host.told.iter())
+                .map(|(_, told)| [told.uplink.held_up, told.downlink.held_up])
+                .collect();
+            assert_eq!(told, [held_up, [false; 2]]);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::SockProtocol;
 
 use crate::flows::Destinations;
-use crate::netlink::{Requests, find_attribute, get_u32, get_u64};
+use crate::netlink::{Requests, find_attribute, get_u32, get_u64, invalid};
 
 /// `IFLA_STATS_LINK_64`: attribute of the answer, and a bit of the request counted from 1.
 const IFLA_STATS_LINK_64: u16 = 1;
@@ -77,11 +77,8 @@ impl InterfaceReader {
     pub fn read(&mut self) -> io::Result<InterfaceCounters> {
         let index = self.index;
         let mut counters = InterfaceCounters::default();
-        // struct if_stats_msg: family and padding, ifindex, filter.
-        let filter = 1 << (IFLA_STATS_LINK_64 - 1);
-        let body = words(&[0, index, filter]);
-        self.requests.ask(libc::RTM_GETSTATS, &body, |payload| {
-            take_statistics(payload, &mut counters)
+        ask_statistics(&mut self.requests, index, |statistics| {
+            take_statistics(statistics, &mut counters)
         })?;
         // struct tcmsg: family and padding, ifindex, handle, parent, info.
         let body = words(&[0, index, 0, TC_ROOT, 0]);
@@ -101,10 +98,35 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Takes `struct rtnl_link_stats64` of an answer to `RTM_GETSTATS`.
-fn take_statistics(payload: &[u8], counters: &mut InterfaceCounters) -> Option<()> {
-    let attributes = payload.get(IF_STATS_MESSAGE..)?;
-    let statistics = find_attribute(attributes, IFLA_STATS_LINK_64)?;
+/// Passes `struct rtnl_link_stats64` of an interface to `take`.
+fn ask_statistics(
+    requests: &mut Requests,
+    index: u32,
+    mut take: impl FnMut(&[u8]) -> Option<()>,
+) -> io::Result<()> {
+    // struct if_stats_msg: family and padding, ifindex, filter.
+    let filter = 1 << (IFLA_STATS_LINK_64 - 1);
+    let body = words(&[0, index, filter]);
+    requests.ask(libc::RTM_GETSTATS, &body, |payload| {
+        let attributes = payload.get(IF_STATS_MESSAGE..)?;
+        take(find_attribute(attributes, IFLA_STATS_LINK_64)?)
+    })
+}
+
+/// Returns the packets that an interface has received.
+///
+/// # Errors
+/// When the interface is gone, or the kernel refuses.
+pub(super) fn received_packets(requests: &mut Requests, index: u32) -> io::Result<u64> {
+    let mut packets = None;
+    ask_statistics(requests, index, |statistics| {
+        packets = Some(get_u64(statistics, 0)?);
+        Some(())
+    })?;
+    packets.ok_or_else(|| invalid("an interface without statistics"))
+}
+
+fn take_statistics(statistics: &[u8], counters: &mut InterfaceCounters) -> Option<()> {
     counters.rx_bytes = get_u64(statistics, 16)?;
     counters.tx_bytes = get_u64(statistics, 24)?;
     counters.rx_dropped = get_u64(statistics, 48)?;

@@ -36,12 +36,13 @@ use crate::clock;
 use crate::config::TelemetryConfig;
 use crate::flows::NetworkView;
 use access_use::{AccessFigures, AccessUseMeter, Counters};
-use driver_statistics::DriverStatistics;
+use driver_statistics::{BANDWIDTH, DriverStatistics, HeldUp};
 use host_faults::{HostFaultSearch, TableUse};
 use interface::{InterfaceCounters, InterfaceReader, interface_of};
 use report::{LinkReading, ManagedBytes, Reporter};
 use senders::{ActiveSender, SenderName, Senders, SocketTotals};
 use sockets::SocketDump;
+use udp::UdpReader;
 
 /// Largest part of a core that measuring takes: one in this many.
 pub const MAX_COST_SHARE: u64 = 20;
@@ -112,6 +113,7 @@ struct Measuring {
     interface: Option<InterfaceReader>,
     driver: Option<DriverStatistics>,
     driver_due_ns: u64,
+    held_up: HeldUp,
     reading: Option<LinkReading>,
     /// A pass over the sockets is under way.
     in_pass: bool,
@@ -135,6 +137,7 @@ pub struct Sample {
 pub struct Sampler {
     config: TelemetryConfig,
     dump: Option<SocketDump>,
+    udp: Option<UdpReader>,
     senders: Senders,
     managed: ManagedBytes,
     access_use: AccessUseMeter,
@@ -151,6 +154,7 @@ impl Sampler {
         Self {
             config: config.clone(),
             dump: None,
+            udp: None,
             senders: Senders::default(),
             managed: ManagedBytes::default(),
             access_use: AccessUseMeter::default(),
@@ -212,6 +216,7 @@ impl Sampler {
             interface,
             driver,
             driver_due_ns: now_ns,
+            held_up: HeldUp::default(),
             reading: None,
             in_pass: false,
             skipped: IDLE_PASSES,
@@ -314,6 +319,8 @@ impl Sampler {
                 self.status.allowances = self
                     .note(now_ns, "read the driver's statistics", read)
                     .unwrap_or_default();
+                let held_up = measuring.held_up.take(&self.status.allowances);
+                self.access_use.hold_up(held_up);
             }
             if let Some(interface) = &mut measuring.interface {
                 interface.read_speed();
@@ -345,10 +352,7 @@ impl Sampler {
             at_ns: now_ns,
             counters,
             managed_tx_bytes,
-            shaped_packets: [
-                allowance("bw_in_allowance_exceeded"),
-                allowance("bw_out_allowance_exceeded"),
-            ],
+            shaped_packets: [allowance(BANDWIDTH[1]), allowance(BANDWIDTH[0])],
         };
         measuring.skipped = match &measuring.reading {
             Some(before) if !reading.is_busy_since(before, measuring.access) => {
@@ -414,12 +418,17 @@ impl Sampler {
         if !self.access_use.is_due(now_ns) {
             return;
         }
-        let udp = self.note(now_ns, "read the counters of UDP", udp::read());
+        if self.udp.is_none() {
+            self.udp = self.note(now_ns, "ask for devices", UdpReader::open());
+        }
+        let read = self.udp.as_mut().map(|udp| udp.read(now_ns));
+        let udp = read.and_then(|read| self.note(now_ns, "read the counters of UDP", read));
         let counters = udp.zip(measuring.reading).map(|(udp, reading)| Counters {
             rx_bytes: reading.counters.rx_bytes,
             tx_bytes: reading.counters.tx_bytes,
             udp_in: udp.received,
             udp_out: udp.sent,
+            tunnelled_in: udp.tunnelled,
         });
         self.access_use.look(now_ns, counters, measuring.access);
     }

@@ -64,6 +64,9 @@ pub struct LinkUse {
     pub congested: Vec<u32>,
     /// Number of hosts to which backlogged connections meet none, likewise.
     pub uncongested: u32,
+    /// The interface counts packets of the last second that an allowance below its bandwidth, such
+    /// as a virtual machine's, has held up in that direction.
+    pub held_up: bool,
 }
 
 impl LinkUse {
@@ -126,6 +129,7 @@ impl TryFrom<wire::LinkUse> for LinkUse {
             speed_bps: wire.speed_bps,
             congested: wire.congested,
             uncongested: wire.uncongested,
+            held_up: wire.held_up,
         })
     }
 }
@@ -192,6 +196,7 @@ impl From<&LinkUse> for wire::LinkUse {
             speed_bps: link.speed_bps,
             congested: link.congested.clone(),
             uncongested: link.uncongested,
+            held_up: link.held_up,
         }
     }
 }
@@ -222,6 +227,7 @@ mod tests {
                     speed_bps: 10_000_000_000,
                     congested: vec![5],
                     uncongested: 3,
+                    held_up: true,
                     ..LinkUse::default()
                 },
                 downlink: LinkUse {

@@ -208,6 +208,7 @@ impl Hub {
             handed_out_bps,
             carried_bps,
             speed_bps,
+            by_allowance,
             ..
         } = *evidence;
         if state <= LinkState::AsTold {
@@ -226,6 +227,7 @@ impl Hub {
             handed_out_mbps = mbps(handed_out_bps),
             carried_mbps = carried_bps.map(mbps),
             speed_mbps = speed_bps.map(mbps),
+            by_allowance,
             cause,
             "a link is not as the allocator was told"
         );
@@ -292,5 +294,6 @@ fn word_of(link: &LinkUse) -> LinkWord {
     LinkWord {
         carried_bps: link.carried_bps.map(|bps| bps as f64),
         speed_bps: link.speed_bps as f64,
+        is_held_up: link.held_up,
     }
 }

@@ -358,10 +358,11 @@ const words = (label) => label.replaceAll("_", " ");
 
 const faultState = ({ fault, seen_at: at }) => at === null ? words(fault) : `${words(fault)}; seen at ${at}`;
 
-function checkState({ state, cause, speed_bps: speed, lowered_bps: lowered }) {
+function checkState({ state, cause, speed_bps: speed, lowered_bps: lowered, by_allowance: byAllowance }) {
   const parts = [words(state)];
   if (cause !== null) parts.push(cause);
   if (speed !== null) parts.push(`its interface has ${rate(speed)}`);
+  if (byAllowance) parts.push("an allowance holds packets up");
   if (lowered !== null) parts.push(`lowered to ${rate(lowered)}`);
   return parts.join("; ");
 }

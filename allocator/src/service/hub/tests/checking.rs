@@ -158,6 +158,34 @@ fn flows_that_share_a_link_which_they_are_not_told_to_share_have_a_wrong_path() 
     }
 }
 
+/// Between two hosts alone, both links are equally full.
+#[test]
+fn a_link_that_an_allowance_holds_up_is_named_and_not_the_one_at_the_other_end() {
+    let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h16"]);
+    world.start("h1", 0, "h16");
+    world.pass_tenths(20);
+    let carries = LinkUse {
+        carried_bps: Some(6 * GBIT),
+        ..LinkUse::default()
+    };
+    world.tell_use("h16", LinkUse::default(), carries.clone());
+    let uplink = LinkUse {
+        congested: vec![world.host_number("h16")],
+        held_up: true,
+        ..carries
+    };
+    world.tell_use("h1", uplink, LinkUse::default());
+    world.pass_tenths(35);
+    assert_eq!(
+        world.named(),
+        [("h1->leaf1".to_owned(), LinkState::CarriesLess)]
+    );
+    let link = world.hub.link_named("h1", "leaf1").expect("a link");
+    let evidence = world.hub.link_evidence(link);
+    assert!(evidence.by_allowance);
+    assert!(evidence.lowered_bps.is_some_and(|bps| bps < 6e9));
+}
+
 #[test]
 fn without_lowering_a_link_that_carries_less_is_named_alone() {
     let mut settings = as_by_default();
