@@ -55,6 +55,10 @@ use ratewright_topology::{HostId, LinkId};
 use rustc_hash::FxBuildHasher;
 use serde::Serialize;
 
+mod network;
+
+pub use network::{NetworkFacts, VisitPaths};
+
 /// Part of its capacity below which a congested link carries less.
 pub const SHORT: f64 = 0.88;
 /// Part of what was handed out below which a congested link carries less.
