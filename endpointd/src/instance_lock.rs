@@ -48,6 +48,10 @@ impl InstanceLock {
         Self::within(patience, Self::take)
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "before the runtime begins, there is nobody else to serve"
+    )]
     fn within(
         patience: Duration,
         mut take: impl FnMut() -> io::Result<Option<Self>>,
@@ -125,6 +129,10 @@ mod tests {
     }
 
     #[test]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the owner has a thread of its own"
+    )]
     fn an_owner_that_ends_is_waited_for_and_one_that_stays_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let take = || InstanceLock::at(folder.path(), "a");

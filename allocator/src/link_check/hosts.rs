@@ -90,14 +90,12 @@ pub(super) struct HostFaults {
 impl HostFaults {
     /// Takes all that a host's daemon tells, in place of what it told before.
     pub(super) fn tell(&mut self, now_ns: u64, host: HostId, faults: BTreeSet<Key>) {
-        let before = if faults.is_empty() {
-            self.by_host.remove(&host.0)
-        } else {
-            self.by_host.insert(host.0, faults.clone())
-        };
-        let before = before.unwrap_or_default();
+        let before = self.by_host.remove(&host.0).unwrap_or_default();
         for &key in before.symmetric_difference(&faults) {
             self.change(now_ns, Teller::Host(host.0), key, faults.contains(&key));
+        }
+        if !faults.is_empty() {
+            self.by_host.insert(host.0, faults);
         }
     }
 

@@ -94,9 +94,11 @@ use ratewright_topology::{HostId, LinkId};
 use rustc_hash::FxBuildHasher;
 use serde::Serialize;
 
+mod facts;
 mod hosts;
 mod network;
 
+pub use facts::{NetworkFacts, VisitPaths};
 pub use hosts::{BEYOND_NS, HostFault};
 use hosts::{HostFaults, Teller};
 use network::CongestedPair;

@@ -8,7 +8,7 @@ use ratewright_io::admin::AdminAddress;
 use serde::Deserialize;
 
 use super::{Finding, PATIENCE, ok, warn};
-use crate::telemetry::access_use::AccessFigures;
+use crate::telemetry::access_figures::AccessFigures;
 
 /// Part of a told capacity, in hundredths, below which an interface's speed is less,
 const SLOW_PERCENT: u64 = 95;

@@ -7,15 +7,15 @@
 //! | [`driver_statistics`] | allowance counters of Amazon's ENA, through ethtool |
 //! | [`udp`] | datagrams of UDP, from `/proc` |
 //! | [`host_faults`] | faults of the host itself |
-//! | [`access_use`] | who uses this host's own links; sans-IO |
+//! | [`access_figures`] | what this host's own links carry, for operators |
 //! | [`senders`] | the active senders towards this host (DART's AUSS); sans-IO |
 //! | [`report`] | messages to the allocator; sans-IO |
 //!
 //! The sampler runs on the daemon's thread, in steps of bounded work. It stretches its interval so
 //! that it takes at most [`MAX_COST_SHARE`] of a core, or [`MAX_USE_COST_SHARE`] where nobody but
-//! [`access_use`] needs the measurements.
+//! the [`AccessUseMeter`] needs the measurements.
 
-pub mod access_use;
+pub mod access_figures;
 pub mod driver_statistics;
 pub mod host_faults;
 pub mod interface;
@@ -28,19 +28,21 @@ use std::io;
 use std::sync::Arc;
 
 use ratewright_proto::control::AccessCapacity;
-use ratewright_proto::telemetry::{AccessUse, SyncTerms, Telemetry};
+use ratewright_proto::telemetry::{
+    ACCESS_INTERVAL_NS, AccessCounters, AccessUse, AccessUseMeter, SenderName, SyncTerms, Telemetry,
+};
 use serde::Serialize;
 
 use crate::backend::Usage;
 use crate::clock;
 use crate::config::TelemetryConfig;
 use crate::flows::NetworkView;
-use access_use::{AccessFigures, AccessUseMeter, Counters};
+use access_figures::AccessFigures;
 use driver_statistics::{BANDWIDTH, DriverStatistics, HeldUp};
 use host_faults::{HostFaultSearch, TableUse};
 use interface::{InterfaceCounters, InterfaceReader, interface_of};
 use report::{LinkReading, ManagedBytes, Reporter};
-use senders::{ActiveSender, SenderName, Senders, SocketTotals};
+use senders::{ActiveSender, Senders, SocketTotals};
 use sockets::SocketDump;
 use udp::UdpReader;
 
@@ -186,7 +188,7 @@ impl Sampler {
         }
         let interval_ns = match interval_ns {
             0 if for_others => own_ns,
-            0 => own_ns.max(access_use::INTERVAL_NS),
+            0 => own_ns.max(ACCESS_INTERVAL_NS),
             interval_ns => own_ns.max(interval_ns),
         };
         let device = self.config.device.clone();
@@ -423,13 +425,15 @@ impl Sampler {
         }
         let read = self.udp.as_mut().map(|udp| udp.read(now_ns));
         let udp = read.and_then(|read| self.note(now_ns, "read the counters of UDP", read));
-        let counters = udp.zip(measuring.reading).map(|(udp, reading)| Counters {
-            rx_bytes: reading.counters.rx_bytes,
-            tx_bytes: reading.counters.tx_bytes,
-            udp_in: udp.received,
-            udp_out: udp.sent,
-            tunnelled_in: udp.tunnelled,
-        });
+        let counters = udp
+            .zip(measuring.reading)
+            .map(|(udp, reading)| AccessCounters {
+                rx_bytes: reading.counters.rx_bytes,
+                tx_bytes: reading.counters.tx_bytes,
+                udp_in: udp.received,
+                udp_out: udp.sent,
+                tunnelled_in: udp.tunnelled,
+            });
         self.access_use.look(now_ns, counters, measuring.access);
     }
 
@@ -483,7 +487,7 @@ impl Sampler {
             longest_rtt_us,
             mean_rtt_us,
             totals: self.senders.totals(),
-            access: self.access_use.figures(),
+            access: AccessFigures::of(&self.access_use),
             ..self.status.clone()
         }
     }

@@ -3,21 +3,15 @@
 //! [`LinkCheck`](crate::link_check::LinkCheck) decides. The hub knows the flows' paths and what was
 //! handed out, tells the engine of lowered capacities, and tells operators.
 
-use std::collections::BTreeSet;
-
-use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
-use ratewright_topology::{HostId, LinkId, Node, Topology};
+use ratewright_proto::telemetry::AccessUse;
+use ratewright_topology::{HostId, LinkId};
 
 use super::report::link_name;
 use super::{Hub, HubSettings};
-use crate::feeds::Feeds;
 use crate::link_check::{
-    HostFault, HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState, LinkWord,
+    HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState, NetworkFacts,
 };
 use crate::service::status::{CheckedLink, FaultyHost};
-
-/// Time over which what was handed out is taken.
-const WINDOW_NS: u64 = 1_000_000_000;
 
 /// Maximum number of a host's flows whose paths are looked at for one receiver.
 const MAX_FLOWS: u32 = 1_024;
@@ -26,68 +20,6 @@ const MAX_FLOWS: u32 = 1_024;
 pub(super) fn link_check_config(settings: &HubSettings) -> LinkCheckConfig {
     LinkCheckConfig {
         max_lowering: settings.feeds.max_lowering,
-    }
-}
-
-/// Visitor of the paths of flows from one host to another.
-type VisitPaths<'a> = dyn Fn(HostId, HostId, &mut dyn FnMut(&[u32])) + 'a;
-
-/// Facts of the network at a time.
-struct NetworkFacts<'a> {
-    now_ns: u64,
-    topology: &'a Topology,
-    feeds: &'a Feeds,
-    /// Visits the paths of flows from one host to another.
-    paths: &'a VisitPaths<'a>,
-}
-
-impl LinkFacts for NetworkFacts<'_> {
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "capacities are far below 2^53 bit/s"
-    )]
-    fn told_bps(&self, link: LinkId) -> f64 {
-        let known = link.index() < self.topology.links().len();
-        if known {
-            self.topology.effective_capacity_bps(link) as f64
-        } else {
-            0.0
-        }
-    }
-
-    fn handed_out_bps(&self, link: LinkId) -> f64 {
-        let from_ns = self.now_ns.saturating_sub(WINDOW_NS);
-        self.feeds.handed_out_bps(link, from_ns, self.now_ns)
-    }
-
-    fn access(&self, host: HostId) -> Option<(LinkId, LinkId)> {
-        let known = host.index() < self.topology.hosts().len();
-        known.then(|| {
-            let topology = self.topology;
-            (topology.host_uplink(host), topology.host_downlink(host))
-        })
-    }
-
-    fn switch(&self, host: HostId) -> Option<u32> {
-        let (uplink, _) = self.access(host)?;
-        match self.topology.links().get(uplink.index())?.to {
-            Node::Switch(switch) => Some(switch.0),
-            Node::Host(_) => None,
-        }
-    }
-
-    fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId)) {
-        (self.paths)(from, to, &mut |path| {
-            for &link in path {
-                let ends = self.topology.links().get(link as usize);
-                let is_inner = ends.is_some_and(|link| {
-                    matches!((link.from, link.to), (Node::Switch(_), Node::Switch(_)))
-                });
-                if is_inner {
-                    visit(LinkId(link));
-                }
-            }
-        });
     }
 }
 
@@ -115,8 +47,7 @@ impl Hub {
         }
     }
 
-    /// Takes what a host says of its interface. Only what its paced flows meet says something of
-    /// capacities: TCP alone fills queues by itself.
+    /// Takes what a host says of its interface.
     pub(super) fn tell_link_check(
         &mut self,
         now_ns: u64,
@@ -125,20 +56,7 @@ impl Hub {
         access_use: &AccessUse,
     ) {
         let paces = self.sessions.get(&id).is_some_and(|known| known.paces());
-        let AccessUse {
-            uplink, downlink, ..
-        } = access_use;
-        let congested = uplink.congested.iter().filter(|_| paces);
-        let word = HostWord {
-            uplink: word_of(uplink),
-            downlink: word_of(downlink),
-            congested: congested.map(|&host| HostId(host)).collect(),
-            has_uncongested: uplink.uncongested > 0,
-            faults: faults_in(&access_use.faults),
-            in_prefixes_of: (access_use.faults.in_prefixes_of.iter())
-                .map(|&host| HostId(host))
-                .collect(),
-        };
+        let word = HostWord::of(access_use, paces);
         let mut check = std::mem::take(&mut self.link_check);
         self.with_facts(now_ns, |facts| check.tell(now_ns, host, word, facts));
         self.link_check = check;
@@ -272,28 +190,5 @@ impl Hub {
             let has = session.beyond > 0;
             self.link_check.set_flows_beyond(now_ns, peer.host, has);
         }
-    }
-}
-
-fn faults_in(told: &HostFaults) -> BTreeSet<HostFault> {
-    [
-        (told.no_address, HostFault::AddressNotInPrefix),
-        (
-            told.other_congestion_control,
-            HostFault::CongestionControlChanged,
-        ),
-        (told.flows_beyond_table, HostFault::FlowsBeyondBound),
-    ]
-    .into_iter()
-    .filter_map(|(has, fault)| has.then_some(fault))
-    .collect()
-}
-
-#[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
-fn word_of(link: &LinkUse) -> LinkWord {
-    LinkWord {
-        carried_bps: link.carried_bps.map(|bps| bps as f64),
-        speed_bps: link.speed_bps as f64,
-        is_held_up: link.held_up,
     }
 }

@@ -6,9 +6,9 @@ use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
+use crate::shared_links::FlowKind;
 
 use super::session_flows::{HubFlow, Placement, UnmanagedReason};
-use super::shared_links::FlowKind;
 use super::sharing::kind_of;
 use super::{Hub, MAX_ENGINE_BACKLOG};
 

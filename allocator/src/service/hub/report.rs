@@ -162,7 +162,7 @@ impl Hub {
                 .collect(),
             links_down: Vec::new(),
             external: Vec::new(),
-            links_shared: self.shared.len() as u64,
+            links_shared: self.shared.count() as u64,
             links_not_as_told: Vec::new(),
             hosts_not_as_told: Vec::new(),
             hosts: self.topology.host_count() as u64,
