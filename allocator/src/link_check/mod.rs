@@ -22,8 +22,7 @@
 //! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
 //! is a link that was full within [`PROVEN_NS`], if another one was not. A probe of a link that is
 //! lowered explains congestion beside others. A link between switches is named if it is the only
-//! one; its carried rate is not known. Where the end of the way tells
-//! nothing, nobody is named.
+//! one; its carried rate is not known. Where the end of the way tells nothing, nobody is named.
 //!
 //! A network device that counts what an allowance held up ([`LinkWord::is_held_up`]: Amazon's ENA)
 //! says which link it is. If its link carries less by the figures above, it is named before any

@@ -114,6 +114,7 @@ fn a_class_has_the_rate_of_frames_that_their_tunnel_makes_larger() {
 #[test]
 fn datagrams_that_carry_a_tunnel_are_counted_beside_those_of_sockets() {
     let pair = tunnelled_pair();
+    pair.left.enter();
     let mut reader = UdpReader::open().expect("a netlink socket");
     let mut read = || reader.read(0).expect("counters");
     let before = read();
