@@ -22,8 +22,7 @@
 //! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
 //! is a link that was full within [`PROVEN_NS`], if another one was not. A probe of a link that is
 //! lowered explains congestion beside others. A link between switches is named if it is the only
-//! one; its carried rate is not known. Where the end of the way tells
-//! nothing, nobody is named.
+//! one; its carried rate is not known. Where the end of the way tells nothing, nobody is named.
 //!
 //! A network device that counts what an allowance held up ([`LinkWord::is_held_up`]: Amazon's ENA)
 //! says which link it is. If its link carries less by the figures above, it is named before any
@@ -37,7 +36,8 @@
 //! clear if it carried, within [`PROVEN_NS`], [`GAP`] of what it is handed out now. It stays clear
 //! while such congestion lasts, and is not asked once a link between switches is named. The
 //! sender's is clear, too, while it has backlogged connections without congestion. Nothing else may
-//! explain the congestion, and the flows have to miss what they were handed out.
+//! explain the congestion, nor an allowance of their own links, and the flows have to miss what
+//! they were handed out.
 //!
 //! Such pairs are looked at together, by the switch of their senders, and by that of their
 //! receivers. They count where there are [`MIN_ENDS`] senders and receivers or more: one host's
