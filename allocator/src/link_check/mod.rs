@@ -36,7 +36,8 @@
 //! clear if it carried, within [`PROVEN_NS`], [`GAP`] of what it is handed out now. It stays clear
 //! while such congestion lasts, and is not asked once a link between switches is named. The
 //! sender's is clear, too, while it has backlogged connections without congestion. Nothing else may
-//! explain the congestion, and the flows have to miss what they were handed out.
+//! explain the congestion, nor an allowance of their own links, and the flows have to miss what
+//! they were handed out.
 //!
 //! Such pairs are looked at together, by the switch of their senders, and by that of their
 //! receivers. They count where there are [`MIN_ENDS`] senders and receivers or more: one host's

@@ -126,7 +126,9 @@ impl LinkCheck {
         let explains = |link: &LinkId| self.has_others(*link) || self.is_full(*link, facts);
         let misses = |link: LinkId| self.links.get(&link.0).is_some_and(Checked::misses);
         let (uplink, downlink) = (pair.uplink, pair.downlink);
+        let is_held_up = |&link: &LinkId| self.is_held_up_short(link, facts);
         !pair.inner.is_empty()
+            && ![uplink, downlink].iter().any(is_held_up)
             && ![uplink, downlink].iter().chain(&pair.inner).any(explains)
             && (self.is_named_between(pair)
                 || ((pair.has_uncongested || self.is_clear(now_ns, uplink, facts))

@@ -61,6 +61,8 @@ struct Fabric {
     carried_bits: Vec<f64>,
     words: Vec<HostWord>,
     congested_ms: Vec<BTreeMap<u32, u64>>,
+    /// Links whose devices count what an allowance holds up.
+    held_up: BTreeSet<LinkId>,
     now_ms: u64,
     changes: Vec<(u64, u32, LinkState)>,
 }
@@ -140,6 +142,7 @@ impl Fabric {
             carried_bits: vec![0.0; LINKS],
             words: vec![HostWord::default(); HOSTS as usize],
             congested_ms: vec![BTreeMap::new(); HOSTS as usize],
+            held_up: BTreeSet::new(),
             now_ms: 0,
             changes: Vec::new(),
         }
@@ -220,6 +223,7 @@ impl Fabric {
                     (&mut word.uplink, up(host)),
                     (&mut word.downlink, down(host)),
                 ] {
+                    word.is_held_up = self.held_up.contains(&link);
                     let bits = std::mem::take(&mut self.carried_bits[link.index()]);
                     if (word.carried_bps).is_none_or(|told| (bits - told).abs() > GBIT / 64.0) {
                         word.carried_bps = Some(bits);
@@ -384,6 +388,21 @@ fn one_hosts_link_that_carries_less_names_nothing_between_switches() {
         assert!(named.iter().all(|(link, _)| link.0 < FIRST_UP), "{named:?}");
         assert!(named.contains(&(link, LinkState::CarriesLess)), "{named:?}");
     }
+}
+
+/// Allowances for bursts end at two hosts at once, just after these carried as much.
+#[test]
+fn hosts_links_whose_allowances_are_spent_are_named_themselves() {
+    let mut fabric = across(4.0 * GBIT);
+    let spent = [up(0), up(1)];
+    for link in spent {
+        fabric.real_bps[link.index()] = 0.5 * GBIT;
+        fabric.held_up.insert(link);
+    }
+    fabric.run(NAMED_MS);
+    let less = spent.map(|link| (link, LinkState::CarriesLess));
+    assert_eq!(fabric.named(), less);
+    assert_eq!(fabric.changes.len(), 2, "{:?}", fabric.changes);
 }
 
 proptest! {
