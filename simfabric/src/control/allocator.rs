@@ -365,6 +365,7 @@ impl AllocatorNode {
                 feeds,
             };
             checking.tell(now_ns, HostId(host), access_use, known);
+            self.observe_for_check(now_ns);
         }
     }
 
@@ -375,15 +376,23 @@ impl AllocatorNode {
         self.push_capacities(changed.unwrap_or_default());
     }
 
-    /// Judges the links in question, if that is due.
-    pub fn check_links(&mut self, now_ns: u64) {
-        let (Some(checking), Some(feeds)) = (&mut self.checking, &mut self.feeds) else {
+    /// Notes what is handed out, if links are in question and the last note is a tick old.
+    fn observe_for_check(&mut self, now_ns: u64) {
+        let (Some(checking), Some(feeds)) = (&self.checking, &mut self.feeds) else {
             return;
         };
         if checking.wants_loads() && feeds.loads_ns().saturating_add(TICK_NS) <= now_ns {
             self.engine.link_loads(&mut self.loads_bps);
             feeds.observe(now_ns, &mut self.loads_bps.clone());
         }
+    }
+
+    /// Judges the links in question, if that is due.
+    pub fn check_links(&mut self, now_ns: u64) {
+        self.observe_for_check(now_ns);
+        let (Some(checking), Some(feeds)) = (&mut self.checking, &self.feeds) else {
+            return;
+        };
         let known = Known {
             topology: &self.topology,
             feeds,

@@ -23,10 +23,12 @@ use crate::run::{Change, Config};
 use crate::time::{Span, Time};
 use crate::workload::{FlowStream, Poisson, SizeDistribution};
 
-/// Capacity of every link as it is told, in bit/s.
+/// Capacity of hosts' links as it is told, in bit/s,
 const LINK_BPS: u64 = 100_000_000;
-/// Hosts of a rack.
-const RACK: u32 = 4;
+/// and of links between switches.
+const FABRIC_BPS: u64 = 2 * LINK_BPS;
+/// Hosts of a rack: enough that the allocator spreads one flow of each over both spines.
+const RACK: u32 = 8;
 /// Begin of a fault,
 const BEGIN: Time = Time::from_ms(5_000);
 /// its end,
@@ -90,7 +92,8 @@ impl Scene {
     /// State that is named.
     const fn state(self) -> LinkState {
         match self {
-            Self::ToldHigh | Self::WrongPath => LinkState::CarriesLess,
+            Self::ToldHigh => LinkState::CarriesLess,
+            Self::WrongPath => LinkState::WrongPath,
             Self::ToldLow => LinkState::CarriesMore,
             Self::Unmanaged => LinkState::HasOthersTraffic,
             Self::Right => LinkState::AsTold,
@@ -221,7 +224,7 @@ fn topology() -> Result<Topology, ExperimentError> {
         hosts_per_rack: RACK,
         spines: 2,
         host_capacity_bps: LINK_BPS,
-        fabric_capacity_bps: LINK_BPS,
+        fabric_capacity_bps: FABRIC_BPS,
         host_delay_ns: 5_000,
         fabric_delay_ns: 5_000,
         ecmp: EcmpConfig {
@@ -256,7 +259,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     })?;
     let mut figure = settings.figure("obey-check", "What is wrong is named, and taken back");
     figure.scenario = vec![
-        "2 racks of 4 hosts under 2 spines, links of 100 Mbit/s".to_owned(),
+        "2 racks of 8 hosts under 2 spines, links of 100 and 200 Mbit/s".to_owned(),
         "a fault begins at 5 s and ends at 15 s".to_owned(),
         format!(
             "right: web search at 60 % of the hosts' links for {} s",
@@ -322,9 +325,9 @@ fn flows(
             let managed = to_receiver.map(|(number, src)| flow(number, src, RECEIVER.0));
             managed.into_iter().chain([unmanaged]).collect()
         }
-        // Each host of the first rack has two flows to one of the other.
-        Scene::WrongPath => (0..2 * RACK)
-            .map(|number| flow(number, number % RACK, RACK + number % RACK))
+        // Each host of the first rack sends to one of the other.
+        Scene::WrongPath => (0..RACK)
+            .map(|number| flow(number, number, RACK + number))
             .collect(),
         Scene::Right => {
             let hosts = topology.hosts().len() as u32;
@@ -425,7 +428,7 @@ fn picture(samples: &[Replicas<CheckSample>]) -> Picture {
     });
     Picture::new(
         "What is wrong is named, and taken back",
-        "links of 100 Mbit/s; 95 % intervals",
+        "hosts' links of 100 Mbit/s; 95 % intervals",
         panels.into(),
     )
     .columns(2)
