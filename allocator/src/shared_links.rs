@@ -323,6 +323,17 @@ impl SharedLinks {
         std::mem::take(&mut self.changed)
     }
 
+    /// Returns the factor on a link's capacity that is in force. External traffic that is known is
+    /// left its share by the allocation itself: the capacity is then the exact one.
+    #[must_use]
+    pub fn headroom(&self, link: LinkId, has_external: bool) -> f64 {
+        if self.is_shared(link) && !has_external {
+            HEADROOM
+        } else {
+            1.0
+        }
+    }
+
     /// Returns true if a link is shared.
     #[must_use]
     pub fn is_shared(&self, link: LinkId) -> bool {

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use ratewright_allocator::feeds::Feeds;
 use ratewright_allocator::link_check::{
     HostWord, LinkChange, LinkCheck, LinkCheckConfig, LinkEvidence, LinkState, NetworkFacts,
+    VisitPaths,
 };
-use ratewright_allocator::shared_links::{FlowKind, HEADROOM, SharedLinks};
+use ratewright_allocator::shared_links::{FlowKind, SharedLinks};
 use ratewright_proto::telemetry::AccessUse;
 use ratewright_topology::{HostId, LinkId, Topology};
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,18 @@ struct CountedFlow {
 pub(super) struct Known<'a> {
     pub(super) topology: &'a Topology,
     pub(super) feeds: &'a Feeds,
+}
+
+impl<'a> Known<'a> {
+    fn facts(self, now_ns: u64, paths: &'a VisitPaths<'a>) -> NetworkFacts<'a> {
+        let Self { topology, feeds } = self;
+        NetworkFacts {
+            now_ns,
+            topology,
+            feeds,
+            paths,
+        }
+    }
 }
 
 /// The check, with the traffic that nobody paces.
@@ -144,16 +157,11 @@ impl Checking {
         access_use: &AccessUse,
         known: Known<'_>,
     ) {
-        let Known { topology, feeds } = known;
-        self.shared.tell(now_ns, host, access_use.clone(), topology);
+        self.shared
+            .tell(now_ns, host, access_use.clone(), known.topology);
         let (check, flows) = (&mut self.check, &self.flows);
         let paths = |from, to, visit: &mut dyn FnMut(&[u32])| visit_paths(flows, from, to, visit);
-        let facts = NetworkFacts {
-            now_ns,
-            topology,
-            feeds,
-            paths: &paths,
-        };
+        let facts = known.facts(now_ns, &paths);
         check.tell(now_ns, host, HostWord::of(access_use, true), &facts);
     }
 
@@ -182,15 +190,9 @@ impl Checking {
     pub(super) fn tick(&mut self, now_ns: u64, known: Known<'_>) -> Vec<LinkId> {
         self.shared.end_due(now_ns);
         let mut changed = self.take_shared();
-        let Known { topology, feeds } = known;
         let (check, flows) = (&mut self.check, &self.flows);
         let paths = |from, to, visit: &mut dyn FnMut(&[u32])| visit_paths(flows, from, to, visit);
-        let facts = NetworkFacts {
-            now_ns,
-            topology,
-            feeds,
-            paths: &paths,
-        };
+        let facts = known.facts(now_ns, &paths);
         let mut changes = Vec::new();
         check.tick(now_ns, &facts, &mut |change| changes.push(change));
         for change in changes {
@@ -237,9 +239,8 @@ impl Checking {
         let external = known.feeds.external();
         let capacity_bps = external.capacity_bps(known.topology, link);
         let lowered_bps = self.check.lowered_bps(link).unwrap_or(f64::INFINITY);
-        let has_headroom = self.shared.is_shared(link) && external.get(link).is_none();
-        let headroom = if has_headroom { HEADROOM } else { 1.0 };
-        headroom * capacity_bps.min(lowered_bps)
+        let has_external = external.get(link).is_some();
+        self.shared.headroom(link, has_external) * capacity_bps.min(lowered_bps)
     }
 }
 

@@ -1,11 +1,10 @@
 //! The allocator's check of told capacities in the fabric. The oracle is what the plan does to the
 //! network: what is wrong is named within 5 s, and taken back within 10 s after it is right again.
 
-use std::ops::ControlFlow;
-use std::path::Path;
-
-use ratewright_simfabric::plan::{Overrides, PlanError, RunPlan, TransportRun};
+use ratewright_simfabric::plan::{PlanError, RunPlan};
 use ratewright_simfabric::report::summary::Finding;
+
+use super::common::{parse_plan, run_plan};
 
 /// Begin and end of a fault, in seconds.
 const FAULT: [f64; 2] = [4.0, 12.0];
@@ -44,16 +43,7 @@ control_first = true
 {workload}
 "#
     );
-    let overrides = Overrides {
-        seed: Some(seed),
-        ..Overrides::default()
-    };
-    RunPlan::parse(&text, "plan", Path::new(""), &overrides)
-}
-
-fn run_plan(plan: &RunPlan) -> TransportRun {
-    plan.run(&plan.transports[0], |_| ControlFlow::Continue(()))
-        .expect("it runs, and conserves packets")
+    parse_plan(&text, seed)
 }
 
 fn findings(faults: &str, transport: &str, workload: &str, seed: u64) -> Vec<Finding> {
