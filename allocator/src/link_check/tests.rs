@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::lowering::TARGET;
 use super::*;
 
 const MS: u64 = 1_000_000;
