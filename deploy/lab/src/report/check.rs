@@ -53,14 +53,21 @@ pub fn picture(options: &LabOptions, rows: &[CheckRow]) -> Picture {
         };
         rows.iter().map(of_row).collect()
     };
-    let groups: Vec<String> = rows.iter().map(|row| row.wanted.replace('_', " ")).collect();
+    let groups: Vec<String> = rows
+        .iter()
+        .map(|row| row.wanted.replace('_', " "))
+        .collect();
     let panel = |title: &str, of, promised_s| {
         let bars = vec![Bars::new("longest of the runs", longest(of))];
         let axis = Axis::linear("time (s)").starting_at(0.0);
         Panel::bars(title, "", axis, groups.clone(), bars).mark(promised_s, "promised")
     };
     let panels = vec![
-        panel("from a change to its name", |row| &row.named_s, NAMED_WITHIN_S),
+        panel(
+            "from a change to its name",
+            |row| &row.named_s,
+            NAMED_WITHIN_S,
+        ),
         panel(
             "from its end until nothing is named",
             |row| &row.taken_back_s,
@@ -72,7 +79,11 @@ pub fn picture(options: &LabOptions, rows: &[CheckRow]) -> Picture {
         options.runs(),
         options.link_mbps()
     );
-    Picture::new("check: what is not as told is named, and taken back", subtitle, panels)
-        .columns(1)
-        .panel_size(1_200, 360)
+    Picture::new(
+        "check: what is not as told is named, and taken back",
+        subtitle,
+        panels,
+    )
+    .columns(1)
+    .panel_size(1_200, 360)
 }

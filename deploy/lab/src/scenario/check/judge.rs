@@ -130,14 +130,19 @@ impl CheckRow {
             row.missed.push(format!("not in {place}"));
         }
         if !row.others.is_empty() {
-            row.missed.push(format!("also named: {}", joined(&row.others)));
+            row.missed
+                .push(format!("also named: {}", joined(&row.others)));
         }
         row
     }
 }
 
 fn joined(names: &BTreeSet<String>) -> String {
-    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    names
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Says which cases miss something; `None` if none does.

@@ -139,7 +139,8 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         side.finish();
     }
     let plan = NetworkPlan::two_tier(2, RACK, SPINES, in_bursts(lab, 2));
-    let (senders, sinks): (Vec<usize>, Vec<usize>) = ((0..RACK).collect(), (RACK..2 * RACK).collect());
+    let (senders, sinks): (Vec<usize>, Vec<usize>) =
+        ((0..RACK).collect(), (RACK..2 * RACK).collect());
     let mut side = Side::build(lab, "clos", plan, &senders, &sinks, &[])?;
     side.run_all(lab, &[WRONG_PATH], &mut rows)?;
     side.finish();
@@ -294,7 +295,12 @@ impl Side {
             lab.sleep_until(now_ns() + 5 * LEAD_NS)?;
             let mut spines = BTreeSet::new();
             for &pair in pairs {
-                spines.extend(self.explain(pair)?.1.into_iter().filter(|name| name.contains("spine")));
+                spines.extend(
+                    self.explain(pair)?
+                        .1
+                        .into_iter()
+                        .filter(|name| name.contains("spine")),
+                );
             }
             // Up and down the same one for all is two links.
             if spines.len() > 2 {
@@ -325,7 +331,11 @@ impl Side {
 
     /// Returns what the allocator names now, and notes what it should not.
     fn watch(&self, case: &Case, run: &mut CheckRun) -> Result<BTreeSet<String>> {
-        let names = names_in(&self.ask("/status")?, "links_not_as_told", "hosts_not_as_told");
+        let names = names_in(
+            &self.ask("/status")?,
+            "links_not_as_told",
+            "hosts_not_as_told",
+        );
         for name in &names {
             let is_beside = || {
                 let beside = case.beside?;
@@ -406,7 +416,10 @@ impl Side {
             Change::Capacity(..) => self.set_capacity(1.0),
             Change::Address => self.set_address("del"),
             Change::Default => self.set_default("cubic"),
-            Change::Path => self.testbed.network.route_by_ecmp(0, SPINES, ecmp_seed(lab)),
+            Change::Path => self
+                .testbed
+                .network
+                .route_by_ecmp(0, SPINES, ecmp_seed(lab)),
         }
     }
 
@@ -441,7 +454,11 @@ fn each(value: &Value) -> impl Iterator<Item = &Value> {
 /// Names in an answer: `link state` and `host fault`.
 fn names_in(answer: &Value, links: &str, hosts: &str) -> BTreeSet<String> {
     let pair = |object: &Value, who: &str, what: &str| {
-        Some(format!("{} {}", object[who].as_str()?, object[what].as_str()?))
+        Some(format!(
+            "{} {}",
+            object[who].as_str()?,
+            object[what].as_str()?
+        ))
     };
     let of_links = each(&answer[links]).filter_map(|link| pair(link, "name", "state"));
     let of_hosts = each(&answer[hosts]).filter_map(|host| pair(host, "host", "fault"));
