@@ -2,13 +2,13 @@
 //!
 //! A link that carries less by congestion is lowered to [`TARGET`] of the most that it carried in
 //! the samples, by at most [`LinkCheckConfig::max_lowering`](super::LinkCheckConfig) of its
-//! capacity. The most, because a word may be of a second in which flows began or ended. From then
-//! on its queue drains. After [`PAUSE_NS`] it is probed: its capacity grows by [`STEP`], then by
-//! twice as much, every [`PROBE_NS`], until it is the told one or it carries less than the one in
-//! force. If that stands for [`NAME_NS`], the link is lowered anew. A link that is not in use is
-//! not probed. What lowering does not end is no matter of capacity (a lossy line, say): after
-//! [`FUTILE_NS`] the told one is in force again, and is not lowered for [`GIVEN_UP_NS`]. A link
-//! that carries more is only named.
+//! capacity, or to [`BELOW_BASELINE`] of its baseline. The most, because a word may be of a second
+//! in which flows began or ended. From then on its queue drains. After [`PAUSE_NS`] it is probed:
+//! its capacity grows by [`STEP`], then by twice as much, every [`PROBE_NS`], until it is the told
+//! one or it carries less than the one in force. If that stands for [`NAME_NS`], the link is
+//! lowered anew. A link that is not in use is not probed. What lowering does not end is no matter
+//! of capacity (a lossy line, say): after [`FUTILE_NS`] the told one is in force again, and is not
+//! lowered for [`GIVEN_UP_NS`]. A link that carries more is only named.
 //!
 //! An allowance may save up credit while its link rests. What was carried in the second before may
 //! be credit's: then the link is lowered anew. Probes find credit that has come back, as they find
@@ -19,6 +19,9 @@ use super::{IDLE_NS, NAME_NS, SECOND_NS};
 /// Part of what a link carries to which it is lowered: what hosts tell may be 1/64 too much, and
 /// the queue has to drain.
 pub(super) const TARGET: f64 = 0.96;
+/// Part of a link's baseline to which it may be lowered: [`TARGET`], less what hosts tell too
+/// little.
+pub(super) const BELOW_BASELINE: f64 = 0.9;
 /// Time from lowering to the first probe,
 const PAUSE_NS: u64 = 4 * SECOND_NS;
 /// and from a probe to the next.

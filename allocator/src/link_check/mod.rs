@@ -70,8 +70,8 @@
 //! # Lowering
 //!
 //! A link that carries less by congestion is lowered to what it carries, by at most
-//! [`LinkCheckConfig::max_lowering`] of its capacity, and probed until it carries what was told:
-//! see `lowering.rs`. A link that carries more is only named.
+//! [`LinkCheckConfig::max_lowering`] of its capacity or to its baseline, and probed until it
+//! carries what was told: see `lowering.rs`. A link that carries more is only named.
 //!
 //! Work: O(1) for a word, and for each tick O(path) for at most [`MAX_PAIRS`] congested pairs and
 //! O(1) for at most [`MAX_LINKS`] links that are named or about to be.
@@ -143,6 +143,19 @@ pub struct LinkCheckConfig {
 impl Default for LinkCheckConfig {
     fn default() -> Self {
         Self { max_lowering: 0.5 }
+    }
+}
+
+impl LinkCheckConfig {
+    /// Returns the least capacity to which a link may be lowered, in bit/s.
+    fn floor_bps(&self, told_bps: f64, baseline_bps: Option<f64>) -> f64 {
+        let floor_bps = (1.0 - self.max_lowering) * told_bps;
+        match baseline_bps {
+            Some(baseline_bps) if self.max_lowering > 0.0 => {
+                floor_bps.min(lowering::BELOW_BASELINE * baseline_bps)
+            }
+            _ => floor_bps,
+        }
     }
 }
 
@@ -241,6 +254,10 @@ pub struct LinkEvidence {
 pub trait LinkFacts {
     /// Returns the capacity of a link as it was told, in bit/s.
     fn told_bps(&self, link: LinkId) -> f64;
+    /// Returns the part of that which the link always has, in bit/s, where the rest is credit.
+    fn baseline_bps(&self, _: LinkId) -> Option<f64> {
+        None
+    }
     /// Returns what was handed out over a link within the last second, in bit/s.
     fn handed_out_bps(&self, link: LinkId) -> f64;
     /// Returns the links from a host and to it.
@@ -659,7 +676,7 @@ impl LinkCheck {
         changes: &mut dyn FnMut(LinkChange),
     ) {
         let told_bps = facts.told_bps(link);
-        let max_lowering = self.config.max_lowering;
+        let floor_bps = self.config.floor_bps(told_bps, facts.baseline_bps(link));
         let Some(checked) = self.links.get_mut(&link.0) else {
             self.active.remove(&link.0);
             return;
@@ -667,7 +684,7 @@ impl LinkCheck {
         let before = (checked.named, checked.lowered_bps());
         let evidence = checked.evidence_of(told_bps);
         checked.name(now_ns, evidence);
-        checked.lower(now_ns, told_bps, max_lowering);
+        checked.lower(now_ns, told_bps, floor_bps);
         checked.judged_ns = now_ns;
         let after = (checked.named, checked.lowered_bps());
         let is_quiet =
@@ -862,7 +879,7 @@ impl Checked {
     }
 
     /// Lowers, probes or restores the capacity.
-    fn lower(&mut self, now_ns: u64, told_bps: f64, max_lowering: f64) {
+    fn lower(&mut self, now_ns: u64, told_bps: f64, floor_bps: f64) {
         let is_less = self.named == LinkState::CarriesLess;
         let Some(carried_bps) = self.carried_bps().filter(|_| is_less) else {
             self.lowering.end();
@@ -870,7 +887,7 @@ impl Checked {
         };
         let carriage = Carriage {
             told_bps,
-            floor_bps: (1.0 - max_lowering) * told_bps,
+            floor_bps,
             carried_bps,
             most_bps: self.sampled_bps.iter().copied().fold(carried_bps, f64::max),
             is_congested: self.is_congested(),
