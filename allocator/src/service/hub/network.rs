@@ -255,7 +255,7 @@ impl Hub {
         self.engine_events.clear();
         self.shared.restart(now_ns, &self.topology);
         // Whatever has changed is compared below.
-        let shared = self.shared.take_changed();
+        let shared = self.shared.take_changes().shared;
         self.recheck_shared(&shared);
         for link in 0..self.topology.links().len() {
             let id = self.topology.links()[link].id;

@@ -200,22 +200,27 @@ fn without_lowering_a_link_that_carries_less_is_named_alone() {
 
 #[test]
 fn a_shared_link_is_named_with_its_cause_and_taken_back() {
-    let mut world = incast(as_by_default());
-    let others = LinkUse {
-        carried_bps: Some(9_900_000_000),
-        strangers: 1,
-        stranger: "10.0.0.7".parse().ok(),
-        ..LinkUse::default()
-    };
-    world.tell_use("h16", LinkUse::default(), others);
-    world.pass_tenths(30);
-    let named = world.hub.checked_links(64);
-    assert_eq!(named.len(), 1);
-    assert_eq!(named[0].evidence.state, LinkState::HasOthersTraffic);
-    assert_eq!(named[0].cause.as_deref(), Some("unknown address 10.0.0.7"));
-    world.tell_of_incast(9_900_000_000, false);
-    world.pass_tenths(90);
-    assert_eq!(world.named(), []);
+    // Headroom is off where feeds are on, and the name is none of its business.
+    for has_headroom in [true, false] {
+        let mut settings = as_by_default();
+        settings.feeds.shared = has_headroom;
+        let mut world = incast(settings);
+        let others = LinkUse {
+            carried_bps: Some(9_900_000_000),
+            strangers: 1,
+            stranger: "10.0.0.7".parse().ok(),
+            ..LinkUse::default()
+        };
+        world.tell_use("h16", LinkUse::default(), others);
+        world.pass_tenths(30);
+        let named = world.hub.checked_links(64);
+        assert_eq!(named.len(), 1);
+        assert_eq!(named[0].evidence.state, LinkState::HasOthersTraffic);
+        assert_eq!(named[0].cause.as_deref(), Some("unknown address 10.0.0.7"));
+        world.tell_of_incast(9_900_000_000, false);
+        world.pass_tenths(90);
+        assert_eq!(world.named(), []);
+    }
 }
 
 /// TCP by itself fills a queue before it yields: that says nothing of capacities.
