@@ -356,6 +356,8 @@ pub struct ServiceCounts {
     pub links_shared: Reasons,
     /// Links that were found not to be as told, by state.
     pub links_named: Reasons,
+    /// Hosts in which a fault was found, by fault.
+    pub hosts_named: Reasons,
     /// Demand changes of active flows.
     pub demand_changes: u64,
     /// Demand changes that waited, because their host or all hosts together sent too many.

@@ -108,6 +108,7 @@ impl Hub {
                     let seen_at = seen_at.map(|host| self.host_name(host.0));
                     let host = self.host_name(host.0);
                     if has {
+                        self.counts.hosts_named.count(fault.label());
                         tracing::warn!(host, fault = fault.label(), seen_at, "a host has a fault");
                     } else {
                         tracing::info!(host, fault = fault.label(), "a host has a fault no more");

@@ -296,6 +296,11 @@ fn a_hosts_faults_are_listed_until_it_takes_them_back() {
     world.tell_access_use("h2", fault(false));
     world.pass_tenths(10);
     assert_eq!(world.hub.host_faults(64), []);
+    let count = |world: &HubWorld| world.hub.counts().hosts_named.get("address_not_in_prefix");
+    assert_eq!(count(&world), 1);
+    world.tell_access_use("h2", fault(true));
+    world.pass_tenths(10);
+    assert_eq!(count(&world), 2);
 }
 
 #[test]
