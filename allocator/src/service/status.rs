@@ -235,7 +235,9 @@ pub struct HostView {
     /// Lease of its rates, in milliseconds.
     pub lease_ms: u64,
     /// Its faults.
-    pub faults: Vec<HostFault>,
+    pub faults: Vec<FaultyHost>,
+    /// The links from it and to it, whatever their state is.
+    pub links: Vec<CheckedLink>,
 }
 
 /// A flow in `/explain`, with the reasons for its rate.
@@ -306,7 +308,8 @@ pub struct LinkStatus {
 /// Maximum number of links in [`Status::links_not_as_told`], and of faults of hosts.
 pub const MAX_CHECKED_LINKS: usize = 64;
 
-/// Link that is not as it was told, in `/status` and `/overview`.
+/// Link with the state of its capacity as it was told: one that is not so in `/status` and
+/// `/overview`, a host's own in `/explain`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CheckedLink {
     /// `from->to`, by the names of its ends.
@@ -318,7 +321,7 @@ pub struct CheckedLink {
     pub cause: Option<String>,
 }
 
-/// Fault of a host in `/status` and `/overview`.
+/// Fault of a host in `/status`, `/overview` and `/explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FaultyHost {
     /// Its name.

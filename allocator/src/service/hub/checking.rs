@@ -9,7 +9,8 @@ use ratewright_topology::{HostId, LinkId};
 use super::report::link_name;
 use super::{Hub, HubSettings};
 use crate::link_check::{
-    HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState, NetworkFacts,
+    HostFault, HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState,
+    NetworkFacts,
 };
 use crate::service::status::{CheckedLink, FaultyHost};
 
@@ -161,26 +162,47 @@ impl Hub {
     /// Returns the first `max` links that are named, in the order of their numbers.
     pub fn checked_links(&self, max: usize) -> Vec<CheckedLink> {
         (self.link_check.named().take(max))
-            .map(|(link, _)| CheckedLink {
-                name: link_name(&self.topology, link),
-                evidence: self.link_evidence(link),
-                cause: self.shared_status(link).map(|shared| shared.cause),
-            })
+            .map(|(link, _)| self.checked_link(link))
             .collect()
+    }
+
+    fn checked_link(&self, link: LinkId) -> CheckedLink {
+        CheckedLink {
+            name: link_name(&self.topology, link),
+            evidence: self.link_evidence(link),
+            cause: self.shared_status(link).map(|shared| shared.cause),
+        }
+    }
+
+    /// Returns the link from a host of the topology and the one to it, whatever their state is.
+    pub(super) fn access_links(&self, host: HostId) -> Vec<CheckedLink> {
+        let topology = &self.topology;
+        [topology.host_uplink(host), topology.host_downlink(host)]
+            .map(|link| self.checked_link(link))
+            .into()
     }
 
     /// Returns the first `max` faults of hosts, in the order of the hosts' numbers.
     pub fn host_faults(&self, max: usize) -> Vec<FaultyHost> {
         (self.link_check.faults().take(max))
-            .map(|(host, fault)| {
-                let seen_at = self.link_check.fault_seen_at(host, fault);
-                FaultyHost {
-                    host: self.host_name(host.0),
-                    fault,
-                    seen_at: seen_at.map(|host| self.host_name(host.0)),
-                }
-            })
+            .map(|(host, fault)| self.faulty_host(host, fault))
             .collect()
+    }
+
+    /// Returns the faults of one host.
+    pub(super) fn faults_of(&self, host: HostId) -> Vec<FaultyHost> {
+        (self.link_check.faults_of(host))
+            .map(|fault| self.faulty_host(host, fault))
+            .collect()
+    }
+
+    fn faulty_host(&self, host: HostId, fault: HostFault) -> FaultyHost {
+        let seen_at = self.link_check.fault_seen_at(host, fault);
+        FaultyHost {
+            host: self.host_name(host.0),
+            fault,
+            seen_at: seen_at.map(|host| self.host_name(host.0)),
+        }
     }
 
     /// Notes how many flows of a host the allocator has no room for.

@@ -272,6 +272,41 @@ fn another_topology_and_the_end_of_a_session_begin_anew() {
     }
 }
 
+/// No flow leads an operator to a link at rest.
+#[test]
+fn a_view_of_a_host_has_the_evidence_of_its_own_links_though_it_has_no_flow() {
+    let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2"]);
+    let slow = LinkUse {
+        carried_bps: Some(0),
+        speed_bps: GBIT,
+        ..LinkUse::default()
+    };
+    world.tell_use("h2", slow.clone(), slow);
+    world.pass_tenths(20);
+    let links_of = |world: &HubWorld, host: &str| -> Vec<(String, LinkState, Option<f64>)> {
+        let view = world.hub.host_view(world.now_ns, host).expect("a host");
+        (view.links.into_iter())
+            .map(|link| (link.name, link.evidence.state, link.evidence.speed_bps))
+            .collect()
+    };
+    let less = LinkState::CarriesLess;
+    assert_eq!(
+        links_of(&world, "h2"),
+        [
+            ("h2->leaf1".to_owned(), less, Some(1e9)),
+            ("leaf1->h2".to_owned(), less, Some(1e9)),
+        ]
+    );
+    let unknown = LinkState::Unknown;
+    assert_eq!(
+        links_of(&world, "h1"),
+        [
+            ("h1->leaf1".to_owned(), unknown, None),
+            ("leaf1->h1".to_owned(), unknown, None),
+        ]
+    );
+}
+
 #[test]
 fn a_hosts_faults_are_listed_until_it_takes_them_back() {
     let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2"]);
@@ -292,7 +327,7 @@ fn a_hosts_faults_are_listed_until_it_takes_them_back() {
     );
     assert_eq!(world.hub.totals().hosts_named, [1, 0, 0, 0]);
     let view = world.hub.host_view(world.now_ns, "h2").expect("a host");
-    assert_eq!(view.faults, [HostFault::AddressNotInPrefix]);
+    assert_eq!(view.faults, faults);
     world.tell_access_use("h2", fault(false));
     world.pass_tenths(10);
     assert_eq!(world.hub.host_faults(64), []);
@@ -324,7 +359,7 @@ fn a_prefix_of_several_hosts_is_listed_with_the_host_that_has_an_address_in_it()
     );
     assert_eq!(faults[0].fault, HostFault::PrefixOfSeveralHosts);
     let view = world.hub.host_view(world.now_ns, "h1").expect("a host");
-    assert_eq!(view.faults, [HostFault::PrefixOfSeveralHosts]);
+    assert_eq!(view.faults, faults, "with the host that sees it");
     // It ends with the word, and with the session of the host that told it.
     world.tell_access_use("h2", told(Vec::new()));
     world.pass_tenths(10);
