@@ -43,8 +43,12 @@ pub struct Status {
     pub links_shared: u64,
     /// Links that are not as they were told, the first [`MAX_CHECKED_LINKS`] of them.
     pub links_not_as_told: Vec<CheckedLink>,
+    /// Number of all of them.
+    pub links_not_as_told_total: u64,
     /// Faults of hosts, the first [`MAX_CHECKED_LINKS`] of them.
     pub hosts_not_as_told: Vec<FaultyHost>,
+    /// Number of all of them.
+    pub hosts_not_as_told_total: u64,
     /// Hosts of the topology.
     pub hosts: u64,
     /// Lease of a rate, in milliseconds.

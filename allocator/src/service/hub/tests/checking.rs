@@ -8,7 +8,7 @@ use ratewright_topology::LinkId;
 
 use super::HubWorld;
 use super::shared::as_by_default;
-use crate::engine::RateEngine as _;
+use crate::engine::{EngineStats, RateEngine as _};
 use crate::link_check::{HostFault, LinkState};
 use crate::service::hub::HubSettings;
 
@@ -270,6 +270,38 @@ fn another_topology_and_the_end_of_a_session_begin_anew() {
         assert_eq!(world.hub.totals().links_lowered, 0);
         assert_eq!(world.hub.link_evidence(LinkId(u32::MAX)).told_bps, 0.0);
     }
+}
+
+/// A change that reaches a whole fleet fills the lists.
+#[test]
+fn status_counts_the_faults_and_links_that_its_lists_have_no_room_for() {
+    let hosts = ["h1", "h2", "h3"];
+    let mut world = HubWorld::with_hosts(as_by_default(), &hosts);
+    for host in hosts {
+        let slow = LinkUse {
+            speed_bps: GBIT,
+            ..LinkUse::default()
+        };
+        world.tell_access_use(
+            host,
+            AccessUse {
+                uplink: slow.clone(),
+                downlink: slow,
+                faults: HostFaults {
+                    no_address: true,
+                    other_congestion_control: true,
+                    ..HostFaults::default()
+                },
+                ..AccessUse::default()
+            },
+        );
+    }
+    world.pass_tenths(20);
+    assert_eq!(world.hub.host_faults(2).len(), 2);
+    assert_eq!(world.hub.checked_links(2).len(), 2);
+    let status = world.hub.status(&EngineStats::default());
+    assert_eq!(status.hosts_not_as_told_total, 6);
+    assert_eq!(status.links_not_as_told_total, 6);
 }
 
 /// No flow leads an operator to a link at rest.
