@@ -82,6 +82,10 @@ impl LinkFacts for WorldFacts<'_> {
         GBIT
     }
 
+    fn line_rate_bps(&self, _: LinkId) -> f64 {
+        GBIT
+    }
+
     fn handed_out_bps(&self, link: LinkId) -> f64 {
         self.handed_out_bps[link.index()]
     }

@@ -4,7 +4,7 @@
 
 use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
-use ratewright_topology::LinkId;
+use ratewright_topology::{Frames, LinkId};
 
 use super::HubWorld;
 use super::shared::as_by_default;
@@ -269,6 +269,32 @@ fn another_topology_and_the_end_of_a_session_begin_anew() {
         assert_eq!(world.hub.capacity_of(link), 1e10);
         assert_eq!(world.hub.totals().links_lowered, 0);
         assert_eq!(world.hub.link_evidence(LinkId(u32::MAX)).told_bps, 0.0);
+    }
+}
+
+/// Of small frames in tunnels, the line carries an eighth more than what rates count.
+#[test]
+fn a_device_of_the_line_rate_that_was_told_is_right_whatever_its_frames_carry_beside() {
+    let topology = super::clos().with_frames(Frames::of(576, 88));
+    let mut world = HubWorld::of(as_by_default(), topology);
+    world.connect_all(&["h1"]);
+    let tell = |world: &mut HubWorld, speed_bps| {
+        let link = LinkUse {
+            speed_bps,
+            ..LinkUse::default()
+        };
+        world.tell_use("h1", link.clone(), link);
+        world.pass_tenths(80);
+    };
+    tell(&mut world, 10 * GBIT);
+    assert_eq!(world.named(), []);
+    for (speed_bps, state) in [
+        (9 * GBIT, LinkState::CarriesLess),
+        (12 * GBIT, LinkState::CarriesMore),
+    ] {
+        tell(&mut world, speed_bps);
+        let links = ["h1->leaf1", "leaf1->h1"];
+        assert_eq!(world.named(), links.map(|link| (link.to_owned(), state)));
     }
 }
 
