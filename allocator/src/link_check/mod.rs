@@ -366,9 +366,22 @@ impl LinkCheck {
         self.config = config;
     }
 
-    /// Forgets all words and states, because links have other numbers.
-    pub fn restart(&mut self) {
-        *self = Self::new(self.config.clone());
+    /// Forgets all words and states, because links have other numbers, and hands over what is named
+    /// no more. Lowered capacities end, too; no change says so.
+    pub fn restart(&mut self, facts: &dyn LinkFacts, changes: &mut dyn FnMut(LinkChange)) {
+        let fresh = Self::new(self.config.clone());
+        let before = std::mem::replace(self, fresh);
+        for (link, state) in before.named() {
+            changes(LinkChange::State {
+                link,
+                before: state,
+                evidence: self.evidence(link, facts),
+            });
+        }
+        for (host, fault) in before.faults() {
+            let has = false;
+            changes(LinkChange::Fault { host, fault, has });
+        }
     }
 
     /// Takes a host's word in place of the former one. O(1).

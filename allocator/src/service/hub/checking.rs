@@ -91,6 +91,22 @@ impl Hub {
             check.tick(now_ns, facts, &mut |change| changes.push(change));
         });
         self.link_check = check;
+        self.tell_changes(changes);
+    }
+
+    /// Forgets what hosts said, because another topology follows, and tells what is named no more.
+    pub(super) fn restart_link_check(&mut self, now_ns: u64) {
+        let mut changes = Vec::new();
+        let mut check = std::mem::take(&mut self.link_check);
+        self.with_facts(now_ns, |facts| {
+            check.restart(facts, &mut |change| changes.push(change));
+        });
+        self.link_check = check;
+        self.tell_changes(changes);
+    }
+
+    /// Tells the engine and operators of changes of links and hosts.
+    fn tell_changes(&mut self, changes: Vec<LinkChange>) {
         for change in changes {
             match change {
                 LinkChange::Capacity(link) => self.push_capacity(link),
@@ -135,7 +151,8 @@ impl Hub {
             tracing::info!(
                 link = name,
                 before = before.label(),
-                "a link is as told again"
+                state = state.label(),
+                "a link is named no more"
             );
             return;
         }
