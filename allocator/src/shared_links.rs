@@ -709,6 +709,7 @@ mod tests {
                         links.end_due(now_ns);
                     }
                 }
+                let by_flows = meeting(&topology, &flows, &BTreeMap::new(), &paces);
                 let meeting = meeting(&topology, &flows, &told, &paces);
                 for &link in &meeting {
                     prop_assert!(links.is_shared(LinkId(link)));
@@ -718,6 +719,8 @@ mod tests {
                 links.end_due(now_ns + HOLD_NS);
                 let shared: BTreeSet<u32> = links.shared.links.keys().copied().collect();
                 prop_assert_eq!(shared, meeting);
+                let shared = links.shared_by_flows.links.keys().copied();
+                prop_assert_eq!(shared.collect::<BTreeSet<u32>>(), by_flows);
             }
             for (path, kind) in flows.values() {
                 links.remove(now_ns, path, *kind);

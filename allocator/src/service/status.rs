@@ -204,7 +204,7 @@ pub struct SharedStatus {
     /// Traffic that nobody paces, in words.
     pub cause: String,
     /// Factor on the capacity that the rates over it may fill together; 1 where external traffic is
-    /// left its share instead.
+    /// left its share instead, and without `feeds.shared` where hosts' word alone tells of it.
     pub headroom: f64,
 }
 

@@ -223,6 +223,69 @@ fn a_shared_link_is_named_with_its_cause_and_taken_back() {
     }
 }
 
+/// Returns all that is logged while `act` runs.
+fn logged(act: impl FnOnce()) -> String {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let log = file.reopen().expect("the same file");
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(log)
+        .finish();
+    tracing::subscriber::with_default(subscriber, act);
+    std::fs::read_to_string(file.path()).expect("text")
+}
+
+#[test]
+fn the_log_has_a_line_for_each_name_and_one_for_its_end() {
+    let log = logged(|| {
+        let mut world = incast(as_by_default());
+        let others = LinkUse {
+            carried_bps: Some(9_900_000_000),
+            udp: true,
+            ..LinkUse::default()
+        };
+        world.tell_use("h16", LinkUse::default(), others);
+        world.pass_tenths(30);
+        world.tell_of_incast(9_900_000_000, false);
+        world.pass_tenths(90);
+    });
+    let lines = |log: &str, part: &str| log.lines().filter(|line| line.contains(part)).count();
+    let (named, ended) = (
+        "a link is not as the allocator was told",
+        "a link is named no more",
+    );
+    assert_eq!(lines(&log, "leaf4->h16"), 2, "{log}");
+    assert_eq!((lines(&log, named), lines(&log, ended)), (1, 1), "{log}");
+
+    // Another topology ends names, too.
+    let log = logged(|| {
+        let mut world = incast(as_by_default());
+        world.tell_of_incast(8 * GBIT, true);
+        world.pass_tenths(35);
+        let faults = HostFaults {
+            no_address: true,
+            ..HostFaults::default()
+        };
+        world.tell_access_use(
+            "h16",
+            AccessUse {
+                faults,
+                downlink: LinkUse {
+                    carried_bps: Some(8 * GBIT),
+                    ..LinkUse::default()
+                },
+                ..AccessUse::default()
+            },
+        );
+        world.pass_tenths(10);
+        world.replace_topology(super::clos());
+    });
+    assert_eq!(lines(&log, "leaf4->h16"), 2, "{log}");
+    assert_eq!((lines(&log, named), lines(&log, ended)), (1, 1), "{log}");
+    assert_eq!(lines(&log, "a host has a fault"), 2, "{log}");
+    assert_eq!(lines(&log, "a host has a fault no more"), 1, "{log}");
+}
+
 /// TCP by itself fills a queue before it yields: that says nothing of capacities.
 #[test]
 fn the_congestion_of_an_observing_host_names_nothing() {
@@ -322,7 +385,7 @@ fn status_counts_the_faults_and_links_that_its_lists_have_no_room_for() {
             },
         );
     }
-    world.pass_tenths(20);
+    world.pass_tenths(30);
     assert_eq!(world.hub.host_faults(2).len(), 2);
     assert_eq!(world.hub.checked_links(2).len(), 2);
     let status = world.hub.status(&EngineStats::default());
@@ -340,7 +403,7 @@ fn a_view_of_a_host_has_the_evidence_of_its_own_links_though_it_has_no_flow() {
         ..LinkUse::default()
     };
     world.tell_use("h2", slow.clone(), slow);
-    world.pass_tenths(20);
+    world.pass_tenths(30);
     let links_of = |world: &HubWorld, host: &str| -> Vec<(String, LinkState, Option<f64>)> {
         let view = world.hub.host_view(world.now_ns, host).expect("a host");
         (view.links.into_iter())
