@@ -9,8 +9,8 @@
 //!
 //! | state | evidence |
 //! |---|---|
-//! | [`CarriesLess`](LinkState::CarriesLess) | congestion on a link that carries less than [`SHORT`] of its capacity and less than [`GAP`] of what was handed out; or an interface of less than [`SLOW`] of it |
-//! | [`CarriesMore`](LinkState::CarriesMore) | more than [`ABOVE`] of its capacity is carried; or an interface of more than [`FAST`] of it |
+//! | [`CarriesLess`](LinkState::CarriesLess) | congestion on a link that carries less than [`SHORT`] of its capacity and less than [`GAP`] of what was handed out; or an interface of less than [`SLOW`] of its line rate |
+//! | [`CarriesMore`](LinkState::CarriesMore) | more than [`ABOVE`] of its capacity is carried; or an interface of more than [`FAST`] of its line rate |
 //! | [`WrongPath`](LinkState::WrongPath) | flows that are told to cross different links between switches meet congestion at once, and no host's link explains it |
 //! | [`HasOthersTraffic`](LinkState::HasOthersTraffic) | flows that are paced meet traffic that nobody paces |
 //! | [`AsTold`](LinkState::AsTold) | its host tells what it carries, and nothing of the above |
@@ -22,7 +22,8 @@
 //! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
 //! is a link that was full within [`PROVEN_NS`], if another one was not. A probe of a link that is
 //! lowered explains congestion beside others. A link between switches is named if it is the only
-//! one; its carried rate is not known. Where the end of the way tells nothing, nobody is named.
+//! one; its carried rate is not known. Where the end of the way tells nothing, nobody is named, and
+//! neither between two switches where the facts know no link: a host's first flows are looked at.
 //!
 //! A network device that counts what an allowance held up ([`LinkWord::is_held_up`]: Amazon's ENA)
 //! says which link it is. If its link carries less by the figures above, it is named before any
@@ -101,7 +102,7 @@ pub const SHORT: f64 = 0.88;
 pub const GAP: f64 = 0.94;
 /// Part of its capacity above which a link carries more.
 pub const ABOVE: f64 = 1.05;
-/// Part of its capacity from which on its interface's speed says that a link carries more,
+/// Part of its line rate from which on its interface's speed says that a link carries more,
 pub const FAST: f64 = 1.1;
 /// and below which it says that it carries less.
 pub const SLOW: f64 = 0.95;
@@ -252,12 +253,14 @@ pub struct LinkEvidence {
 
 /// Facts that the check asks for.
 pub trait LinkFacts {
-    /// Returns the capacity of a link as it was told, in bit/s.
+    /// Returns the capacity of a link as it was told, in bit/s, as rates count.
     fn told_bps(&self, link: LinkId) -> f64;
     /// Returns the part of that which the link always has, in bit/s, where the rest is credit.
     fn baseline_bps(&self, _: LinkId) -> Option<f64> {
         None
     }
+    /// Returns all that a link was told to carry, in bit/s: what a device tells as its speed.
+    fn line_rate_bps(&self, link: LinkId) -> f64;
     /// Returns what was handed out over a link within the last second, in bit/s.
     fn handed_out_bps(&self, link: LinkId) -> f64;
     /// Returns the links from a host and to it.
@@ -266,6 +269,24 @@ pub trait LinkFacts {
     fn switch(&self, host: HostId) -> Option<u32>;
     /// Visits the links between switches that flows from one host to another cross.
     fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId));
+}
+
+/// Capacity of a link as it was told.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// Capacity as rates count, in bit/s.
+    bps: f64,
+    /// All that it carries, in bit/s.
+    line_rate_bps: f64,
+}
+
+impl Told {
+    fn of(link: LinkId, facts: &dyn LinkFacts) -> Self {
+        Self {
+            bps: facts.told_bps(link),
+            line_rate_bps: facts.line_rate_bps(link),
+        }
+    }
 }
 
 /// Change of a link that the check asks for or tells.
@@ -362,9 +383,22 @@ impl LinkCheck {
         self.config = config;
     }
 
-    /// Forgets all words and states, because links have other numbers.
-    pub fn restart(&mut self) {
-        *self = Self::new(self.config.clone());
+    /// Forgets all words and states, because links have other numbers, and hands over what is named
+    /// no more. Lowered capacities end, too; no change says so.
+    pub fn restart(&mut self, facts: &dyn LinkFacts, changes: &mut dyn FnMut(LinkChange)) {
+        let fresh = Self::new(self.config.clone());
+        let before = std::mem::replace(self, fresh);
+        for (link, state) in before.named() {
+            changes(LinkChange::State {
+                link,
+                before: state,
+                evidence: self.evidence(link, facts),
+            });
+        }
+        for (host, fault) in before.faults() {
+            let has = false;
+            changes(LinkChange::Fault { host, fault, has });
+        }
     }
 
     /// Takes a host's word in place of the former one. O(1).
@@ -377,14 +411,14 @@ impl LinkCheck {
             self.ticked_ns = now_ns;
         }
         for (link, word) in [(uplink, word.uplink), (downlink, word.downlink)] {
-            let told_bps = facts.told_bps(link);
+            let told = Told::of(link, facts);
             let checked = self.links.entry(link.0).or_default();
             (checked.word, checked.is_left) = (Some(word), false);
-            if told_bps > 0.0 && word.carried_bps >= Some(PROVEN * told_bps) {
+            if told.bps > 0.0 && word.carried_bps >= Some(PROVEN * told.bps) {
                 checked.proven_ns = Some(now_ns);
             }
             checked.note_carried(now_ns);
-            if checked.evidence_of(told_bps).is_some() {
+            if checked.evidence_of(told).is_some() {
                 self.activate(link);
             }
         }
@@ -509,14 +543,18 @@ impl LinkCheck {
             let (Some((uplink, _)), Some((_, downlink))) = access else {
                 continue;
             };
+            let mut inner = Vec::new();
+            facts.inner_links(from, to, &mut |link| inner.push(link));
+            if inner.is_empty() && facts.switch(from) != facts.switch(to) {
+                // Nobody knows which links its flows cross: it may be that of any of them.
+                continue;
+            }
+            inner.sort_unstable();
+            inner.dedup();
             for link in [uplink, downlink] {
                 let sampled = self.links.entry(link.0).or_default();
                 sampled.sample(now_ns, facts.handed_out_bps(link));
             }
-            let mut inner = Vec::new();
-            facts.inner_links(from, to, &mut |link| inner.push(link));
-            inner.sort_unstable();
-            inner.dedup();
             congested.push(CongestedPair {
                 from,
                 to,
@@ -675,16 +713,16 @@ impl LinkCheck {
         facts: &dyn LinkFacts,
         changes: &mut dyn FnMut(LinkChange),
     ) {
-        let told_bps = facts.told_bps(link);
-        let floor_bps = self.config.floor_bps(told_bps, facts.baseline_bps(link));
+        let told = Told::of(link, facts);
+        let floor_bps = self.config.floor_bps(told.bps, facts.baseline_bps(link));
         let Some(checked) = self.links.get_mut(&link.0) else {
             self.active.remove(&link.0);
             return;
         };
         let before = (checked.named, checked.lowered_bps());
-        let evidence = checked.evidence_of(told_bps);
+        let evidence = checked.evidence_of(told);
         checked.name(now_ns, evidence);
-        checked.lower(now_ns, told_bps, floor_bps);
+        checked.lower(now_ns, told.bps, floor_bps);
         checked.judged_ns = now_ns;
         let after = (checked.named, checked.lowered_bps());
         let is_quiet =
@@ -823,15 +861,17 @@ impl Checked {
     }
 
     /// Returns the state that the evidence of this moment asks for, if it asks for one.
-    fn evidence_of(&self, told_bps: f64) -> Option<LinkState> {
-        if told_bps <= 0.0 {
+    fn evidence_of(&self, told: Told) -> Option<LinkState> {
+        if told.bps <= 0.0 {
             // A dead link carries nothing, as it was told.
             return None;
         }
         let word = self.word.unwrap_or_default();
-        if self.is_congested() || (0.0 < word.speed_bps && word.speed_bps < SLOW * told_bps) {
+        let is_slow = 0.0 < word.speed_bps && word.speed_bps < SLOW * told.line_rate_bps;
+        let is_fast = word.speed_bps > FAST * told.line_rate_bps;
+        if self.is_congested() || is_slow {
             Some(LinkState::CarriesLess)
-        } else if word.carried_bps > Some(ABOVE * told_bps) || word.speed_bps > FAST * told_bps {
+        } else if word.carried_bps > Some(ABOVE * told.bps) || is_fast {
             Some(LinkState::CarriesMore)
         } else if self.is_misled() {
             Some(LinkState::WrongPath)

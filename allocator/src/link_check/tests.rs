@@ -89,6 +89,10 @@ impl LinkFacts for WorldFacts<'_> {
         self.baseline_bps.filter(|_| link == up(0))
     }
 
+    fn line_rate_bps(&self, _: LinkId) -> f64 {
+        GBIT
+    }
+
     fn handed_out_bps(&self, link: LinkId) -> f64 {
         self.handed_out_bps[link.index()]
     }
@@ -749,6 +753,46 @@ fn what_a_host_said_ends_with_its_session() {
     // Its senders still meet congestion: that of a host which tells nothing is nobody's.
     world.run(20_000);
     assert_eq!(world.check.named().count(), 0);
+}
+
+#[test]
+fn a_restart_takes_back_what_is_named_and_it_is_named_anew() {
+    let mut world = incast();
+    let fault = HostFault::AddressNotInPrefix;
+    world.hosts[0].real_down_bps = 0.8 * GBIT;
+    world.hosts[1].told.faults.insert(fault);
+    world.run(10_000);
+    assert_eq!((world.changes.len(), world.faults.len()), (1, 1));
+    let facts = WorldFacts {
+        handed_out_bps: &world.handed_out_bps,
+        hosts: 9,
+    };
+    let mut changes = Vec::new();
+    (world.check).restart(&facts, &mut |change| changes.push(change));
+    let evidence = world.check.evidence(down(0), &facts);
+    assert_eq!(evidence.state, LinkState::Unknown);
+    assert_eq!(
+        changes,
+        [
+            LinkChange::State {
+                link: down(0),
+                before: LinkState::CarriesLess,
+                evidence,
+            },
+            LinkChange::Fault {
+                host: HostId(1),
+                fault,
+                has: false,
+            },
+        ]
+    );
+    assert_eq!(world.check.named().count(), 0);
+    assert_eq!(world.check.faults().count(), 0);
+    assert_eq!(world.check.lowered_count(), 0);
+    world.run(NAMED_MS);
+    let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+    assert_eq!(named, [(down(0), LinkState::CarriesLess)]);
+    assert_eq!(world.faults, [(1, fault, true), (1, fault, true)]);
 }
 
 #[test]

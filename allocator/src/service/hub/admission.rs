@@ -302,7 +302,7 @@ impl Hub {
         let addresses = std::mem::take(&mut session.certificate.addresses);
         let pods = std::mem::take(&mut session.certificate.pod_prefixes);
         self.shared.set_paces(now_ns, host, paces);
-        self.push_shared(now_ns);
+        self.push_shared();
         self.member_present(now_ns, host, prefixes_of(&addresses, &pods));
         self.tell_members(id);
     }
@@ -415,7 +415,7 @@ impl Hub {
         } else if !refused {
             self.counts.connections_rejected.count(reason);
         }
-        self.push_shared(now_ns);
+        self.push_shared();
         self.mark_ready(id);
     }
 

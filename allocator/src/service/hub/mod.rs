@@ -186,8 +186,6 @@ pub struct Hub {
     feeds: Feeds,
     shared: SharedLinks,
     link_check: LinkCheck,
-    /// Time from which the next shared link is logged.
-    next_shared_log_ns: u64,
     /// UDP port of each UDP worker; `None` once it is lost. Empty where QUIC carries everything.
     sealed_ports: Vec<Option<u16>>,
     sealed_cipher: Cipher,
@@ -197,6 +195,8 @@ pub struct Hub {
 impl Hub {
     /// Creates a hub without sessions. The engine must already have the topology's capacities.
     pub fn new(settings: HubSettings, topology: Topology, released: bool) -> Self {
+        let mut shared = SharedLinks::new(&topology);
+        shared.set_told_relaxes(settings.feeds.shared);
         Self {
             class_known: classes_by_id(&settings.classes, |_| true),
             demands_ignored: classes_by_id(&settings.classes, |class| !class.measured_demand),
@@ -222,9 +222,8 @@ impl Hub {
             counts: ServiceCounts::default(),
             first_rates: DurationHistogram::default(),
             feeds: Feeds::new(feeds::feeds_config(&settings), &topology),
-            shared: SharedLinks::new(&topology),
+            shared,
             link_check: LinkCheck::new(checking::link_check_config(&settings)),
-            next_shared_log_ns: 0,
             sealed_ports: Vec::new(),
             sealed_cipher: Cipher::default(),
             sealed_address: None,
@@ -287,11 +286,9 @@ impl Hub {
         self.feeds.reconfigure(feeds::feeds_config(&settings));
         self.link_check
             .reconfigure(checking::link_check_config(&settings));
-        let shared_ends = self.settings.feeds.shared && !settings.feeds.shared;
+        self.shared.set_told_relaxes(settings.feeds.shared);
         self.settings = settings;
-        if shared_ends {
-            self.forget_access_use(now_ns);
-        }
+        self.push_shared();
         self.refuse_distrusted(now_ns);
         self.apply_orders(now_ns);
     }

@@ -208,9 +208,10 @@ impl Hub {
             // A spare place had no flows: a host may stand there now.
             .filter(|host| host.tenure != Tenure::Spare)
             .any(|host| !keeps(&host.name, host.id));
+        // Hosts say all anew.
+        self.restart_link_check(now_ns);
         // Needs both topologies: link numbers differ, names of their ends do not.
         self.feeds.replace_topology(&self.topology, &topology);
-        self.link_check.restart();
         self.nominal_bps = nominal_bps(&topology);
         self.topology = topology;
         if renumbered {
@@ -255,7 +256,7 @@ impl Hub {
         self.engine_events.clear();
         self.shared.restart(now_ns, &self.topology);
         // Whatever has changed is compared below.
-        let shared = self.shared.take_changed();
+        let shared = self.shared.take_changes().shared;
         self.recheck_shared(&shared);
         for link in 0..self.topology.links().len() {
             let id = self.topology.links()[link].id;

@@ -440,7 +440,7 @@ pub fn topology_of(plan: &NetworkPlan, seed: u32) -> Result<Topology> {
 fn names_in(metrics: &str) -> u64 {
     const COUNTED: [&str; 2] = [
         "ratewright_allocator_links_not_as_told_total{",
-        "ratewright_allocator_hosts_not_as_told{",
+        "ratewright_allocator_hosts_not_as_told_total{",
     ];
     let counted = |line: &&str| COUNTED.iter().any(|name| line.starts_with(name));
     let values = metrics.lines().filter(counted);
@@ -493,11 +493,12 @@ mod tests {
     }
 
     #[test]
-    fn names_of_links_count_each_time_and_those_of_hosts_while_they_stand() {
+    fn names_of_links_and_hosts_count_though_they_are_taken_back() {
         let metrics = "# HELP ratewright_allocator_links_not_as_told_total text\n\
                        ratewright_allocator_links_not_as_told_total{state=\"carries_less\"} 2\n\
                        ratewright_allocator_links_not_as_told{state=\"carries_less\"} 1\n\
-                       ratewright_allocator_hosts_not_as_told{fault=\"flows_beyond_bound\"} 3\n";
+                       ratewright_allocator_hosts_not_as_told_total{fault=\"flows_beyond_bound\"} 3\n\
+                       ratewright_allocator_hosts_not_as_told{fault=\"flows_beyond_bound\"} 0\n";
         assert_eq!(names_in(metrics), 5);
         assert_eq!(names_in(""), 0);
     }

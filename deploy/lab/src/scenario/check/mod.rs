@@ -365,9 +365,7 @@ impl Side {
             Named::Link(..) => answer,
         };
         for end in ["from", "to"] {
-            let host = ends[end]["host"].as_str().unwrap_or_default();
-            let faults = each(&ends[end]["faults"]).filter_map(Value::as_str);
-            explained.extend(faults.map(|fault| format!("{host} {fault}")));
+            explained.extend(names_in(&ends[end], "links", "faults"));
         }
         let shown = names_in(&self.ask("/overview")?, "not_as_told", "faults");
         let metrics = self.control.ask_allocator("/metrics")?;
