@@ -156,17 +156,36 @@ fn speed_bps(name: &str) -> u64 {
     mbps.map_or(0, |mbps| mbps.saturating_mul(1_000_000))
 }
 
-/// Returns the addresses of all interfaces, and which are of one that is up: hosts that speak BGP
-/// have theirs at loopback.
+/// Address that an interface has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HeldAddress {
+    /// Name of the interface.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+    /// The interface is up.
+    pub is_up: bool,
+}
+
+/// Returns the addresses of all interfaces: hosts that speak BGP have theirs at loopback.
 ///
 /// # Errors
 /// When the kernel does not tell the addresses.
-pub(super) fn own_addresses() -> io::Result<Vec<(IpAddr, bool)>> {
+pub(super) fn held_addresses() -> io::Result<Vec<HeldAddress>> {
     let addresses = getifaddrs()?.filter_map(|entry| {
-        let is_up = entry.flags.contains(InterfaceFlags::IFF_UP);
-        Some((address_of(&entry)?, is_up))
+        Some(HeldAddress {
+            address: address_of(&entry)?,
+            is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
+            interface: name_of(&entry),
+        })
     });
     Ok(addresses.collect())
+}
+
+/// Returns the interface's name: an IPv4 address with a label has more behind a colon.
+fn name_of(entry: &InterfaceAddress) -> String {
+    let name = entry.interface_name.split(':').next();
+    name.unwrap_or_default().to_owned()
 }
 
 fn address_of(entry: &InterfaceAddress) -> Option<IpAddr> {
