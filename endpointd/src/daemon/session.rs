@@ -116,6 +116,7 @@ impl Daemon {
                     // The Welcome holds the classes, which a topology update does not repeat.
                     welcome.topology = topology;
                     self.renew_network();
+                    self.sampler.repeat_access_use();
                 }
             }
             ClientEvent::Members(change) => {

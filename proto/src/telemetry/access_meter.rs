@@ -346,8 +346,8 @@ impl AccessUseMeter {
         (self.present.uplink.held_up, self.present.downlink.held_up) = (from, to);
     }
 
-    /// Takes the counters of the interface and the speed that it tells, in bit/s. A host with several
-    /// interfaces gives their sums.
+    /// Takes the counters of the interface and the speed that it tells, in bit/s. Of several
+    /// interfaces these are the sums.
     pub fn carry(&mut self, now_ns: u64, rx_bytes: u64, tx_bytes: u64, speed_bps: u64) {
         let now = Mark {
             at_ns: now_ns,
