@@ -10,7 +10,7 @@ use super::interface::{InterfaceCounters, InterfaceReader, interfaces_of};
 use crate::flows::NetworkView;
 
 /// Readers of all interfaces that carry this host's traffic.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OwnInterfaces {
     /// Name of the only one; those that have the host's addresses are found if absent.
     pub(super) device: Option<String>,
