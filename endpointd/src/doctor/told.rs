@@ -128,7 +128,7 @@ fn judge(access: &AccessFigures) -> Vec<Finding> {
         let percent = |bps: u64| u128::from(bps) * 100 / u128::from(told_bps);
         let speed_bps = access.speed_bps;
         let told = format!(
-            "when the session began, the allocator was told {:.2} Gbit/s of the link {name} this host",
+            "the allocator was told {:.2} Gbit/s of the link {name} this host",
             gbps(told_bps)
         );
         if speed_bps > 0 && percent(speed_bps) < u128::from(SLOW_PERCENT) {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessFigures {
     /// Capacities as the allocator was told, in bit/s; 0: not told. They are of the session's
-    /// beginning.
+    /// beginning, or of the newest reload of the topology.
     pub told_bps: [u64; 2],
     /// Rates that the interface carried in the last second, in bit/s.
     pub carried_bps: [u64; 2],

@@ -231,6 +231,14 @@ impl Sampler {
         }
     }
 
+    /// Replaces the capacities of the host's own links.
+    pub fn set_access(&mut self, access: AccessCapacity) {
+        if let Some(measuring) = &mut self.measuring {
+            measuring.access = access;
+            measuring.reporter.set_access(access);
+        }
+    }
+
     /// Tells who uses this host's own links anew: the allocator forgets that with a topology.
     pub fn repeat_access_use(&mut self) {
         self.access_use.begin_session();
@@ -579,6 +587,23 @@ mod tests {
             assert_eq!(sampler.status().interface.as_deref(), name);
             now_ns += SECOND_NS;
         }
+    }
+
+    #[test]
+    fn links_are_compared_with_the_newest_capacities() {
+        let (mut sampler, now_ns) = sampler();
+        sample(&mut sampler, now_ns);
+        assert_eq!(sampler.status().access.told_bps, [1_000_000_000; 2]);
+        sampler.set_access(AccessCapacity {
+            uplink_bps: 25_000_000_000,
+            downlink_bps: 10_000_000_000,
+        });
+        // While the link is idle, few samples look at the sockets.
+        for second in 1..=u64::from(IDLE_PASSES) + 1 {
+            sample(&mut sampler, now_ns + second * SECOND_NS);
+        }
+        let told_bps = sampler.status().access.told_bps;
+        assert_eq!(told_bps, [25_000_000_000, 10_000_000_000]);
     }
 
     #[test]

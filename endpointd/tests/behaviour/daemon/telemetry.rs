@@ -299,6 +299,10 @@ fn a_default_congestion_control_that_is_changed_under_the_daemon_is_told_and_tak
 /// The allocator forgets it with the topology. Otherwise it is repeated every ten seconds.
 #[test]
 fn an_allocator_with_another_topology_is_told_at_once_what_is_wrong_with_the_host() {
+    const NEWER: AccessCapacity = AccessCapacity {
+        uplink_bps: 25_000_000_000,
+        downlink_bps: 10_000_000_000,
+    };
     on_one_thread(async {
         let folder = certificates();
         let allocator = ScriptedAllocator::start(folder.path(), 1, None);
@@ -306,6 +310,7 @@ fn an_allocator_with_another_topology_is_told_at_once_what_is_wrong_with_the_hos
         // No interface of this machine has this address: it is for documents.
         let known = [(1, "h1", "192.0.2.77/32")];
         script.borrow_mut().topology = hosts(&known, 1);
+        script.borrow_mut().access = ACCESS;
         let (backend, _calls) = recorder();
         let running = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         let count = || {
@@ -318,9 +323,20 @@ fn an_allocator_with_another_topology_is_told_at_once_what_is_wrong_with_the_hos
         };
         until("the fault is told", || count() > 0).await;
         let (before, since) = (count(), Instant::now());
+        script.borrow_mut().access = NEWER;
         script.borrow_mut().topology = hosts(&known, 2);
         until("it is told again", || count() > before).await;
         assert!(since.elapsed() < Duration::from_secs(5));
+        // The topology brings the capacities with which the host compares its interface.
+        let mut told_bps = [0; 2];
+        for _ in 0..100 {
+            told_bps = running.status().await.telemetry.access.told_bps;
+            if told_bps == [NEWER.uplink_bps, NEWER.downlink_bps] {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(told_bps, [NEWER.uplink_bps, NEWER.downlink_bps]);
         running.stop().await.expect("stopped");
     });
 }
