@@ -14,7 +14,7 @@ use crate::engine::EngineEvent;
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig, PacingOrder};
 
 use super::members::prefixes_of;
-use super::network::snapshot_of;
+use super::network::{access_of, snapshot_of};
 use super::session::{AcceptedHost, Release};
 use super::{Hub, HubSettings, reasons};
 
@@ -258,14 +258,7 @@ impl Hub {
             sealed_udp: self.sealed_offer(id),
             telemetry_interval_ns: self.telemetry_interval_ns(),
             telemetry_sync: self.settings.feeds.sync_terms(),
-            access: AccessCapacity {
-                uplink_bps: self
-                    .topology
-                    .effective_capacity_bps(self.topology.host_uplink(host)),
-                downlink_bps: self
-                    .topology
-                    .effective_capacity_bps(self.topology.host_downlink(host)),
-            },
+            access: access_of(&self.topology, host),
         };
         let released = self.is_released();
         let Some(session) = self.sessions.get_mut(&id) else {
