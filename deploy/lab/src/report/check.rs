@@ -1,4 +1,4 @@
-//! What is not as told: times until each is named and taken back.
+//! Times until what is not as told is named, and taken back.
 
 use std::collections::BTreeSet;
 
