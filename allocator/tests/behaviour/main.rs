@@ -8,6 +8,7 @@ mod num_optimizers;
 mod num_oracle;
 mod num_support;
 mod parallel_equality;
+mod promised;
 mod service_checks;
 mod service_cli;
 #[cfg(feature = "dpdk")]

@@ -6,51 +6,14 @@ use std::collections::BTreeSet;
 use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
 use serde_json::Value;
 
+use crate::promised::{assert_kept, collect, collect_metrics};
 use crate::service_support::host::TestHost;
 use crate::service_support::process::{AllocatorProcess, TestSite};
 use crate::service_support::{PATIENCE, wait_for};
 
 /// Names that stand until a release after the one that says they will go.
 const PROMISED: &str = include_str!("names.txt");
-/// Labels whose values are all there from the start. Reasons have a series once they occur.
-const LABELS: [&str; 5] = ["cause", "fault", "feed", "result", "state"];
-
-/// Adds each member as `path member.member`; elements of an array count as one.
-fn collect(value: &Value, prefix: &str, names: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(members) => {
-            for (name, member) in members {
-                let separator = if prefix.ends_with(' ') { "" } else { "." };
-                let path = format!("{prefix}{separator}{name}");
-                collect(member, &path, names);
-                names.insert(path);
-            }
-        }
-        Value::Array(elements) => {
-            for element in elements {
-                collect(element, prefix, names);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Adds the names of metrics, and their series by one of [`LABELS`].
-fn collect_metrics(text: &str, path: &str, names: &mut BTreeSet<String>) {
-    for line in text.lines() {
-        let (series, _) = line.rsplit_once(' ').unwrap_or_default();
-        if let Some(name) = series.strip_prefix("# TYPE ") {
-            names.insert(format!("{path} {name}"));
-        } else if let Some((_, labels)) = series.split_once('{')
-            && LABELS.iter().any(|label| {
-                let value = labels.strip_prefix(label);
-                value.is_some_and(|value| value.starts_with('='))
-            })
-        {
-            names.insert(format!("{path} {series}"));
-        }
-    }
-}
+const PROMISED_BY_RELAYS: &str = include_str!("names_relay.txt");
 
 /// Has lists that are empty at rest show their members: a slow link with a stranger's traffic, and
 /// a host without its address.
@@ -105,15 +68,27 @@ fn no_metric_and_no_member_of_an_answer_goes_without_notice() {
         collect(&answer, &format!("{path} "), &mut names);
     }
 
-    let promised: BTreeSet<String> = PROMISED.lines().map(str::to_owned).collect();
-    let gone: Vec<_> = promised.difference(&names).collect();
-    assert!(
-        gone.is_empty(),
-        "keep them for a release (docs/operating/compatibility.md): {gone:#?}"
-    );
-    let new: Vec<_> = names.difference(&promised).collect();
-    assert!(
-        new.is_empty(),
-        "add them to allocator/tests/behaviour/names.txt: {new:#?}"
+    assert_kept(PROMISED, "allocator/tests/behaviour/names.txt", &names);
+}
+
+#[test]
+fn no_metric_and_no_member_of_a_relays_answer_goes_without_notice() {
+    let site = TestSite::new();
+    let trust = "[trust.relays]\nrelay-1 = [\"h1\"]\n[transport]\nhot = \"udp\"\n";
+    site.write("allocator.toml", &site.config("127.0.0.1:0", trust));
+    let allocator = site.start();
+    let relay = site.start_relay(&[allocator.listen], "[transport]\nhot = \"udp\"\n");
+    let _host = TestHost::connect(&site.authority, relay.listen, "h1").established();
+    let mut names = BTreeSet::new();
+    let (_, metrics) = relay.request("GET", "/v1/metrics", "");
+    collect_metrics(&metrics, "/v1/metrics", &mut names);
+    let (code, text) = relay.request("GET", "/v1/status", "");
+    assert_eq!(code, 200, "{text}");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    collect(&answer, "/v1/status ", &mut names);
+    assert_kept(
+        PROMISED_BY_RELAYS,
+        "allocator/tests/behaviour/names_relay.txt",
+        &names,
     );
 }
