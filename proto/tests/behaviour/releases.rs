@@ -119,7 +119,10 @@ fn what_a_daemon_of_the_last_release_says_is_taken() {
         bytes(4, &[4, 5]),
         number(5, 6),
     ];
-    let credit: Vec<u8> = (1..=10).flat_map(|field| number(field, field)).collect();
+    let credit: Vec<u8> = (1..)
+        .zip([1, 2, 10, 3, 7, 6, 7, 8, 9, 11])
+        .flat_map(|(field, value)| number(field, value))
+        .collect();
     let link: Vec<u8> = (1..=6).flat_map(|field| number(field, field)).collect();
     let telemetry = [
         bytes(1, &receiver.concat()),
@@ -138,14 +141,14 @@ fn what_a_daemon_of_the_last_release_says_is_taken() {
         credits: vec![CreditState {
             sender: 1,
             receiver: 2,
-            granted_bytes: 3,
-            consumed_bytes: 4,
-            accumulated_bytes: 5,
+            granted_bytes: 10,
+            consumed_bytes: 3,
+            accumulated_bytes: 7,
             csn_marked_packets: 6,
             packets: 7,
             sender_bucket_bytes: 8,
             global_bucket_bytes: 9,
-            age_ns: 10,
+            age_ns: 11,
             ..CreditState::default()
         }],
         links: vec![LinkInt {
