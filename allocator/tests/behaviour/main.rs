@@ -13,6 +13,7 @@ mod service_checks;
 mod service_cli;
 #[cfg(feature = "dpdk")]
 mod service_dpdk;
+mod service_earlier_files;
 mod service_engine_death;
 mod service_floods;
 mod service_lifecycle;
