@@ -1,4 +1,4 @@
-//! What is not as told: times until each is named and taken back.
+//! Table of what is not as told: times until each is named and taken back.
 
 use std::collections::BTreeSet;
 

@@ -90,7 +90,7 @@ pub struct CheckRow {
     pub taken_back_s: Vec<Option<f64>>,
     /// Places at which it stood in every run in which it was named.
     pub seen_in: BTreeSet<&'static str>,
-    /// What else was named.
+    /// Others that were named.
     pub others: BTreeSet<String>,
     /// Promises that the case breaks, in words; empty: none.
     pub missed: Vec<String>,

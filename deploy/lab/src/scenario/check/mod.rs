@@ -1,5 +1,5 @@
-//! What is not as told: capacities, senders, paths, addresses and settings change under a network
-//! that was right. The allocator has to name each on the right link or host within
+//! Networks that are not as told: capacities, senders, paths, addresses and settings change under
+//! one that was right. The allocator has to name each on the right link or host within
 //! [`NAMED_WITHIN_S`], to name nothing else, and to take the name back within
 //! [`TAKEN_BACK_WITHIN_S`] after the change is undone.
 //!
