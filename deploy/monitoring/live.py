@@ -428,8 +428,8 @@ def alerts(site):
     named(others)
     ends(more)
     site.end("strangers")
-    site.tell_uplink(UPLINK_MBPS)
     ends(others)
+    site.tell_uplink(UPLINK_MBPS)
     # A file in which the daemon's host has another address, and the right one again.
     site.reload(topology="moved.toml")
     named(moved)
