@@ -172,7 +172,7 @@ fn a_slow_link_and_faulty_hosts_are_named_in_every_place_and_logged_once() {
     });
     assert_eq!(counted("links", of_link), 1.0);
     wait_for("each is said to be over", PATIENCE, || {
-        logged(&allocator, &["a link is as told again", LINK]) == 1
+        logged(&allocator, &[LINK, "before=", "carries_less"]) == 1
             && logged(&allocator, &["a host has a fault no more"]) == 2
     });
 }
