@@ -21,7 +21,7 @@ const WIRE_BYTES: u16 = 14 + UNCOUNTED_BYTES;
 const DERATING: f64 = 0.99;
 const SAMPLES: usize = 200;
 
-/// What a flow does to a link that counts whole Ethernet frames.
+/// Use by a flow of a link that counts whole Ethernet frames.
 #[derive(Debug)]
 struct LinkUse {
     /// Part of the line rate that its frames take.
