@@ -7,7 +7,7 @@ use ratewright_endpointd::clock::now_ns;
 use ratewright_topology::Frame;
 
 use super::demand::Bottleneck;
-use super::tunnels::{INNER_RIGHT_V4, add_tunnel};
+use super::tunnels::{INNER_RIGHT_V4, add_tunnel, send_single_frames};
 use super::{Driver, FOREVER_NS, MBIT, MS, alone, config};
 use crate::netns::cubic::cubic_pair;
 use crate::netns::{BulkReceiver, BulkSender, RIGHT_V4};
@@ -39,16 +39,13 @@ fn use_of(kind: BackendKind, mtu_bytes: u16, rate_bps: u64, tunnelled: bool) -> 
     let link = Bottleneck::of_mbit(&pair, LINE_MBIT);
     link.set_mtu(&pair, mtu_bytes);
     link.count_beside(UNCOUNTED_BYTES);
+    send_single_frames(&pair, &["v0"]);
     let mut device = "v0";
     let mut address = RIGHT_V4;
     if tunnelled {
         add_tunnel(&pair, mtu_bytes - 50);
         (device, address) = ("vx0", INNER_RIGHT_V4);
-    }
-    // The queue counts a burst's frames as one otherwise.
-    for device in ["v0", device] {
-        pair.left
-            .run(&format!("ip link set {device} gso_max_segs 1"));
+        send_single_frames(&pair, &[device]);
     }
     let paced = BackendConfig {
         device: Some(device.to_owned()),
