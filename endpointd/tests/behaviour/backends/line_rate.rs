@@ -17,6 +17,8 @@ const LINE_MBIT: u64 = 200;
 const UNCOUNTED_BYTES: u16 = 24;
 /// Ethernet's 14 bytes, and those.
 const WIRE_BYTES: u16 = 14 + UNCOUNTED_BYTES;
+/// Frames that a queue holds, in the median, of a link that its rates fit.
+const STANDING_FRAMES: u64 = 2;
 /// Part of a capacity that the allocator hands out.
 const DERATING: f64 = 0.99;
 const SAMPLES: usize = 200;
@@ -94,8 +96,8 @@ fn a_line_rate_is_filled_without_a_queue(kind: BackendKind) {
         let link = use_of(kind, mtu_bytes, rate_bps as u64, tunnelled);
         println!("MTU {mtu_bytes}, tunnel {tunnelled}: {link:?}");
         let [median, _] = link.queued_bytes;
-        let frame_bytes = u64::from(mtu_bytes + WIRE_BYTES);
-        assert!(median <= 2 * frame_bytes, "a queue stands: {link:?}");
+        let standing_bytes = STANDING_FRAMES * u64::from(mtu_bytes + WIRE_BYTES);
+        assert!(median <= standing_bytes, "a queue stands: {link:?}");
         assert_eq!(link.dropped, 0, "{link:?}");
         assert!(link.used > 0.95, "the line rate is not used: {link:?}");
     }
@@ -112,11 +114,14 @@ fn a_line_rate_is_filled_without_a_queue_by_tc_htb() {
 }
 
 /// A line rate that is taken for what can be allocated is 1.6 % too much.
+///
+/// How deep the queue is depends on how much of its time the sender has a core.
 #[test]
 fn a_line_rate_without_its_frames_stands_in_a_queue() {
     let rate_bps = Frame::AS_COUNTED.allocatable_bps(LINE_MBIT * MBIT);
     let link = use_of(BackendKind::SockOps, 1_500, rate_bps, false);
     println!("{link:?}");
     let [median, _] = link.queued_bytes;
-    assert!(median > 30_000 || link.dropped > 0, "{link:?}");
+    let standing_bytes = STANDING_FRAMES * u64::from(1_500 + WIRE_BYTES);
+    assert!(median > standing_bytes || link.dropped > 0, "{link:?}");
 }
