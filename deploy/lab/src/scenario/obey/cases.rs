@@ -441,8 +441,12 @@ pub(super) fn all() -> Vec<Group> {
             )
         },
     ];
-    for (name, share) in [("0.1 % lost", 0.001), ("1 % lost", 0.01)] {
-        groups.push(group(name, 64, Road::Lossy(share), basic(BASIC_S)));
+    for (name, share, exclusive) in [("0.1 % lost", 0.001, false), ("1 % lost", 0.01, true)] {
+        groups.push(Group {
+            // Each loss asks for a round trip at once: a core that is busy elsewhere halves rates.
+            exclusive,
+            ..group(name, 64, Road::Lossy(share), basic(BASIC_S))
+        });
     }
     groups
 }
