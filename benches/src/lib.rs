@@ -16,6 +16,7 @@
 //! | [`swarm`] | thousands of sessions with one allocator, measured |
 //! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
 //! | [`parallel`] | the parallel engine under load, for Criterion and the instruction counts |
+//! | [`start_path`] | a start's way through the allocator, for the instruction counts |
 
 mod bytes;
 pub mod changes;
@@ -31,6 +32,7 @@ pub mod over_allocation;
 pub mod parallel;
 pub mod peers;
 pub mod scaling;
+pub mod start_path;
 pub mod swarm;
 pub mod sweep;
 
