@@ -13,8 +13,8 @@ use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use ratewright_cli::clock::now_ns;
-use ratewright_simfabric::report::commit::commit;
-use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
+use ratewright_plot::commit::commit;
+use ratewright_plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
 
