@@ -8,8 +8,8 @@
 //! which suits one core and not a grid of them. It computes the optimum in
 //! experiments, and solves the neighbourhood of an event in [`CoordinateDescent::sweep`].
 
-use super::response::{Response, power, respond};
-use super::{Optimizer, Problem};
+use ratewright_allocator::num::response::{Response, power, respond};
+use ratewright_allocator::num::{Optimizer, Problem};
 
 /// Least price after one visit, as a share of the price before.
 const LARGEST_FALL: f64 = 1.0 / 32.0;
