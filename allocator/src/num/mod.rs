@@ -42,8 +42,9 @@
 //! solver: D(p) of any prices is at least the utility of any feasible rates.
 //!
 //! Optimisers that only comparisons use are in the crate of the measurements, `benches`. They stand
-//! on [`response`], as [`SafeguardedNed`] does.
+//! on [`response`], as [`SafeguardedNed`] does. [`MaxMin`] has another objective: max-min fairness.
 
+mod max_min;
 mod ned;
 mod normalize;
 pub mod optimality;
@@ -56,6 +57,7 @@ pub mod utility;
 #[cfg(test)]
 mod tests;
 
+pub use max_min::MaxMin;
 pub use ned::Ned;
 pub use normalize::{FNorm, Normalizer, UNorm};
 pub use price_correction::FlowView;
