@@ -384,7 +384,7 @@ fn an_engine_recovers_from_a_price_that_is_no_number() {
         // Poisoned behind the engine's back; an event makes the next iteration use it.
         write(&engine.shared.link_blocks[usize::from(place.link_block)])
             .set_price(place.index as usize, f32::NAN);
-        engine.has_new_events = true;
+        engine.state = EngineState::Disturbed;
         for _ in 0..50 {
             engine.iterate();
             fits(&engine).expect("it fits");

@@ -13,6 +13,7 @@ use super::flow_block::FlowBlock;
 use super::lanes::CellIndex;
 use super::layout::{links_by_slot, slots_of};
 use super::scalar_flows::{Cause, ScalarFlow};
+use super::state::RowUpdates;
 use super::sync::lock;
 use super::{Ordering, ParallelEngine};
 use crate::engine::LinkPath;
@@ -144,7 +145,7 @@ impl ParallelEngine {
         let many = batch.inserts.len() >= MAX_BATCH;
         // Unlocked first: `apply_batches` locks every batch.
         drop(batch);
-        self.has_batched_events = true;
+        self.row_updates = RowUpdates::Queued;
         if many {
             self.apply_batches();
         }
@@ -155,7 +156,7 @@ impl ParallelEngine {
         let Location::Cell { block, cell } = self.directory.location(flow) else {
             return false;
         };
-        if self.applies_at_once {
+        if self.row_updates == RowUpdates::AtOnce {
             return false;
         }
         let mut batch = lock(&self.shared.batches[usize::from(block)]);
@@ -181,14 +182,14 @@ impl ParallelEngine {
                 batch.removes.push(cell);
             }
         }
-        self.has_batched_events = true;
+        self.row_updates = RowUpdates::Queued;
         true
     }
 
     /// Applies all queued events now, and events until the next iteration at once.
     pub(super) fn apply_batches(&mut self) {
-        self.applies_at_once = true;
-        if !self.has_batched_events {
+        let before = std::mem::replace(&mut self.row_updates, RowUpdates::AtOnce);
+        if before != RowUpdates::Queued {
             return;
         }
         for (batch, block) in self.shared.batches.iter().zip(&self.shared.flow_blocks) {
@@ -199,7 +200,6 @@ impl ParallelEngine {
 
     /// Takes the results of applied events: new locations, removed flows, overflow.
     pub(super) fn collect_batches(&mut self) {
-        self.has_batched_events = false;
         let mut unplaced = Vec::new();
         for (index, batch) in self.shared.batches.iter().enumerate() {
             let mut batch = lock(batch);
@@ -252,8 +252,8 @@ impl ParallelEngine {
 
     /// Tries to insert a few overflow flows into rows: other flows have ended since.
     pub(super) fn retry_overflow(&mut self) {
-        for _ in 0..self.overflow.len().min(OVERFLOW_RETRIES) {
-            let Some(flow) = self.overflow.pop_front() else {
+        for _ in 0..self.scalars.overflow.len().min(OVERFLOW_RETRIES) {
+            let Some(flow) = self.scalars.overflow.pop_front() else {
                 return;
             };
             if !self.directory.is_in_use(flow) {
@@ -282,7 +282,7 @@ impl ParallelEngine {
             };
             let Some(cell) = cells.insert(ends, state, &mut relocate) else {
                 drop(cells);
-                self.overflow.push_back(flow);
+                self.scalars.overflow.push_back(flow);
                 continue;
             };
             drop(cells);
@@ -306,7 +306,7 @@ impl ParallelEngine {
             self.directory.set_location(moved.flow, location);
         }
         self.shared.scalar_count.fetch_sub(1, Ordering::Relaxed);
-        self.scalar_by_cause[old.cause as usize] -= 1;
+        self.scalars.by_cause[old.cause as usize] -= 1;
         old
     }
 
@@ -329,9 +329,9 @@ impl ParallelEngine {
         self.directory.set_location(number, location);
         drop(list);
         if cause == Cause::NoRoom {
-            self.overflow.push_back(number);
+            self.scalars.overflow.push_back(number);
         }
-        self.scalar_by_cause[cause as usize] += 1;
+        self.scalars.by_cause[cause as usize] += 1;
         self.shared.scalar_count.fetch_add(1, Ordering::Relaxed);
         true
     }

@@ -10,6 +10,7 @@ use super::layout::{Layout, LinkPlace, Role, pod_index, replicas_of};
 use super::price_correction::StartKind;
 use super::rack_pair_rows::RackPairRows;
 use super::scalar_flows::{Cause, ScalarFlow};
+use super::state::RowUpdates;
 use super::sync::{lock, read, write};
 use super::{ParallelEngine, derated, derating, in_single};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
@@ -237,7 +238,7 @@ impl ParallelEngine {
             return None;
         };
         // Events are applied at once, or the flow has no cell yet: the caller moves it itself.
-        if self.applies_at_once || queued_position(cell).is_some() {
+        if self.row_updates == RowUpdates::AtOnce || queued_position(cell).is_some() {
             return None;
         }
         let cells = lock(&self.shared.flow_blocks[usize::from(block)]);
@@ -250,7 +251,7 @@ impl ParallelEngine {
         }
         drop(cells);
         lock(&self.shared.batches[usize::from(block)]).queue_noted_remove(cell);
-        self.has_batched_events = true;
+        self.row_updates = RowUpdates::Queued;
         Some(self.kept(&leaves.state))
     }
 
@@ -393,7 +394,7 @@ impl ParallelEngine {
         // Only log flows stand in rows: passes know one utility.
         if is_log && let Some((block, ends)) = self.ends(links) {
             let state = terms.state(flow, capacity);
-            if !self.applies_at_once {
+            if self.row_updates != RowUpdates::AtOnce {
                 self.queue_insert(block, ends, state);
                 return Ok(());
             }

@@ -12,6 +12,7 @@
 //! | `kernels` | passes over a FlowBlock by instruction set: rate update, F-NORM, notification |
 //! | `link_block`, `price_update` | aggregation; price update and F-NORM scale of a block's links |
 //! | `scalar_flows` | flows that no row holds, one by one in f64 |
+//! | `state` | what the next iteration has to do; how events reach the rows |
 //! | `worker`, `barrier`, `sync` | each worker's part of an iteration, and the barriers between |
 //! | `directory`, `key_index` | flows by key |
 //! | `introspect`, `memory`, `phases` | loads and optimality; bytes by part; times by phase |
@@ -27,7 +28,7 @@
 //! One pass has to do if events precede every iteration. New flows take their rates from the
 //! price correction, and dirty links their loads.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
@@ -57,6 +58,7 @@ mod rack_pair_rows;
 mod rows;
 mod scalar_flows;
 mod sizing;
+mod state;
 mod sync;
 mod worker;
 
@@ -89,7 +91,8 @@ use self::link_block::{LinkBlock, LinkBlockCopy};
 use self::phases::PhaseClock;
 use self::price_correction::{Corrected, PriceCorrection};
 use self::price_update::{UpdateReport, UpdateRule};
-use self::scalar_flows::{CAUSES, ScalarFlows};
+use self::scalar_flows::{ScalarFlows, ScalarTally};
+use self::state::{CompactionTurns, EngineState, RowUpdates, WaitingUpdates};
 use self::sync::lock;
 use self::worker::{Outbox, ParallelState, Pass, Worker};
 use super::affinity::{installed_cores, pin_current_thread};
@@ -153,43 +156,16 @@ pub struct ParallelEngine {
     shared: Arc<ParallelState>,
     worker: Worker,
     threads: Vec<JoinHandle<()>>,
-    /// Events since the last iteration.
-    has_new_events: bool,
-    /// The last iteration followed events.
+    state: EngineState,
+    /// The last iteration that computed rates followed events.
     followed_events: bool,
-    /// The last iteration's rates wait for their normalisation.
-    awaits_normalization: bool,
-    /// Report of a single-pass iteration that left its normalisation to the next one.
-    deferred_report: Option<UpdateReport>,
-    quiet_iterations: u32,
-    /// Updates that wait in the outboxes.
-    updates_waiting: usize,
-    /// Updates taken out of the outboxes when an event came: the event may give a flow's number to
-    /// another flow.
-    saved_updates: Vec<RateUpdate>,
+    row_updates: RowUpdates,
+    compaction: CompactionTurns,
+    updates: WaitingUpdates,
     phases: PhaseNanos,
-    /// Starts and ends wait for the next iteration.
-    has_batched_events: bool,
-    /// Starts and ends are applied at once: an event since the last iteration needs flows in their
-    /// cells.
-    applies_at_once: bool,
-    /// Compactions in a row that found nothing to do.
-    idle_compactions: usize,
-    /// Flows passed over since a table was compacted while events came.
-    flows_since_compaction: usize,
-    /// [`FLOWS_PER_COMPACTION`], or a test's value.
-    flows_per_compaction: usize,
     /// Events that prices are corrected for, under the safeguarded rule.
     correction: Option<PriceCorrection>,
-    /// Corrections made since the last iteration.
-    corrected: Option<Corrected>,
-    /// Flows for which rows had no space, in the order of their next attempts; some have ended
-    /// since.
-    overflow: VecDeque<u32>,
-    /// Buffer of [`first_rates`](RateEngine::first_rates).
-    first_rate_buffer: Vec<(u32, f32)>,
-    /// Flows that no row holds, by [`Cause`](scalar_flows::Cause).
-    scalar_by_cause: [usize; CAUSES],
+    scalars: ScalarTally,
     /// Prices that were not a number, and restarted.
     price_resets: u64,
 }
@@ -276,10 +252,7 @@ impl ParallelEngine {
         Ok(Self {
             directory: FlowDirectory::new(config.max_flows),
             correction,
-            corrected: None,
-            first_rate_buffer: Vec::new(),
-            overflow: VecDeque::new(),
-            scalar_by_cause: [0; CAUSES],
+            scalars: ScalarTally::default(),
             price_resets: 0,
             config,
             options,
@@ -287,19 +260,16 @@ impl ParallelEngine {
             shared,
             worker: Worker::new(0),
             threads,
-            has_new_events: true,
+            state: EngineState::Disturbed,
             followed_events: false,
-            awaits_normalization: false,
-            deferred_report: None,
-            quiet_iterations: 0,
-            updates_waiting: 0,
-            saved_updates: Vec::new(),
+            row_updates: RowUpdates::Current,
+            compaction: CompactionTurns {
+                idle: 0,
+                flows_since: 0,
+                flows_between: FLOWS_PER_COMPACTION,
+            },
+            updates: WaitingUpdates::default(),
             phases: PhaseNanos::default(),
-            has_batched_events: false,
-            applies_at_once: false,
-            idle_compactions: 0,
-            flows_since_compaction: 0,
-            flows_per_compaction: FLOWS_PER_COMPACTION,
         })
     }
 
@@ -367,7 +337,7 @@ impl ParallelEngine {
             let mut outbox = lock(outbox);
             report.merge(outbox.report);
             // One worker that found something is enough to go on compacting.
-            self.idle_compactions *= usize::from(!std::mem::take(&mut outbox.compacted));
+            self.compaction.idle *= usize::from(!std::mem::take(&mut outbox.compacted));
             // Phase times are the first worker's: the sums of all would count waits several times.
             if index == 0 && pass == Pass::PricesOnly {
                 self.phases.add_extra_pass(&outbox.times);
@@ -376,7 +346,7 @@ impl ParallelEngine {
             }
             waiting += outbox.updates.len();
         }
-        self.updates_waiting = waiting;
+        self.updates.in_outboxes = waiting;
         self.price_resets += u64::from(report.resets);
         report
     }
@@ -386,27 +356,74 @@ impl ParallelEngine {
         report.change <= tolerance && report.residual <= tolerance
     }
 
-    /// The iteration's report.
-    fn report(&self, report: &UpdateReport) -> IterationReport {
-        let converged =
-            self.has_converged(report) && self.updates_waiting == 0 && !self.awaits_normalization;
+    /// Makes an iteration's pass, which normalises the last one's rates and computes new ones.
+    ///
+    /// The next pass normalises these. If no next pass is due, because prices stand still, they are
+    /// normalised now or in an iteration of their own.
+    fn iterate_once(&mut self, quiet: u32) -> IterationReport {
+        let report = self.run(Pass::Pipelined);
+        let iterations = self.quiet_after(quiet);
+        let stands_still = self.has_converged(&report) || iterations >= MAX_QUIET_ITERATIONS;
+        if self.updates.in_outboxes > 0 || !stands_still {
+            return self.conclude(iterations, false, &report);
+        }
+        if self.options.single_pass {
+            self.state = EngineState::Unnormalized { iterations, report };
+            return self.report(&report, false);
+        }
+        self.run(Pass::NormalizeOnly);
+        self.conclude(self.quiet_after(quiet), true, &report)
+    }
+
+    /// Makes an iteration's passes after events whose prices were corrected to this extent.
+    fn iterate_after_events(&mut self, corrected: Corrected) -> IterationReport {
+        match corrected {
+            // New flows have rates, and the loads of all are known.
+            Corrected::Rates => return self.iterate_once(0),
+            // The links next to the dirty ones respond before any rate is notified.
+            Corrected::Prices => {
+                self.run(Pass::PricesOnly);
+            }
+            Corrected::Nothing => {}
+        }
+        let report = self.run(Pass::UpdateThenNormalize);
+        self.conclude(self.quiet_after(0), true, &report)
+    }
+
+    /// Iterations in a row without a rate past the threshold, after the present one.
+    fn quiet_after(&self, before: u32) -> u32 {
+        if self.updates.in_outboxes == 0 {
+            before.saturating_add(1)
+        } else {
+            0
+        }
+    }
+
+    /// Ends an iteration, whose rates are normalised or wait for the next pass.
+    fn conclude(&mut self, quiet: u32, normalized: bool, report: &UpdateReport) -> IterationReport {
+        self.state = EngineState::Quiet { iterations: quiet };
+        let converged = normalized && self.updates.in_outboxes == 0 && self.has_converged(report);
         // Prices may oscillate below the threshold for ever; no endpoint would notice, so the
         // engine rests.
-        let given_up =
-            self.quiet_iterations >= MAX_QUIET_ITERATIONS && self.deferred_report.is_none();
+        let given_up = quiet >= MAX_QUIET_ITERATIONS;
+        self.report(report, converged || given_up)
+    }
+
+    /// The iteration's report.
+    fn report(&self, report: &UpdateReport, settled: bool) -> IterationReport {
         IterationReport {
             flows: self.directory.len(),
-            updates: self.updates_waiting,
+            updates: self.updates.in_outboxes,
             max_relative_rate_change: f64::from(report.change),
             max_overload: f64::from(report.overload),
             residual: f64::from(report.residual),
-            settled: self.directory.len() == 0 || converged || given_up,
+            settled: self.directory.len() == 0 || settled,
         }
     }
 
     /// Drains the updates of the last iteration from the outboxes.
     fn take_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        if std::mem::take(&mut self.updates_waiting) == 0 {
+        if std::mem::take(&mut self.updates.in_outboxes) == 0 {
             return;
         }
         let directory = &self.directory;
@@ -439,32 +456,32 @@ impl ParallelEngine {
                 });
             }
         }
-        self.updates_waiting -= most - left;
+        self.updates.in_outboxes -= most - left;
     }
 
     /// Applies the queued starts and ends.
     fn update_rows(&mut self) {
-        self.idle_compactions = 0;
+        self.compaction.idle = 0;
         self.run(Pass::ApplyEvents);
         self.collect_batches();
-        self.applies_at_once = false;
+        self.row_updates = RowUpdates::Current;
     }
 
     /// Applies the queued starts and ends, and compacts rows as far as they need it. While `busy`,
     /// it compacts only when [`FLOWS_PER_COMPACTION`] flows have been passed over.
     fn compact_rows(&mut self, busy: bool) {
-        if busy && self.flows_since_compaction < self.flows_per_compaction {
-            if self.has_batched_events {
+        if busy && self.compaction.flows_since < self.compaction.flows_between {
+            if self.row_updates == RowUpdates::Queued {
                 self.update_rows();
             }
-            self.applies_at_once = false;
+            self.row_updates = RowUpdates::Current;
             return;
         }
-        self.flows_since_compaction = 0;
+        self.compaction.flows_since = 0;
         // One turn of the worker with the most FlowBlocks: then every FlowBlock has been examined.
         let enough = self.shared.flow_blocks.len().div_ceil(self.shared.workers);
-        if self.idle_compactions < enough {
-            self.idle_compactions += 1;
+        if self.compaction.idle < enough {
+            self.compaction.idle += 1;
             self.run(if busy {
                 Pass::Compact
             } else {
@@ -472,13 +489,19 @@ impl ParallelEngine {
             });
             self.collect_batches();
             // A whole turn found nothing: the queues stay empty for a while.
-            if self.idle_compactions == enough {
+            if self.compaction.idle == enough {
                 for batch in &self.shared.batches {
                     lock(batch).shrink();
                 }
             }
         }
-        self.applies_at_once = false;
+        self.row_updates = RowUpdates::Current;
+    }
+
+    /// Counts the flows that an iteration passes over.
+    fn count_flows_passed(&mut self) {
+        self.compaction.flows_since =
+            (self.compaction.flows_since).saturating_add(self.directory.len());
     }
 }
 
@@ -494,13 +517,12 @@ impl Drop for ParallelEngine {
 
 impl RateEngine for ParallelEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
-        self.quiet_iterations = 0;
-        self.has_new_events = true;
+        self.state = self.state.after_event();
         // An end frees its flow's number for the next start, so updates need their keys now.
-        if self.updates_waiting > 0 {
-            let mut updates = std::mem::take(&mut self.saved_updates);
+        if self.updates.in_outboxes > 0 {
+            let mut updates = std::mem::take(&mut self.updates.saved);
             self.take_updates(&mut |update| updates.push(update));
-            self.saved_updates = updates;
+            self.updates.saved = updates;
         }
         match event {
             EngineEvent::Start(spec) => self.start(&spec),
@@ -520,108 +542,94 @@ impl RateEngine for ParallelEngine {
 
     fn iterate(&mut self) -> IterationReport {
         // The caller has had its chance to drain them (see `RateEngine::drain_some`).
-        self.saved_updates.clear();
-        self.saved_updates.shrink_to(KEPT_UPDATES);
+        self.updates.saved.clear();
+        self.updates.saved.shrink_to(KEPT_UPDATES);
         self.take_updates(&mut |_| ());
-        // The rates of the deferred iteration are still the newest: no event came in between.
-        if let Some(report) = self.deferred_report.take().filter(|_| !self.has_new_events) {
-            self.run(Pass::NormalizeOnly);
-            self.awaits_normalization = false;
-            if self.updates_waiting > 0 {
-                self.quiet_iterations = 0;
-            }
-            return self.report(&report);
-        }
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
-        // `first_rates` has applied the events already, and compaction would delay the rates.
-        let rows_are_current = self.corrected.is_some();
-        if !rows_are_current {
-            if self.has_new_events {
-                self.idle_compactions = 0;
-            }
-            self.compact_rows(self.has_new_events && self.followed_events);
-        } else if self.has_batched_events {
-            self.update_rows();
-        }
-        self.retry_overflow();
-        self.phases.compaction += clock.lap();
-        let follows_events = std::mem::take(&mut self.has_new_events);
-        // With single-pass iterations the correction also gives rates and exact loads, so that the
-        // pipelined pass below can normalise at once.
-        let corrected = self.correct_prices(follows_events && self.is_single_pass(), None);
-        let corrected = corrected.and(self.corrected.take());
-        self.phases.price_correction += clock.lap();
-        let followed_events = std::mem::replace(&mut self.followed_events, follows_events);
-        self.flows_since_compaction = self
-            .flows_since_compaction
-            .saturating_add(self.directory.len());
-        if corrected == Corrected::Prices {
-            // The links next to the dirty ones respond before any rate is notified.
-            self.run(Pass::PricesOnly);
-        }
-        let follows_events = follows_events && corrected != Corrected::Rates;
-        let report = self.run(if follows_events {
-            Pass::UpdateThenNormalize
-        } else {
-            Pass::Pipelined
-        });
-        self.awaits_normalization = !follows_events;
-        // Rates of a pipelined pass are normalised by the next pass. If no next pass is due,
-        // because prices stand still, they are normalised now or in an iteration of their own.
-        if self.awaits_normalization
-            && self.updates_waiting == 0
-            && (self.has_converged(&report) || self.quiet_iterations + 1 >= MAX_QUIET_ITERATIONS)
-        {
-            if self.options.single_pass {
-                self.deferred_report = Some(report);
-            } else {
+        match self.state {
+            EngineState::Unnormalized { iterations, report } => {
                 self.run(Pass::NormalizeOnly);
-                self.awaits_normalization = false;
+                let quiet = if self.updates.in_outboxes > 0 {
+                    0
+                } else {
+                    iterations
+                };
+                self.conclude(quiet, true, &report)
+            }
+            EngineState::Quiet { iterations } => {
+                self.compact_rows(false);
+                self.retry_overflow();
+                self.phases.compaction += clock.lap();
+                self.followed_events = false;
+                self.count_flows_passed();
+                self.iterate_once(iterations)
+            }
+            EngineState::Disturbed => {
+                self.compaction.idle = 0;
+                self.compact_rows(self.followed_events);
+                self.retry_overflow();
+                self.phases.compaction += clock.lap();
+                // With single-pass iterations the correction also gives rates and exact loads, so
+                // that the pipelined pass can normalise at once.
+                let corrected = self.correct_prices(self.is_single_pass(), false);
+                self.phases.price_correction += clock.lap();
+                self.followed_events = true;
+                self.count_flows_passed();
+                self.iterate_after_events(corrected)
+            }
+            EngineState::Corrected(before) => {
+                // Rows are as `first_rates` left them: compaction would delay the rates.
+                if self.row_updates == RowUpdates::Queued {
+                    self.update_rows();
+                }
+                self.retry_overflow();
+                self.phases.compaction += clock.lap();
+                let corrected = self.correct_prices(self.is_single_pass(), false);
+                self.phases.price_correction += clock.lap();
+                let is_busy = std::mem::replace(&mut self.followed_events, true);
+                self.count_flows_passed();
+                let report = self.iterate_after_events(corrected.and(before));
+                if is_busy {
+                    // Otherwise the next iteration compacts, or the one after: no flow waits for
+                    // it.
+                    self.compact_rows(true);
+                }
+                report
             }
         }
-        self.quiet_iterations = if self.updates_waiting == 0 {
-            self.quiet_iterations.saturating_add(1)
-        } else {
-            0
-        };
-        if rows_are_current && followed_events {
-            // Otherwise the next iteration compacts, or the one after: no flow waits for it.
-            self.compact_rows(true);
-        }
-        self.report(&report)
     }
 
     fn first_rates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        if !self.has_new_events {
-            return;
-        }
-        // Taken out, since the closure below borrows the engine's other fields.
-        let mut notified = std::mem::take(&mut self.first_rate_buffer);
+        let before = match self.state {
+            EngineState::Quiet { .. } | EngineState::Unnormalized { .. } => return,
+            EngineState::Disturbed => Corrected::Nothing,
+            // Rates are corrected only if they were each time.
+            EngineState::Corrected(before) => before,
+        };
         self.update_rows();
-        let mut notify = |flow, rate| notified.push((flow, rate));
-        let corrected = self.correct_prices(self.is_single_pass(), Some(&mut notify));
-        // The correction may run more than once between two iterations: rates are corrected only if
-        // they were each time.
-        self.corrected = Some(corrected.and(self.corrected.take()));
-        for (flow, rate) in notified.drain(..) {
+        let corrected = self.correct_prices(self.is_single_pass(), true);
+        self.state = EngineState::Corrected(corrected.and(before));
+        let Some(correction) = &mut self.correction else {
+            return;
+        };
+        for (flow, rate) in correction.first_rates.drain(..) {
             sink(RateUpdate {
                 key: self.directory.key(flow),
                 rate_bps: f64::from(rate) * RATE_UNIT_BPS,
             });
         }
-        self.first_rate_buffer = notified;
     }
 
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        self.saved_updates.drain(..).for_each(&mut *sink);
+        self.updates.saved.drain(..).for_each(&mut *sink);
         self.take_updates(sink);
     }
 
     fn drain_some(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) -> bool {
-        let notified = most.min(self.saved_updates.len());
-        let rest = self.saved_updates.len() - notified;
-        self.saved_updates.drain(rest..).for_each(&mut *sink);
-        if rest == 0 && most - notified >= self.updates_waiting {
+        let notified = most.min(self.updates.saved.len());
+        let rest = self.updates.saved.len() - notified;
+        self.updates.saved.drain(rest..).for_each(&mut *sink);
+        if rest == 0 && most - notified >= self.updates.in_outboxes {
             self.take_updates(sink);
             return false;
         }
@@ -658,7 +666,7 @@ impl RateEngine for ParallelEngine {
     }
 
     fn exceptions(&self) -> Exceptions {
-        let [utility, path, no_room] = self.scalar_by_cause;
+        let [utility, path, no_room] = self.scalars.by_cause;
         Exceptions {
             flows_of_other_utilities: utility,
             flows_on_other_paths: path,

@@ -60,8 +60,8 @@ pub(super) enum Corrected {
 
 impl Corrected {
     /// Extent of this correction together with an earlier one.
-    pub(super) fn and(self, before: Option<Self>) -> Self {
-        match (self, before.unwrap_or(Self::Nothing)) {
+    pub(super) fn and(self, before: Self) -> Self {
+        match (self, before) {
             (one, Self::Nothing) | (Self::Nothing, one) => one,
             (Self::Rates, Self::Rates) => Self::Rates,
             _ => Self::Prices,
@@ -149,6 +149,8 @@ pub(super) struct PriceCorrection {
     leavers: FlowDelta,
     /// There were too many events to correct for.
     overrun: bool,
+    /// New flows with their normalised rates in Gbit/s, for `first_rates` to hand over.
+    pub(super) first_rates: Vec<(u32, f32)>,
 }
 
 impl PriceCorrection {
@@ -159,6 +161,7 @@ impl PriceCorrection {
             newcomers: FlowDelta::default(),
             leavers: FlowDelta::default(),
             overrun: false,
+            first_rates: Vec::new(),
         }
     }
 
@@ -324,18 +327,19 @@ impl PriceCorrection {
         }
     }
 
-    /// New flows with their rates, scaled to what the links hold once all flows respond to the
-    /// prices.
-    fn normalized_first_rates(&self) -> impl Iterator<Item = (u32, f32)> + '_ {
+    /// Lists new flows with their rates, scaled to what the links hold once all flows respond to
+    /// the prices.
+    fn list_first_rates(&mut self) {
         let flows = self.newcomers.flows().iter().zip(self.newcomers.rates());
-        flows
+        let rates = flows
             .zip(self.newcomers.iter())
             .filter(|((flow, _), _)| self.newcomers.is_notified(**flow))
             .map(|((&flow, &rate), (links, _))| {
                 // At most 1: first rates are never raised to fill a link.
                 let norm_scales = links.iter().map(|&link| self.dirty.norm_scale(link));
                 (flow, rate * norm_scales.fold(1.0, f32::min))
-            })
+            });
+        self.first_rates.extend(rates);
     }
 
     /// Moves the prices of the dirty links.
@@ -456,13 +460,9 @@ impl ParallelEngine {
     }
 
     /// Moves the prices of the dirty links. With `rates`, new flows also take the rates at these
-    /// prices, and dirty links the F-NORM scales of the resulting loads. Calls `notify`, if given,
-    /// with each new flow and its normalised rate in Gbit/s.
-    pub(super) fn correct_prices(
-        &mut self,
-        rates: bool,
-        notify: Option<&mut dyn FnMut(u32, f32)>,
-    ) -> Corrected {
+    /// prices, and dirty links the F-NORM scales of the resulting loads. With `notify`, lists new
+    /// flows' normalised rates.
+    pub(super) fn correct_prices(&mut self, rates: bool, notify: bool) -> Corrected {
         let Some(correction) = &mut self.correction else {
             return Corrected::Nothing;
         };
@@ -476,14 +476,12 @@ impl ParallelEngine {
         // Ends first: new flows compete for what they left.
         correction.subtract_leavers(&self.shared, classes);
         correction.sweep(&self.shared, classes);
-        if rates || notify.is_some() {
+        if rates || notify {
             correction.compute_first_rates(classes);
         }
         // The scales are those of the dirty links, which `forget` clears below.
-        if let Some(notify) = notify {
-            for (flow, rate) in correction.normalized_first_rates() {
-                notify(flow, rate);
-            }
+        if notify {
+            correction.list_first_rates();
         }
         if rates {
             correction.deliver_first_rates(&self.shared, &self.directory);

@@ -1,6 +1,8 @@
 //! Scalar path: flows that no row holds (see [`Cause`]), computed one by one in f64 like the
 //! reference's.
 
+use std::collections::VecDeque;
+
 use super::cell::{CellState, NO_FLOW, SaturationPrice};
 use super::kernels::{Notification, at_demand};
 use super::layout::Layout;
@@ -21,7 +23,17 @@ pub(super) enum Cause {
 }
 
 /// Number of causes.
-pub(super) const CAUSES: usize = 3;
+const CAUSES: usize = 3;
+
+/// Flows of the scalar path over all workers.
+#[derive(Debug, Default)]
+pub(super) struct ScalarTally {
+    /// Flows by [`Cause`].
+    pub(super) by_cause: [usize; CAUSES],
+    /// Flows for which rows had no space, in the order of their next attempts; some have ended
+    /// since.
+    pub(super) overflow: VecDeque<u32>,
+}
 
 /// A flow of the scalar path.
 #[derive(Clone, Debug)]
