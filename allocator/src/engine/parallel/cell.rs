@@ -84,6 +84,29 @@ impl CellState {
     }
 }
 
+/// Terms of a flow, in rows or on the scalar path.
+pub(super) struct Terms {
+    pub(super) class: u8,
+    pub(super) weight: f64,
+    pub(super) demand: f64,
+    pub(super) rate: f64,
+    pub(super) notified: f64,
+}
+
+impl Terms {
+    /// State of a cell, on a path of this capacity.
+    pub(super) fn state(&self, flow: u32, capacity: f64) -> CellState {
+        CellState {
+            flow,
+            weight: self.weight as f32,
+            demand: self.demand as f32,
+            saturation_price: SaturationPrice::new(self.weight, self.demand, capacity),
+            rate: self.rate as f32,
+            notified: self.notified as f32,
+        }
+    }
+}
+
 /// A flow with both its ends, inside or outside rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CellFlow {

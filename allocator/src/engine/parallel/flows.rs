@@ -1,7 +1,8 @@
 //! Starts, ends, reroutes and capacities: placement of flows in rows or on the scalar path.
 
 use super::cell::{
-    CellFlow, CellState, FlowEnd, NEVER_NOTIFIED, SaturationPrice, Slots, queued_position, split,
+    CellFlow, CellState, FlowEnd, NEVER_NOTIFIED, SaturationPrice, Slots, Terms, queued_position,
+    split,
 };
 use super::directory::{Location, MAX_SCALAR_PER_WORKER};
 use super::flow_block::FlowBlock;
@@ -19,29 +20,6 @@ use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
 
 /// Bounds of a weight, which keep passes within single precision.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-12..=1e12;
-
-/// Terms of a flow, in rows or on the scalar path.
-pub(super) struct Terms {
-    pub(super) class: u8,
-    pub(super) weight: f64,
-    pub(super) demand: f64,
-    rate: f64,
-    pub(super) notified: f64,
-}
-
-impl Terms {
-    /// State of a cell, on a path of this capacity.
-    fn state(&self, flow: u32, capacity: f64) -> CellState {
-        CellState {
-            flow,
-            weight: self.weight as f32,
-            demand: self.demand as f32,
-            saturation_price: SaturationPrice::new(self.weight, self.demand, capacity),
-            rate: self.rate as f32,
-            notified: self.notified as f32,
-        }
-    }
-}
 
 impl ParallelEngine {
     pub(super) fn start(&mut self, spec: &FlowSpec) -> Result<(), EngineError> {

@@ -10,11 +10,10 @@
 use std::sync::RwLockReadGuard;
 
 use super::ParallelEngine;
-use super::cell::{CellFlow, NEVER_NOTIFIED, SaturationPrice};
+use super::cell::{CellFlow, NEVER_NOTIFIED, SaturationPrice, Terms};
 use super::directory::{FlowDirectory, Location};
 use super::dirty_links::{DirtyLinks, LinkResponse};
 use super::flow_delta::{FlowDelta, GeneralCurve, PathLinks};
-use super::flows::Terms;
 use super::lanes::TABLE_SLOTS;
 use super::layout::{FlowBlockShape, Layout, LinkBlockShape, LinkPlace, replicas_of, slots_of};
 use super::link_block::LinkBlockCopy;
@@ -359,7 +358,9 @@ impl PriceCorrection {
                     self.dirty.add_flow(link, response);
                 }
             }
-            self.dirty.step(shared.kernels, sweep > 0);
+            self.dirty.step(sweep > 0, |vectors, only_newcomers| {
+                shared.kernels.step_dirty_links(vectors, only_newcomers);
+            });
         }
     }
 }
