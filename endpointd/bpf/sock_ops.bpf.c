@@ -194,7 +194,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, 1 << 16); /* Sized when loaded, like the maps by slot. */
 } so_events SEC(".maps");
 
 struct bpf_sock_ops_kern {

@@ -151,7 +151,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, 1 << 16); /* Sized when loaded, like the maps by slot. */
 } th_events SEC(".maps");
 
 struct ipv6_header {

@@ -11,6 +11,7 @@ use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -18,6 +19,9 @@ use crate::backend::namespaces::own_inode;
 
 /// Folder of the lock files of this machine's daemons.
 const FOLDER: &str = "/run/ratewright/locks";
+
+/// Interval of the tries while another daemon has the lock.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Lock of one daemon, held for as long as this value lives.
 #[derive(Debug)]
@@ -32,6 +36,34 @@ impl InstanceLock {
     /// When the file cannot be had.
     pub fn take() -> io::Result<Option<Self>> {
         Self::of("endpointd")
+    }
+
+    /// Takes the lock of this network namespace. Another daemon that has it may be about to end: on
+    /// a busy machine it takes seconds to give its sockets back. `None` if it still has the lock
+    /// after `patience`.
+    ///
+    /// # Errors
+    /// When the file cannot be had.
+    pub fn take_within(patience: Duration) -> io::Result<Option<Self>> {
+        Self::within(patience, Self::take)
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "before the runtime begins, there is nobody else to serve"
+    )]
+    fn within(
+        patience: Duration,
+        mut take: impl FnMut() -> io::Result<Option<Self>>,
+    ) -> io::Result<Option<Self>> {
+        let begun = Instant::now();
+        loop {
+            let taken = take()?;
+            if taken.is_some() || begun.elapsed() >= patience {
+                return Ok(taken);
+            }
+            std::thread::sleep(RETRY);
+        }
     }
 
     /// Takes the lock of `what` within this network namespace.
@@ -94,6 +126,28 @@ mod tests {
         drop(first);
         assert!(place.join("a").exists(), "a file that was left behind");
         assert!(InstanceLock::at(&place, "a").unwrap().is_some());
+    }
+
+    #[test]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the owner has a thread of its own"
+    )]
+    fn an_owner_that_ends_is_waited_for_and_one_that_stays_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let take = || InstanceLock::at(folder.path(), "a");
+        let first = take().unwrap();
+        let begun = Instant::now();
+        let patience = Duration::from_millis(100);
+        assert!(InstanceLock::within(patience, take).unwrap().is_none());
+        assert!(begun.elapsed() >= patience);
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(patience);
+            drop(first);
+        });
+        let second = InstanceLock::within(Duration::from_secs(60), take);
+        assert!(second.unwrap().is_some());
+        ends.join().unwrap();
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -30,6 +31,8 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 const LOG_VARIABLE: &str = "RATEWRIGHT_LOG";
 /// Configuration of the packaged daemon.
 const DEFAULT_CONFIG: &str = "/etc/ratewright/endpointd.toml";
+/// Longest wait for another daemon of this network namespace to end.
+const OTHERS_END: Duration = Duration::from_secs(5);
 /// Exit code for an unusable configuration.
 const EXIT_CONFIG: u8 = 2;
 /// Exit code after the allocator refused this host: a restart alone does not help.
@@ -244,6 +247,13 @@ fn run(
         }
     };
     tell_retired(&config);
+    // Before anything of a daemon that runs could be replaced. The runtime ends before it, and with
+    // it the admin interface: a successor needs its address.
+    let _lock = InstanceLock::take_within(OTHERS_END)
+        .context("cannot find out whether another daemon runs")?
+        .context(
+            "another ratewright-endpointd runs in this network namespace, and serves all of it; stop that one first",
+        )?;
     // Tasks that wake each other on a local runtime cost no system call, as they would on a
     // `LocalSet`.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -263,12 +273,6 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     // Dropped last: log lines of everything below are written before the process ends.
     let _last_words = FlushAtEnd;
-    // Before anything of a daemon that runs could be replaced.
-    let _lock = InstanceLock::take()
-        .context("cannot find out whether another daemon runs")?
-        .context(
-            "another ratewright-endpointd runs in this network namespace, and serves all of it; stop that one first",
-        )?;
     let (requests, asked) = admin::channel();
     if let Some(address) = &config.admin {
         let listener = Listener::bind(address)

@@ -104,6 +104,11 @@ pub(crate) fn answers<'a>(
     Ok(answers.map(|(kind, _, payload)| (kind, payload)))
 }
 
+/// Bytes of `struct ifinfomsg`.
+const LINK_MESSAGE: usize = 16;
+/// `RTEXT_FILTER_SKIP_STATS`.
+const WITHOUT_STATISTICS: u32 = 1 << 3;
+
 /// Socket for requests that the kernel answers within the system call.
 #[derive(Debug)]
 pub(crate) struct Requests {
@@ -153,6 +158,32 @@ impl Requests {
             }
         }
     }
+
+    /// Passes the attributes of the device of this number to `take`. A device may go at any moment:
+    /// then there are none.
+    pub(crate) fn ask_device(&mut self, index: u32, mut take: impl FnMut(&[u8])) {
+        let mut body = Vec::with_capacity(LINK_MESSAGE + 8);
+        // struct ifinfomsg: family and type, index, flags, change.
+        for word in [0, index, 0, 0] {
+            put_u32(&mut body, word);
+        }
+        attribute(&mut body, libc::IFLA_EXT_MASK, |out| {
+            put_u32(out, WITHOUT_STATISTICS);
+        });
+        let _ = self.ask(libc::RTM_GETLINK, &body, |link| {
+            take(link.get(LINK_MESSAGE..)?);
+            Some(())
+        });
+    }
+}
+
+/// Finds the kind among a device's attributes, as `ip link add … type` spells it; empty for a
+/// network card.
+pub(crate) fn device_kind(attributes: &[u8]) -> &str {
+    let info = find_attribute(attributes, libc::IFLA_LINKINFO).unwrap_or_default();
+    let kind = find_attribute(info, libc::IFLA_INFO_KIND).unwrap_or_default();
+    let kind = kind.split(|byte| *byte == 0).next().unwrap_or_default();
+    std::str::from_utf8(kind).unwrap_or_default()
 }
 
 /// Decodes an `NLMSG_ERROR` payload; `None` for an acknowledgement.

@@ -5,6 +5,7 @@
 //! A reporter repeats its measurements, or tells them as a state that stands: [`TelemetrySender`]
 //! leaves out what has not moved, if the server's [`SyncTerms`] allow it.
 
+mod access_meter;
 mod access_use;
 mod decode;
 mod sender;
@@ -12,7 +13,12 @@ mod sender;
 use crate::error::SessionError;
 use crate::wire;
 
-pub use access_use::{AccessUse, HostFaults, LinkUse, MAX_CONGESTED, MAX_USERS};
+pub use access_meter::{
+    ACCESS_INTERVAL_NS, AccessCounters, AccessUseMeter, Moved, SendFacts, SendQueue, SenderName,
+};
+pub use access_use::{
+    AccessUse, HostFaults, LinkUse, MAX_CONGESTED, MAX_IN_PREFIXES_OF, MAX_USERS,
+};
 pub use sender::{REFRESH_INTERVALS, SHAPED_READINGS, SyncTerms, TelemetrySender};
 
 /// Maximum number of entries of each kind in one message.

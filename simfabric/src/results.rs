@@ -2,6 +2,7 @@
 
 use ratewright_topology::{LinkId, SwitchId};
 
+use crate::control::link_check::LinkFinding;
 use crate::flow::{FlowId, FlowProgress, FlowSpec, PacketCount};
 use crate::net::ByteDistribution;
 use crate::net::deflection::DeflectionCounts;
@@ -427,6 +428,17 @@ pub(crate) struct Accounts<'a> {
     pub(crate) watchdog: Option<Span>,
 }
 
+/// A scheme's part of the results.
+#[derive(Debug)]
+pub(crate) struct SchemeResults {
+    /// Its own counters, by name.
+    pub(crate) counters: Vec<(&'static str, f64)>,
+    /// Links that the check of its allocator named.
+    pub(crate) findings: Vec<LinkFinding>,
+    /// Check of its invariants.
+    pub(crate) check: Result<(), BrokenInvariant>,
+}
+
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunResults {
@@ -461,17 +473,14 @@ pub struct RunResults {
     pub storms: Vec<PauseStorm>,
     /// The scheme's own counters, by name.
     pub transport: Vec<(&'static str, f64)>,
+    /// Links that the check of the scheme's allocator named, in the order of time.
+    pub findings: Vec<LinkFinding>,
     /// Result of the check that every packet and byte is accounted for.
     pub conservation: Result<(), ConservationError>,
 }
 
 impl RunResults {
-    pub(crate) fn new(
-        cores: &[&Core],
-        books: Accounts<'_>,
-        transport: Vec<(&'static str, f64)>,
-        scheme: Result<(), BrokenInvariant>,
-    ) -> Self {
+    pub(crate) fn new(cores: &[&Core], books: Accounts<'_>, scheme: SchemeResults) -> Self {
         let before = books.before;
         let ports = PortEnds::all(cores).enumerate().map(|(i, port)| {
             let (stats, arrived) = match before.ports.get(i) {
@@ -510,8 +519,10 @@ impl RunResults {
             packets_high_water: sum(|core| core.shared.packets.high_water() as u64) as usize,
             deadlock: watchdog::deadlock(cores),
             storms: watchdog::storms(cores, books.watchdog),
-            transport,
-            conservation: conservation(cores, books.violation).and(scheme.map_err(Into::into)),
+            transport: scheme.counters,
+            findings: scheme.findings,
+            conservation: conservation(cores, books.violation)
+                .and(scheme.check.map_err(Into::into)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use ratewright_topology::units::{
-    format_capacity_bps, format_delay_ns, parse_capacity_bps, parse_delay_ns,
+    format_capacity_bps, format_delay_ns, parse_capacity_bps, parse_duration_ns,
 };
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -84,7 +84,7 @@ impl TextValue for Delay {
     const EXPECTED: &'static str = "a time with its unit, such as \"10us\" or \"200ms\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        let ns = parse_delay_ns(text).map_err(|e| e.to_string())?;
+        let ns = parse_duration_ns(text).map_err(|e| e.to_string())?;
         Ok(Self(Span::from_ns(ns)))
     }
 }

@@ -57,6 +57,9 @@ pub const MAX_CAPACITY_BPS: u64 = 1_000_000_000_000_000;
 /// The largest delay of one link: 10 s.
 pub const MAX_DELAY_NS: u64 = 10_000_000_000;
 
+/// The largest duration: 1,000 s.
+pub const MAX_DURATION_NS: u64 = 1_000_000_000_000;
+
 /// Reads a capacity such as `"10Gbit/s"`, `"2.5 Gbit/s"` or `"500Mbit/s"` as bit/s.
 ///
 /// # Errors
@@ -82,17 +85,33 @@ pub fn parse_capacity_bps(text: &str) -> Result<u64, UnitError> {
 /// # Errors
 /// If the text is no delay, no whole number of nanoseconds, or above [`MAX_DELAY_NS`].
 pub fn parse_delay_ns(text: &str) -> Result<u64, UnitError> {
+    // Sums of a path's delays stay far from overflow.
+    parse_ns(text, "delay", (MAX_DELAY_NS, "10s"))
+}
+
+/// Reads a duration, which is written like a delay, as nanoseconds.
+///
+/// # Errors
+/// If the text is no duration, no whole number of nanoseconds, or above [`MAX_DURATION_NS`].
+pub fn parse_duration_ns(text: &str) -> Result<u64, UnitError> {
+    parse_ns(text, "duration", (MAX_DURATION_NS, "1000s"))
+}
+
+fn parse_ns(
+    text: &str,
+    quantity: &'static str,
+    (max_ns, max): (u64, &'static str),
+) -> Result<u64, UnitError> {
     let value = parse(text, &DELAY_UNITS, "nanoseconds")?.ok_or_else(|| UnitError::Syntax {
         text: text.into(),
-        quantity: "delay",
+        quantity,
         units: "ns, us, ms, s",
         example: "2us",
     })?;
-    // Sums of a path's delays stay far from overflow.
-    if value > MAX_DELAY_NS {
+    if value > max_ns {
         return Err(UnitError::TooLarge {
             text: text.into(),
-            max: "10s",
+            max,
         });
     }
     Ok(value)

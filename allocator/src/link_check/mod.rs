@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`CarriesLess`](LinkState::CarriesLess) | congestion on a link that carries less than [`SHORT`] of its capacity and less than [`GAP`] of what was handed out; or an interface of less than [`SLOW`] of it |
 //! | [`CarriesMore`](LinkState::CarriesMore) | more than [`ABOVE`] of its capacity is carried; or an interface of more than [`FAST`] of it |
+//! | [`WrongPath`](LinkState::WrongPath) | flows that are told to cross different links between switches meet congestion at once, and no host's link explains it |
 //! | [`HasOthersTraffic`](LinkState::HasOthersTraffic) | flows that are paced meet traffic that nobody paces |
 //! | [`AsTold`](LinkState::AsTold) | its host tells what it carries, and nothing of the above |
 //! | [`Unknown`](LinkState::Unknown) | nobody tells what it carries |
@@ -19,31 +20,69 @@
 //! it: one that carries [`PROVEN`] of its capacity, or has others' traffic. Otherwise it is the one
 //! that is handed out to the greatest part of its capacity: of a right network's links, that one is
 //! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
-//! is a link that was full within [`PROVEN_NS`], if another one was not. A link between switches is
-//! named if it is the only one; its carried rate is not known. Where the end of the way tells
-//! nothing, nobody is named.
+//! is a link that was full within [`PROVEN_NS`], if another one was not. A probe of a link that is
+//! lowered explains congestion beside others. A link between switches is named if it is the only
+//! one; its carried rate is not known. Where the end of the way tells nothing, nobody is named.
+//!
+//! A network device that counts what an allowance held up ([`LinkWord::is_held_up`]: Amazon's ENA)
+//! says which link it is. If its link carries less by the figures above, it is named before any
+//! comparison with others, and whatever the other end tells. Counts without congestion name
+//! nothing: an allowance holds up bursts of a few packets, too. Nor do they where others' traffic
+//! is on the path: that is named, and lowering would not bind it.
+//!
+//! # Between switches
+//!
+//! Pairs of hosts whose own links are clear meet congestion between switches. A host's link is
+//! clear if it carried, within [`PROVEN_NS`], [`GAP`] of what it is handed out now. It stays clear
+//! while such congestion lasts, and is not asked once a link between switches is named. The
+//! sender's is clear, too, while it has backlogged connections without congestion. Nothing else may
+//! explain the congestion, nor an allowance of their own links, and the flows have to miss what
+//! they were handed out.
+//!
+//! Such pairs are looked at together, by the switch of their senders, and by that of their
+//! receivers. They count where there are [`MIN_ENDS`] senders and receivers or more: one host's
+//! link alone would be that of one end.
+//!
+//! - If they are all told to cross one link, that link carries less: a LAG has lost a member, say.
+//!   A link of right capacity is overrun only by a flow that is told to be elsewhere.
+//! - If no link is common to all, some flows are not where they are told to be. The links that they
+//!   are told to cross are a *wrong path*: ECMP hashes otherwise, say.
+//!
+//! Of several common links, that or those are named which are handed out to the greatest part of
+//! their capacity, unless these are more than one path has ([`MAX_HOPS`]): connections between two
+//! hosts that take all paths tell none apart. Other congestion of pairs over the same links, or at
+//! the same switch if a path is wrong, names no host's link meanwhile.
 //!
 //! | constant | reason |
 //! |---|---|
 //! | [`SHORT`] 0.88 | a capacity that is 1.25 times too high is carried to 0.8; what hosts tell is off by 1/64 at most; few flows of TCP fill 0.9 |
 //! | [`GAP`] 0.94 | a flow that yields is rated 9/8 of its use, so that it uses 0.89; one that its rate holds back uses 0.97 |
 //! | [`ABOVE`] 1.05, [`FAST`] 1.1, [`SLOW`] 0.95 | what is told may be payload, or less framing: 0.95 to 0.99 of the line |
+//! | [`MIN_ENDS`] 2 | with one sender or one receiver, its own link explains all; links of two hosts at each end do not break at one time, just after they carried as much |
 //! | [`TARGET`] 0.96 | what hosts tell may be 1/64 too much, and the queue has to drain |
 //! | [`NAME_NS`] 1 s | with a second at the host, half of one between its words and [`SAMPLES`] ticks, a link is named within 5 s, and starts and their first losses are over |
 //! | [`CLEAR_NS`] 5 s | longer than bursts are apart; shorter than the 10 s in which a state is taken back |
 //!
-//! A host is named by its daemon's word alone ([`HostFault`]): the daemon has seen the fault for a
-//! second.
+//! A host is named by a daemon's word alone ([`HostFault`]): the daemon has seen the fault for a
+//! second. The daemon of another host tells that it has an address in this one's prefixes. That
+//! flows are beyond a bound is told by their daemon, if its table is full, or by the allocator, if
+//! its own is; it has to stand for [`BEYOND_NS`], and be gone for [`CLEAR_NS`].
 //!
 //! # Lowering
 //!
-//! A link that carries less by congestion is lowered to [`TARGET`] of what it carries, by at most
-//! [`LinkCheckConfig::max_lowering`] of its capacity. From then on its queue drains. After
+//! A link that carries less by congestion is lowered to [`TARGET`] of the most that it carried in
+//! the samples, by at most [`LinkCheckConfig::max_lowering`] of its capacity. The most, because a
+//! word may be of a second in which flows began or ended. From then on its queue drains. After
 //! [`PAUSE_NS`] it is probed: its capacity grows by [`STEP`], then by twice as much, every
-//! [`PROBE_NS`], until it is the told one or congestion comes back. A link that is not in use is
+//! [`PROBE_NS`], until it is the told one or it carries less than the one in force, by the figures
+//! above. If that stands for [`NAME_NS`], the link is lowered anew. A link that is not in use is
 //! not probed. What lowering does not end is no matter of capacity (a lossy line, say): after
 //! [`FUTILE_NS`] the told one is in force again, and is not lowered for [`GIVEN_UP_NS`]. A link
 //! that carries more is only named.
+//!
+//! An allowance may save up credit while its link rests. What was carried in the second before may
+//! be credit's: then the link is lowered anew. Probes find credit that has come back, as they find
+//! a repair.
 //!
 //! Work: O(1) for a word, and for each tick O(path) for at most [`MAX_PAIRS`] congested pairs and
 //! O(1) for at most [`MAX_LINKS`] links that are named or about to be.
@@ -54,6 +93,16 @@ use indexmap::IndexMap;
 use ratewright_topology::{HostId, LinkId};
 use rustc_hash::FxBuildHasher;
 use serde::Serialize;
+
+mod facts;
+mod hosts;
+mod network;
+
+pub use facts::{NetworkFacts, VisitPaths};
+pub use hosts::{BEYOND_NS, HostFault};
+use hosts::{HostFaults, Teller};
+use network::CongestedPair;
+pub use network::{MAX_HOPS, MIN_ENDS};
 
 /// Part of its capacity below which a congested link carries less.
 pub const SHORT: f64 = 0.88;
@@ -69,6 +118,8 @@ pub const SLOW: f64 = 0.95;
 pub const PROVEN: f64 = 0.92;
 /// and time for which the proof counts.
 pub const PROVEN_NS: u64 = 60 * SECOND_NS;
+/// Part of the most that a link has carried from which on it is carried anew.
+pub const RENEWED: f64 = 0.97;
 /// Links whose handed-out parts differ by less than this count as equally full.
 pub const TIE: f64 = 0.05;
 /// Part of a link's capacity that is handed out on a full link between switches.
@@ -131,13 +182,20 @@ pub enum LinkState {
     CarriesLess,
     /// It carries more than its capacity, or its interface is faster.
     CarriesMore,
+    /// Flows that are told to cross it take another path.
+    WrongPath,
     /// Traffic that nobody paces is on it.
     HasOthersTraffic,
 }
 
 impl LinkState {
     /// States that are named.
-    pub const NAMED: [Self; 3] = [Self::CarriesLess, Self::CarriesMore, Self::HasOthersTraffic];
+    pub const NAMED: [Self; 4] = [
+        Self::CarriesLess,
+        Self::CarriesMore,
+        Self::WrongPath,
+        Self::HasOthersTraffic,
+    ];
 
     /// Label in metrics and JSON.
     #[must_use]
@@ -147,6 +205,7 @@ impl LinkState {
             Self::AsTold => "as_told",
             Self::CarriesLess => "carries_less",
             Self::CarriesMore => "carries_more",
+            Self::WrongPath => "wrong_path",
             Self::HasOthersTraffic => "has_others_traffic",
         }
     }
@@ -159,30 +218,8 @@ pub struct LinkWord {
     pub carried_bps: Option<f64>,
     /// Speed that the interface tells, in bit/s; 0 if it tells none.
     pub speed_bps: f64,
-}
-
-/// Fault of a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HostFault {
-    /// None of its addresses is in its prefixes: flows to it find no host, or another one.
-    AddressNotInPrefix,
-    /// Its default congestion control was changed under its daemon.
-    CongestionControlChanged,
-}
-
-impl HostFault {
-    /// All faults.
-    pub const ALL: [Self; 2] = [Self::AddressNotInPrefix, Self::CongestionControlChanged];
-
-    /// Label in metrics and JSON.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::AddressNotInPrefix => "address_not_in_prefix",
-            Self::CongestionControlChanged => "congestion_control_changed",
-        }
-    }
+    /// The interface counts packets of the last second that an allowance held up.
+    pub is_held_up: bool,
 }
 
 /// Word of a host about its own two links. It stands until another one comes.
@@ -198,6 +235,8 @@ pub struct HostWord {
     pub has_uncongested: bool,
     /// Its faults.
     pub faults: BTreeSet<HostFault>,
+    /// Other hosts in whose prefixes an address of it is.
+    pub in_prefixes_of: Vec<HostId>,
 }
 
 /// Evidence for a link's state.
@@ -215,6 +254,8 @@ pub struct LinkEvidence {
     pub speed_bps: Option<f64>,
     /// Capacity to which it is lowered, in bit/s, if it is.
     pub lowered_bps: Option<f64>,
+    /// It carries less because of an allowance, by its interface's counters.
+    pub by_allowance: bool,
     /// Time for which a state that is named has stood, in milliseconds; 0 of any other.
     pub for_ms: u64,
 }
@@ -227,6 +268,8 @@ pub trait LinkFacts {
     fn handed_out_bps(&self, link: LinkId) -> f64;
     /// Returns the links from a host and to it.
     fn access(&self, host: HostId) -> Option<(LinkId, LinkId)>;
+    /// Returns the number of the switch at the other end of these.
+    fn switch(&self, host: HostId) -> Option<u32>;
     /// Visits the links between switches that flows from one host to another cross.
     fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId));
 }
@@ -260,6 +303,8 @@ pub enum LinkChange {
 #[derive(Debug, Clone, Copy)]
 struct Lowering {
     capacity_bps: f64,
+    /// Time at which it was lowered last.
+    lowered_ns: u64,
     /// Growth of the next probe.
     step: f64,
     /// Time of the next probe.
@@ -277,14 +322,22 @@ struct Checked {
     has_others: bool,
     /// The session of the host at its end is over.
     is_left: bool,
-    /// Last time at which congestion was this link's.
+    /// Last time at which congestion was this link's,
     congested_ns: Option<u64>,
+    /// and its interface counted packets that an allowance had held up.
+    by_allowance: bool,
+    /// Last time at which flows that are told to cross it took another path.
+    misled_ns: Option<u64>,
     /// Last time at which it was judged.
     judged_ns: u64,
     /// Last time at which it carried its capacity.
     proven_ns: Option<u64>,
-    /// Loads handed out in the last ticks in which it was in question, and the time of the newest.
+    /// Most that it has carried within [`PROVEN_NS`], in bit/s, after the time of that.
+    best: (u64, f64),
+    /// Loads handed out and carried in the last ticks in which it was in question, and the time of
+    /// the newest.
     handed_out_bps: [f64; SAMPLES],
+    sampled_bps: [f64; SAMPLES],
     sampled_ns: u64,
     /// State that is named; [`LinkState::Unknown`] without one.
     named: LinkState,
@@ -305,11 +358,7 @@ pub struct LinkCheck {
     links: IndexMap<u32, Checked, FxBuildHasher>,
     /// Hosts with a word about congestion.
     congested: BTreeMap<u32, (Vec<HostId>, bool)>,
-    /// Hosts with faults.
-    faults: BTreeMap<u32, BTreeSet<HostFault>>,
-    /// Faults as the last tick handed them over, and hosts that told others since.
-    named_faults: BTreeMap<u32, BTreeSet<HostFault>>,
-    told_faults: BTreeSet<u32>,
+    faults: HostFaults,
     /// Host from which the next tick goes on.
     turn: u32,
     /// Links that ticks look at: named, asked for or lowered.
@@ -357,11 +406,13 @@ impl LinkCheck {
             if told_bps > 0.0 && word.carried_bps >= Some(PROVEN * told_bps) {
                 checked.proven_ns = Some(now_ns);
             }
+            checked.note_carried(now_ns);
             if checked.evidence_of(told_bps).is_some() {
                 self.activate(link);
             }
         }
-        self.set_faults(host, word.faults);
+        self.faults
+            .tell(now_ns, host, faults_of(host, &word, facts));
         if word.congested.is_empty() {
             self.congested.remove(&host.0);
         } else {
@@ -373,7 +424,8 @@ impl LinkCheck {
     /// Forgets a host's word about its links, `access`, because its session has ended. O(1).
     pub fn forget(&mut self, host: HostId, access: [LinkId; 2]) {
         self.congested.remove(&host.0);
-        self.set_faults(host, BTreeSet::new());
+        self.faults.tell(0, host, BTreeSet::new());
+        self.set_flows_beyond(0, host, false);
         for link in access {
             if let Some(checked) = self.links.get_mut(&link.0) {
                 (checked.word, checked.is_left) = (None, true);
@@ -381,40 +433,33 @@ impl LinkCheck {
         }
     }
 
-    fn set_faults(&mut self, host: HostId, faults: BTreeSet<HostFault>) {
-        let before = if faults.is_empty() {
-            self.faults.remove(&host.0)
-        } else {
-            self.faults.insert(host.0, faults)
-        };
-        if before.as_ref() != self.faults.get(&host.0) {
-            self.told_faults.insert(host.0);
-        }
+    /// Notes that flows of a host have no rate because the allocator holds as many as it may, or
+    /// that it has none such any more. O(log faults).
+    pub fn set_flows_beyond(&mut self, now_ns: u64, host: HostId, has: bool) {
+        let key = (host.0, HostFault::FlowsBeyondBound);
+        self.faults.change(now_ns, Teller::Allocator, key, has);
     }
 
-    fn name_faults(&mut self, changes: &mut dyn FnMut(LinkChange)) {
-        for host in std::mem::take(&mut self.told_faults) {
-            let faults = self.faults.get(&host).cloned().unwrap_or_default();
-            let before = self.named_faults.remove(&host).unwrap_or_default();
-            for &fault in faults.symmetric_difference(&before) {
-                changes(LinkChange::Fault {
-                    host: HostId(host),
-                    fault,
-                    has: faults.contains(&fault),
-                });
-            }
-            if !faults.is_empty() {
-                self.named_faults.insert(host, faults);
-            }
-        }
-    }
-
-    /// Returns the hosts with faults, in the order of their numbers.
+    /// Returns the faults that are named, in the order of the hosts' numbers.
     pub fn faults(&self) -> impl Iterator<Item = (HostId, HostFault)> {
-        (self.named_faults.iter()).flat_map(|(&host, faults)| {
-            let host = HostId(host);
-            faults.iter().map(move |&fault| (host, fault))
-        })
+        self.faults.named()
+    }
+
+    /// Returns the faults of a host that are named.
+    pub fn faults_of(&self, host: HostId) -> impl Iterator<Item = HostFault> {
+        self.faults.named_of(host)
+    }
+
+    /// Returns the number of hosts with each fault, in the order of [`HostFault::ALL`].
+    #[must_use]
+    pub fn fault_counts(&self) -> [u64; HostFault::ALL.len()] {
+        self.faults.named_counts()
+    }
+
+    /// Returns the first other host that tells of a host's fault.
+    #[must_use]
+    pub fn fault_seen_at(&self, host: HostId, fault: HostFault) -> Option<HostId> {
+        self.faults.seen_at(host, fault)
     }
 
     /// Notes that flows which are paced meet traffic that nobody paces on a link, or have parted.
@@ -442,7 +487,7 @@ impl LinkCheck {
     #[must_use]
     pub fn next_due_ns(&self) -> Option<u64> {
         let at_work =
-            !(self.active.is_empty() && self.congested.is_empty() && self.told_faults.is_empty());
+            !self.active.is_empty() || !self.congested.is_empty() || self.faults.is_at_work();
         at_work.then(|| self.ticked_ns.saturating_add(TICK_NS))
     }
 
@@ -457,7 +502,7 @@ impl LinkCheck {
             return;
         }
         self.ticked_ns = now_ns;
-        self.name_faults(changes);
+        self.faults.tick(now_ns, changes);
         self.find_congested(now_ns, facts);
         let from = self.link_turn;
         let (first, last) = (self.active.range(from..), self.active.range(..from));
@@ -481,21 +526,47 @@ impl LinkCheck {
             let from = HostId(from);
             pairs.extend(receivers.iter().map(|&to| (from, to, *has_uncongested)));
         }
-        for &(from, to, _) in &pairs {
+        let mut congested = Vec::new();
+        for (from, to, has_uncongested) in pairs {
             let access = (facts.access(from), facts.access(to));
-            if let (Some((uplink, _)), Some((_, downlink))) = access {
-                for link in [uplink, downlink] {
-                    let sampled = self.links.entry(link.0).or_default();
-                    sampled.sample(now_ns, facts.handed_out_bps(link));
-                }
+            let (Some((uplink, _)), Some((_, downlink))) = access else {
+                continue;
+            };
+            for link in [uplink, downlink] {
+                let sampled = self.links.entry(link.0).or_default();
+                sampled.sample(now_ns, facts.handed_out_bps(link));
+            }
+            let mut inner = Vec::new();
+            facts.inner_links(from, to, &mut |link| inner.push(link));
+            inner.sort_unstable();
+            inner.dedup();
+            congested.push(CongestedPair {
+                from,
+                to,
+                uplink,
+                downlink,
+                inner,
+                has_uncongested,
+            });
+        }
+        let in_network = self.find_in_network(now_ns, &congested, facts);
+        let mut found: Vec<LinkId> = in_network.less.into_iter().collect();
+        for (pair, is_explained) in congested.iter().zip(in_network.explained) {
+            if !is_explained {
+                self.congested_of(pair, now_ns, facts, &mut found);
             }
         }
-        let mut found = Vec::new();
-        for (from, to, has_uncongested) in pairs {
-            self.congested_of((from, to), has_uncongested, now_ns, facts, &mut found);
+        for link in in_network.clear {
+            self.links.entry(link.0).or_default().best.0 = now_ns;
         }
         for link in found {
-            self.links.entry(link.0).or_default().congested_ns = Some(now_ns);
+            let checked = self.links.entry(link.0).or_default();
+            checked.congested_ns = Some(now_ns);
+            checked.by_allowance = checked.is_held_up();
+            self.activate(link);
+        }
+        for link in in_network.misled {
+            self.links.entry(link.0).or_default().misled_ns = Some(now_ns);
             self.activate(link);
         }
     }
@@ -503,34 +574,34 @@ impl LinkCheck {
     /// Appends the links that the congestion from one host to another may be of.
     fn congested_of(
         &self,
-        (from, to): (HostId, HostId),
-        has_uncongested: bool,
+        pair: &CongestedPair,
         now_ns: u64,
         facts: &dyn LinkFacts,
         found: &mut Vec<LinkId>,
     ) {
-        let (Some((uplink, _)), Some((_, downlink))) = (facts.access(from), facts.access(to))
-        else {
-            return;
-        };
+        let &CongestedPair {
+            uplink,
+            downlink,
+            has_uncongested,
+            ..
+        } = pair;
         let mut candidates = Vec::new();
         if !has_uncongested {
             candidates.push((uplink, true));
         }
         candidates.push((downlink, true));
-        facts.inner_links(from, to, &mut |link| candidates.push((link, false)));
+        candidates.extend(pair.inner.iter().map(|&link| (link, false)));
         let explains = |link: LinkId| self.has_others(link) || self.is_full(link, facts);
         if explains(uplink) || candidates.iter().any(|&(link, _)| explains(link)) {
             return;
         }
-        let part = |link: LinkId| {
-            let capacity_bps = self.capacity_bps(link, facts);
-            if capacity_bps > 0.0 {
-                facts.handed_out_bps(link) / capacity_bps
-            } else {
-                0.0
-            }
-        };
+        let held_up = |&&(link, _): &&(LinkId, bool)| self.is_held_up_short(link, facts);
+        let before = found.len();
+        found.extend(candidates.iter().filter(held_up).map(|&(link, _)| link));
+        if found.len() > before {
+            return;
+        }
+        let part = |link: LinkId| self.handed_out_part(link, facts);
         let fullest = (candidates.iter())
             .map(|&(link, _)| part(link))
             .fold(0.0, f64::max);
@@ -551,6 +622,10 @@ impl LinkCheck {
             candidates.retain(is_access);
             let short = |&(link, _): &(LinkId, bool)| self.is_short(link, facts);
             candidates.retain(short);
+            let is_lowered = |&(link, _): &(LinkId, bool)| self.lowered_bps(link).is_some();
+            if candidates.iter().any(is_lowered) {
+                candidates.retain(is_lowered);
+            }
             let is_proven = |&(link, _): &(LinkId, bool)| self.is_proven(now_ns, link);
             if !candidates.iter().all(is_proven) {
                 candidates.retain(|candidate| !is_proven(candidate));
@@ -585,17 +660,29 @@ impl LinkCheck {
             .map_or(told_bps, |bps| bps.min(told_bps))
     }
 
+    /// Returns the part of a link's capacity in force that is handed out.
+    fn handed_out_part(&self, link: LinkId, facts: &dyn LinkFacts) -> f64 {
+        let capacity_bps = self.capacity_bps(link, facts);
+        if capacity_bps > 0.0 {
+            facts.handed_out_bps(link) / capacity_bps
+        } else {
+            0.0
+        }
+    }
+
     fn is_short(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
         let Some((known, carried_bps)) =
             (self.links.get(&link.0)).and_then(|known| Some((known, known.carried_bps()?)))
         else {
             return false;
         };
-        match known.lowered_bps() {
-            // Known to carry less: probes go by small steps.
-            Some(lowered_bps) => carried_bps < lowered_bps,
-            None => carried_bps < SHORT * facts.told_bps(link) && known.misses(),
-        }
+        carried_bps < SHORT * self.capacity_bps(link, facts) && known.misses()
+    }
+
+    /// Returns true if an allowance holds up what a link would carry.
+    fn is_held_up_short(&self, link: LinkId, facts: &dyn LinkFacts) -> bool {
+        let known = self.links.get(&link.0);
+        known.is_some_and(Checked::is_held_up) && self.is_short(link, facts)
     }
 
     fn is_proven(&self, now_ns: u64, link: LinkId) -> bool {
@@ -668,6 +755,7 @@ impl LinkCheck {
             carried_bps: known.carried_bps(),
             speed_bps: speed_bps.filter(|&bps| bps > 0.0),
             lowered_bps: known.lowered_bps(),
+            by_allowance: state == LinkState::CarriesLess && known.by_allowance,
             for_ms: if known.named == LinkState::Unknown {
                 0
             } else {
@@ -702,21 +790,39 @@ impl Checked {
         self.word?.carried_bps
     }
 
+    fn is_held_up(&self) -> bool {
+        self.word.is_some_and(|word| word.is_held_up)
+    }
+
     fn lowered_bps(&self) -> Option<f64> {
         self.lowering.map(|lowering| lowering.capacity_bps)
     }
 
-    /// Notes what was handed out. A link that was not in question in between begins anew.
+    /// Notes the most that it carried. What is nearly as much renews it.
+    fn note_carried(&mut self, now_ns: u64) {
+        let Some(carried_bps) = self.carried_bps() else {
+            return;
+        };
+        let (at_ns, best_bps) = self.best;
+        let is_old = now_ns.saturating_sub(at_ns) >= PROVEN_NS;
+        if is_old || carried_bps >= RENEWED * best_bps {
+            self.best = (now_ns, carried_bps);
+        }
+    }
+
+    /// Notes what was handed out and carried. A link that was not in question begins anew.
     fn sample(&mut self, now_ns: u64, handed_out_bps: f64) {
         if self.sampled_ns == now_ns {
             return;
         }
         if now_ns.saturating_sub(self.sampled_ns) > 2 * TICK_NS {
-            self.handed_out_bps = [0.0; SAMPLES];
+            (self.handed_out_bps, self.sampled_bps) = Default::default();
         }
         self.sampled_ns = now_ns;
         self.handed_out_bps.rotate_right(1);
         self.handed_out_bps[0] = handed_out_bps;
+        self.sampled_bps.rotate_right(1);
+        self.sampled_bps[0] = self.carried_bps().unwrap_or(0.0);
     }
 
     /// Returns true if it carries less than was handed out, throughout the samples.
@@ -734,6 +840,11 @@ impl Checked {
         self.congested_ns > Some(self.judged_ns)
     }
 
+    /// Returns true if flows that are told to cross it took another path since then.
+    fn is_misled(&self) -> bool {
+        self.misled_ns > Some(self.judged_ns)
+    }
+
     /// Returns the state that the evidence of this moment asks for, if it asks for one.
     fn evidence_of(&self, told_bps: f64) -> Option<LinkState> {
         if told_bps <= 0.0 {
@@ -745,6 +856,8 @@ impl Checked {
             Some(LinkState::CarriesLess)
         } else if word.carried_bps > Some(ABOVE * told_bps) || word.speed_bps > FAST * told_bps {
             Some(LinkState::CarriesMore)
+        } else if self.is_misled() {
+            Some(LinkState::WrongPath)
         } else if self.has_others {
             Some(LinkState::HasOthersTraffic)
         } else {
@@ -795,10 +908,11 @@ impl Checked {
             return;
         };
         let is_congested = self.is_congested();
-        let target_bps = (TARGET * carried_bps).max(floor_bps);
+        let most_bps = self.sampled_bps.iter().copied().fold(carried_bps, f64::max);
+        let target_bps = (TARGET * most_bps).max(floor_bps);
         let Some(mut lowering) = self.lowering else {
             if is_congested && target_bps < told_bps && self.given_up_until_ns <= now_ns {
-                self.lowering = Some(Lowering::to(now_ns, target_bps));
+                self.lowering = Some(Lowering::to(now_ns, now_ns, target_bps));
             }
             return;
         };
@@ -812,13 +926,16 @@ impl Checked {
         }
         let was_congested = lowering.congested_ns.is_some();
         match (is_congested, lowering.congested_ns) {
-            (true, None) if target_bps < lowering.capacity_bps => {
-                lowering = Lowering::to(now_ns, target_bps);
-            }
             (true, Some(since_ns)) if now_ns.saturating_sub(since_ns) >= FUTILE_NS => {
                 self.given_up_until_ns = now_ns.saturating_add(GIVEN_UP_NS);
                 self.lowering = None;
                 return;
+            }
+            (true, Some(since_ns))
+                if now_ns.saturating_sub(since_ns.max(lowering.lowered_ns)) >= NAME_NS
+                    && target_bps < lowering.capacity_bps =>
+            {
+                lowering = Lowering::to(now_ns, since_ns, target_bps);
             }
             (true, since_ns) => {
                 lowering.congested_ns = since_ns.or(Some(now_ns));
@@ -857,15 +974,26 @@ impl Checked {
 const IN_USE: f64 = 0.5;
 
 impl Lowering {
-    fn to(now_ns: u64, capacity_bps: f64) -> Self {
+    fn to(now_ns: u64, congested_ns: u64, capacity_bps: f64) -> Self {
         Self {
             capacity_bps,
+            lowered_ns: now_ns,
             step: STEP,
             probe_ns: now_ns.saturating_add(PAUSE_NS),
-            congested_ns: Some(now_ns),
+            congested_ns: Some(congested_ns),
             restored_ns: None,
         }
     }
+}
+
+/// Returns the faults that a host's word is about: its own, and those of hosts in whose prefixes it
+/// has addresses.
+fn faults_of(host: HostId, word: &HostWord, facts: &dyn LinkFacts) -> BTreeSet<(u32, HostFault)> {
+    let own = word.faults.iter().map(|&fault| (host.0, fault));
+    let others = word.in_prefixes_of.iter();
+    let others = others.filter(|&&other| other != host && facts.access(other).is_some());
+    own.chain(others.map(|other| (other.0, HostFault::PrefixOfSeveralHosts)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -14,6 +14,14 @@ const START_MS: u64 = 800;
 const NAMED_MS: u64 = 5_000;
 const TAKEN_BACK_MS: u64 = 10_000;
 
+/// Credit of an instance: its uplink carries its real capacity while there is any, and the baseline
+/// otherwise.
+#[derive(Debug, Clone, Copy)]
+struct Credit {
+    baseline_bps: f64,
+    bits: f64,
+}
+
 /// One host with its links: what they can carry, and who uses them.
 #[derive(Debug, Clone)]
 struct WorldHost {
@@ -22,6 +30,13 @@ struct WorldHost {
     speed_bps: f64,
     /// Rate of senders to it that nobody paces, and of what it sends to others.
     others_bps: f64,
+    /// Its interface counts what does not fit its links as held up by an allowance.
+    counts_held_up: bool,
+    /// It counts bursts besides, all the time, on its uplink.
+    counts_bursts: bool,
+    credit: Option<Credit>,
+    /// Held-up packets were counted in this second, on each link.
+    held_up: [bool; 2],
     /// Bytes on its links within the last second, in bit.
     carried_bits: [f64; 2],
     /// Links whose word it tells.
@@ -74,6 +89,10 @@ impl LinkFacts for WorldFacts<'_> {
         (host.0 < self.hosts).then(|| (up(host.0), down(host.0)))
     }
 
+    fn switch(&self, _: HostId) -> Option<u32> {
+        Some(0)
+    }
+
     fn inner_links(&self, _: HostId, _: HostId, _: &mut dyn FnMut(LinkId)) {}
 }
 
@@ -85,6 +104,15 @@ fn down(host: u32) -> LinkId {
     LinkId(2 * host + 1)
 }
 
+impl WorldHost {
+    fn up_bps(&self) -> f64 {
+        match self.credit {
+            Some(Credit { baseline_bps, bits }) if bits <= 0.0 => baseline_bps,
+            _ => self.real_up_bps,
+        }
+    }
+}
+
 impl World {
     fn new(hosts: u32) -> Self {
         let host = WorldHost {
@@ -92,6 +120,10 @@ impl World {
             real_down_bps: GBIT,
             speed_bps: 0.0,
             others_bps: 0.0,
+            counts_held_up: false,
+            counts_bursts: false,
+            credit: None,
+            held_up: [false; 2],
             carried_bits: [0.0; 2],
             told: HostWord::default(),
             congested_ms: BTreeMap::new(),
@@ -162,7 +194,7 @@ impl World {
         self.rates_bps = Self::share(&in_force, &self.flows, &demands);
         let others = |host: &WorldHost| host.others_bps;
         let real: Vec<f64> = (self.hosts.iter())
-            .flat_map(|host| [host.real_up_bps, host.real_down_bps - others(host)])
+            .flat_map(|host| [host.up_bps(), host.real_down_bps - others(host)])
             .collect();
         let used = Self::share(&real, &self.flows, &self.rates_bps);
         let mut handed_out = vec![0.0; links as usize];
@@ -193,15 +225,25 @@ impl World {
             }
             let host = &mut self.hosts[index];
             host.congested_ms = congested;
+            for (at, held_up) in host.held_up.iter_mut().enumerate() {
+                let link = 2 * index + at;
+                *held_up |= host.counts_held_up && handed_out[link] > real[link] + 1e3;
+            }
+            host.held_up[0] |= host.counts_bursts;
+            if let Some(credit) = &mut host.credit {
+                credit.bits += (credit.baseline_bps - carried[2 * index]) / 10.0;
+            }
             host.carried_bits[0] += carried[2 * index] / 10.0;
             host.carried_bits[1] += (carried[2 * index + 1] + host.others_bps) / 10.0;
             if self.now_ms.is_multiple_of(1_000) {
                 let [up_bits, down_bits] = std::mem::take(&mut host.carried_bits);
-                for (word, bits) in [
-                    (&mut host.told.uplink, up_bits),
-                    (&mut host.told.downlink, down_bits),
+                let [up_held, down_held] = std::mem::take(&mut host.held_up);
+                for (word, bits, is_held_up) in [
+                    (&mut host.told.uplink, up_bits, up_held),
+                    (&mut host.told.downlink, down_bits, down_held),
                 ] {
                     word.speed_bps = host.speed_bps;
+                    word.is_held_up = is_held_up;
                     // Hosts tell what has moved by a part of the link.
                     if word
                         .carried_bps
@@ -314,6 +356,46 @@ fn a_capacity_that_is_1_25_times_too_high_is_named_lowered_and_restored() {
     world.assert_taken_back();
 }
 
+/// A receiver tells of the end before its senders do, and of the next beginning with a part of a
+/// second.
+#[test]
+fn flows_that_end_and_begin_lower_a_link_no_further() {
+    let mut world = incast();
+    world.hosts[0].real_down_bps = 0.8 * GBIT;
+    world.run(10_000);
+    let flows = world.flows.clone();
+    let mut least_bps = world.check.lowered_bps(down(0)).expect("lowered");
+    for turn in 0..20 {
+        world.hosts[1..]
+            .iter_mut()
+            .for_each(|sender| sender.is_connected = false);
+        world.flows.clear();
+        for _ in 0..9 {
+            world.step();
+            least_bps = least_bps.min(world.check.lowered_bps(down(0)).unwrap_or(GBIT));
+        }
+        world.hosts[1..]
+            .iter_mut()
+            .for_each(|sender| sender.is_connected = true);
+        world.run(100 * (turn % 7));
+        world.flows.clone_from(&flows);
+        let now_ms = world.now_ms;
+        world
+            .flows
+            .iter_mut()
+            .for_each(|flow| flow.started_ms = now_ms);
+        for _ in 0..30 {
+            world.step();
+            least_bps = least_bps.min(world.check.lowered_bps(down(0)).unwrap_or(GBIT));
+        }
+    }
+    // Words are off by 1/64 at most.
+    assert!(
+        least_bps > TARGET * 0.8 * GBIT * (1.0 - 1.0 / 32.0),
+        "{least_bps}"
+    );
+}
+
 #[test]
 fn an_uplink_that_carries_less_is_named_and_not_its_receivers() {
     let mut world = World::new(4);
@@ -375,6 +457,96 @@ fn a_capacity_that_is_1_25_times_too_low_is_named_by_the_interface_or_by_what_it
         }
         assert_eq!(world.check.lowered_count(), 0);
     }
+}
+
+/// Both links have proven their capacity, and are equally full.
+#[test]
+fn an_instance_whose_credit_runs_out_is_named_lowered_and_has_its_peak_with_new_credit() {
+    for tenth in 0..10 {
+        let mut world = World::new(2);
+        world.flow(0, 1);
+        world.hosts[0].counts_held_up = true;
+        world.hosts[0].credit = Some(Credit {
+            baseline_bps: 0.6 * GBIT,
+            bits: 4e9 + f64::from(tenth) * 0.04e9,
+        });
+        let credit_bits = |world: &World| world.hosts[0].credit.map_or(0.0, |credit| credit.bits);
+        while credit_bits(&world) > 0.0 {
+            world.step();
+            world.assert_nothing_named();
+        }
+        world.run(NAMED_MS);
+        let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+        assert_eq!(
+            named,
+            [(up(0), LinkState::CarriesLess)],
+            "{:?}",
+            world.changes
+        );
+        let mut congested = 0;
+        for _ in 0..3_000 {
+            world.step();
+            let lowered_bps = world.check.lowered_bps(up(0));
+            assert!(lowered_bps.is_some(), "given up at {} ms", world.now_ms);
+            congested += u32::from(!world.hosts[0].congested_ms.is_empty());
+        }
+        assert!(congested < 1_500, "{congested} of 3,000 steps");
+        assert_eq!(world.changes.len(), 1, "it flaps: {:?}", world.changes);
+        let facts = WorldFacts {
+            handed_out_bps: &world.handed_out_bps,
+            hosts: 2,
+        };
+        assert!(world.check.evidence(up(0), &facts).by_allowance);
+        // At rest it saves up credit for more than the time that follows.
+        let flows = std::mem::take(&mut world.flows);
+        world.run(20_000);
+        world.flows = flows;
+        world.run(TAKEN_BACK_MS);
+        assert_eq!(world.check.named().count(), 0, "{:?}", world.changes);
+        assert_eq!(world.check.lowered_count(), 0);
+        assert!(credit_bits(&world) > 0.0);
+    }
+}
+
+#[test]
+fn an_allowance_names_its_link_though_the_other_end_tells_nothing() {
+    for counts_held_up in [true, false] {
+        let mut world = World::new(2);
+        world.hosts[1].is_connected = false;
+        world.hosts[0].counts_held_up = counts_held_up;
+        world.flow(0, 1);
+        world.run(10_000);
+        world.hosts[0].real_up_bps = 0.6 * GBIT;
+        if counts_held_up {
+            world.assert_named(up(0), LinkState::CarriesLess);
+            world.hosts[0].real_up_bps = GBIT;
+            world.assert_taken_back();
+        } else {
+            world.run(60_000);
+            world.assert_nothing_named();
+        }
+    }
+}
+
+/// An allowance holds up bursts of a few packets of a link that is far from full.
+#[test]
+fn bursts_that_an_allowance_holds_up_name_nothing_and_explain_no_congestion_elsewhere() {
+    let mut world = World::new(3);
+    world.hosts[0].counts_bursts = true;
+    world.flow(0, 1);
+    world.flow(0, 2);
+    for flow in &mut world.flows {
+        flow.demand_bps = 0.2 * GBIT;
+    }
+    world.run(120_000);
+    world.assert_nothing_named();
+    for flow in &mut world.flows {
+        flow.demand_bps = f64::INFINITY;
+    }
+    world.hosts[1].real_down_bps = 0.3 * GBIT;
+    world.run(NAMED_MS);
+    let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+    assert_eq!(named, [(down(1), LinkState::CarriesLess)]);
 }
 
 #[test]
@@ -550,6 +722,69 @@ fn a_host_with_a_fault_is_named_once_and_taken_back_with_its_word_or_its_session
     }
 }
 
+/// A virtual address, say: two hosts have an address in the prefix of one.
+#[test]
+fn a_prefix_of_several_hosts_is_named_at_its_host_while_any_other_tells_of_it() {
+    let mut world = World::new(4);
+    for other in [2, 3] {
+        // Itself and hosts that do not exist are passed over.
+        world.hosts[other].told.in_prefixes_of = vec![HostId(1), HostId(other as u32), HostId(99)];
+    }
+    world.run(60_000);
+    let fault = HostFault::PrefixOfSeveralHosts;
+    assert_eq!(world.faults, [(1, fault, true)]);
+    assert_eq!(world.check.fault_seen_at(HostId(1), fault), Some(HostId(2)));
+    assert_eq!(world.check.fault_counts(), [0, 0, 1, 0]);
+    world.hosts[2].is_connected = false;
+    world.check.forget(HostId(2), [up(2), down(2)]);
+    world.run(2_000);
+    assert_eq!(world.check.fault_seen_at(HostId(1), fault), Some(HostId(3)));
+    world.hosts[3].told.in_prefixes_of.clear();
+    world.run(2_000);
+    assert_eq!(world.faults, [(1, fault, true), (1, fault, false)]);
+    assert_eq!(world.check.faults().count(), 0);
+    assert_eq!(world.check.next_due_ns(), None, "nothing is left to do");
+}
+
+#[test]
+fn flows_beyond_a_bound_name_their_host_once_they_have_stood_and_until_they_are_long_gone() {
+    let mut world = World::new(3);
+    let fault = HostFault::FlowsBeyondBound;
+    let note = |world: &mut World, host, has| {
+        let now_ns = world.now_ms * MS;
+        world.check.set_flows_beyond(now_ns, HostId(host), has);
+    };
+    // Bursts of starts wait for their turn.
+    for _ in 0..20 {
+        note(&mut world, 1, true);
+        world.run(1_500);
+        note(&mut world, 1, false);
+        world.run(300);
+    }
+    assert_eq!(world.faults, []);
+    note(&mut world, 1, true);
+    world.run(NAMED_MS);
+    assert_eq!(world.faults, [(1, fault, true)]);
+    // One that comes and goes stays named.
+    for _ in 0..20 {
+        note(&mut world, 1, false);
+        world.run(3_000);
+        note(&mut world, 1, true);
+        world.run(300);
+    }
+    assert_eq!(world.faults.len(), 1);
+    // The daemon tells of a table of its own, and takes it back later.
+    world.hosts[1].told.faults.insert(fault);
+    world.run(1_000);
+    note(&mut world, 1, false);
+    world.run(60_000);
+    assert_eq!(world.faults.len(), 1);
+    world.hosts[1].told.faults.clear();
+    world.run(TAKEN_BACK_MS);
+    assert_eq!(world.faults, [(1, fault, true), (1, fault, false)]);
+    assert_eq!(world.check.fault_counts(), [0; 4]);
+}
+
 /// A daemon that gets no processor does not measure what its interface carries.
 #[test]
 fn a_receiver_that_has_not_measured_yet_is_not_named() {
@@ -621,3 +856,5 @@ proptest! {
         prop_assert_eq!(world.check.lowered_count(), 0);
     }
 }
+
+mod network;

@@ -325,6 +325,8 @@ pub struct FaultyHost {
     pub host: String,
     /// The fault.
     pub fault: HostFault,
+    /// Other host whose daemon tells of it.
+    pub seen_at: Option<String>,
 }
 
 /// External traffic of one link in `/status`.

@@ -162,6 +162,9 @@ fn check_text(link: &Value) -> Option<String> {
     ] {
         parts.extend(number(name).map(|bps| format!("{text} {}", rate(bps))));
     }
+    if check["by_allowance"] == true {
+        parts.push("an allowance holds packets up".to_owned());
+    }
     if let Some(ms) = number("for_ms") {
         parts.push(format!("for {:.0} s", ms / 1e3));
     }
@@ -258,6 +261,7 @@ mod tests {
         links[0]["check"] = serde_json::json!({
             "state": "carries_less", "told_bps": 1e10, "handed_out_bps": 7.6e9,
             "carried_bps": 8e9, "speed_bps": null, "lowered_bps": 7.68e9, "for_ms": 12_400,
+            "by_allowance": true,
         });
         links[1]["check"] = serde_json::json!({"state": "as_told", "told_bps": 1e10});
         links[3]["shared"] = serde_json::json!({"cause": "observing host h2", "headroom": 2.0});
@@ -279,7 +283,7 @@ mod tests {
              0.5 flows and takes 1.00 Gbit/s at most (feeds.credit)",
             "  feeds on h1->leaf1: 2.00 Gbit/s withheld (feeds.int), 1.90 Gbit/s of others measured",
             "  leaf4->h16 carries less: told 10.00 Gbit/s, handed out 7.60 Gbit/s, \
-             carries 8.00 Gbit/s, lowered to 7.68 Gbit/s, for 12 s",
+             carries 8.00 Gbit/s, lowered to 7.68 Gbit/s, an allowance holds packets up, for 12 s",
             "  leaf1->spine1: shared with observing host h2; maxima over it fill 2.0 times its \
              capacity",
         ] {

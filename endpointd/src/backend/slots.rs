@@ -14,6 +14,20 @@ use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, SlotInde
 /// Smallest rate that is put in force (`RW_MIN_BYTES_PER_S`).
 pub(super) const MIN_BYTES_PER_S: u64 = 16_384;
 
+/// Bytes of the ring of events for each slot: two thirds of an event with its header.
+const RING_BYTES_PER_SLOT: u32 = 64;
+/// Smallest and largest ring, powers of two: 682 events, and 699,050.
+const MIN_RING_BYTES: u32 = 1 << 16;
+const MAX_RING_BYTES: u32 = 1 << 26;
+
+/// Size of the ring of events of a table of `slots`: a power of two, and of pages.
+pub(super) fn ring_bytes(slots: u32) -> u32 {
+    let wanted = slots.saturating_mul(RING_BYTES_PER_SLOT);
+    wanted
+        .clamp(MIN_RING_BYTES, MAX_RING_BYTES)
+        .next_power_of_two()
+}
+
 /// `struct rw_slot_rate`: size and member offsets.
 const RATE_BYTES: usize = 40;
 const RATE_WIRE: Word64 = Word64(0);

@@ -33,7 +33,7 @@ use super::namespaces::NAMESPACES_MAX;
 use super::pass_rest::PassRest;
 use super::pins::PinDir;
 use super::ring::EventRing;
-use super::slots::{FallbackSlots, SlotMaps, system};
+use super::slots::{FallbackSlots, SlotMaps, ring_bytes, system};
 use super::sys::netns_cookie;
 use super::tunnels::Tunnels;
 use super::{
@@ -240,7 +240,11 @@ impl SockOps {
         prepare(&mut open.maps.so_states, "so_states", Some(slots))?;
         prepare(&mut open.maps.so_counts, "so_counts", None)?;
         prepare(&mut open.maps.so_free, "so_free", Some(slots))?;
-        prepare(&mut open.maps.so_events, "so_events", None)?;
+        prepare(
+            &mut open.maps.so_events,
+            "so_events",
+            Some(ring_bytes(slots)),
+        )?;
         // Never adopted: namespaces are searched for anew.
         open.maps
             .so_pods

@@ -37,7 +37,7 @@ use super::htb_netlink::{ClassRate, HtbNetlink};
 use super::ring::EventRing;
 use super::slots::{
     FallbackSlots, MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, closed, push_free,
-    system,
+    ring_bytes, system,
 };
 use super::tunnels::Tunnels;
 use super::{
@@ -267,6 +267,11 @@ impl TcHtb {
         size(open.maps.th_rates.set_max_entries(cfg.max_flows))?;
         size(open.maps.th_states.set_max_entries(cfg.max_flows))?;
         size(open.maps.th_free.set_max_entries(cfg.max_flows))?;
+        size(
+            open.maps
+                .th_events
+                .set_max_entries(ring_bytes(cfg.max_flows)),
+        )?;
         let skel = open.load().map_err(|error| {
             unavailable(format!("the kernel refused the program ({error:#}); Linux 5.17 or newer and root are needed"))
         })?;

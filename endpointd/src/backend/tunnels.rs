@@ -20,7 +20,7 @@ use indexmap::IndexMap;
 use nix::sys::socket::SockProtocol;
 use rustc_hash::FxBuildHasher;
 
-use crate::netlink::{Requests, attribute, find_attribute, get_u32, put_u32};
+use crate::netlink::{Requests, attribute, device_kind, find_attribute, get_u32};
 
 /// Most destinations that are remembered.
 const REMEMBERED: usize = 4_096;
@@ -29,11 +29,8 @@ const FRESH_NS: u64 = 10_000_000_000;
 /// Most devices above each other that are followed.
 const DEPTH: usize = 4;
 
-/// Bytes of `struct rtmsg` and of `struct ifinfomsg`.
+/// Bytes of `struct rtmsg`.
 const ROUTE_MESSAGE: usize = 12;
-const LINK_MESSAGE: usize = 16;
-/// `RTEXT_FILTER_SKIP_STATS`.
-const WITHOUT_STATISTICS: u32 = 1 << 3;
 /// Attributes of a VXLAN device.
 const VXLAN_LINK: u16 = 3;
 const VXLAN_GROUP6: u16 = 16;
@@ -142,20 +139,9 @@ impl Tunnels {
     }
 
     fn device(&mut self, index: u32) -> Option<Device> {
-        let mut body = Vec::with_capacity(LINK_MESSAGE + 8);
-        // struct ifinfomsg: family and type, index, flags, change.
-        for word in [0, index, 0, 0] {
-            put_u32(&mut body, word);
-        }
-        attribute(&mut body, libc::IFLA_EXT_MASK, |out| {
-            put_u32(out, WITHOUT_STATISTICS);
-        });
         let mut found = None;
-        // A device may go at any moment; it then adds nothing.
-        let _ = self.requests.ask(libc::RTM_GETLINK, &body, |link| {
-            found = Some(device_in(link.get(LINK_MESSAGE..)?));
-            Some(())
-        });
+        let take = |attributes: &[u8]| found = Some(device_in(attributes));
+        self.requests.ask_device(index, take);
         found
     }
 }
@@ -179,15 +165,14 @@ fn device_in(attributes: &[u8]) -> Device {
     let name = find_attribute(attributes, libc::IFLA_IFNAME).map(text);
     let info = find_attribute(attributes, libc::IFLA_LINKINFO).unwrap_or_default();
     let data = find_attribute(info, libc::IFLA_INFO_DATA).unwrap_or_default();
-    let kind = find_attribute(info, libc::IFLA_INFO_KIND).map(text);
     let here = find_attribute(attributes, libc::IFLA_LINK_NETNSID).is_none();
     let number = |from, kind| find_attribute(from, kind).and_then(|bytes| get_u32(bytes, 0));
     let parent = || number(attributes, libc::IFLA_LINK).filter(|_| here);
-    let (added_bytes, below) = match kind.as_deref() {
-        Some("vlan") => (VLAN_BYTES, parent()),
-        Some("vxlan") => (vxlan_bytes(data), number(data, VXLAN_LINK).filter(|_| here)),
-        Some("wireguard") => (WIREGUARD_BYTES, None),
-        Some("macvlan" | "ipvlan") => (0, parent()),
+    let (added_bytes, below) = match device_kind(attributes) {
+        "vlan" => (VLAN_BYTES, parent()),
+        "vxlan" => (vxlan_bytes(data), number(data, VXLAN_LINK).filter(|_| here)),
+        "wireguard" => (WIREGUARD_BYTES, None),
+        "macvlan" | "ipvlan" => (0, parent()),
         _ => (0, None),
     };
     Device {
@@ -211,6 +196,7 @@ fn vxlan_bytes(data: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::put_u32;
 
     /// Attributes as the kernel sends them for a device of `kind`.
     fn link(name: &str, kind: &str, lower: Option<u32>, data: impl Fn(&mut Vec<u8>)) -> Vec<u8> {

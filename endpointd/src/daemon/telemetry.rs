@@ -8,6 +8,7 @@ use ratewright_proto::telemetry::Telemetry;
 use super::Daemon;
 use crate::config::PacingMode;
 use crate::flows::NetworkView;
+use crate::telemetry::host_faults::TableUse;
 
 impl Daemon {
     /// Begins to measure for a new session.
@@ -64,7 +65,16 @@ impl Daemon {
         }
         self.kernel.usages.clear();
         self.kernel.backend.usage(now_ns, &mut self.kernel.usages);
-        let sample = self.sampler.sample(now_ns, &self.kernel.usages);
+        let table = || {
+            let stats = self.kernel.backend.stats();
+            TableUse {
+                slots: self.config.pacing.max_flows,
+                used: stats.connections,
+                refused: stats.table_full,
+                beyond_session: self.session.flows_beyond_session(),
+            }
+        };
+        let sample = self.sampler.sample(now_ns, &self.kernel.usages, table);
         if sample.passed {
             self.second_line_measured(now_ns);
         }

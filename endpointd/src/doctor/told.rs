@@ -8,7 +8,7 @@ use ratewright_io::admin::AdminAddress;
 use serde::Deserialize;
 
 use super::{Finding, PATIENCE, ok, warn};
-use crate::telemetry::access_use::AccessFigures;
+use crate::telemetry::access_figures::AccessFigures;
 
 /// Part of a told capacity, in hundredths, below which an interface's speed is less,
 const SLOW_PERCENT: u64 = 95;
@@ -75,6 +75,21 @@ fn judge(access: &AccessFigures) -> Vec<Finding> {
         findings.push(warn(
             "address",
             "no interface has an address of this host in the topology: flows to it have no rate; correct `prefixes` there",
+        ));
+    }
+    if access.in_prefixes_of > 0 {
+        findings.push(warn(
+            "address",
+            format!(
+                "addresses of this host are in prefixes of {} other hosts of the topology: flows to them count for those; correct `prefixes` there",
+                access.in_prefixes_of
+            ),
+        ));
+    }
+    if access.flows_beyond_table {
+        findings.push(warn(
+            "flows",
+            "connections have no rate, because the table is full: raise `pacing.max_flows`, and `limits.max_flows_per_session` of the allocator",
         ));
     }
     if access.other_congestion_control {
@@ -197,6 +212,20 @@ mod tests {
                     ..right
                 },
                 &["address"],
+            ),
+            (
+                AccessFigures {
+                    in_prefixes_of: 1,
+                    ..right
+                },
+                &["address"],
+            ),
+            (
+                AccessFigures {
+                    flows_beyond_table: true,
+                    ..right
+                },
+                &["flows"],
             ),
             (
                 AccessFigures {

@@ -220,8 +220,10 @@ impl Meter {
         let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
         // Use before claim: what waits at a socket may wait for something else than the rate. A
         // demand that grew no more than once since it was lowered may be held without use, for it
-        // takes little.
-        let takes_little = |bps| self.observes || bps <= self.lowered_to_bps.saturating_mul(2);
+        // takes little. A limit from before the lowering is no claim to what was lowered.
+        let is_since = self.limited_ns > Some(self.lowered_ns);
+        let takes_little =
+            |bps| self.observes || is_since && bps <= self.lowered_to_bps.saturating_mul(2);
         if self.limited_ns.is_some_and(held)
             && (uses_most || reported_bps.is_some_and(takes_little))
         {
@@ -362,6 +364,17 @@ mod tests {
         assert_eq!(flow.reported, Some(10 * MBIT + 10 * MBIT / 8));
         assert!(flow.lowered_at_ms.unwrap() <= 200);
         assert_eq!(flow.lowerings, 1, "a steady use is reported once");
+    }
+
+    /// The window in which it stops is used in part, so that it is lowered twice.
+    #[test]
+    fn a_flow_that_stops_is_lowered_to_the_floor_within_three_windows() {
+        let mut flow = MeteredFlow::new();
+        flow.run(20..200, 100 * MBIT, true);
+        flow.run(200..220, 40 * MBIT, false);
+        flow.run(220..260, 0, false);
+        assert_eq!(flow.lowerings, 2);
+        assert_eq!(flow.reported, Some(FLOOR_BPS));
     }
 
     #[test]

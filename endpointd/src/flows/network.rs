@@ -68,15 +68,28 @@ impl Destinations {
     /// Finds the host with the longest prefix of `address`.
     #[must_use]
     pub fn host_of(&self, address: IpAddr) -> Option<u32> {
+        self.longest_of(address).map(|(host, _)| host)
+    }
+
+    /// Finds the longest prefix of `address`, and its host.
+    #[must_use]
+    pub fn prefix_of(&self, address: IpAddr) -> Option<(u32, IpNet)> {
+        let (host, length) = self.longest_of(address)?;
+        let prefix = IpNet::new(address.to_canonical(), length).ok()?;
+        Some((host, prefix.trunc()))
+    }
+
+    fn longest_of(&self, address: IpAddr) -> Option<(u32, u8)> {
         // A dual-stack socket shows IPv4 peers as ::ffff:a.b.c.d, but prefixes are configured as
         // IPv4.
         let (levels, bits) = match address.to_canonical() {
             IpAddr::V4(address) => (&self.v4, u128::from(address.to_bits())),
             IpAddr::V6(address) => (&self.v6, address.to_bits()),
         };
-        levels
-            .iter()
-            .find_map(|level| level.hosts.get(&(bits & level.mask)).copied())
+        levels.iter().find_map(|level| {
+            let host = level.hosts.get(&(bits & level.mask))?;
+            Some((*host, level.length))
+        })
     }
 }
 
@@ -143,7 +156,14 @@ mod tests {
             ("192.0.2.1", Some(6)),
             ("2001:db8::1", None),
         ] {
-            assert_eq!(table.host_of(address.parse().unwrap()), host, "{address}");
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(table.host_of(address), host, "{address}");
+            let prefix = table.prefix_of(address);
+            assert_eq!(prefix.map(|(host, _)| host), host);
+            let is_one = |(of, prefix): (u32, IpNet)| {
+                prefix.contains(&address.to_canonical()) && prefixes.contains(&(of, prefix))
+            };
+            assert!(prefix.is_none_or(is_one), "{address}: {prefix:?}");
         }
         assert_eq!(
             Destinations::default().host_of("10.0.0.1".parse().unwrap()),

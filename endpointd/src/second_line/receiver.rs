@@ -10,10 +10,11 @@
 use std::collections::VecDeque;
 
 use indexmap::IndexMap;
+use ratewright_proto::telemetry::SenderName;
 use rustc_hash::FxBuildHasher;
 
 use super::message::Share;
-use crate::telemetry::senders::{ActiveSender, SenderName};
+use crate::telemetry::senders::ActiveSender;
 
 /// Most senders that have a share; the others are plain TCP.
 pub const MAX_MEMBERS: usize = 1_024;

@@ -21,14 +21,43 @@ const NAME_BYTES: usize = 32;
 /// Most statistics that a driver may have to be read.
 const MAX_STATISTICS: usize = 8_192;
 
+/// Counters of packets beyond the bandwidth from the host, and to it.
+pub const BANDWIDTH: [&str; 2] = ["bw_out_allowance_exceeded", "bw_in_allowance_exceeded"];
+
 /// Names of the counters that are reported, as ENA's driver spells them.
 pub const ALLOWANCES: [&str; 5] = [
-    "bw_in_allowance_exceeded",
-    "bw_out_allowance_exceeded",
+    BANDWIDTH[1],
+    BANDWIDTH[0],
     "pps_allowance_exceeded",
     "conntrack_allowance_exceeded",
     "linklocal_allowance_exceeded",
 ];
+
+/// Judge of what the bandwidth's allowances held up from one reading to the next.
+#[derive(Debug, Default)]
+pub struct HeldUp {
+    /// Packets at the last reading, in the order of [`BANDWIDTH`].
+    packets: Option<[u64; 2]>,
+}
+
+impl HeldUp {
+    /// Takes a reading. Returns true for each direction in which packets were held up since the
+    /// one before. A reading without the counters, and the first one after it, say nothing.
+    pub fn take(&mut self, allowances: &[(&'static str, u64)]) -> [bool; 2] {
+        let packets = BANDWIDTH.map(|wanted| {
+            let found = allowances.iter().find(|(name, _)| *name == wanted);
+            found.map(|&(_, packets)| packets)
+        });
+        let now = match packets {
+            [Some(from), Some(to)] => Some([from, to]),
+            _ => None,
+        };
+        let before = std::mem::replace(&mut self.packets, now);
+        now.zip(before).map_or([false; 2], |(now, before)| {
+            std::array::from_fn(|at| now[at] > before[at])
+        })
+    }
+}
 
 /// A reader of a driver's allowance counters.
 #[derive(Debug)]
@@ -158,6 +187,35 @@ fn find_allowances(names: &[u8]) -> Vec<(&'static str, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A reset of the driver, a reading that failed, and an allowance of another kind.
+    #[test]
+    fn packets_are_held_up_while_the_bandwidths_counters_grow() {
+        let mut held_up = HeldUp::default();
+        let mut take = |from, to| {
+            let packets_per_second = ("pps_allowance_exceeded", from + 7 * to);
+            held_up.take(&[(BANDWIDTH[1], to), packets_per_second, (BANDWIDTH[0], from)])
+        };
+        assert_eq!(
+            take(1_000, 0),
+            [false, false],
+            "counted before it was looked at"
+        );
+        assert_eq!(take(1_000, 0), [false, false]);
+        assert_eq!(take(1_001, 0), [true, false]);
+        assert_eq!(take(1_001, 5), [false, true]);
+        assert_eq!(take(0, 5), [false, false], "the device was reset");
+        assert_eq!(take(9, 9), [true, true]);
+        assert_eq!(held_up.take(&[]), [false, false], "the reading failed");
+        assert_eq!(
+            held_up.take(&[(BANDWIDTH[0], 99), (BANDWIDTH[1], 99)]),
+            [false, false]
+        );
+        assert_eq!(
+            held_up.take(&[("pps_allowance_exceeded", 1)]),
+            [false, false]
+        );
+    }
 
     /// Names in the order of ENA's driver 2.x, as `ethtool -S` prints them on an instance.
     const ENA: [&str; 12] = [

@@ -1,12 +1,16 @@
-//! Faults of this host that its daemon finds: no address of its own, another congestion control.
+//! Faults of this host that its daemon finds: no address of its own, addresses in other hosts'
+//! prefixes, another congestion control, a table that is too small.
 //!
 //! A fault counts, and ceases to, once it was found so twice in a row, a second apart.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 
-use ratewright_proto::telemetry::HostFaults;
+use ipnet::IpNet;
+use ratewright_proto::telemetry::{HostFaults, MAX_IN_PREFIXES_OF};
 
-use super::interface::has_address_of;
+use super::interface::own_addresses;
 use crate::flows::NetworkView;
 
 /// Interval at which they are looked for.
@@ -14,6 +18,25 @@ const INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Name of the congestion control that sockets of this network namespace have by default.
 const DEFAULT_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// A table is full from this part of its slots on, in hundredths: processors keep some free ones.
+const FULL_PERCENT: u64 = 99;
+
+/// Most prefixes of other hosts that one look compares with this host's addresses.
+const MAX_PREFIXES: usize = 256;
+
+/// Use of the table of connections that can have a rate.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TableUse {
+    /// Slots of the kernel's table.
+    pub slots: u32,
+    /// Slots in use.
+    pub used: u64,
+    /// Flowlets that found no slot, since the start.
+    pub refused: u64,
+    /// Active flows beyond those that the session carries.
+    pub beyond_session: u32,
+}
 
 /// Search for faults of this host.
 #[derive(Debug)]
@@ -23,6 +46,8 @@ pub struct HostFaultSearch {
     found: HostFaults,
     /// Faults of the newest look.
     seen: HostFaults,
+    /// Flowlets that had found no slot at the newest look.
+    refused: u64,
     due_ns: u64,
 }
 
@@ -34,28 +59,50 @@ impl HostFaultSearch {
             congestion_control: congestion_control(),
             found: HostFaults::default(),
             seen: HostFaults::default(),
+            refused: 0,
             due_ns: 0,
         }
     }
 
-    /// Looks for faults, if that is due. Returns those that count.
-    pub fn look(&mut self, now_ns: u64, network: &NetworkView) -> HostFaults {
-        if now_ns >= self.due_ns {
-            self.due_ns = now_ns + INTERVAL_NS;
-            let seen = HostFaults {
-                no_address: has_address_of(&network.destinations, network.own_host)
-                    .is_ok_and(|has| !has),
-                other_congestion_control: self.congestion_control.is_some()
-                    && congestion_control() != self.congestion_control,
-            };
-            self.take(seen);
-        }
-        self.found
+    /// Returns true if [`look`](Self::look) is due.
+    #[must_use]
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.due_ns
+    }
+
+    /// Looks for faults. Returns those that count.
+    pub fn look(&mut self, now_ns: u64, network: &NetworkView, table: TableUse) -> HostFaults {
+        self.due_ns = now_ns + INTERVAL_NS;
+        // A kernel that does not tell the addresses says nothing of them.
+        let (no_address, in_prefixes_of) = own_addresses().map_or_else(
+            |_| (self.seen.no_address, self.seen.in_prefixes_of.clone()),
+            |addresses| judge_addresses(&addresses, network),
+        );
+        let seen = HostFaults {
+            no_address,
+            in_prefixes_of,
+            other_congestion_control: self.congestion_control.is_some()
+                && congestion_control() != self.congestion_control,
+            flows_beyond_table: self.judge_table(table),
+        };
+        self.take(seen);
+        self.found.clone()
+    }
+
+    /// Returns true if flows have no rate for want of a slot. One that found none is counted once,
+    /// and looks for one again with its next flowlet.
+    fn judge_table(&mut self, table: TableUse) -> bool {
+        let refused_before = std::mem::replace(&mut self.refused, table.refused);
+        let is_full = table.used * 100 >= u64::from(table.slots) * FULL_PERCENT;
+        table.beyond_session > 0
+            || table.refused > refused_before
+            || (self.seen.flows_beyond_table && table.refused > 0 && is_full)
     }
 
     fn take(&mut self, seen: HostFaults) {
-        if std::mem::replace(&mut self.seen, seen) == seen {
-            self.found = seen;
+        let before = std::mem::replace(&mut self.seen, seen);
+        if self.seen == before {
+            self.found = before;
         }
     }
 }
@@ -63,6 +110,42 @@ impl HostFaultSearch {
 impl Default for HostFaultSearch {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Returns true if no address is of this host, and the other hosts in whose prefixes addresses are.
+///
+/// A prefix around an address of this host's own is for the rest: that of a gateway, say. Addresses
+/// in it are no other host's.
+fn judge_addresses(addresses: &[(IpAddr, bool)], network: &NetworkView) -> (bool, Vec<u32>) {
+    let host_of = |address: IpAddr| network.destinations.host_of(address);
+    let own: Vec<IpAddr> = (addresses.iter())
+        .map(|(address, _)| address.to_canonical())
+        .filter(|&address| host_of(address) == Some(network.own_host))
+        .collect();
+    let prefixes: BTreeSet<(u32, IpNet)> = (addresses.iter())
+        .filter(|&&(address, is_up)| is_up && names_one_host(address))
+        .filter_map(|&(address, _)| network.destinations.prefix_of(address))
+        .filter(|&(host, _)| host != network.own_host)
+        .collect();
+    let is_of_one = |prefix: &IpNet| !own.iter().any(|address| prefix.contains(address));
+    let of_others: BTreeSet<u32> = (prefixes.iter().take(MAX_PREFIXES))
+        .filter(|(_, prefix)| is_of_one(prefix))
+        .map(|&(host, _)| host)
+        .collect();
+    let of_others = of_others.into_iter().take(MAX_IN_PREFIXES_OF);
+    (own.is_empty(), of_others.collect())
+}
+
+/// Returns false for an address that every host has, or none.
+fn names_one_host(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            !(address.is_loopback() || address.is_link_local() || address.is_unspecified())
+        }
+        IpAddr::V6(address) => {
+            !(address.is_loopback() || address.is_unicast_link_local() || address.is_unspecified())
+        }
     }
 }
 
@@ -74,6 +157,7 @@ fn congestion_control() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flows::Destinations;
 
     #[test]
     fn a_fault_counts_and_ceases_to_when_it_was_found_so_twice_in_a_row() {
@@ -84,16 +168,16 @@ mod tests {
         };
         let none = HostFaults::default();
         for (seen, counts) in [
-            (fault, false),
-            (none, false),
-            (fault, false),
-            (fault, true),
-            (none, true),
-            (fault, true),
-            (none, true),
-            (none, false),
+            (&fault, false),
+            (&none, false),
+            (&fault, false),
+            (&fault, true),
+            (&none, true),
+            (&fault, true),
+            (&none, true),
+            (&none, false),
         ] {
-            search.take(seen);
+            search.take(seen.clone());
             assert_eq!(search.found.no_address, counts);
         }
     }
@@ -102,9 +186,117 @@ mod tests {
     fn a_host_without_an_address_of_its_own_is_found_within_two_seconds() {
         let mut search = HostFaultSearch::new();
         let network = NetworkView::default();
-        let faults: Vec<bool> = (0..20)
-            .map(|tenth| search.look(tenth * 100_000_000, &network).no_address)
+        let mut faults = Vec::new();
+        for tenth in 0..20 {
+            let now_ns = tenth * 100_000_000;
+            if search.is_due(now_ns) {
+                faults.push(
+                    search
+                        .look(now_ns, &network, TableUse::default())
+                        .no_address,
+                );
+            }
+        }
+        assert_eq!(faults, [false, true]);
+    }
+
+    /// Host 2 is this one; host 9 is a gateway, with what no other host has.
+    fn network() -> NetworkView {
+        let prefixes: Vec<(u32, IpNet)> = [
+            (1, "10.0.1.1/32"),
+            (1, "10.0.7.0/24"),
+            (2, "10.0.1.2/32"),
+            (2, "fd00:0:0:2::/64"),
+            (3, "fd00:0:0:3::/64"),
+            (9, "0.0.0.0/0"),
+        ]
+        .map(|(host, prefix)| (host, prefix.parse().unwrap()))
+        .into();
+        NetworkView {
+            own_host: 2,
+            destinations: Destinations::new(prefixes.iter().map(|(host, prefix)| (*host, prefix))),
+            ..NetworkView::default()
+        }
+    }
+
+    #[test]
+    fn an_address_in_another_hosts_prefix_is_that_hosts_fault() {
+        let network = network();
+        let own = ["10.0.1.2", "fd00:0:0:2::5", "127.0.0.1", "::1", "fe80::1"];
+        let judge = |further: &[&str], is_up| {
+            let own = own.iter().map(|address| (address.parse().unwrap(), true));
+            let further = further
+                .iter()
+                .map(|address| (address.parse().unwrap(), is_up));
+            let addresses: Vec<(IpAddr, bool)> = own.chain(further).collect();
+            let (no_address, others) = judge_addresses(&addresses, &network);
+            assert!(!no_address);
+            others
+        };
+        for (further, others) in [
+            (&[] as &[&str], &[] as &[u32]),
+            // A virtual address, of two families.
+            (&["10.0.1.1"], &[1]),
+            (&["fd00:0:0:3::1", "10.0.7.9"], &[1, 3]),
+            // A bridge of containers: no host has that prefix, and the gateway's is around ours.
+            (&["172.17.0.1"], &[]),
+            (&["fd00:1::1", "169.254.0.5"], &[]),
+        ] {
+            assert_eq!(judge(further, true), others, "{further:?}");
+            assert_eq!(judge(further, false), [] as [u32; 0], "down: {further:?}");
+        }
+    }
+
+    #[test]
+    fn thousands_of_addresses_in_others_prefixes_name_a_bounded_number_of_hosts() {
+        let prefixes: Vec<(u32, IpNet)> = (0..200_u32)
+            .map(|host| (host, IpNet::from(IpAddr::from([10, 0, 0, host as u8]))))
             .collect();
-        assert!(!faults[0] && faults[19]);
+        let network = NetworkView {
+            own_host: 500,
+            destinations: Destinations::new(prefixes.iter().map(|(host, prefix)| (*host, prefix))),
+            ..NetworkView::default()
+        };
+        let addresses: Vec<(IpAddr, bool)> = (0..200)
+            .map(|last| (IpAddr::from([10, 0, 0, last]), true))
+            .collect();
+        let (no_address, others) = judge_addresses(&addresses, &network);
+        assert!(no_address);
+        assert_eq!(others, (0..16).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn a_table_is_too_small_while_flows_find_no_slot_and_until_it_has_free_ones() {
+        let mut search = HostFaultSearch::new();
+        let network = NetworkView::default();
+        let mut second = 0;
+        let mut found = |used, refused, beyond_session| {
+            let table = TableUse {
+                slots: 100,
+                used,
+                refused,
+                beyond_session,
+            };
+            second += 1;
+            let faults = search.look(second * INTERVAL_NS, &network, table);
+            faults.flows_beyond_table
+        };
+        // A full table alone is none, nor is one burst that found no slot.
+        assert!(!found(100, 0, 0));
+        assert!(!found(100, 0, 0));
+        assert!(!found(60, 5, 0));
+        assert!(!found(60, 5, 0));
+        // One flowlet after another finds none; then nothing begins, and nothing ends either.
+        assert!(!found(100, 6, 0));
+        assert!(found(100, 7, 0));
+        assert!(found(100, 7, 0));
+        assert!(found(99, 7, 0));
+        assert!(found(50, 7, 0));
+        assert!(!found(50, 7, 0));
+        // The allocator carries fewer than the kernel.
+        assert!(!found(50, 7, 3));
+        assert!(found(50, 7, 3));
+        assert!(found(50, 7, 0));
+        assert!(!found(50, 7, 0));
     }
 }

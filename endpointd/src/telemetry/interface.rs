@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -9,7 +10,7 @@ use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::SockProtocol;
 
 use crate::flows::Destinations;
-use crate::netlink::{Requests, find_attribute, get_u32, get_u64};
+use crate::netlink::{Requests, find_attribute, get_u32, get_u64, invalid};
 
 /// `IFLA_STATS_LINK_64`: attribute of the answer, and a bit of the request counted from 1.
 const IFLA_STATS_LINK_64: u16 = 1;
@@ -76,11 +77,8 @@ impl InterfaceReader {
     pub fn read(&mut self) -> io::Result<InterfaceCounters> {
         let index = self.index;
         let mut counters = InterfaceCounters::default();
-        // struct if_stats_msg: family and padding, ifindex, filter.
-        let filter = 1 << (IFLA_STATS_LINK_64 - 1);
-        let body = words(&[0, index, filter]);
-        self.requests.ask(libc::RTM_GETSTATS, &body, |payload| {
-            take_statistics(payload, &mut counters)
+        ask_statistics(&mut self.requests, index, |statistics| {
+            take_statistics(statistics, &mut counters)
         })?;
         // struct tcmsg: family and padding, ifindex, handle, parent, info.
         let body = words(&[0, index, 0, TC_ROOT, 0]);
@@ -100,10 +98,35 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Takes `struct rtnl_link_stats64` of an answer to `RTM_GETSTATS`.
-fn take_statistics(payload: &[u8], counters: &mut InterfaceCounters) -> Option<()> {
-    let attributes = payload.get(IF_STATS_MESSAGE..)?;
-    let statistics = find_attribute(attributes, IFLA_STATS_LINK_64)?;
+/// Passes `struct rtnl_link_stats64` of an interface to `take`.
+fn ask_statistics(
+    requests: &mut Requests,
+    index: u32,
+    mut take: impl FnMut(&[u8]) -> Option<()>,
+) -> io::Result<()> {
+    // struct if_stats_msg: family and padding, ifindex, filter.
+    let filter = 1 << (IFLA_STATS_LINK_64 - 1);
+    let body = words(&[0, index, filter]);
+    requests.ask(libc::RTM_GETSTATS, &body, |payload| {
+        let attributes = payload.get(IF_STATS_MESSAGE..)?;
+        take(find_attribute(attributes, IFLA_STATS_LINK_64)?)
+    })
+}
+
+/// Returns the packets that an interface has received.
+///
+/// # Errors
+/// When the interface is gone, or the kernel refuses.
+pub(super) fn received_packets(requests: &mut Requests, index: u32) -> io::Result<u64> {
+    let mut packets = None;
+    ask_statistics(requests, index, |statistics| {
+        packets = Some(get_u64(statistics, 0)?);
+        Some(())
+    })?;
+    packets.ok_or_else(|| invalid("an interface without statistics"))
+}
+
+fn take_statistics(statistics: &[u8], counters: &mut InterfaceCounters) -> Option<()> {
     counters.rx_bytes = get_u64(statistics, 16)?;
     counters.tx_bytes = get_u64(statistics, 24)?;
     counters.rx_dropped = get_u64(statistics, 48)?;
@@ -133,21 +156,23 @@ fn speed_bps(name: &str) -> u64 {
     mbps.map_or(0, |mbps| mbps.saturating_mul(1_000_000))
 }
 
-/// Returns true if any interface has an address of the host `own_host`: hosts that speak BGP have
-/// theirs at loopback.
+/// Returns the addresses of all interfaces, and which are of one that is up: hosts that speak BGP
+/// have theirs at loopback.
 ///
 /// # Errors
 /// When the kernel does not tell the addresses.
-pub(super) fn has_address_of(destinations: &Destinations, own_host: u32) -> io::Result<bool> {
-    let mut addresses = getifaddrs()?;
-    Ok(addresses.any(|entry| host_at(&entry, destinations) == Some(own_host)))
+pub(super) fn own_addresses() -> io::Result<Vec<(IpAddr, bool)>> {
+    let addresses = getifaddrs()?.filter_map(|entry| {
+        let is_up = entry.flags.contains(InterfaceFlags::IFF_UP);
+        Some((address_of(&entry)?, is_up))
+    });
+    Ok(addresses.collect())
 }
 
-fn host_at(entry: &InterfaceAddress, destinations: &Destinations) -> Option<u32> {
+fn address_of(entry: &InterfaceAddress) -> Option<IpAddr> {
     let address = entry.address.as_ref()?;
     let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
-    let address = v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))?;
-    destinations.host_of(address)
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))
 }
 
 /// Finds the interface that has an address of the host `own_host`.
@@ -156,7 +181,10 @@ pub fn interface_of(destinations: &Destinations, own_host: u32) -> Option<String
     let addresses = getifaddrs().ok()?;
     addresses
         .filter(|entry| !entry.flags.contains(InterfaceFlags::IFF_LOOPBACK))
-        .find(|entry| host_at(entry, destinations) == Some(own_host))
+        .find(|entry| {
+            let host = address_of(entry).and_then(|address| destinations.host_of(address));
+            host == Some(own_host)
+        })
         .map(|entry| entry.interface_name)
 }
 

@@ -7,15 +7,15 @@
 //! | [`driver_statistics`] | allowance counters of Amazon's ENA, through ethtool |
 //! | [`udp`] | datagrams of UDP, from `/proc` |
 //! | [`host_faults`] | faults of the host itself |
-//! | [`access_use`] | who uses this host's own links; sans-IO |
+//! | [`access_figures`] | what this host's own links carry, for operators |
 //! | [`senders`] | the active senders towards this host (DART's AUSS); sans-IO |
 //! | [`report`] | messages to the allocator; sans-IO |
 //!
 //! The sampler runs on the daemon's thread, in steps of bounded work. It stretches its interval so
 //! that it takes at most [`MAX_COST_SHARE`] of a core, or [`MAX_USE_COST_SHARE`] where nobody but
-//! [`access_use`] needs the measurements.
+//! the [`AccessUseMeter`] needs the measurements.
 
-pub mod access_use;
+pub mod access_figures;
 pub mod driver_statistics;
 pub mod host_faults;
 pub mod interface;
@@ -28,20 +28,23 @@ use std::io;
 use std::sync::Arc;
 
 use ratewright_proto::control::AccessCapacity;
-use ratewright_proto::telemetry::{AccessUse, SyncTerms, Telemetry};
+use ratewright_proto::telemetry::{
+    ACCESS_INTERVAL_NS, AccessCounters, AccessUse, AccessUseMeter, SenderName, SyncTerms, Telemetry,
+};
 use serde::Serialize;
 
 use crate::backend::Usage;
 use crate::clock;
 use crate::config::TelemetryConfig;
 use crate::flows::NetworkView;
-use access_use::{AccessFigures, AccessUseMeter, Counters};
-use driver_statistics::DriverStatistics;
-use host_faults::HostFaultSearch;
+use access_figures::AccessFigures;
+use driver_statistics::{BANDWIDTH, DriverStatistics, HeldUp};
+use host_faults::{HostFaultSearch, TableUse};
 use interface::{InterfaceCounters, InterfaceReader, interface_of};
 use report::{LinkReading, ManagedBytes, Reporter};
-use senders::{ActiveSender, SenderName, Senders, SocketTotals};
+use senders::{ActiveSender, Senders, SocketTotals};
 use sockets::SocketDump;
+use udp::UdpReader;
 
 /// Largest part of a core that measuring takes: one in this many.
 pub const MAX_COST_SHARE: u64 = 20;
@@ -112,6 +115,7 @@ struct Measuring {
     interface: Option<InterfaceReader>,
     driver: Option<DriverStatistics>,
     driver_due_ns: u64,
+    held_up: HeldUp,
     reading: Option<LinkReading>,
     /// A pass over the sockets is under way.
     in_pass: bool,
@@ -135,6 +139,7 @@ pub struct Sample {
 pub struct Sampler {
     config: TelemetryConfig,
     dump: Option<SocketDump>,
+    udp: Option<UdpReader>,
     senders: Senders,
     managed: ManagedBytes,
     access_use: AccessUseMeter,
@@ -151,6 +156,7 @@ impl Sampler {
         Self {
             config: config.clone(),
             dump: None,
+            udp: None,
             senders: Senders::default(),
             managed: ManagedBytes::default(),
             access_use: AccessUseMeter::default(),
@@ -182,7 +188,7 @@ impl Sampler {
         }
         let interval_ns = match interval_ns {
             0 if for_others => own_ns,
-            0 => own_ns.max(access_use::INTERVAL_NS),
+            0 => own_ns.max(ACCESS_INTERVAL_NS),
             interval_ns => own_ns.max(interval_ns),
         };
         let device = self.config.device.clone();
@@ -212,6 +218,7 @@ impl Sampler {
             interface,
             driver,
             driver_due_ns: now_ns,
+            held_up: HeldUp::default(),
             reading: None,
             in_pass: false,
             skipped: IDLE_PASSES,
@@ -265,12 +272,19 @@ impl Sampler {
     }
 
     /// Takes one step of measuring. `usages` are those of the flows with a rate.
-    pub fn sample(&mut self, now_ns: u64, usages: &[Usage]) -> Sample {
+    pub fn sample(
+        &mut self,
+        now_ns: u64,
+        usages: &[Usage],
+        table: impl FnOnce() -> TableUse,
+    ) -> Sample {
         let Some(mut measuring) = self.measuring.take() else {
             return Sample::default();
         };
-        let faults = self.host_faults.look(now_ns, &measuring.network);
-        self.access_use.set_faults(faults);
+        if self.host_faults.is_due(now_ns) {
+            let faults = (self.host_faults).look(now_ns, &measuring.network, table());
+            self.access_use.set_faults(faults);
+        }
         if !measuring.in_pass {
             self.read_interface(now_ns, &mut measuring, usages);
         }
@@ -307,6 +321,8 @@ impl Sampler {
                 self.status.allowances = self
                     .note(now_ns, "read the driver's statistics", read)
                     .unwrap_or_default();
+                let held_up = measuring.held_up.take(&self.status.allowances);
+                self.access_use.hold_up(held_up);
             }
             if let Some(interface) = &mut measuring.interface {
                 interface.read_speed();
@@ -338,10 +354,7 @@ impl Sampler {
             at_ns: now_ns,
             counters,
             managed_tx_bytes,
-            shaped_packets: [
-                allowance("bw_in_allowance_exceeded"),
-                allowance("bw_out_allowance_exceeded"),
-            ],
+            shaped_packets: [allowance(BANDWIDTH[1]), allowance(BANDWIDTH[0])],
         };
         measuring.skipped = match &measuring.reading {
             Some(before) if !reading.is_busy_since(before, measuring.access) => {
@@ -407,13 +420,20 @@ impl Sampler {
         if !self.access_use.is_due(now_ns) {
             return;
         }
-        let udp = self.note(now_ns, "read the counters of UDP", udp::read());
-        let counters = udp.zip(measuring.reading).map(|(udp, reading)| Counters {
-            rx_bytes: reading.counters.rx_bytes,
-            tx_bytes: reading.counters.tx_bytes,
-            udp_in: udp.received,
-            udp_out: udp.sent,
-        });
+        if self.udp.is_none() {
+            self.udp = self.note(now_ns, "ask for devices", UdpReader::open());
+        }
+        let read = self.udp.as_mut().map(|udp| udp.read(now_ns));
+        let udp = read.and_then(|read| self.note(now_ns, "read the counters of UDP", read));
+        let counters = udp
+            .zip(measuring.reading)
+            .map(|(udp, reading)| AccessCounters {
+                rx_bytes: reading.counters.rx_bytes,
+                tx_bytes: reading.counters.tx_bytes,
+                udp_in: udp.received,
+                udp_out: udp.sent,
+                tunnelled_in: udp.tunnelled,
+            });
         self.access_use.look(now_ns, counters, measuring.access);
     }
 
@@ -467,7 +487,7 @@ impl Sampler {
             longest_rtt_us,
             mean_rtt_us,
             totals: self.senders.totals(),
-            access: self.access_use.figures(),
+            access: AccessFigures::of(&self.access_use),
             ..self.status.clone()
         }
     }

@@ -5,12 +5,13 @@
 use indexmap::IndexMap;
 use ratewright_proto::control::AccessCapacity;
 use ratewright_proto::telemetry::{
-    LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, SyncTerms, Telemetry, TelemetrySender,
+    LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, SenderName, SyncTerms, Telemetry,
+    TelemetrySender,
 };
 use rustc_hash::FxBuildHasher;
 
 use super::interface::InterfaceCounters;
-use super::senders::{ActiveSender, SenderName};
+use super::senders::ActiveSender;
 use crate::backend::{Conn, Usage};
 
 /// Most senders that a message names, so that it fits into two packets.

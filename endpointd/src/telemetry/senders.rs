@@ -8,9 +8,9 @@
 //! Sans-IO: facts about sockets go in with their time, pass by pass.
 
 use std::cmp::Reverse;
-use std::net::IpAddr;
 
 use indexmap::IndexMap;
+use ratewright_proto::telemetry::{Moved, SendQueue, SenderName};
 use rustc_hash::FxBuildHasher;
 
 use super::sockets::SocketFacts;
@@ -28,72 +28,8 @@ const MIN_ACTIVE_BPS: u64 = 500_000;
 /// A sender stays active for this long after its last activity. Bursts of one flow are closer
 /// together, and two passes at the usual interval fit.
 const HOLD_NS: u64 = 25_000_000;
-/// Least queueing delay that is congestion, and not the noise of processors. Of a longer way it is
-/// half of the least round-trip time.
-const QUEUEING_US: u32 = 1_000;
-/// A peer that takes too little closes its window for more than one in this many of the time with
-/// data to send.
-const MAX_RWND_SHARE: u64 = 8;
 /// Time over which a rate is smoothed.
 const SMOOTHING_NS: u64 = 15_000_000;
-
-/// A sender as this host knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SenderName {
-    /// Host of the topology.
-    Host(u32),
-    /// Address that no host of the topology has.
-    Address(IpAddr),
-}
-
-/// Payload that a socket moved since the pass before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
-    /// The peer.
-    pub name: SenderName,
-    /// Payload received from it.
-    pub received_bytes: u64,
-    /// Payload that it acknowledged.
-    pub acked_bytes: u64,
-    /// State of its send queue since then.
-    pub queue: SendQueue,
-}
-
-/// State of a socket's send queue between two passes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SendQueue {
-    /// It is empty at times, or its peer takes nothing.
-    #[default]
-    Idle,
-    /// It is backlogged, and its packets meet no congestion: its rate holds it back.
-    Uncongested,
-    /// It is backlogged, and its packets queue, are lost or marked.
-    Congested,
-}
-
-impl SendQueue {
-    fn between(before: &SocketFacts, now: &SocketFacts) -> Self {
-        let is_backlogged = |facts: &SocketFacts| facts.unsent_bytes >= facts.segment_bytes.max(1);
-        let busy_us = now.busy_us.saturating_sub(before.busy_us);
-        let rwnd_us = now.rwnd_limited_us.saturating_sub(before.rwnd_limited_us);
-        let acked = now.acked_bytes > before.acked_bytes;
-        if !(acked && is_backlogged(before) && is_backlogged(now))
-            || rwnd_us > busy_us / MAX_RWND_SHARE
-        {
-            return Self::Idle;
-        }
-        let queueing_us = (now.least_rtt_us / 2).max(QUEUEING_US);
-        let queues = now.rtt_us > now.least_rtt_us.saturating_add(queueing_us);
-        if queues
-            || now.retransmitted != before.retransmitted
-            || now.delivered_ce != before.delivered_ce
-        {
-            Self::Congested
-        } else {
-            Self::Uncongested
-        }
-    }
-}
 
 /// An active sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +137,9 @@ impl Senders {
             name,
             received_bytes: received,
             acked_bytes: facts.acked_bytes.saturating_sub(acked_before),
-            queue: before.map_or(SendQueue::Idle, |before| SendQueue::between(&before, facts)),
+            queue: before.map_or(SendQueue::Idle, |before| {
+                SendQueue::between(&before.sending(), &facts.sending())
+            }),
         };
         if received == 0 {
             return Some(moved);

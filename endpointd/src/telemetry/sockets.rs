@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{MsgFlags, SockProtocol, send};
+use ratewright_proto::telemetry::SendFacts;
 
 use crate::netlink::{
     self, NLMSG_HEADER, find_attribute, get_u32, get_u64, message_error, put_u16, put_u32,
@@ -57,6 +58,24 @@ pub struct SocketFacts {
     pub retransmitted: u32,
     /// Least round-trip time of the last minutes; `u32::MAX` before the first measurement.
     pub least_rtt_us: u32,
+}
+
+impl SocketFacts {
+    /// Returns the facts about what it sends.
+    #[must_use]
+    pub fn sending(&self) -> SendFacts {
+        SendFacts {
+            acked_bytes: self.acked_bytes,
+            unsent_bytes: self.unsent_bytes,
+            segment_bytes: self.segment_bytes,
+            busy_us: self.busy_us,
+            rwnd_limited_us: self.rwnd_limited_us,
+            rtt_us: self.rtt_us,
+            least_rtt_us: self.least_rtt_us,
+            retransmitted: self.retransmitted,
+            delivered_ce: self.delivered_ce,
+        }
+    }
 }
 
 /// A dump of all TCP sockets, step by step.

@@ -769,6 +769,14 @@ impl ClientSession {
         self.slots.active()
     }
 
+    /// Number of active flows beyond those that the session carries, at least; 0 without a session.
+    pub fn flows_beyond_session(&self) -> u32 {
+        match &self.phase {
+            ClientPhase::Established(_) => self.slots.active().saturating_sub(self.slots.limit()),
+            _ => 0,
+        }
+    }
+
     /// Counters since the session was made.
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -13,6 +13,9 @@ pub const MAX_USERS: usize = 256;
 /// Maximum number of hosts in [`LinkUse::congested`].
 pub const MAX_CONGESTED: usize = 64;
 
+/// Maximum number of hosts in [`HostFaults::in_prefixes_of`].
+pub const MAX_IN_PREFIXES_OF: usize = 16;
+
 /// Users of a host's own links, as far as the host sees them. It stands until the host tells
 /// another or its session ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,12 +31,16 @@ pub struct AccessUse {
 }
 
 /// Faults of a host that its daemon finds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostFaults {
     /// No interface has an address that belongs to the host.
     pub no_address: bool,
     /// The default congestion control is not the one that the daemon found at its start.
     pub other_congestion_control: bool,
+    /// Connections that could use a rate have none, because the daemon's table is full.
+    pub flows_beyond_table: bool,
+    /// Other hosts of the topology in whose prefixes an address of this host is.
+    pub in_prefixes_of: Vec<u32>,
 }
 
 /// Users of one link.
@@ -57,6 +64,9 @@ pub struct LinkUse {
     pub congested: Vec<u32>,
     /// Number of hosts to which backlogged connections meet none, likewise.
     pub uncongested: u32,
+    /// The interface counts packets of the last second that an allowance below its bandwidth, such
+    /// as a virtual machine's, has held up in that direction.
+    pub held_up: bool,
 }
 
 impl LinkUse {
@@ -84,7 +94,12 @@ impl AccessUse {
                 format!("{congested} hosts; the bound is {MAX_CONGESTED}")
             })?;
         }
-        Ok(())
+        let others = self.faults.in_prefixes_of.len();
+        check(
+            others <= MAX_IN_PREFIXES_OF,
+            "HostFaults.in_prefixes_of",
+            || format!("{others} hosts; the bound is {MAX_IN_PREFIXES_OF}"),
+        )
     }
 }
 
@@ -114,6 +129,7 @@ impl TryFrom<wire::LinkUse> for LinkUse {
             speed_bps: wire.speed_bps,
             congested: wire.congested,
             uncongested: wire.uncongested,
+            held_up: wire.held_up,
         })
     }
 }
@@ -137,7 +153,8 @@ impl From<&AccessUse> for wire::AccessUse {
             observes: access_use.observes,
             uplink: Some((&access_use.uplink).into()),
             downlink: Some((&access_use.downlink).into()),
-            faults: (access_use.faults != HostFaults::default()).then(|| access_use.faults.into()),
+            faults: (access_use.faults != HostFaults::default())
+                .then(|| access_use.faults.clone().into()),
         }
     }
 }
@@ -147,6 +164,8 @@ impl From<wire::HostFaults> for HostFaults {
         Self {
             no_address: wire.no_address,
             other_congestion_control: wire.other_congestion_control,
+            flows_beyond_table: wire.flows_beyond_table,
+            in_prefixes_of: wire.in_prefixes_of,
         }
     }
 }
@@ -156,6 +175,8 @@ impl From<HostFaults> for wire::HostFaults {
         Self {
             no_address: faults.no_address,
             other_congestion_control: faults.other_congestion_control,
+            flows_beyond_table: faults.flows_beyond_table,
+            in_prefixes_of: faults.in_prefixes_of,
         }
     }
 }
@@ -175,6 +196,7 @@ impl From<&LinkUse> for wire::LinkUse {
             speed_bps: link.speed_bps,
             congested: link.congested.clone(),
             uncongested: link.uncongested,
+            held_up: link.held_up,
         }
     }
 }
@@ -205,6 +227,7 @@ mod tests {
                     speed_bps: 10_000_000_000,
                     congested: vec![5],
                     uncongested: 3,
+                    held_up: true,
                     ..LinkUse::default()
                 },
                 downlink: LinkUse {
@@ -216,6 +239,8 @@ mod tests {
                 faults: HostFaults {
                     no_address: true,
                     other_congestion_control: false,
+                    flows_beyond_table: true,
+                    in_prefixes_of: vec![4, 70_001],
                 },
             });
             assert!(!telemetry.is_empty() && !telemetry.is_of_state());
@@ -251,6 +276,14 @@ mod tests {
             ..LinkUse::default()
         };
         assert_eq!(field_of(&with(congested)), "LinkUse.congested");
+        let addresses = told(AccessUse {
+            faults: HostFaults {
+                in_prefixes_of: vec![1; MAX_IN_PREFIXES_OF + 1],
+                ..HostFaults::default()
+            },
+            ..AccessUse::default()
+        });
+        assert_eq!(field_of(&addresses), "HostFaults.in_prefixes_of");
         let unnumbered = LinkUse {
             stranger: Some(IpAddr::from([10, 0, 0, 7])),
             ..LinkUse::default()

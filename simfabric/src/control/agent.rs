@@ -1,7 +1,7 @@
 //! One host's end of the control plane: its session, and the flows on the session's slots.
 
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
-use ratewright_proto::control::FrameDecoder;
+use ratewright_proto::control::{AccessCapacity, FrameDecoder};
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::telemetry::Telemetry;
 use ratewright_proto::{Counters, RateCode, WeightCode};
@@ -53,6 +53,8 @@ pub struct Agent {
     /// Newest id of each slot, and the caller's number of the flow on it.
     slots: Vec<(FlowId, u32)>,
     max_slots: u32,
+    /// Capacities of the host's own links, as the allocator told them.
+    access: AccessCapacity,
     /// Datagrams sent towards the allocator.
     sent: ControlTraffic,
     refused: u64,
@@ -76,6 +78,7 @@ impl Agent {
             free: Vec::new(),
             slots: Vec::new(),
             max_slots: config.max_flows_per_host,
+            access: AccessCapacity::default(),
             sent: ControlTraffic::default(),
             refused: 0,
         }
@@ -167,10 +170,16 @@ impl Agent {
         self.session.next_timeout()
     }
 
-    /// Reports measurements to the allocator. A session that is lost reports none.
-    pub fn report(&mut self, telemetry: Telemetry) {
-        // A full queue counts what it drops.
-        let _ = self.session.send_telemetry(telemetry);
+    /// Reports measurements to the allocator. A session that is lost reports none, and a full queue
+    /// counts what it drops; both return false.
+    pub fn report(&mut self, telemetry: Telemetry) -> bool {
+        self.session.send_telemetry(telemetry).is_ok()
+    }
+
+    /// Returns the capacities of the host's own links, as the allocator told them.
+    #[must_use]
+    pub fn access(&self) -> AccessCapacity {
+        self.access
     }
 
     /// Builds the next message of the control stream to the allocator: a frame's body. Returns
@@ -217,8 +226,8 @@ impl Agent {
                     // The simulated allocator has no kill switch.
                     let _ = self.session.confirm_release(0);
                 }
-                ClientEvent::Established(_)
-                | ClientEvent::Topology(_)
+                ClientEvent::Established(welcome) => self.access = welcome.access,
+                ClientEvent::Topology(_)
                 | ClientEvent::Members(_)
                 | ClientEvent::LeaseRenewed { .. } => {}
             }

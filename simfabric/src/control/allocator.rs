@@ -7,16 +7,18 @@ use ratewright_allocator::engine::{
     EngineEvent, FlowKey, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
 };
 use ratewright_allocator::feeds::{FeedChange, Feeds, FeedsConfig, Reporter};
+use ratewright_allocator::link_check::TICK_NS;
 use ratewright_proto::control::{
     AccessCapacity, ControlMessage, EncodedTopology, FrameDecoder, TopologySnapshot,
 };
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
-use ratewright_proto::telemetry::{SyncTerms, Telemetry};
+use ratewright_proto::telemetry::{AccessUse, SyncTerms, Telemetry};
 use ratewright_proto::{Counters, RateCode, SessionError, VERSION};
 use ratewright_topology::{HostId, LinkId, PathChoice, Topology};
 
 use super::agent::Agent;
+use super::link_check::{Checking, Known, LinkFinding};
 use super::{ControlConfig, ControlError, ControlTraffic, EngineChoice, MAX_DATAGRAM_BYTES};
 
 /// Counters of the allocator.
@@ -75,7 +77,10 @@ pub struct AllocatorNode {
     ready: Vec<u32>,
     settled: bool,
     last: IterationReport,
+    /// Feeds. Those that hear nothing know what was handed out, for the check.
     feeds: Option<Feeds>,
+    hears_feeds: bool,
+    checking: Option<Checking>,
     /// Messages that the feeds took.
     taken: Vec<Telemetry>,
     telemetry_interval_ns: u64,
@@ -127,8 +132,17 @@ impl AllocatorNode {
                 ready: false,
             })
             .collect();
+        let deaf = config.link_check.map(|_| FeedsConfig {
+            receivers: false,
+            credit: false,
+            int: false,
+            ..FeedsConfig::default()
+        });
+        let feeds = config.feeds.clone().or(deaf);
         Ok(Self {
-            feeds: (config.feeds.clone()).map(|feeds| Feeds::new(feeds, &topology)),
+            feeds: feeds.map(|feeds| Feeds::new(feeds, &topology)),
+            hears_feeds: config.feeds.is_some(),
+            checking: (config.link_check).map(|settings| Checking::new(settings, &topology)),
             taken: Vec::new(),
             telemetry_interval_ns: (config.feeds.as_ref()).map_or(0, |feeds| feeds.interval_ns),
             telemetry_sync: config.feeds.as_ref().and_then(FeedsConfig::sync_terms),
@@ -174,6 +188,15 @@ impl AllocatorNode {
         host_session.number = host_session.number.wrapping_add(hosts);
         // The client reports the flows of an earlier session again.
         let _ = self.engine.apply(EngineEvent::DropSession(old));
+        if let Some(checking) = &mut self.checking {
+            checking.leave(now_ns, HostId(host), &self.topology);
+            checking.join(now_ns, HostId(host));
+        }
+        let topology = &self.topology;
+        let access = AccessCapacity {
+            uplink_bps: topology.effective_capacity_bps(topology.host_uplink(HostId(host))),
+            downlink_bps: topology.effective_capacity_bps(topology.host_downlink(HostId(host))),
+        };
         let client = agent.session_mut();
         client.connected(now_ns);
         let (mut to_server, mut to_client) = (FrameDecoder::new(), FrameDecoder::new());
@@ -207,7 +230,7 @@ impl AllocatorNode {
                         sealed_udp: None,
                         telemetry_interval_ns: self.telemetry_interval_ns,
                         telemetry_sync: self.telemetry_sync,
-                        access: AccessCapacity::default(),
+                        access,
                     };
                     host_session
                         .session
@@ -255,7 +278,7 @@ impl AllocatorNode {
 
     /// Hands a message to the feeds.
     fn take(&mut self, now_ns: u64, reporter: Reporter, telemetry: Telemetry) {
-        if let Some(feeds) = &mut self.feeds {
+        if let Some(feeds) = self.feeds.as_mut().filter(|_| self.hears_feeds) {
             let (sessions, hosts) = (&self.sessions, self.sessions.len() as u32);
             // The number of a session that was never opened is the host's.
             let is_managed = |host: HostId| {
@@ -287,18 +310,111 @@ impl AllocatorNode {
             self.counts.feed_changes += 1;
             self.settled = false;
             match change {
-                FeedChange::Engine(event) => {
-                    if self.engine.apply(event).is_err() {
-                        self.counts.refused += 1;
-                    }
+                FeedChange::Engine(event) => self.apply_external(event),
+                FeedChange::Demand { sender, flow } => {
+                    self.restart(now_ns, sender.0, FlowId(flow));
                 }
-                FeedChange::Demand { sender, flow } => self.restart(sender.0, FlowId(flow)),
             }
         }
     }
 
+    /// Hands the engine what external traffic asks for. It takes a shared link its headroom, and
+    /// gives it back when it ends.
+    fn apply_external(&mut self, event: EngineEvent) {
+        let link = match &event {
+            EngineEvent::Capacity { link, .. } => *link,
+            // Dummy flows have the number of their link.
+            EngineEvent::Start(spec) => spec.key.flow_id(),
+            EngineEvent::End(key) => key.flow_id(),
+            // External traffic asks for no other event.
+            _ => return,
+        };
+        let is_capacity = matches!(event, EngineEvent::Capacity { .. });
+        if !(is_capacity && self.checking.is_some()) && self.engine.apply(event).is_err() {
+            self.counts.refused += 1;
+        }
+        self.push_capacities([LinkId(link)]);
+    }
+
+    /// Hands the engine the capacities of links by what the check knows of them.
+    fn push_capacities(&mut self, links: impl IntoIterator<Item = LinkId>) {
+        let (Some(checking), Some(feeds)) = (&self.checking, &self.feeds) else {
+            return;
+        };
+        let known = Known {
+            topology: &self.topology,
+            feeds,
+        };
+        for link in links {
+            self.settled = false;
+            let capacity = EngineEvent::Capacity {
+                link: link.0,
+                capacity_bps: checking.capacity_bps(link, known),
+            };
+            if self.engine.apply(capacity).is_err() {
+                self.counts.refused += 1;
+            }
+        }
+    }
+
+    /// Takes what a host tells of its own links.
+    fn take_access_use(&mut self, now_ns: u64, host: u32, access_use: &AccessUse) {
+        if let (Some(checking), Some(feeds)) = (&mut self.checking, &self.feeds) {
+            let known = Known {
+                topology: &self.topology,
+                feeds,
+            };
+            checking.tell(now_ns, HostId(host), access_use, known);
+            self.observe_for_check(now_ns);
+        }
+    }
+
+    /// Hands the engine the capacities of links that began or ended to have traffic that nobody
+    /// paces.
+    fn push_shared(&mut self) {
+        let changed = self.checking.as_mut().map(Checking::take_shared);
+        self.push_capacities(changed.unwrap_or_default());
+    }
+
+    /// Notes what is handed out, if links are in question and the last note is a tick old.
+    fn observe_for_check(&mut self, now_ns: u64) {
+        let (Some(checking), Some(feeds)) = (&self.checking, &mut self.feeds) else {
+            return;
+        };
+        if checking.wants_loads() && feeds.loads_ns().saturating_add(TICK_NS) <= now_ns {
+            self.engine.link_loads(&mut self.loads_bps);
+            feeds.observe(now_ns, &mut self.loads_bps.clone());
+        }
+    }
+
+    /// Judges the links in question, if that is due.
+    pub fn check_links(&mut self, now_ns: u64) {
+        self.observe_for_check(now_ns);
+        let (Some(checking), Some(feeds)) = (&mut self.checking, &self.feeds) else {
+            return;
+        };
+        let known = Known {
+            topology: &self.topology,
+            feeds,
+        };
+        let changed = checking.tick(now_ns, known);
+        self.push_capacities(changed);
+    }
+
+    /// Returns the time of the next [`check_links`](Self::check_links).
+    #[must_use]
+    pub fn next_check_ns(&self) -> Option<u64> {
+        self.checking.as_ref()?.next_due_ns()
+    }
+
+    /// Returns the links that the check named, in the order of time.
+    #[must_use]
+    pub fn findings(&self) -> &[LinkFinding] {
+        self.checking.as_ref().map_or(&[], Checking::findings)
+    }
+
     /// Starts a flow again whose demand a feed has changed.
-    fn restart(&mut self, host: u32, flow: FlowId) {
+    fn restart(&mut self, now_ns: u64, host: u32, flow: FlowId) {
         let Some(host_session) = self.sessions.get(host as usize) else {
             return;
         };
@@ -309,7 +425,7 @@ impl AllocatorNode {
         };
         if let Some((record, _)) = record {
             self.counts.starts += 1;
-            self.start(host, session, &record);
+            self.start(now_ns, host, session, &record);
         }
     }
 
@@ -346,9 +462,9 @@ impl AllocatorNode {
             match event {
                 ServerEvent::Start(record) => {
                     self.counts.starts += 1;
-                    self.start(host, session, &record);
+                    self.start(now_ns, host, session, &record);
                 }
-                ServerEvent::Update(record) => self.start(host, session, &record),
+                ServerEvent::Update(record) => self.start(now_ns, host, session, &record),
                 ServerEvent::End(flow) => {
                     self.counts.ends += 1;
                     self.settled = false;
@@ -356,21 +472,33 @@ impl AllocatorNode {
                     let _ = self
                         .engine
                         .apply(EngineEvent::End(FlowKey::new(session, flow.0)));
+                    if let Some(checking) = &mut self.checking {
+                        checking.end(now_ns, HostId(host), flow.0);
+                    }
                 }
                 ServerEvent::PeerLost(_) | ServerEvent::Refused(_) => {
                     self.counts.sessions_lost += 1;
                     self.settled = false;
                     let _ = self.engine.apply(EngineEvent::DropSession(session));
+                    if let Some(checking) = &mut self.checking {
+                        checking.leave(now_ns, HostId(host), &self.topology);
+                    }
                 }
                 ServerEvent::Telemetry(telemetry) => {
-                    self.take(now_ns, Reporter::Host(HostId(host)), telemetry);
+                    if let Some(access_use) = &telemetry.access_use {
+                        self.take_access_use(now_ns, host, access_use);
+                    }
+                    if !telemetry.has_access_use_alone() {
+                        self.take(now_ns, Reporter::Host(HostId(host)), telemetry);
+                    }
                 }
                 ServerEvent::Hello(_) | ServerEvent::ReleaseAck { .. } => {}
             }
         }
+        self.push_shared();
     }
 
-    fn start(&mut self, host: u32, session: u32, record: &StartRecord) {
+    fn start(&mut self, now_ns: u64, host: u32, session: u32, record: &StartRecord) {
         self.settled = false;
         let choice = match record.path() {
             FlowPath::Hash(hash) => PathChoice::Hash(hash),
@@ -397,6 +525,9 @@ impl AllocatorNode {
             weight: record.weight().decode(),
             demand_bps: bound.map_or(demand_bps, |bps| demand_bps.min(bps as f64)),
         };
+        if let Some(checking) = &mut self.checking {
+            checking.start(now_ns, from, (record.flow().0, to), &spec.links);
+        }
         if self.engine.apply(EngineEvent::Start(spec)).is_err() {
             self.counts.refused += 1;
         }
@@ -413,7 +544,7 @@ impl AllocatorNode {
     pub fn iterate(&mut self, now_ns: u64) -> IterationReport {
         self.last = self.engine.iterate();
         self.counts.iterations += 1;
-        if let Some(feeds) = &mut self.feeds {
+        if let Some(feeds) = self.feeds.as_mut().filter(|_| self.hears_feeds) {
             self.engine.link_loads(&mut self.loads_bps);
             feeds.observe(now_ns, &mut self.loads_bps.clone());
         }

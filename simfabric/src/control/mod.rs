@@ -5,6 +5,7 @@
 //! | `mod.rs` | settings, and the sizes of control frames on the wire |
 //! | [`agent`] | one host's end: a [`ClientSession`] and the host's flow ids |
 //! | [`allocator`] | the allocator: a [`ServerSession`] per host and a [`RateEngine`] |
+//! | [`link_check`] | its check of told capacities: the production's [`LinkCheck`] |
 //!
 //! This module has no packets and no queues: datagrams go in and come out as bytes, and time is an
 //! argument. The transport (`transport::flowtune`) drives both ends.
@@ -14,15 +15,18 @@
 //! [`ClientSession`]: ratewright_proto::client::ClientSession
 //! [`ServerSession`]: ratewright_proto::server::ServerSession
 //! [`RateEngine`]: ratewright_allocator::engine::RateEngine
+//! [`LinkCheck`]: ratewright_allocator::link_check::LinkCheck
 
 use ratewright_allocator::engine::{EngineConfig, StepRule};
 use ratewright_allocator::feeds::FeedsConfig;
 use ratewright_allocator::num::utility::ClassTable;
 
+use self::link_check::CheckSettings;
 use crate::net::Framing;
 
 pub mod agent;
 pub mod allocator;
+pub mod link_check;
 
 #[cfg(test)]
 mod tests;
@@ -128,6 +132,8 @@ pub struct ControlConfig {
     pub reconnect_ns: u64,
     /// Feeds that the allocator heeds, if any.
     pub feeds: Option<FeedsConfig>,
+    /// Check of told capacities, if the allocator has one.
+    pub link_check: Option<CheckSettings>,
 }
 
 impl Default for ControlConfig {
@@ -155,6 +161,7 @@ impl Default for ControlConfig {
             max_flows_per_host: 1 << 16,
             reconnect_ns: 1_000_000,
             feeds: None,
+            link_check: None,
         }
     }
 }

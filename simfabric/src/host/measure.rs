@@ -1,17 +1,21 @@
 //! Knowledge of a host's endpoints of it as a receiver: the source of receiver counts (Dart §III-B)
-//! and credit (SIRD §4) for the allocator's feeds.
+//! and credit (SIRD §4) for the allocator's feeds, and of received bytes for its check of links.
 //!
-//! | endpoint | counts | credit |
-//! |---|---|---|
-//! | TCP of any kind | senders of flows that have begun and not ended | none |
-//! | Flowtune | none: the allocator knows its flows | none |
-//! | RDMA | the same | none |
-//! | Dart | its set of active senders, with those that look-ahead announced (§III-D) | none |
-//! | Homa, ExpressPass, dcPIM | senders of incomplete messages | none: their grants are for messages, without a ledger by sender |
-//! | SIRD | senders of incomplete messages | its ledger by sender |
+//! | endpoint | counts | credit | received bytes |
+//! |---|---|---|---|
+//! | TCP of any kind | senders of flows that have begun and not ended | none | payload by sender |
+//! | Flowtune, Ratewright | none: the allocator knows their flows | none | payload by sender |
+//! | RDMA | as TCP | none | none |
+//! | Dart | its set of active senders, with those that look-ahead announced (§III-D) | none | none |
+//! | Homa, ExpressPass, dcPIM | senders of incomplete messages | none: their grants are for messages, without a ledger by sender | none |
+//! | SIRD | senders of incomplete messages | its ledger by sender | none |
+
+use std::collections::BTreeMap;
 
 use ratewright_proto::telemetry::{CreditState, ReceiverCount};
 use ratewright_topology::HostId;
+
+use super::Timer;
 
 /// Measurements of a host as a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,9 +24,39 @@ pub struct Measured {
     senders: Vec<(HostId, bool)>,
     /// Credit by sender; `receiver` is the host's own.
     credits: Vec<CreditState>,
+    /// Payload that arrived in order so far, by sender; `None` if nobody asks.
+    received: Option<BTreeMap<u32, u64>>,
 }
 
 impl Measured {
+    /// Begins the measurements of a timer of kind [`Timer::MEASURE`].
+    #[must_use]
+    pub fn at(timer: Timer) -> Self {
+        Self {
+            received: (timer.slot == Timer::RECEIVED).then(BTreeMap::new),
+            ..Self::default()
+        }
+    }
+
+    /// Returns true if the payload by sender is asked for.
+    #[must_use]
+    pub fn wants_received(&self) -> bool {
+        self.received.is_some()
+    }
+
+    /// Adds payload that arrived in order from a sender so far, if that is asked for.
+    pub fn received(&mut self, sender: HostId, bytes: u64) {
+        if let Some(received) = &mut self.received {
+            *received.entry(sender.0).or_default() += bytes;
+        }
+    }
+
+    /// Takes the payload that arrived so far, by sender, if that was asked for.
+    #[must_use]
+    pub fn into_received(self) -> Option<BTreeMap<u32, u64>> {
+        self.received
+    }
+
     /// Adds a sender that has sent.
     pub fn sender(&mut self, host: HostId) {
         self.senders.push((host, false));

@@ -83,6 +83,8 @@ impl Timer {
     /// [asked](Endpoint::measure), and the one that set the timer
     /// [gets](Endpoint::on_measured) the answers.
     pub const MEASURE: u8 = 127;
+    /// Slot of such a timer at which received payload is measured, too.
+    pub const RECEIVED: u32 = 1;
 
     /// Takes host and timer out of a token.
     #[inline]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Endpoint, HostSet, Measured, Pull, Timer};
+use crate::control::link_check::LinkFinding;
 use crate::flow::{FlowId, FlowSpec};
 use crate::net::Notice;
 use crate::packet::Packet;
@@ -179,6 +180,9 @@ impl<E: Endpoint<Shared = AnyShared> + Any + Send> AnyEndpoint for E {}
 /// Counters of a scheme, from what its hosts share and from its endpoints.
 type Summary = fn(&AnyShared, &[&dyn Any]) -> Vec<(&'static str, f64)>;
 
+/// Links that the check of a scheme's allocator named, likewise.
+type Findings = fn(&AnyShared, &[&dyn Any]) -> Vec<LinkFinding>;
+
 /// Check of a scheme's invariants, likewise.
 type Check = fn(&AnyShared, &[&dyn Any]) -> Result<(), BrokenInvariant>;
 
@@ -192,6 +196,7 @@ struct Fleet {
 pub struct Part {
     start: Box<dyn FnOnce(u32) -> Fleet>,
     summary: Summary,
+    findings: Findings,
     check: Check,
 }
 
@@ -226,6 +231,12 @@ impl Part {
                 let shared = shared.state.downcast_ref();
                 shared.map_or_else(Vec::new, |shared| T::summary(shared, &own))
             },
+            findings: |shared, endpoints| {
+                let own = endpoints.iter().filter_map(|e| e.downcast_ref());
+                let own: Vec<&T::Endpoint> = own.map(|Erased(endpoint)| endpoint).collect();
+                let shared = shared.state.downcast_ref();
+                shared.map_or_else(Vec::new, |shared| T::findings(shared, &own))
+            },
             check: |shared, endpoints| {
                 let own = endpoints.iter().filter_map(|e| e.downcast_ref());
                 let own: Vec<&T::Endpoint> = own.map(|Erased(endpoint)| endpoint).collect();
@@ -257,6 +268,7 @@ impl Transport for Pair {
 
     fn start(self, nodes: u32) -> (PairShared, Vec<PairHost>) {
         let summaries = self.parts.each_ref().map(|part| part.summary);
+        let findings = self.parts.each_ref().map(|part| part.findings);
         let checks = self.parts.each_ref().map(|part| part.check);
         let [first, second] = self.parts.map(|part| (part.start)(nodes));
         let config = Arc::new(self.config);
@@ -266,6 +278,7 @@ impl Transport for Pair {
             sent_bytes: [0; 2],
             config: Arc::clone(&config),
             summaries,
+            findings,
             checks,
         });
         (PairShared([first.shared, second.shared]), hosts.collect())
@@ -290,6 +303,21 @@ impl Transport for Pair {
         all
     }
 
+    /// Those of both, in the order of time.
+    fn findings(shared: &PairShared, hosts: &[&PairHost]) -> Vec<LinkFinding> {
+        let Some(findings) = hosts.first().map(|host| host.findings) else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        for (part, findings) in findings.iter().enumerate() {
+            let endpoints = hosts.iter().map(|host| &*host.parts[part] as &dyn Any);
+            let endpoints: Vec<&dyn Any> = endpoints.collect();
+            all.extend(findings(&shared.0[part], &endpoints));
+        }
+        all.sort_by_key(|finding| finding.named);
+        all
+    }
+
     fn check(shared: &PairShared, hosts: &[&PairHost]) -> Result<(), BrokenInvariant> {
         let Some(checks) = hosts.first().map(|host| host.checks) else {
             return Ok(());
@@ -309,6 +337,7 @@ pub struct PairHost {
     sent_bytes: [u64; 2],
     config: Arc<PairConfig>,
     summaries: [Summary; 2],
+    findings: [Findings; 2],
     checks: [Check; 2],
 }
 
@@ -382,7 +411,7 @@ impl Endpoint for PairHost {
         let part = usize::from(timer.kind >> Self::KIND_BIT);
         let kind = timer.kind & !(1 << Self::KIND_BIT);
         if kind == Timer::MEASURE {
-            let mut measured = Measured::default();
+            let mut measured = Measured::at(timer);
             self.measure(&mut measured);
             return self.act(part, cx, |endpoint, cx| endpoint.on_measured(cx, measured));
         }

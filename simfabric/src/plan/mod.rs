@@ -42,7 +42,7 @@ use crate::parameters::Setting;
 use crate::report::size_groups::SizeGroups;
 use crate::run::Change;
 use crate::scheme::Network;
-use crate::units::Delay;
+use crate::units::{Delay, LinkRate};
 use crate::workload::{FlowStream, Merge, TraceError};
 use crate::{Framing, Span, Time};
 use source::{Source, TomlTable};
@@ -117,13 +117,17 @@ struct PacketTable {
     loss: Option<Spanned<f64>>,
 }
 
-/// `[[fault]]`: from a time on a host's interface pauses its switch, or resumes it.
+/// `[[fault]]`: from a time on a host's interface pauses its switch, or resumes it; or a link has
+/// another rate, fails or is repaired.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FaultTable {
     at: Delay,
-    host: Spanned<u32>,
-    pauses: bool,
+    host: Option<Spanned<u32>>,
+    pauses: Option<bool>,
+    link: Option<Spanned<String>>,
+    rate: Option<LinkRate>,
+    up: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
@@ -419,6 +423,25 @@ impl<'a> Reader<'a> {
         self.source.tables(key, value)
     }
 
+    /// The host of a fault.
+    fn host_of(&self, number: &Spanned<u32>, topology: &Topology) -> Result<HostId, PlanError> {
+        let (host, hosts) = (*number.get_ref(), topology.hosts().len());
+        if host as usize >= hosts {
+            let message = format!("there is no host {host}; there are 0 to {}", hosts - 1);
+            return Err(self.source.error(Some(number.span()), message));
+        }
+        Ok(HostId(host))
+    }
+
+    /// The link of a fault.
+    fn link_of(&self, name: &Spanned<String>, topology: &Topology) -> Result<LinkId, PlanError> {
+        let none = || {
+            let message = topology::no_link(name.get_ref());
+            self.source.error(Some(name.span()), message)
+        };
+        topology::link_by_name(topology, name.get_ref()).ok_or_else(none)
+    }
+
     /// Faults of the network.
     fn faults(
         &self,
@@ -428,15 +451,28 @@ impl<'a> Reader<'a> {
         if !document.contains_key("fault") {
             return Ok(Vec::new());
         }
-        let fault = |(table, span)| {
-            let t: FaultTable = self.source.section(table, span)?;
-            let (number, hosts) = (*t.host.get_ref(), topology.hosts().len());
-            if number as usize >= hosts {
-                let message = format!("there is no host {number}; there are 0 to {}", hosts - 1);
-                return Err(self.source.error(Some(t.host.span()), message));
-            }
-            let (host, pause) = (HostId(number), t.pauses);
-            Ok((Time::ZERO + t.at.0, Change::Pause { host, pause }))
+        let fault = |(table, span): Section<'a>| {
+            let t: FaultTable = self.source.section(table, span.clone())?;
+            let change = match (&t.host, t.pauses, &t.link, t.rate, t.up) {
+                (Some(host), Some(pause), None, None, None) => Change::Pause {
+                    host: self.host_of(host, topology)?,
+                    pause,
+                },
+                (None, None, Some(name), Some(LinkRate(rate_bps)), None) => Change::Rate {
+                    link: self.link_of(name, topology)?,
+                    rate_bps,
+                },
+                (None, None, Some(name), None, Some(up)) => Change::Link {
+                    link: self.link_of(name, topology)?,
+                    up,
+                },
+                _ => {
+                    let message = "a fault has a `host` that `pauses`, or a `link` with another \
+                                   `rate` or that is `up`";
+                    return Err(self.source.error(Some(span), message));
+                }
+            };
+            Ok((Time::ZERO + t.at.0, change))
         };
         let tables = self.several(document, "fault")?;
         tables.into_iter().map(fault).collect()

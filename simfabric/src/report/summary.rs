@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ideal::completion_time;
 use super::size_groups::SizeGroups;
 use super::stats::{jain, mean, quantile_sorted};
+use crate::control::link_check::LinkFinding;
 use crate::net::stats::PortStats;
 use crate::results::RunResults;
 use crate::{FlowSpec, Framing, Span, Time};
@@ -90,8 +91,52 @@ pub struct TransportSummary {
     /// End of the run: `complete` if no event was left, `time-up`, `stopped` by Ctrl-C, or by a
     /// `deadlock` or `pause-storm`.
     pub ended: String,
+    /// Links that the allocator's check of told capacities named, in the order of time.
+    pub findings: Vec<Finding>,
     /// Counters of the scheme.
     pub counters: IndexMap<String, f64>,
+}
+
+/// A link that the allocator's check of told capacities named.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// The link.
+    pub link: String,
+    /// Its state, as the service labels it.
+    pub state: String,
+    /// Time at which it was named.
+    pub named_us: f64,
+    /// Time at which that was taken back; `None` if it stands.
+    pub taken_back_us: Option<f64>,
+    /// Capacity that the allocator was told.
+    pub told_gbps: f64,
+    /// Rates that were handed out over it when it was named.
+    pub handed_out_gbps: f64,
+    /// Rate that it carried then; `None` if nobody told.
+    pub carried_gbps: Option<f64>,
+    /// Least capacity to which it was lowered; `None` if it was not.
+    pub lowered_gbps: Option<f64>,
+}
+
+impl Finding {
+    /// Describes a finding of a run.
+    #[must_use]
+    pub fn of(finding: &LinkFinding, topology: &Topology) -> Self {
+        let link = &topology.links()[finding.link.index()];
+        let [from, to] = [link.from, link.to].map(|end| topology.node_name(end));
+        let gbps = |bps: f64| bps / 1e9;
+        let evidence = &finding.evidence;
+        Self {
+            link: format!("{from}->{to}"),
+            state: evidence.state.label().to_owned(),
+            named_us: finding.named.as_us_f64(),
+            taken_back_us: finding.taken_back.map(|at| at.as_us_f64()),
+            told_gbps: gbps(evidence.told_bps),
+            handed_out_gbps: gbps(evidence.handed_out_bps),
+            carried_gbps: evidence.carried_bps.map(gbps),
+            lowered_gbps: finding.lowered_bps.map(gbps),
+        }
+    }
 }
 
 /// Lengths in packets, over time, of the measured queue that is longest on average; the packet
@@ -256,6 +301,9 @@ impl TransportSummary {
             simulated_us: results.now.as_us_f64(),
             packet_hops: results.packet_hops,
             ended: ended.to_owned(),
+            findings: (results.findings.iter())
+                .map(|finding| Finding::of(finding, context.topology))
+                .collect(),
             counters: counters
                 .map(|(name, value)| ((*name).to_owned(), *value))
                 .collect(),

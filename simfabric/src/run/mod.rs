@@ -34,7 +34,7 @@ use crate::net::queue::SharedState;
 use crate::net::regions::Regions;
 use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
-use crate::results::{Accounts, FlowSink, RunResults, Series};
+use crate::results::{Accounts, FlowSink, RunResults, SchemeResults, Series};
 use crate::time::{Span, Time};
 use crate::transport::{NO_SLOT, SharedByHosts as _, Transport};
 use crate::workload::Arrivals;
@@ -659,8 +659,13 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             globals: self.globals,
             watchdog: self.watchdog.map(|(every, _)| every),
         };
-        let scheme = T::check(self.shared(), &self.endpoints().collect::<Vec<_>>());
-        RunResults::new(&cores, accounts, self.counters(), scheme)
+        let endpoints: Vec<&T::Endpoint> = self.endpoints().collect();
+        let scheme = SchemeResults {
+            counters: self.counters(),
+            findings: T::findings(self.shared(), &endpoints),
+            check: T::check(self.shared(), &endpoints),
+        };
+        RunResults::new(&cores, accounts, scheme)
     }
 }
 

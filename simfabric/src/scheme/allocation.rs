@@ -4,6 +4,7 @@ use ratewright_allocator::engine::StepRule;
 use serde::{Deserialize, Serialize};
 
 use super::{FabricNeeds, Network};
+use crate::control::link_check::CheckSettings;
 use crate::control::{Carrier, ControlConfig};
 use crate::net::AllocatorLinks;
 use crate::parameters::ParamError;
@@ -41,6 +42,8 @@ crate::parameters! {
         control_first: bool = false,
         /// Readings of hosts and switches that the allocator heeds; unless given, none.
         feeds: FeedSources = FeedSources::default(),
+        /// Check of told capacities by what hosts tell of their links; unless given, none.
+        link_check: Option<CheckSettings> = None,
         /// Least time-out of control connections (§5.3: 20 µs, unless given); only with "tcp".
         control_min_rto: Option<Delay> = None,
         /// Largest time-out of control connections (§5.3: 30 µs, unless given); only with "tcp".
@@ -108,6 +111,11 @@ impl Allocation {
         if !(0.0..=0.5).contains(&self.reserve) {
             return Err(ParamError::of("reserve", "it must be from 0 to 0.5"));
         }
+        let max_lowering = self.link_check.map_or(0.0, |check| check.max_lowering);
+        if !(0.0..=0.9).contains(&max_lowering) {
+            let message = "`max_lowering` must be from 0 to 0.9";
+            return Err(ParamError::of("link_check", message));
+        }
         self.check_stream()
     }
 
@@ -143,6 +151,7 @@ impl Allocation {
                 },
                 reserve: self.reserve,
                 feeds: self.feeds.config(),
+                link_check: self.link_check,
                 ..ControlConfig::default()
             },
             carrier: self.control,

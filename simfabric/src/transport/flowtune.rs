@@ -23,6 +23,7 @@ use rand::RngExt as _;
 use ratewright_proto::telemetry::TelemetrySender;
 use ratewright_topology::{HostId, Topology};
 
+use self::access::OwnLinks;
 use self::audit::Audit;
 use self::demand::Meter;
 use self::streams::{End, Streams};
@@ -32,6 +33,7 @@ use super::tcp::{Acknowledged, TcpConfig, TcpHost};
 use super::{Context, NO_SLOT, SharedByHosts, TimerId, Transport};
 use crate::control::agent::{Agent, FlowletStart, Notice};
 use crate::control::allocator::AllocatorNode;
+use crate::control::link_check::LinkFinding;
 use crate::control::{Carrier, ControlConfig, ControlError, ControlTraffic, datagram_ip_bytes};
 use crate::ext::{Extension, StreamSegment};
 use crate::flow::FlowId;
@@ -39,6 +41,7 @@ use crate::host::{Endpoint, HostSet, Measured, Pull, Side, Timer};
 use crate::packet::{Packet, PacketKind};
 use crate::time::{Span, Time};
 
+mod access;
 mod audit;
 pub mod demand;
 mod sources;
@@ -149,6 +152,9 @@ pub struct FlowtuneShared {
     streams: Option<Streams>,
     /// Timers of the allocator's sessions, by host.
     session_timers: Vec<Option<TimerId>>,
+    /// Time at which the allocator's check of links is due, and its timer.
+    check_due_ns: Option<u64>,
+    check_timer: Option<TimerId>,
     iteration_planned: bool,
     failed_handshakes: u64,
     lost_control_packets: u64,
@@ -188,6 +194,7 @@ pub struct FlowtuneHost<C: Congestion = Allocated> {
     /// True if a timer for the lease is set.
     lease_watched: bool,
     telemetry: TelemetrySender,
+    own_links: OwnLinks,
 }
 
 /// Kinds of timers. That of [`TcpHost::TIMER`] is the flows'.
@@ -202,6 +209,7 @@ mod kind {
     pub(super) const SWITCH: u8 = 8;
     pub(super) const FEEDS: u8 = 9;
     pub(super) const METER: u8 = 10;
+    pub(super) const CHECK: u8 = 11;
 }
 
 type FlowtuneContext<'a> = Context<'a, FlowtuneShared>;
@@ -243,6 +251,8 @@ impl<C: Congestion> Flowtune<C> {
             allocator,
             streams,
             session_timers: vec![None; count as usize],
+            check_due_ns: None,
+            check_timer: None,
             iteration_planned: false,
             failed_handshakes: 0,
             lost_control_packets: 0,
@@ -501,6 +511,14 @@ impl<C: Congestion> FlowtuneHost<C> {
         }
     }
 
+    fn on_measured(&mut self, cx: &mut FlowtuneContext<'_>, measured: Measured) {
+        if measured.wants_received() {
+            self.look(cx, measured);
+        } else {
+            self.report(cx, measured);
+        }
+    }
+
     /// Connects to the allocator again, after the session was lost.
     fn reconnect(&mut self, cx: &mut FlowtuneContext<'_>) {
         let host = cx.me();
@@ -514,6 +532,7 @@ impl<C: Congestion> FlowtuneHost<C> {
         cx.shared.failed_handshakes += u64::from(connected.is_err());
         // Another session knows nothing of what the lost one was told.
         self.telemetry.restart();
+        self.own_links.begin_session();
         self.drive(cx);
         if let Some(allocator) = cx.allocator() {
             cx.poke(allocator);
@@ -667,6 +686,7 @@ mod node {
         }
         cx.shared.outbox = outbox;
         cx.shared.rearm = rearm;
+        plan_check(cx);
         if !cx.shared.iteration_planned && !cx.shared.allocator.is_settled() {
             cx.shared.iteration_planned = true;
             let interval_ns = cx.shared.config.control.interval_ns.max(1);
@@ -674,6 +694,21 @@ mod node {
             // move.
             let at = Time::from_ns((now_ns / interval_ns + 1) * interval_ns);
             cx.timer(at, timer(kind::ITERATE, 0));
+        }
+    }
+
+    /// Sets the timer of the check of links, if it is due at another time.
+    fn plan_check(cx: &mut FlowtuneContext<'_>) {
+        let due_ns = cx.shared.allocator.next_check_ns();
+        if due_ns == cx.shared.check_due_ns {
+            return;
+        }
+        cx.shared.check_due_ns = due_ns;
+        if let Some(due_ns) = due_ns {
+            let at = Time::from_ns(due_ns.max(cx.now().as_ns() + 1));
+            let mut id = cx.shared.check_timer;
+            cx.restart_timer(&mut id, at, timer(kind::CHECK, 0));
+            cx.shared.check_timer = id;
         }
     }
 
@@ -741,6 +776,11 @@ mod node {
                 sources::apply(cx);
                 drive(cx);
             }
+            kind::CHECK => {
+                (cx.shared.check_due_ns, cx.shared.check_timer) = (None, None);
+                cx.shared.allocator.check_links(now_ns);
+                drive(cx);
+            }
             _ => {}
         }
     }
@@ -774,6 +814,7 @@ impl<C: Congestion> Transport for Flowtune<C> {
                 timer: None,
                 lease_watched: false,
                 telemetry,
+                own_links: OwnLinks::default(),
             }))
         };
         let mut all: Vec<_> = self.agents.into_iter().enumerate().map(host).collect();
@@ -836,6 +877,10 @@ impl<C: Congestion> Transport for Flowtune<C> {
         }
         summary
     }
+
+    fn findings(shared: &FlowtuneShared, _: &[&FlowtuneNode<C>]) -> Vec<LinkFinding> {
+        shared.allocator.findings().to_vec()
+    }
 }
 
 impl<C: Congestion> Endpoint for FlowtuneNode<C> {
@@ -847,6 +892,7 @@ impl<C: Congestion> Endpoint for FlowtuneNode<C> {
                 if cx.shared.config.is_member(cx.me()) {
                     host.drive(cx);
                     sources::begin_host(cx);
+                    access::begin_host(cx);
                 }
             }
             Self::Allocator => sources::begin_allocator(cx),
@@ -855,7 +901,7 @@ impl<C: Congestion> Endpoint for FlowtuneNode<C> {
 
     fn on_measured(&mut self, cx: &mut FlowtuneContext<'_>, measured: Measured) {
         if let Self::Host(host) = self {
-            host.report(cx, measured);
+            host.on_measured(cx, measured);
         }
     }
 
@@ -900,7 +946,7 @@ impl<C: Congestion> Endpoint for FlowtuneNode<C> {
             kind::METER => host.measure_use(cx),
             kind::STREAM => on_stream_timer(cx, End::Host, cx.me()),
             // The scheme is alone on the host: a pair asks both.
-            Timer::MEASURE => host.report(cx, Measured::default()),
+            Timer::MEASURE => host.on_measured(cx, Measured::at(timer)),
             _ => {}
         }
     }

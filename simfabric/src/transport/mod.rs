@@ -14,6 +14,7 @@ pub mod tcp;
 use rand::RngExt as _;
 use ratewright_topology::{HostId, Topology};
 
+use crate::control::link_check::LinkFinding;
 use crate::ext::{Extension, Extensions};
 pub use crate::flow::NO_SLOT;
 use crate::flow::{FlowId, FlowProgress, FlowSpec};
@@ -93,6 +94,11 @@ pub trait Transport: Sized + 'static {
 
     /// Returns the scheme's own counters, by name.
     fn summary(_shared: &Self::Shared, _endpoints: &[&Self::Endpoint]) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    /// Returns the links that the check of the scheme's allocator named, in the order of time.
+    fn findings(_shared: &Self::Shared, _endpoints: &[&Self::Endpoint]) -> Vec<LinkFinding> {
         Vec::new()
     }
 

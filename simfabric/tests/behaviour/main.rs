@@ -9,6 +9,7 @@ mod dart_hostile;
 mod dumbbell;
 mod feeds;
 mod golden;
+mod link_check;
 mod messages;
 mod obey;
 mod oracles;

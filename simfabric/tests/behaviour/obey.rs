@@ -1,12 +1,13 @@
 //! An allocator that is wrong: capacities that it is told otherwise, hosts without Ratewright, and
 //! rates as maxima over TCP. The oracle is TCP alone, or what the plan says.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use ratewright_simfabric::plan::{Overrides, PlanError, RunPlan, TransportRun};
 use ratewright_simfabric::results::{FlowResult, RunResults};
 use ratewright_simfabric::{Config, Time};
+
+use super::common::{parse_plan, run_plan};
 
 /// Six hosts at 10 Gbit/s, whose packets are not in phase.
 const SWITCH: &str = r#"
@@ -34,16 +35,7 @@ kind = "list"
 flows = [{flows}]
 "#
     );
-    let overrides = Overrides {
-        seed: Some(seed),
-        ..Overrides::default()
-    };
-    RunPlan::parse(&text, "plan", Path::new(""), &overrides)
-}
-
-fn run_plan(plan: &RunPlan) -> TransportRun {
-    plan.run(&plan.transports[0], |_| ControlFlow::Continue(()))
-        .expect("it runs, and conserves packets")
+    parse_plan(&text, seed)
 }
 
 fn run(topology: &str, transport: &str, flows: &str) -> TransportRun {

@@ -142,10 +142,11 @@ fn results(records: &RunResults) -> String {
         deadlock,
         storms,
         transport,
+        findings,
         conservation,
     } = records;
     format!(
-        "{now:?}\n{flows:#?}\n{ports:#?}\n{switches:#?}\n{series:#?}\n{packet_hops} {control:?} {no_route:?} {retransmits} {transport:?} {conservation:?} {deadlock:?} {storms:?}"
+        "{now:?}\n{flows:#?}\n{ports:#?}\n{switches:#?}\n{series:#?}\n{packet_hops} {control:?} {no_route:?} {retransmits} {transport:?} {findings:?} {conservation:?} {deadlock:?} {storms:?}"
     )
 }
 

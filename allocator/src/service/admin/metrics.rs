@@ -81,12 +81,12 @@ fn describe() {
         (
             "ratewright_allocator_links_not_as_told",
             Unit::Count,
-            "Links that carry less or more than they were told, or others' traffic, by state.",
+            "Links that carry less, more or other traffic than they were told, by state.",
         ),
         (
             "ratewright_allocator_hosts_not_as_told",
             Unit::Count,
-            "Hosts with a fault that their daemons found, by fault.",
+            "Hosts with a fault that a daemon or the allocator found, by fault.",
         ),
         (
             "ratewright_allocator_links_lowered",

@@ -3,21 +3,15 @@
 //! [`LinkCheck`](crate::link_check::LinkCheck) decides. The hub knows the flows' paths and what was
 //! handed out, tells the engine of lowered capacities, and tells operators.
 
-use std::collections::BTreeSet;
-
-use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
-use ratewright_topology::{HostId, LinkId, Node, Topology};
+use ratewright_proto::telemetry::AccessUse;
+use ratewright_topology::{HostId, LinkId};
 
 use super::report::link_name;
 use super::{Hub, HubSettings};
-use crate::feeds::Feeds;
 use crate::link_check::{
-    HostFault, HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState, LinkWord,
+    HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState, NetworkFacts,
 };
 use crate::service::status::{CheckedLink, FaultyHost};
-
-/// Time over which what was handed out is taken.
-const WINDOW_NS: u64 = 1_000_000_000;
 
 /// Maximum number of a host's flows whose paths are looked at for one receiver.
 const MAX_FLOWS: u32 = 1_024;
@@ -26,60 +20,6 @@ const MAX_FLOWS: u32 = 1_024;
 pub(super) fn link_check_config(settings: &HubSettings) -> LinkCheckConfig {
     LinkCheckConfig {
         max_lowering: settings.feeds.max_lowering,
-    }
-}
-
-/// Visitor of the paths of flows from one host to another.
-type VisitPaths<'a> = dyn Fn(HostId, HostId, &mut dyn FnMut(&[u32])) + 'a;
-
-/// Facts of the network at a time.
-struct NetworkFacts<'a> {
-    now_ns: u64,
-    topology: &'a Topology,
-    feeds: &'a Feeds,
-    /// Visits the paths of flows from one host to another.
-    paths: &'a VisitPaths<'a>,
-}
-
-impl LinkFacts for NetworkFacts<'_> {
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "capacities are far below 2^53 bit/s"
-    )]
-    fn told_bps(&self, link: LinkId) -> f64 {
-        let known = link.index() < self.topology.links().len();
-        if known {
-            self.topology.effective_capacity_bps(link) as f64
-        } else {
-            0.0
-        }
-    }
-
-    fn handed_out_bps(&self, link: LinkId) -> f64 {
-        let from_ns = self.now_ns.saturating_sub(WINDOW_NS);
-        self.feeds.handed_out_bps(link, from_ns, self.now_ns)
-    }
-
-    fn access(&self, host: HostId) -> Option<(LinkId, LinkId)> {
-        let known = host.index() < self.topology.hosts().len();
-        known.then(|| {
-            let topology = self.topology;
-            (topology.host_uplink(host), topology.host_downlink(host))
-        })
-    }
-
-    fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId)) {
-        (self.paths)(from, to, &mut |path| {
-            for &link in path {
-                let ends = self.topology.links().get(link as usize);
-                let is_inner = ends.is_some_and(|link| {
-                    matches!((link.from, link.to), (Node::Switch(_), Node::Switch(_)))
-                });
-                if is_inner {
-                    visit(LinkId(link));
-                }
-            }
-        });
     }
 }
 
@@ -107,8 +47,7 @@ impl Hub {
         }
     }
 
-    /// Takes what a host says of its interface. Only what its paced flows meet says something of
-    /// capacities: TCP alone fills queues by itself.
+    /// Takes what a host says of its interface.
     pub(super) fn tell_link_check(
         &mut self,
         now_ns: u64,
@@ -117,17 +56,7 @@ impl Hub {
         access_use: &AccessUse,
     ) {
         let paces = self.sessions.get(&id).is_some_and(|known| known.paces());
-        let AccessUse {
-            uplink, downlink, ..
-        } = access_use;
-        let congested = uplink.congested.iter().filter(|_| paces);
-        let word = HostWord {
-            uplink: word_of(uplink),
-            downlink: word_of(downlink),
-            congested: congested.map(|&host| HostId(host)).collect(),
-            has_uncongested: uplink.uncongested > 0,
-            faults: faults_in(access_use.faults),
-        };
+        let word = HostWord::of(access_use, paces);
         let mut check = std::mem::take(&mut self.link_check);
         self.with_facts(now_ns, |facts| check.tell(now_ns, host, word, facts));
         self.link_check = check;
@@ -175,10 +104,11 @@ impl Hub {
                     self.log_link_state(link, before, &evidence);
                 }
                 LinkChange::Fault { host, fault, has } => {
-                    let host = self.topology.hosts().get(host.index());
-                    let host = host.map_or("", |host| host.name.as_str());
+                    let seen_at = self.link_check.fault_seen_at(host, fault);
+                    let seen_at = seen_at.map(|host| self.host_name(host.0));
+                    let host = self.host_name(host.0);
                     if has {
-                        tracing::warn!(host, fault = fault.label(), "a host has a fault");
+                        tracing::warn!(host, fault = fault.label(), seen_at, "a host has a fault");
                     } else {
                         tracing::info!(host, fault = fault.label(), "a host has a fault no more");
                     }
@@ -196,6 +126,7 @@ impl Hub {
             handed_out_bps,
             carried_bps,
             speed_bps,
+            by_allowance,
             ..
         } = *evidence;
         if state <= LinkState::AsTold {
@@ -214,6 +145,7 @@ impl Hub {
             handed_out_mbps = mbps(handed_out_bps),
             carried_mbps = carried_bps.map(mbps),
             speed_mbps = speed_bps.map(mbps),
+            by_allowance,
             cause,
             "a link is not as the allocator was told"
         );
@@ -240,49 +172,23 @@ impl Hub {
     pub fn host_faults(&self, max: usize) -> Vec<FaultyHost> {
         (self.link_check.faults().take(max))
             .map(|(host, fault)| {
-                let host = self.topology.hosts().get(host.index());
+                let seen_at = self.link_check.fault_seen_at(host, fault);
                 FaultyHost {
-                    host: host.map_or_else(String::new, |host| host.name.clone()),
+                    host: self.host_name(host.0),
                     fault,
+                    seen_at: seen_at.map(|host| self.host_name(host.0)),
                 }
             })
             .collect()
     }
 
-    /// Returns the faults of a host.
-    pub(super) fn faults_of(&self, host: HostId) -> Vec<HostFault> {
-        let all = self.link_check.faults();
-        all.filter(|&(of, _)| of == host)
-            .map(|(_, fault)| fault)
-            .collect()
-    }
-
-    /// Returns the number of hosts with each fault, in the order of [`HostFault::ALL`].
-    pub(super) fn fault_counts(&self) -> [u64; HostFault::ALL.len()] {
-        HostFault::ALL.map(|fault| {
-            let having = self.link_check.faults().filter(|&(_, of)| of == fault);
-            having.count() as u64
-        })
-    }
-}
-
-fn faults_in(told: HostFaults) -> BTreeSet<HostFault> {
-    [
-        (told.no_address, HostFault::AddressNotInPrefix),
-        (
-            told.other_congestion_control,
-            HostFault::CongestionControlChanged,
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(has, fault)| has.then_some(fault))
-    .collect()
-}
-
-#[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
-fn word_of(link: &LinkUse) -> LinkWord {
-    LinkWord {
-        carried_bps: link.carried_bps.map(|bps| bps as f64),
-        speed_bps: link.speed_bps as f64,
+    /// Notes how many flows of a host the allocator has no room for.
+    pub(super) fn note_flows_beyond(&mut self, now_ns: u64, id: u32) {
+        if let Some(session) = self.sessions.get(&id)
+            && let Some(peer) = &session.peer
+        {
+            let has = session.beyond > 0;
+            self.link_check.set_flows_beyond(now_ns, peer.host, has);
+        }
     }
 }

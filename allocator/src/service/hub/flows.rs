@@ -6,9 +6,9 @@ use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
+use crate::shared_links::FlowKind;
 
 use super::session_flows::{HubFlow, Placement, UnmanagedReason};
-use super::shared_links::FlowKind;
 use super::sharing::kind_of;
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
@@ -274,12 +274,18 @@ impl Hub {
         {
             self.shared.remove(now_ns, session.flows.path(slot), kind);
         }
+        let mut was_last_beyond = false;
         if let Some(flow) = session.flows.remove(slot) {
+            let had_beyond = session.beyond > 0;
             self.tallies.change(session, Some(flow.placement), None);
+            was_last_beyond = had_beyond && session.beyond == 0;
             if flow.is_allocated_by(self.engine_number) {
                 self.engine_events
                     .push_back(EngineEvent::End(FlowKey::new(id, flow_id.0)));
             }
+        }
+        if was_last_beyond {
+            self.note_flows_beyond(now_ns, id);
         }
         self.push_shared(now_ns);
     }
@@ -340,8 +346,11 @@ impl Hub {
             self.shared.add(now_ns, &path, kind, peer.host);
             Some(kind)
         });
+        let had_beyond = session.beyond > 0;
         self.tallies
             .change(session, before.map(|flow| flow.placement), Some(placement));
+        // Told again while it stands: another topology makes the check forget it.
+        let beyond_changed = session.beyond > 0 || had_beyond;
         let flow = HubFlow {
             record: *record,
             placement,
@@ -362,6 +371,9 @@ impl Hub {
             && session.proto.set_rate(now_ns, record.flow(), 0).is_ok()
         {
             self.mark_ready(id);
+        }
+        if beyond_changed {
+            self.note_flows_beyond(now_ns, id);
         }
         self.push_shared(now_ns);
     }

@@ -12,8 +12,7 @@
 //! | `sweep` | a pass over all flows in slices, after a change |
 //! | `network` | failures, repairs, a new topology |
 //! | `feeds` | telemetry of sessions, traffic of others as operators tell it |
-//! | `shared_links` | links that paced flows share with traffic which nobody paces |
-//! | `sharing` | what the hub counts there, and what the engine is told |
+//! | `sharing` | links that paced flows share with traffic which nobody paces |
 //! | `checking` | what was handed out against what hosts' interfaces carried |
 //! | `release` | the kill switch |
 //! | `orders` | conduct of single hosts: the rollout, releases |
@@ -42,6 +41,7 @@ use rustc_hash::FxBuildHasher;
 use crate::engine::EngineEvent;
 use crate::feeds::{Feeds, FeedsConfig};
 use crate::link_check::LinkCheck;
+use crate::shared_links::SharedLinks;
 
 use super::config::{
     ClassConfig, Limits, MAX_CLASS_ID, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
@@ -64,7 +64,6 @@ mod release;
 mod report;
 mod session;
 mod session_flows;
-mod shared_links;
 mod sharing;
 mod survey;
 mod sweep;
@@ -82,8 +81,6 @@ pub use report::TransportFacts;
 use session::{Release, Session, Tallies};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
-pub use shared_links::HEADROOM;
-use shared_links::SharedLinks;
 pub use survey::SurveyPlace;
 use sweep::Sweep;
 pub(in crate::service) use token_bucket::TokenBucket;
@@ -339,6 +336,7 @@ impl Hub {
             flows: SessionFlows::default(),
             allocated: 0,
             unroutable: 0,
+            beyond: 0,
             deferred_ns: None,
             demands: TokenBucket::new(limits.max_demand_changes_per_s, now_ns),
             release: Release::No,

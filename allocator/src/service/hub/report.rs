@@ -126,7 +126,7 @@ impl Hub {
             members: self.member_count(),
             links_named: self.link_check.named_counts(),
             links_lowered: self.link_check.lowered_count(),
-            hosts_named: self.fault_counts(),
+            hosts_named: self.link_check.fault_counts(),
         }
     }
 
@@ -162,7 +162,7 @@ impl Hub {
                 .collect(),
             links_down: Vec::new(),
             external: Vec::new(),
-            links_shared: self.shared.len() as u64,
+            links_shared: self.shared.count() as u64,
             links_not_as_told: Vec::new(),
             hosts_not_as_told: Vec::new(),
             hosts: self.topology.host_count() as u64,

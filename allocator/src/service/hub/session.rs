@@ -26,6 +26,8 @@ pub(super) struct Session {
     pub(super) allocated: u32,
     /// Flows of these without a path.
     pub(super) unroutable: u32,
+    /// Flows of these that wait for room in the allocator's table, or for its budget.
+    pub(super) beyond: u32,
     /// Time of the next attempt for flows that wait for credit; `None` if none waits.
     pub(super) deferred_ns: Option<u64>,
     /// Budget of demand changes.
@@ -100,6 +102,11 @@ impl Tallies {
                 Placement::Unmanaged(UnmanagedReason::Unroutable) => {
                     [&mut self.unroutable, &mut session.unroutable].map(add)
                 }
+                // The check of links names hosts that have such flows.
+                Placement::Unmanaged(UnmanagedReason::TableFull | UnmanagedReason::StartRate) => {
+                    add(&mut session.beyond);
+                    continue;
+                }
                 // Unmanaged flows are `known - allocated`; only missing paths are reported by
                 // number.
                 Placement::Unmanaged(_) => continue,
@@ -112,6 +119,7 @@ impl Tallies {
         // Whole sessions leave at once: the engine drops them with one event, so no loop over flows
         // is needed.
         let allocated = std::mem::take(&mut session.allocated);
+        session.beyond = 0;
         self.known -= session.flows.len() as u64;
         self.allocated -= allocated;
         self.unroutable -= std::mem::take(&mut session.unroutable);

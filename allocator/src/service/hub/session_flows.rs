@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 
 use ratewright_proto::records::{FlowId, StartRecord};
 
-use super::shared_links::FlowKind;
 use crate::engine::LinkPath;
+use crate::shared_links::FlowKind;
 
 /// Flow that its host has started.
 #[derive(Debug, Clone, Copy)]

@@ -6,9 +6,9 @@ use ratewright_topology::{HostId, LinkId, Topology};
 
 use super::report::link_name;
 use super::session::Session;
-use super::shared_links::{Cause, FlowKind, HEADROOM, MIN_DEMAND_SHARE};
 use super::{Hub, PacingOrder, flows};
 use crate::service::status::SharedStatus;
+use crate::shared_links::{Cause, FlowKind, MIN_DEMAND_SHARE};
 
 /// Minimum time between two log lines about shared links.
 const LOG_EVERY_NS: u64 = 10_000_000_000;
@@ -24,11 +24,8 @@ impl Hub {
 
     /// Returns the factor on a link's capacity that is in force.
     pub(super) fn headroom_of(&self, link: LinkId) -> f64 {
-        if self.shared.is_shared(link) && self.feeds.external().get(link).is_none() {
-            HEADROOM
-        } else {
-            1.0
-        }
+        let has_external = self.feeds.external().get(link).is_some();
+        self.shared.headroom(link, has_external)
     }
 
     /// Counts the flow on a slot anew, after its host's conduct or its demand has changed.
@@ -147,7 +144,7 @@ impl Hub {
         tracing::info!(
             link = link_name(&self.topology, link),
             cause = self.cause_in_words(cause),
-            links_shared = self.shared.len(),
+            links_shared = self.shared.count(),
             "a link is shared with traffic that nobody paces: maxima there are twice the share"
         );
     }

@@ -88,7 +88,7 @@ impl Hub {
         }
     }
 
-    fn host_name(&self, host: u32) -> String {
+    pub(super) fn host_name(&self, host: u32) -> String {
         self.topology
             .hosts()
             .get(host as usize)
@@ -143,7 +143,7 @@ impl Hub {
             heard_ms_ago: session
                 .map(|session| now_ns.saturating_sub(session.proto.last_heard_ns()) / 1_000_000),
             lease_ms: self.settings.lease_ns / 1_000_000,
-            faults: self.faults_of(number),
+            faults: self.link_check.faults_of(number).collect(),
         })
     }
 

@@ -321,8 +321,6 @@ impl UsageSide {
             Stall::Slow => (STALLED as u64 * SLOW_READ_BPS) as f64,
             _ => 0.0,
         };
-        // The reader can have what the stalled host leaves of the allocated share of the link.
-        let wanted_bps = (self.payload_bps(v6) - used_bps) * DERATING;
         {
             let recording = self.testbed.recording.lock();
             // The ports were watched from host 1 on.
@@ -334,9 +332,22 @@ impl UsageSide {
                 at,
                 at + lab.scaled(STALL),
                 used_bps,
-                wanted_bps,
+                self.payload_bps(v6),
             );
             let course = course(&recording, read, at, at + lab.scaled(STALL));
+            eprintln!("TRY {stall:?} took {took:?} at {}", at / 1_000_000);
+            for w in (0..100u64)
+                .map(|w| at.next_multiple_of(BIN_NS) - 100 * NS_PER_MS + w * 20 * NS_PER_MS)
+            {
+                let p = (port.bytes_at(w + 20 * NS_PER_MS) - port.bytes_at(w)) * 8.0 / 20e6 * 1e3;
+                let r = recording.flows[&read].rate_bps(w, w + 20 * NS_PER_MS) / 1e6;
+                eprintln!(
+                    "  {:>6} ms port {:>6.1} reader {:>6.1}",
+                    (w as i64 - at as i64) / 1_000_000,
+                    p,
+                    r
+                );
+            }
             self.measured.stalls.push((stall, took));
             // The first run's stalls are drawn; those of later runs look alike.
             if self.measured.courses.len() < Stall::ALL.len() {
@@ -553,8 +564,10 @@ fn quantile_of_tries(tries: &[Option<f64>], p: f64) -> Option<f64> {
     percentile(&values, p).filter(|ms| ms.is_finite())
 }
 
-/// From the moment since which the receiver behind `port` uses what it will (`used_bps`) until the
-/// reader has what others leave it: milliseconds, or none if not by `until`.
+/// From the moment at which the receiver behind `port` first uses no more than it will (`used_bps`)
+/// until the reader has what that leaves it of the allocated share of the uplink (`payload_bps`):
+/// milliseconds, or none if not by `until`. A stopped receiver's buffer may take more now and then;
+/// that is nothing that the reader could have.
 fn redistribution_ms(
     recording: &Recording,
     port: &PortRecord,
@@ -562,21 +575,23 @@ fn redistribution_ms(
     at: u64,
     until: u64,
     used_bps: f64,
-    wanted_bps: f64,
+    payload_bps: f64,
 ) -> Option<f64> {
     // Single bins of 10 ms hold too few packets to judge a rate.
     let window = REACHED_BINS * BIN_NS;
-    let bins = || (at.next_multiple_of(BIN_NS)..until - window).step_by(BIN_NS as usize);
+    let bins = |from: u64| (from.next_multiple_of(BIN_NS)..until - window).step_by(BIN_NS as usize);
     // Headers and retransmissions are counted, too.
-    let idle_bps = used_bps * 1.5 + wanted_bps * 0.02;
-    let rate = |from: u64| {
+    let idle_bps = used_bps * 1.5 + payload_bps * 0.02;
+    let taken_bps = |from: u64| {
         (port.bytes_at(from + window) - port.bytes_at(from)) * 8.0 / window as f64 * 1e9
     };
-    let unused = bins().find(|from| rate(*from) <= idle_bps)?;
+    let unused = bins(at).find(|from| taken_bps(*from) <= idle_bps)?;
     let record = recording.flows.get(&reader)?;
-    let reached =
-        bins().find(|from| record.rate_bps(*from, from + window) >= REACHED * wanted_bps)?;
-    Some(reached.saturating_sub(unused) as f64 / NS_PER_MS as f64)
+    let reached = bins(unused).find(|from| {
+        let left = 1.0 - taken_bps(*from).max(used_bps) / port.capacity_bps as f64;
+        record.rate_bps(*from, from + window) >= REACHED * DERATING * payload_bps * left
+    })?;
+    Some((reached - unused) as f64 / NS_PER_MS as f64)
 }
 
 fn course(recording: &Recording, reader: u32, at: u64, until: u64) -> Course {
@@ -599,12 +614,11 @@ mod tests {
     use super::*;
     use crate::measure::recording::FlowRecord;
 
-    /// The other receiver's port carries nothing from 1.2 s on; the reader has everything from
-    /// 1.5 s on.
-    #[test]
-    fn redistribution_counts_from_the_end_of_use() {
+    /// Time from 1 s on that a reader takes which has half of the link, and from 1.5 s on `bytes`
+    /// per bin of 10 ms, beside a port of 1.6 Mbit/s with these (time, bytes so far).
+    fn took(port: &[(u64, u64)], bytes: u64) -> Option<f64> {
         let mut recording = Recording::new();
-        let bins = (0..300).map(|bin| if bin < 150 { 1_000 } else { 2_000 });
+        let bins = (0..300).map(|bin| if bin < 150 { 1_000 } else { bytes });
         recording.flows.insert(
             1,
             FlowRecord {
@@ -615,18 +629,29 @@ mod tests {
         let port = PortRecord {
             name: "p2".into(),
             capacity_bps: 1_600_000,
-            samples: vec![
-                (0, 0),
-                (1_200 * NS_PER_MS, 120_000),
-                (3 * NS_PER_S, 120_000),
-            ],
+            samples: port
+                .iter()
+                .map(|(ms, bytes)| (ms * NS_PER_MS, *bytes))
+                .collect(),
         };
-        let wanted_bps = 1_600_000.0;
-        let took =
-            |wanted| redistribution_ms(&recording, &port, 1, NS_PER_S, 3 * NS_PER_S, 0.0, wanted);
-        let ms = took(wanted_bps).unwrap();
+        redistribution_ms(&recording, &port, 1, NS_PER_S, 3 * NS_PER_S, 0.0, 1.6e6)
+    }
+
+    /// The other receiver's port carries nothing from 1.2 s on.
+    #[test]
+    fn redistribution_counts_from_the_end_of_use() {
+        let port = [(0, 0), (1_200, 120_000), (3_000, 120_000)];
+        let ms = took(&port, 2_000).unwrap();
         assert!((290.0..=310.0).contains(&ms), "{ms}");
-        assert_eq!(took(2.0 * wanted_bps), None);
+        assert_eq!(took(&port, 1_000), None, "half of the link stays unused");
+    }
+
+    /// From 1.4 s on the port takes a quarter of the link again.
+    #[test]
+    fn what_the_other_receiver_still_takes_is_not_the_reader_s_to_have() {
+        let port = [(0, 0), (1_200, 120_000), (1_400, 120_000), (3_000, 200_000)];
+        let ms = took(&port, 1_500).unwrap();
+        assert!((250.0..=310.0).contains(&ms), "{ms}");
     }
 
     #[test]

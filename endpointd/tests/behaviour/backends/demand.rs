@@ -510,7 +510,11 @@ pub fn the_smallest_rate_holds_nothing_up_after_its_end(
 
 /// Link of 200 Mbit/s between the namespaces, whose queue takes bursts of 16 kB; removed when
 /// dropped.
-pub struct Bottleneck(String);
+pub struct Bottleneck {
+    /// Namespace of the bridge.
+    middle: String,
+    mbit: u64,
+}
 
 impl Bottleneck {
     /// Puts it between the two.
@@ -523,7 +527,8 @@ impl Bottleneck {
         let (left, right) = (&pair.left.0, &pair.right.0);
         let middle = format!("rwt{}m", pair.tag);
         run(&format!("ip netns add {middle}"));
-        let link = Self(middle.clone());
+        let link = Self { middle, mbit };
+        let middle = &link.middle;
         run(&format!("ip -n {left} link del v0"));
         for (namespace, v4, v6, port) in [
             (left, crate::netns::LEFT_V4, crate::netns::LEFT_V6, "p0"),
@@ -543,16 +548,22 @@ impl Bottleneck {
         for name in ["p0", "p1", "br0"] {
             run(&format!("ip -n {middle} link set {name} up"));
         }
-        run(&format!(
-            "tc -n {middle} qdisc add dev p1 root tbf rate {mbit}mbit burst 16k limit 500k"
-        ));
+        link.hold(500);
         link
+    }
+
+    /// Lets its queue towards the right hold so many kB from now on.
+    pub fn hold(&self, kb: u32) {
+        let Self { middle, mbit } = self;
+        run(&format!(
+            "tc -n {middle} qdisc replace dev p1 root tbf rate {mbit}mbit burst 16k limit {kb}k"
+        ));
     }
 
     /// Counts the packets that its queue towards the right has dropped.
     pub fn dropped(&self) -> u64 {
         let shown = std::process::Command::new("tc")
-            .args(["-s", "-n", &self.0, "qdisc", "show", "dev", "p1"])
+            .args(["-s", "-n", &self.middle, "qdisc", "show", "dev", "p1"])
             .output()
             .expect("tc");
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -567,7 +578,7 @@ impl Bottleneck {
 impl Drop for Bottleneck {
     fn drop(&mut self) {
         let _ = std::process::Command::new("ip")
-            .args(["netns", "del", &self.0])
+            .args(["netns", "del", &self.middle])
             .status();
     }
 }

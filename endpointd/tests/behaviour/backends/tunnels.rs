@@ -1,16 +1,18 @@
 //! Tunnels: a rate counts frames as they leave the host, with what a tunnel adds to each of them.
 
 use std::io::Write;
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use ratewright_endpointd::backend::{BackendConfig, BackendKind};
 use ratewright_endpointd::clock::now_ns;
 use ratewright_endpointd::telemetry::interface::InterfaceReader;
+use ratewright_endpointd::telemetry::udp::{UdpCounters, UdpReader};
 
 use super::{Driver, FOREVER_NS, MBIT, alone, config};
 use crate::netns::cubic::{CubicPair, cubic_pair};
 use crate::netns::echo::{Echo, EchoClient, get_max_pacing};
-use crate::netns::{BulkReceiver, BulkSender, LEFT_V4, RIGHT_V4};
+use crate::netns::{BulkReceiver, BulkSender, LEFT_V4, RIGHT_V4, sleep};
 
 /// The right end of the VXLAN tunnel over the pair's veth.
 const INNER_RIGHT_V4: &str = "10.124.0.2";
@@ -106,6 +108,36 @@ fn a_class_has_the_rate_of_frames_that_their_tunnel_makes_larger() {
     sender.stop();
     receiver.finish();
     driver.backend.shut_down().expect("shut down");
+}
+
+/// UDP counts each frame of VXLAN on arrival: here they carry acknowledgements.
+#[test]
+fn datagrams_that_carry_a_tunnel_are_counted_beside_those_of_sockets() {
+    let pair = tunnelled_pair();
+    pair.left.enter();
+    let mut reader = UdpReader::open().expect("a netlink socket");
+    let mut read = || reader.read(0).expect("counters");
+    let before = read();
+    let receiver = BulkReceiver::start(&pair.right, INNER_RIGHT_V4, 1);
+    let sender = BulkSender::start(&pair.left, receiver.address);
+    sleep(Duration::from_millis(500));
+    sender.stop();
+    receiver.finish();
+    let between = read();
+    let tunnelled = between.tunnelled - before.tunnelled;
+    assert!(tunnelled > 100, "{tunnelled} packets came through");
+    // Between the two counters' readings a packet of IPv6's own may come.
+    let beside = |counters: UdpCounters| counters.received as i64 - counters.tunnelled as i64;
+    let others = beside(between) - beside(before);
+    assert!(others.abs() <= 5, "{others} of {tunnelled}");
+    let socket = UdpSocket::bind((LEFT_V4, 0)).expect("a free port");
+    let to = socket.local_addr().expect("bound");
+    for _ in 0..100 {
+        socket.send_to(&[0; 100], to).expect("sent");
+        socket.recv(&mut [0; 100]).expect("it is there");
+    }
+    let others = beside(read()) - beside(between);
+    assert!((others - 100).abs() <= 5, "{others} of 100");
 }
 
 #[test]

@@ -6,11 +6,13 @@
 //! | [`hosts`] | half of the hosts without Ratewright: slowdown of both halves |
 //! | [`links`] | a tenth of the links a fifth slower than told: drops |
 //! | [`told`] | two flows over a link that is told as 0.97 to 5 times as fast |
+//! | [`check`] | the check of told capacities: what is wrong is named, and taken back |
 //! | [`clos`] | runs behind the first two |
 //!
-//! The oracle is TCP alone, with the same flows over the same network, seed by seed. `obey.toml`
-//! has the transports, `verdicts.toml` the rows of the short form that do not agree. The rest is
-//! fixed here, before any run:
+//! The oracle is TCP alone, with the same flows over the same network, seed by seed. That of
+//! `check` is what was done to the network. `obey.toml` and `check.toml` have the transports,
+//! `verdicts.toml` the rows of the short form that do not agree. The rest is fixed here, before any
+//! run:
 //!
 //! | parameter | value | reason |
 //! |---|---|---|
@@ -20,6 +22,7 @@
 //! | drops | no more, in packets of a million | a model that is wrong must not fill queues |
 //! | two flows | each at least 0.8 of what it has with TCP alone, drops at most 1.5 times as many | chance of CUBIC's own shares |
 
+pub mod check;
 pub mod clos;
 pub mod hosts;
 pub mod links;
@@ -55,6 +58,13 @@ pub const OBEY: &[Experiment] = &[
         file_name: "told",
         title: "two flows over a link that is told as faster or slower",
         run: told::run,
+        variations: &[],
+    },
+    Experiment {
+        name: "check",
+        file_name: "check",
+        title: "what is wrong is named, and taken back",
+        run: check::run,
         variations: &[],
     },
 ];

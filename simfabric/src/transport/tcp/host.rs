@@ -1,7 +1,9 @@
 //! TCP at one host: the flows that it sends, in turn, and those that it receives.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ratewright_proto::telemetry::SendFacts;
 use ratewright_topology::HostId;
 
 use super::TcpConfig;
@@ -10,7 +12,7 @@ use super::rtt::RttEstimator;
 use super::sender::{Ack, TcpReceiver, TcpSender};
 use crate::ext::Extension;
 use crate::flow::FlowId;
-use crate::host::{Arbiter, Pool, Pull, Side, Timer, Turn};
+use crate::host::{Arbiter, Measured, Pool, Pull, Side, Timer, Turn};
 use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::{Span, Time};
 use crate::transport::slots::Slots;
@@ -51,6 +53,8 @@ struct SendingFlow<C> {
     rate_use: RateUse,
     /// True if it is to be told when its maximum limits it.
     watched: bool,
+    /// Acknowledgements with a mark.
+    marked_acks: u32,
 }
 
 /// A flow's use of its [`Maximum`](super::Maximum).
@@ -97,6 +101,17 @@ struct ReceivingFlow {
     src: HostId,
 }
 
+/// A flow as a kernel tells of its socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Socket {
+    /// The flow.
+    pub flow: FlowId,
+    /// Its receiver.
+    pub dst: HostId,
+    /// Its sending side.
+    pub sending: SendFacts,
+}
+
 /// The end of a flow at its sender: all its bytes are acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acknowledged {
@@ -118,6 +133,8 @@ pub struct TcpHost<C: Congestion> {
     /// moves it: each short flow would otherwise leave an event behind for a time-out.
     idle_timers: Vec<Option<TimerId>>,
     receivers: Slots<ReceivingFlow>,
+    /// Payload of complete flows, by sender.
+    received_bytes: BTreeMap<u32, u64>,
     arbiter: Arbiter,
     /// Windows and round-trip times of idle connections.
     connections: Pool<(C, RttEstimator)>,
@@ -140,6 +157,7 @@ impl<C: Congestion> TcpHost<C> {
             senders: Slots::default(),
             idle_timers: Vec::new(),
             receivers: Slots::default(),
+            received_bytes: BTreeMap::new(),
             time_outs: 0,
             limited: Vec::new(),
         }
@@ -155,6 +173,43 @@ impl<C: Congestion> TcpHost<C> {
     /// Iterates over the senders of the flows that it receives, one for each flow.
     pub fn senders(&self) -> impl Iterator<Item = HostId> {
         self.receivers.iter().map(|flow| flow.src)
+    }
+
+    /// Adds the payload that arrived in order so far, by sender.
+    pub fn measure_received(&self, measured: &mut Measured) {
+        if !measured.wants_received() {
+            return;
+        }
+        for (&src, &bytes) in &self.received_bytes {
+            measured.received(HostId(src), bytes);
+        }
+        for flow in self.receivers.iter() {
+            measured.received(flow.src, flow.receiver.expected);
+        }
+    }
+
+    /// Returns what a kernel would tell of a flow that this host sends; `None` once it is done.
+    #[must_use]
+    pub fn socket<S>(&self, cx: &Context<'_, S>, slot: u32) -> Option<Socket> {
+        let flow = self.senders.get(slot).filter(|flow| !flow.done)?;
+        let sender = &flow.sender;
+        let bound = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let us = |span: Span| bound(span.as_ns() / 1_000);
+        Some(Socket {
+            flow: flow.id,
+            dst: flow.dst,
+            sending: SendFacts {
+                acked_bytes: sender.una,
+                unsent_bytes: bound(sender.limit - sender.next),
+                segment_bytes: cx.framing().mss_bytes.into(),
+                rtt_us: us(sender.rtt.smoothed()),
+                least_rtt_us: us(sender.rtt.least()),
+                retransmitted: bound(cx.progress(flow.id).retransmits),
+                delivered_ce: flow.marked_acks,
+                // No receiver closes its window.
+                ..SendFacts::default()
+            },
+        })
     }
 
     /// Returns the retransmission time-outs so far.
@@ -198,6 +253,7 @@ impl<C: Congestion> TcpHost<C> {
             next_at: Time::ZERO,
             rate_use: RateUse::default(),
             watched: false,
+            marked_acks: 0,
         });
         match self.idle_timers.get_mut(slot as usize) {
             Some(idle) => {
@@ -468,6 +524,7 @@ impl<C: Congestion> TcpHost<C> {
             switches: packet.seq as u8,
             blocks,
         };
+        flow.marked_acks += u32::from(ack.marked);
         // Any acknowledgement shows that the path works, even one that acknowledges no new data.
         flow.time_outs_in_a_row = 0;
         if std::mem::replace(&mut flow.handshaking, false) {
@@ -546,6 +603,7 @@ impl<C: Congestion> TcpHost<C> {
             if expected >= flow.total_bytes {
                 expected = flow.total_bytes;
                 cx.complete(id);
+                *self.received_bytes.entry(packet.src.0).or_default() += expected;
                 self.receivers.remove(slot);
                 cx.set_slot(id, Side::Receiver, NO_SLOT);
             }

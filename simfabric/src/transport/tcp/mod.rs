@@ -22,7 +22,7 @@ pub mod stream;
 use std::sync::Arc;
 
 use self::congestion::Congestion;
-pub use self::host::{Acknowledged, RateUse, TcpHost};
+pub use self::host::{Acknowledged, RateUse, Socket, TcpHost};
 use self::rtt::RttEstimator;
 use crate::flow::FlowId;
 use crate::host::{Endpoint, Measured, Policy, Pull, Timer};
@@ -205,5 +205,6 @@ impl<C: Congestion> Endpoint for TcpHost<C> {
 
     fn measure(&self, measured: &mut Measured) {
         self.senders().for_each(|host| measured.sender(host));
+        self.measure_received(measured);
     }
 }

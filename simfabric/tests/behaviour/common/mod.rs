@@ -1,9 +1,11 @@
-//! Helpers for tests of the commands: running the program, and a valid plan.
+//! Helpers for tests of the commands and of plans: running them, and a valid plan.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::Command;
+use ratewright_simfabric::plan::{Overrides, PlanError, RunPlan, TransportRun};
 use serde_json::Value;
 
 /// Runs the program.
@@ -14,6 +16,21 @@ pub(crate) fn simfabric(arguments: &[&str]) -> Output {
         .args(arguments)
         .output()
         .expect("the program starts")
+}
+
+/// Reads a plan, with this seed in place of its own.
+pub(crate) fn parse_plan(text: &str, seed: u64) -> Result<RunPlan, PlanError> {
+    let overrides = Overrides {
+        seed: Some(seed),
+        ..Overrides::default()
+    };
+    RunPlan::parse(text, "plan", Path::new(""), &overrides)
+}
+
+/// Runs a plan's first transport to its end.
+pub(crate) fn run_plan(plan: &RunPlan) -> TransportRun {
+    plan.run(&plan.transports[0], |_| ControlFlow::Continue(()))
+        .expect("it runs, and conserves packets")
 }
 
 /// Directory of the project's plans.

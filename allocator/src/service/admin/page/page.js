@@ -346,7 +346,7 @@ export function render(overview) {
     cell(rate(link.told_bps), "n"),
     cell(link.carried_bps === null ? "–" : rate(link.carried_bps), "n"),
   ]);
-  const hosts = overview.faults.map(({ host, fault }) => [cell(host), cell(words(fault)), cell(""), cell("")]);
+  const hosts = overview.faults.map((faulty) => [cell(faulty.host), cell(faultState(faulty)), cell(""), cell("")]);
   rows("check", [...links, ...hosts], "every link and host is as the allocator was told, as far as daemons tell");
   if (overview.topology_epoch !== drawnEpoch) drawMap(overview.topology_epoch);
   colour(overview);
@@ -356,10 +356,13 @@ export function render(overview) {
 
 const words = (label) => label.replaceAll("_", " ");
 
-function checkState({ state, cause, speed_bps: speed, lowered_bps: lowered }) {
+const faultState = ({ fault, seen_at: at }) => at === null ? words(fault) : `${words(fault)}; seen at ${at}`;
+
+function checkState({ state, cause, speed_bps: speed, lowered_bps: lowered, by_allowance: byAllowance }) {
   const parts = [words(state)];
   if (cause !== null) parts.push(cause);
   if (speed !== null) parts.push(`its interface has ${rate(speed)}`);
+  if (byAllowance) parts.push("an allowance holds packets up");
   if (lowered !== null) parts.push(`lowered to ${rate(lowered)}`);
   return parts.join("; ");
 }

@@ -3,6 +3,7 @@
 //! Hosts have 10 Gbit/s, of which rates fill 99 %.
 
 use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
+use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::LinkId;
 
 use super::HubWorld;
@@ -81,11 +82,7 @@ fn a_link_that_carries_less_is_named_and_its_flows_get_what_it_carries() {
     let named = [("leaf4->h16".to_owned(), LinkState::CarriesLess)];
     assert_eq!(world.named(), named);
     let sum_bps: u64 = (SENDERS.iter())
-        .map(|sender| {
-            world
-                .rate(sender, ratewright_proto::FlowId::new(0, 1))
-                .unwrap_or(0)
-        })
+        .map(|sender| world.rate(sender, FlowId::new(0, 1)).unwrap_or(0))
         .sum();
     assert!((7 * GBIT..8 * GBIT).contains(&sum_bps), "{sum_bps}");
     let link = world.hub.link_named("leaf4", "h16").expect("a link");
@@ -103,6 +100,90 @@ fn a_link_that_carries_less_is_named_and_its_flows_get_what_it_carries() {
     assert_eq!(world.named(), []);
     assert_eq!(world.hub.capacity_of(link), 1e10);
     world.assert_no_link_overfull();
+}
+
+/// Two pairs of hosts of two racks are told to cross these spines, and share one.
+#[test]
+fn flows_that_share_a_link_which_they_are_not_told_to_share_have_a_wrong_path() {
+    for (spines, state) in [
+        ([0, 1], LinkState::WrongPath),
+        ([1, 1], LinkState::CarriesLess),
+    ] {
+        let pairs = [("h1", "h5"), ("h2", "h6")];
+        let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2", "h5", "h6"]);
+        for ((from, to), spine) in pairs.into_iter().zip(spines) {
+            let to = world.host_number(to);
+            let path = FlowPath::Explicit(spine);
+            world.start_record(from, StartRecord::new(FlowId::new(0, 1), to, path));
+        }
+        let tell = |world: &mut HubWorld, carried_bps: u64, is_congested: bool| {
+            let carries = LinkUse {
+                carried_bps: Some(carried_bps),
+                ..LinkUse::default()
+            };
+            for (from, to) in pairs {
+                world.tell_use(to, LinkUse::default(), carries.clone());
+                let congested = is_congested.then(|| world.host_number(to));
+                let uplink = LinkUse {
+                    congested: congested.into_iter().collect(),
+                    ..carries.clone()
+                };
+                world.tell_use(from, uplink, LinkUse::default());
+            }
+        };
+        tell(&mut world, 9_900_000_000, false);
+        world.pass_tenths(20);
+        assert_eq!(world.named(), []);
+        tell(&mut world, 5 * GBIT, true);
+        world.pass_tenths(35);
+        let mut expected: Vec<(String, LinkState)> = (spines.into_iter())
+            .flat_map(|spine| {
+                let spine = spine + 1;
+                [
+                    format!("leaf1->spine{spine}"),
+                    format!("spine{spine}->leaf2"),
+                ]
+            })
+            .map(|link| (link, state))
+            .collect();
+        expected.sort();
+        expected.dedup();
+        let mut named = world.named();
+        named.sort();
+        assert_eq!(named, expected);
+        tell(&mut world, 9_900_000_000, false);
+        world.pass_tenths(70);
+        assert_eq!(world.named(), []);
+        assert_eq!(world.hub.totals().links_lowered, 0);
+    }
+}
+
+/// Between two hosts alone, both links are equally full.
+#[test]
+fn a_link_that_an_allowance_holds_up_is_named_and_not_the_one_at_the_other_end() {
+    let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h16"]);
+    world.start("h1", 0, "h16");
+    world.pass_tenths(20);
+    let carries = LinkUse {
+        carried_bps: Some(6 * GBIT),
+        ..LinkUse::default()
+    };
+    world.tell_use("h16", LinkUse::default(), carries.clone());
+    let uplink = LinkUse {
+        congested: vec![world.host_number("h16")],
+        held_up: true,
+        ..carries
+    };
+    world.tell_use("h1", uplink, LinkUse::default());
+    world.pass_tenths(35);
+    assert_eq!(
+        world.named(),
+        [("h1->leaf1".to_owned(), LinkState::CarriesLess)]
+    );
+    let link = world.hub.link_named("h1", "leaf1").expect("a link");
+    let evidence = world.hub.link_evidence(link);
+    assert!(evidence.by_allowance);
+    assert!(evidence.lowered_bps.is_some_and(|bps| bps < 6e9));
 }
 
 #[test]
@@ -192,7 +273,7 @@ fn a_hosts_faults_are_listed_until_it_takes_them_back() {
     let fault = |no_address| AccessUse {
         faults: HostFaults {
             no_address,
-            other_congestion_control: false,
+            ..HostFaults::default()
         },
         ..AccessUse::default()
     };
@@ -204,10 +285,75 @@ fn a_hosts_faults_are_listed_until_it_takes_them_back() {
         (&*faults[0].host, faults[0].fault.label()),
         ("h2", "address_not_in_prefix")
     );
-    assert_eq!(world.hub.totals().hosts_named, [1, 0]);
+    assert_eq!(world.hub.totals().hosts_named, [1, 0, 0, 0]);
     let view = world.hub.host_view(world.now_ns, "h2").expect("a host");
     assert_eq!(view.faults, [HostFault::AddressNotInPrefix]);
     world.tell_access_use("h2", fault(false));
     world.pass_tenths(10);
     assert_eq!(world.hub.host_faults(64), []);
+}
+
+#[test]
+fn a_prefix_of_several_hosts_is_listed_with_the_host_that_has_an_address_in_it() {
+    let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2"]);
+    let other = world.host_number("h1");
+    let told = |in_prefixes_of| AccessUse {
+        faults: HostFaults {
+            in_prefixes_of,
+            ..HostFaults::default()
+        },
+        ..AccessUse::default()
+    };
+    world.tell_access_use("h2", told(vec![other]));
+    world.pass_tenths(10);
+    let faults = world.hub.host_faults(64);
+    assert_eq!(faults.len(), 1);
+    assert_eq!(
+        (&*faults[0].host, &faults[0].seen_at),
+        ("h1", &Some("h2".to_owned()))
+    );
+    assert_eq!(faults[0].fault, HostFault::PrefixOfSeveralHosts);
+    let view = world.hub.host_view(world.now_ns, "h1").expect("a host");
+    assert_eq!(view.faults, [HostFault::PrefixOfSeveralHosts]);
+    // It ends with the word, and with the session of the host that told it.
+    world.tell_access_use("h2", told(Vec::new()));
+    world.pass_tenths(10);
+    assert_eq!(world.hub.host_faults(64), []);
+    world.tell_access_use("h2", told(vec![other]));
+    world.pass_tenths(10);
+    assert_eq!(world.hub.host_faults(64).len(), 1);
+    let id = world.hub.session_of("h2").expect("a session");
+    world.hub.drop_session(world.now_ns, id, "test");
+    world.pass_tenths(10);
+    assert_eq!(world.hub.host_faults(64), []);
+}
+
+#[test]
+fn hosts_whose_flows_the_allocator_has_no_room_for_are_named_until_these_end() {
+    let mut settings = as_by_default();
+    settings.limits.max_flows = 2;
+    let mut world = HubWorld::with_hosts(settings, &["h1", "h2"]);
+    let first = world.start("h1", 0, "h16");
+    world.pass_tenths(1);
+    world.start("h1", 1, "h15");
+    world.pass_tenths(1);
+    let beyond = world.start("h2", 0, "h16");
+    world.pass_tenths(10);
+    assert_eq!(world.hub.host_faults(64), [], "it may be a burst");
+    world.pass_tenths(20);
+    let named = |world: &HubWorld| -> Vec<(String, HostFault)> {
+        let faults = world.hub.host_faults(64);
+        faults.into_iter().map(|at| (at.host, at.fault)).collect()
+    };
+    let fault = HostFault::FlowsBeyondBound;
+    assert_eq!(named(&world), [("h2".to_owned(), fault)]);
+    // Another topology forgets it, and finds it anew: its flows are placed again.
+    world.replace_topology(super::clos());
+    world.pass_tenths(30);
+    assert_eq!(named(&world), [("h2".to_owned(), fault)]);
+    assert_eq!(world.hub.totals().hosts_named, [0, 0, 0, 1]);
+    world.end("h2", beyond);
+    world.end("h1", first);
+    world.pass_tenths(70);
+    assert_eq!(named(&world), []);
 }

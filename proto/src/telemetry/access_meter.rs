@@ -1,13 +1,15 @@
-//! Users of this host's own links, for the allocator: it gives links headroom that paced flows
-//! share with traffic which nobody paces.
+//! Meter of a host's own links: [`AccessUse`] out of what its sockets moved and its interface
+//! counted. The daemon feeds it, and so do simulated hosts.
 //!
-//! This host cannot tell which senders pace; the allocator knows that by their sessions. So every
-//! sender is named that has moved at least a small share of the link within the last second, and a
+//! The allocator gives links headroom that paced flows share with traffic which nobody paces. A
+//! host cannot tell which senders pace; the allocator knows that by their sessions. So every sender
+//! is named that has moved at least a small share of the link within the last second, and a
 //! message follows only when this set changes.
 //!
-//! For the allocator's check of told capacities it tells, too, what the interface carried, and to
-//! which hosts backlogged connections meet congestion. What is carried is told at most once in
-//! [`CARRIED_NS`], and only when it has moved by a part of the link.
+//! For the allocator's check of told capacities it tells, too, what the interface carried, to which
+//! hosts backlogged connections meet congestion, and that an allowance holds packets up. What is
+//! carried is told at most once in a second, and only when it has moved by a part of the
+//! link.
 //!
 //! Sans-IO: what sockets moved and counters go in with their time.
 
@@ -16,15 +18,13 @@ use std::net::IpAddr;
 
 use indexmap::IndexMap;
 use indexmap::map::Entry;
-use ratewright_proto::control::AccessCapacity;
-use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse, MAX_CONGESTED, MAX_USERS};
 use rustc_hash::FxBuildHasher;
-use serde::{Deserialize, Serialize};
 
-use super::senders::{Moved, SendQueue, SenderName};
+use super::{AccessUse, HostFaults, LinkUse, MAX_CONGESTED, MAX_USERS};
+use crate::control::AccessCapacity;
 
-/// Interval at which the users are looked at.
-pub const INTERVAL_NS: u64 = 100_000_000;
+/// Interval at which the users of links are looked at.
+pub const ACCESS_INTERVAL_NS: u64 = 100_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Length of one of the two parts of the window that slides.
 const HALF_NS: u64 = 500_000_000;
@@ -52,7 +52,7 @@ const TELL_EVERY_NS: u64 = 500_000_000;
 /// Time after which a state that is not empty is told anew, in case that it was lost.
 const REPEAT_NS: u64 = 10_000_000_000;
 /// Time over which the rate of all that an interface carries is taken.
-pub const CARRIED_NS: u64 = 1_000_000_000;
+const CARRIED_NS: u64 = 1_000_000_000;
 /// Such a rate is told when it has moved by one in this many of the link's capacity.
 const CARRIED_SHARE: u64 = 64;
 /// Time for which a way has to be congested without a break before it is told.
@@ -60,9 +60,100 @@ const CONGESTED_NS: u64 = 1_000_000_000;
 /// Most users that are remembered for each link.
 const MAX_REMEMBERED: usize = 4_096;
 
-/// Counters of the interface and of UDP, at one moment.
+/// Least queueing delay that is congestion, and not the noise of processors. Of a longer way it is
+/// half of the least round-trip time.
+const QUEUEING_US: u32 = 1_000;
+/// A peer that takes too little closes its window for more than one in this many of the time with
+/// data to send.
+const MAX_RWND_SHARE: u64 = 8;
+
+/// A sender as a host knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SenderName {
+    /// Host of the topology.
+    Host(u32),
+    /// Address that no host of the topology has.
+    Address(IpAddr),
+}
+
+/// Payload that a socket moved since the pass before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// The peer.
+    pub name: SenderName,
+    /// Payload received from it.
+    pub received_bytes: u64,
+    /// Payload that it acknowledged.
+    pub acked_bytes: u64,
+    /// State of its send queue since then.
+    pub queue: SendQueue,
+}
+
+/// Facts about what a socket sends, as the kernel counts them. Counters run from the connection's
+/// beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct SendFacts {
+    /// Payload that the peer acknowledged.
+    pub acked_bytes: u64,
+    /// Payload that was never sent yet.
+    pub unsent_bytes: u32,
+    /// Payload of a segment at most.
+    pub segment_bytes: u32,
+    /// Time with data to send.
+    pub busy_us: u64,
+    /// Time in which the peer's receive window kept the socket from sending.
+    pub rwnd_limited_us: u64,
+    /// Smoothed round-trip time; 0 before the first measurement.
+    pub rtt_us: u32,
+    /// Least round-trip time of the last minutes; `u32::MAX` before the first measurement.
+    pub least_rtt_us: u32,
+    /// Segments that were sent again.
+    pub retransmitted: u32,
+    /// Packets that reached the peer with a congestion mark (ECN).
+    pub delivered_ce: u32,
+}
+
+/// State of a socket's send queue between two passes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SendQueue {
+    /// It is empty at times, or its peer takes nothing.
+    #[default]
+    Idle,
+    /// It is backlogged, and its packets meet no congestion: its rate holds it back.
+    Uncongested,
+    /// It is backlogged, and its packets queue, are lost or marked.
+    Congested,
+}
+
+impl SendQueue {
+    /// Returns the state between two passes, from the facts of both.
+    #[must_use]
+    pub fn between(before: &SendFacts, now: &SendFacts) -> Self {
+        let is_backlogged = |facts: &SendFacts| facts.unsent_bytes >= facts.segment_bytes.max(1);
+        let busy_us = now.busy_us.saturating_sub(before.busy_us);
+        let rwnd_us = now.rwnd_limited_us.saturating_sub(before.rwnd_limited_us);
+        let acked = now.acked_bytes > before.acked_bytes;
+        if !(acked && is_backlogged(before) && is_backlogged(now))
+            || rwnd_us > busy_us / MAX_RWND_SHARE
+        {
+            return Self::Idle;
+        }
+        let queueing_us = (now.least_rtt_us / 2).max(QUEUEING_US);
+        let queues = now.rtt_us > now.least_rtt_us.saturating_add(queueing_us);
+        if queues
+            || now.retransmitted != before.retransmitted
+            || now.delivered_ce != before.delivered_ce
+        {
+            Self::Congested
+        } else {
+            Self::Uncongested
+        }
+    }
+}
+
+/// Counters of an interface and of UDP, at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AccessCounters {
     /// Bytes received by the interface.
     pub rx_bytes: u64,
     /// Bytes sent by the interface.
@@ -71,6 +162,8 @@ pub struct Counters {
     pub udp_in: u64,
     /// UDP datagrams sent.
     pub udp_out: u64,
+    /// UDP datagrams among those received that carried a tunnel's packets.
+    pub tunnelled_in: u64,
 }
 
 /// Sum over the last half to one second.
@@ -137,24 +230,6 @@ impl UdpUse {
     }
 }
 
-/// Figures for operators of what this host's links carry, and of what the allocator was told. Pairs
-/// are of the links from and to the host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccessFigures {
-    /// Capacities as the allocator was told, in bit/s; 0: not told.
-    pub told_bps: [u64; 2],
-    /// Rates that the interface carried in the last second, in bit/s.
-    pub carried_bps: [u64; 2],
-    /// Speed that the interface tells, in bit/s; 0 if it tells none.
-    pub speed_bps: u64,
-    /// Hosts to which backlogged connections have met congestion for a second.
-    pub congested_hosts: usize,
-    /// No interface has an address that belongs to this host.
-    pub no_address: bool,
-    /// The default congestion control is not the one that the daemon found at its start.
-    pub other_congestion_control: bool,
-}
-
 /// Payload that backlogged connections to one host moved since the last look.
 #[derive(Debug, Clone, Copy, Default)]
 struct Backlog {
@@ -174,7 +249,7 @@ struct Mark {
 
 type Users<K> = IndexMap<K, User, FxBuildHasher>;
 
-/// The users of this host's own links.
+/// The users of a host's own links, and what they carry.
 #[derive(Debug, Default)]
 pub struct AccessUseMeter {
     senders: Users<SenderName>,
@@ -187,7 +262,7 @@ pub struct AccessUseMeter {
     udp_out: UdpUse,
     /// Bytes that TCP carried since the counters before, with headers: in and out.
     tcp_bytes: [i64; 2],
-    counters: Option<Counters>,
+    counters: Option<AccessCounters>,
     access: AccessCapacity,
     /// End of the present half of the windows; 0 before the first look.
     half_ends_ns: u64,
@@ -248,28 +323,27 @@ impl AccessUseMeter {
         }
     }
 
-    /// Returns the figures for operators.
+    /// Returns the present state, told or not.
     #[must_use]
-    pub fn figures(&self) -> AccessFigures {
-        let AccessUse {
-            uplink,
-            downlink,
-            faults,
-            ..
-        } = &self.present;
-        AccessFigures {
-            told_bps: [self.access.uplink_bps, self.access.downlink_bps],
-            carried_bps: [uplink, downlink].map(|link| link.carried_bps.unwrap_or(0)),
-            speed_bps: uplink.speed_bps,
-            congested_hosts: uplink.congested.len(),
-            no_address: faults.no_address,
-            other_congestion_control: faults.other_congestion_control,
-        }
+    pub fn present(&self) -> &AccessUse {
+        &self.present
     }
 
-    /// Takes the faults of this host.
+    /// Returns the capacities of the links as the allocator was told them at the last look.
+    #[must_use]
+    pub fn access(&self) -> AccessCapacity {
+        self.access
+    }
+
+    /// Takes the faults of the host.
     pub fn set_faults(&mut self, faults: HostFaults) {
         self.present.faults = faults;
+    }
+
+    /// Takes from the driver's counters that an allowance has held up packets from this host, and
+    /// packets to it.
+    pub fn hold_up(&mut self, [from, to]: [bool; 2]) {
+        (self.present.uplink.held_up, self.present.downlink.held_up) = (from, to);
     }
 
     /// Takes the interface's counters and the speed that it tells, in bit/s.
@@ -299,7 +373,7 @@ impl AccessUseMeter {
     /// Returns true if [`look`](Self::look) is due.
     #[must_use]
     pub fn is_due(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.looked_ns) >= INTERVAL_NS
+        now_ns.saturating_sub(self.looked_ns) >= ACCESS_INTERVAL_NS
     }
 
     /// Returns true if somebody is known to use a link.
@@ -315,7 +389,7 @@ impl AccessUseMeter {
     }
 
     /// Judges the users after a pass over the sockets. Without `counters`, UDP is not judged.
-    pub fn look(&mut self, now_ns: u64, counters: Option<Counters>, access: AccessCapacity) {
+    pub fn look(&mut self, now_ns: u64, counters: Option<AccessCounters>, access: AccessCapacity) {
         let since_ns = now_ns - std::mem::replace(&mut self.looked_ns, now_ns).min(now_ns);
         self.count_udp(counters);
         self.access = access;
@@ -350,6 +424,7 @@ impl AccessUseMeter {
         self.present.downlink = LinkUse {
             carried_bps: self.present.downlink.carried_bps,
             speed_bps: self.present.downlink.speed_bps,
+            held_up: self.present.downlink.held_up,
             ..downlink
         };
         let uplink = if up_bps > 0 {
@@ -377,6 +452,7 @@ impl AccessUseMeter {
             speed_bps: self.present.uplink.speed_bps,
             congested,
             uncongested: u32::try_from(uncongested).unwrap_or(u32::MAX),
+            held_up: self.present.uplink.held_up,
             ..uplink
         };
         self.advance(now_ns);
@@ -423,7 +499,7 @@ impl AccessUseMeter {
     }
 
     /// Counts what the interface carried and TCP did not.
-    fn count_udp(&mut self, counters: Option<Counters>) {
+    fn count_udp(&mut self, counters: Option<AccessCounters>) {
         let [tcp_in, tcp_out] = std::mem::take(&mut self.tcp_bytes);
         let before = std::mem::replace(&mut self.counters, counters);
         let (Some(now), Some(before)) = (counters, before) else {
@@ -437,9 +513,10 @@ impl AccessUseMeter {
         let tx = bytes(since(now.tx_bytes, before.tx_bytes));
         self.udp_in.rest.add(rx.saturating_sub(tcp_in));
         self.udp_out.rest.add(tx.saturating_sub(tcp_out));
+        let tunnelled = datagrams(since(now.tunnelled_in, before.tunnelled_in));
         self.udp_in
             .datagrams
-            .add(datagrams(since(now.udp_in, before.udp_in)));
+            .add(datagrams(since(now.udp_in, before.udp_in)) - tunnelled);
         self.udp_out
             .datagrams
             .add(datagrams(since(now.udp_out, before.udp_out)));
@@ -523,6 +600,7 @@ fn says_more(now: &LinkUse, told: &LinkUse) -> bool {
     !now.has_the_users_of(told)
         || now.speed_bps != told.speed_bps
         || now.congested != told.congested
+        || now.held_up != told.held_up
         // While nothing is congested, nobody asks who is not.
         || (!now.congested.is_empty() && (now.uncongested > 0) != (told.uncongested > 0))
 }
@@ -573,7 +651,7 @@ mod tests {
     struct MeteredHost {
         meter: AccessUseMeter,
         now_ns: u64,
-        counters: Counters,
+        counters: AccessCounters,
         observes: bool,
         /// Messages with their times.
         told: Vec<(u64, AccessUse)>,
@@ -584,7 +662,7 @@ mod tests {
             let mut host = Self {
                 meter: AccessUseMeter::default(),
                 now_ns: 5_000 * MS,
-                counters: Counters::default(),
+                counters: AccessCounters::default(),
                 observes: false,
                 told: Vec::new(),
             };
@@ -637,6 +715,50 @@ mod tests {
 
     fn host(number: u32) -> SenderName {
         SenderName::Host(number)
+    }
+
+    /// A backlogged socket 100 ms apart: what the peer's window, the queues and losses make of it.
+    #[test]
+    fn a_backlogged_socket_is_congested_by_queues_losses_and_marks_and_not_by_its_rate_or_its_peer()
+    {
+        let before = SendFacts {
+            segment_bytes: 1_448,
+            unsent_bytes: 90_000,
+            rtt_us: 200,
+            least_rtt_us: 200,
+            ..SendFacts::default()
+        };
+        let now = SendFacts {
+            acked_bytes: 1_000_000,
+            busy_us: 100_000,
+            ..before
+        };
+        let with = |change: &dyn Fn(&mut SendFacts)| {
+            let mut now = now;
+            change(&mut now);
+            SendQueue::between(&before, &now)
+        };
+        for (found, expected) in [
+            (with(&|_| {}), SendQueue::Uncongested),
+            (with(&|now| now.rtt_us = 1_100), SendQueue::Uncongested),
+            (with(&|now| now.rtt_us = 1_300), SendQueue::Congested),
+            (with(&|now| now.retransmitted = 1), SendQueue::Congested),
+            (with(&|now| now.delivered_ce = 1), SendQueue::Congested),
+            (with(&|now| now.unsent_bytes = 0), SendQueue::Idle),
+            (with(&|now| now.acked_bytes = 0), SendQueue::Idle),
+            // Nobody reads at the other end.
+            (
+                with(&|now| (now.rwnd_limited_us, now.rtt_us) = (50_000, 9_000)),
+                SendQueue::Idle,
+            ),
+            // A long way: a tenth more is no queue.
+            (
+                with(&|now| (now.rtt_us, now.least_rtt_us) = (44_000, 40_000)),
+                SendQueue::Uncongested,
+            ),
+        ] {
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]
@@ -767,6 +889,24 @@ mod tests {
         }
     }
 
+    /// A tunnel's packets are TCP of this host with more headers than are counted, or of its pods,
+    /// whose sockets are not seen.
+    #[test]
+    fn what_comes_through_a_tunnel_is_no_udp_and_udp_beside_it_is() {
+        for (tunnelled, datagrams, udp) in [
+            (5_800, 5_800, false),
+            (0, 5_800, true),
+            (5_800, 6_500, true),
+        ] {
+            let mut receiver = MeteredHost::new();
+            for _ in 0..30 {
+                receiver.counters.tunnelled_in += tunnelled;
+                receiver.run(100, &[], 700 * MBIT, datagrams);
+            }
+            assert_eq!(receiver.downlink().udp, udp, "{tunnelled} of {datagrams}");
+        }
+    }
+
     #[test]
     fn messages_are_paced_and_a_state_that_stands_is_repeated_now_and_then() {
         let mut receiver = MeteredHost::new();
@@ -873,6 +1013,21 @@ mod tests {
             carried_bps.is_some_and(|bps| bps.abs_diff(GBIT / 2) < GBIT / 50)
         });
         assert!(half.count() >= 2, "{:?}", receiver.told);
+    }
+
+    #[test]
+    fn an_allowance_that_holds_packets_up_is_told_of_its_direction_and_taken_back() {
+        for held_up in [[true, false], [false, true]] {
+            let mut host = MeteredHost::new();
+            host.meter.hold_up(held_up);
+            host.run(1_000, &[], 0, 0);
+            host.meter.hold_up([false; 2]);
+            host.run(1_000, &[], 0, 0);
+            let told: Vec<[bool; 2]> = (host.told.iter())
+                .map(|(_, told)| [told.uplink.held_up, told.downlink.held_up])
+                .collect();
+            assert_eq!(told, [held_up, [false; 2]]);
+        }
     }
 
     #[test]

@@ -27,14 +27,14 @@ pub const HEADROOM: f64 = 2.0;
 /// Time for which a link stays shared after the two kinds last met there. Both come and go with
 /// flowlets, and each change of a capacity costs the optimiser some iterations. A host that begins
 /// to pace does not come and go: after it nothing is waited for.
-pub(super) const HOLD_NS: u64 = 1_000_000_000;
+pub const HOLD_NS: u64 = 1_000_000_000;
 
 /// Part of its host's uplink that an unpaced flow has to demand to count: one in this many.
-pub(super) const MIN_DEMAND_SHARE: u64 = 100;
+pub const MIN_DEMAND_SHARE: u64 = 100;
 
 /// Kind of an active flow by the conduct of its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FlowKind {
+pub enum FlowKind {
     /// Its host paces it.
     Paced,
     /// Its host only observes it, or is released.
@@ -43,7 +43,7 @@ pub(super) enum FlowKind {
 
 /// Reason for which a link is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub enum Cause {
     /// Flows of a host with a session that does not pace.
     Unpaced(HostId),
     /// Traffic of a host of the topology that does not pace, as the other end sees it.
@@ -56,7 +56,8 @@ pub(super) enum Cause {
 
 impl Cause {
     /// Label in metrics and in the log.
-    pub(super) fn label(self) -> &'static str {
+    #[must_use]
+    pub fn label(self) -> &'static str {
         match self {
             Self::Unpaced(_) => "unpaced_flows",
             Self::Host(_) => "unpaced_host",
@@ -95,7 +96,7 @@ struct Shared {
 
 /// Shared links of a topology, and the counts from which they follow.
 #[derive(Debug, Default)]
-pub(super) struct SharedLinks {
+pub struct SharedLinks {
     users: Vec<LinkUsers>,
     shared: IndexMap<u32, Shared, FxBuildHasher>,
     /// Times at which links may end to be shared, earliest first.
@@ -120,7 +121,8 @@ struct Told {
 
 impl SharedLinks {
     /// Makes the counts for a topology.
-    pub(super) fn new(topology: &Topology) -> Self {
+    #[must_use]
+    pub fn new(topology: &Topology) -> Self {
         Self {
             users: vec![LinkUsers::default(); topology.links().len()],
             paces: vec![false; topology.hosts().len()],
@@ -130,7 +132,7 @@ impl SharedLinks {
 
     /// Forgets all flows, because they are counted anew or the links have other numbers. What hosts
     /// told stays.
-    pub(super) fn restart(&mut self, now_ns: u64, topology: &Topology) {
+    pub fn restart(&mut self, now_ns: u64, topology: &Topology) {
         let before = std::mem::replace(self, Self::new(topology));
         for (index, paces) in before.paces.into_iter().enumerate() {
             if let Some(known) = self.paces.get_mut(index) {
@@ -145,7 +147,7 @@ impl SharedLinks {
     }
 
     /// Counts an active flow of `host` on its links.
-    pub(super) fn add(&mut self, now_ns: u64, links: &[u32], kind: FlowKind, host: HostId) {
+    pub fn add(&mut self, now_ns: u64, links: &[u32], kind: FlowKind, host: HostId) {
         for &link in links {
             self.change(now_ns, link, |users| match kind {
                 FlowKind::Paced => users.paced += 1,
@@ -158,7 +160,7 @@ impl SharedLinks {
     }
 
     /// Takes a flow that was counted back.
-    pub(super) fn remove(&mut self, now_ns: u64, links: &[u32], kind: FlowKind) {
+    pub fn remove(&mut self, now_ns: u64, links: &[u32], kind: FlowKind) {
         for &link in links {
             self.change(now_ns, link, |users| match kind {
                 FlowKind::Paced => users.paced -= 1,
@@ -168,13 +170,7 @@ impl SharedLinks {
     }
 
     /// Takes a host's word about its own links, in place of the former one.
-    pub(super) fn tell(
-        &mut self,
-        now_ns: u64,
-        host: HostId,
-        access_use: AccessUse,
-        topology: &Topology,
-    ) {
+    pub fn tell(&mut self, now_ns: u64, host: HostId, access_use: AccessUse, topology: &Topology) {
         if host.index() >= self.paces.len() {
             return;
         }
@@ -192,7 +188,7 @@ impl SharedLinks {
     }
 
     /// Forgets a host's word about its own links.
-    pub(super) fn forget(&mut self, now_ns: u64, host: HostId, topology: &Topology) {
+    pub fn forget(&mut self, now_ns: u64, host: HostId, topology: &Topology) {
         self.tell(now_ns, host, AccessUse::default(), topology);
     }
 
@@ -218,7 +214,7 @@ impl SharedLinks {
         }
         let named = told.users.hosts.iter();
         self.named.extend(named.map(|&sender| (sender, link)));
-        let (was, is) = (self.count(&before), self.count(&told.users));
+        let (was, is) = (self.unpaced_users(&before), self.unpaced_users(&told.users));
         if told.users != LinkUse::default() {
             self.told.insert(link, told);
         }
@@ -226,7 +222,7 @@ impl SharedLinks {
     }
 
     /// Notes if a host paces its flows. A host without a session does not.
-    pub(super) fn set_paces(&mut self, now_ns: u64, host: HostId, paces: bool) {
+    pub fn set_paces(&mut self, now_ns: u64, host: HostId, paces: bool) {
         let Some(known) = self.paces.get_mut(host.index()) else {
             return;
         };
@@ -246,7 +242,7 @@ impl SharedLinks {
     }
 
     /// Returns the users of a link that nobody paces.
-    fn count(&self, link: &LinkUse) -> u32 {
+    fn unpaced_users(&self, link: &LinkUse) -> u32 {
         let hosts = link.hosts.iter().filter(|&&host| !self.host_paces(host));
         u32::try_from(hosts.count()).unwrap_or(u32::MAX)
             + u32::from(link.strangers > 0)
@@ -299,12 +295,13 @@ impl SharedLinks {
     }
 
     /// Returns the time of the next [`end_due`](Self::end_due).
-    pub(super) fn next_due_ns(&self) -> Option<u64> {
+    #[must_use]
+    pub fn next_due_ns(&self) -> Option<u64> {
         self.due.first().map(|&(at_ns, _)| at_ns)
     }
 
     /// Ends the links on which the two kinds have parted for long enough.
-    pub(super) fn end_due(&mut self, now_ns: u64) {
+    pub fn end_due(&mut self, now_ns: u64) {
         while let Some(&(at_ns, link)) = self.due.first()
             && at_ns <= now_ns
         {
@@ -316,28 +313,43 @@ impl SharedLinks {
 
     /// Returns true if links began or ended to be shared since the last
     /// [`take_changed`](Self::take_changed).
-    pub(super) fn has_changed(&self) -> bool {
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
     /// Returns the links that began or ended to be shared.
-    pub(super) fn take_changed(&mut self) -> Vec<LinkId> {
+    pub fn take_changed(&mut self) -> Vec<LinkId> {
         std::mem::take(&mut self.changed)
     }
 
+    /// Returns the factor on a link's capacity that is in force. External traffic that is known is
+    /// left its share by the allocation itself: the capacity is then the exact one.
+    #[must_use]
+    pub fn headroom(&self, link: LinkId, has_external: bool) -> f64 {
+        if self.is_shared(link) && !has_external {
+            HEADROOM
+        } else {
+            1.0
+        }
+    }
+
     /// Returns true if a link is shared.
-    pub(super) fn is_shared(&self, link: LinkId) -> bool {
+    #[must_use]
+    pub fn is_shared(&self, link: LinkId) -> bool {
         self.shared.contains_key(&link.0)
     }
 
     /// Returns the number of shared links.
-    pub(super) fn len(&self) -> usize {
+    #[must_use]
+    pub fn count(&self) -> usize {
         self.shared.len()
     }
 
     /// Returns the reason for which a link is shared; `None` if it is not. Of several the first:
     /// flows that are known, hosts, strangers, UDP.
-    pub(super) fn cause(&self, link: LinkId) -> Option<Cause> {
+    #[must_use]
+    pub fn cause(&self, link: LinkId) -> Option<Cause> {
         let shared = self.shared.get(&link.0)?;
         // While it only stays shared for a little longer, the reason is that of its beginning.
         Some(self.present_cause(link.0).unwrap_or(shared.cause))
@@ -406,7 +418,7 @@ mod tests {
             assert_eq!(links.is_shared(link), is_shared, "{now_ns} ns");
         }
         assert_eq!(links.take_changed(), [link]);
-        assert_eq!((links.next_due_ns(), links.len()), (None, 0));
+        assert_eq!((links.next_due_ns(), links.count()), (None, 0));
     }
 
     /// After a restart of the allocator the hosts come one by one: until the last one is back, it
@@ -455,7 +467,7 @@ mod tests {
         }
         links.forget(1, liar, &topology);
         links.end_due(HOLD_NS + 1);
-        assert_eq!(links.len(), 0);
+        assert_eq!(links.count(), 0);
     }
 
     /// Change of the counts, as the tests make it.

@@ -1,0 +1,186 @@
+//! Congestion between switches: a link that carries less, or flows that take another path.
+//!
+//! Nobody tells what a link between switches carries. Hosts tell all the same that it is none of
+//! theirs: several of them, at both ends, meet congestion at once, and all of their own links have
+//! carried before what they are handed out now.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use ratewright_topology::{HostId, LinkId};
+
+use super::{Checked, GAP, LinkCheck, LinkFacts, LinkState, PROVEN_NS, TIE};
+
+/// Senders, and receivers, that have to meet congestion at once: two links of hosts do not break at
+/// one time.
+pub const MIN_ENDS: usize = 2;
+/// Links between switches of one path, at most.
+pub const MAX_HOPS: usize = 4;
+
+/// Two hosts between which flows meet congestion.
+#[derive(Debug)]
+pub(super) struct CongestedPair {
+    pub(super) from: HostId,
+    pub(super) to: HostId,
+    pub(super) uplink: LinkId,
+    pub(super) downlink: LinkId,
+    /// Links between switches that their flows cross, each once, in the order of their numbers.
+    pub(super) inner: Vec<LinkId>,
+    /// The sender has backlogged connections that meet none.
+    pub(super) has_uncongested: bool,
+}
+
+impl CongestedPair {
+    /// Returns the switches at which its path begins and ends. Where links meet that a flow may
+    /// take in place of each other, these two are at their ends.
+    fn ends(&self, facts: &dyn LinkFacts) -> impl Iterator<Item = (bool, u32)> + use<> {
+        let (first, last) = (facts.switch(self.from), facts.switch(self.to));
+        (first.map(|switch| (false, switch)).into_iter()).chain(last.map(|switch| (true, switch)))
+    }
+}
+
+/// Congestion between switches.
+#[derive(Debug, Default)]
+pub(super) struct InNetwork {
+    /// Links that carry less.
+    pub(super) less: BTreeSet<LinkId>,
+    /// Links whose flows take another path.
+    pub(super) misled: BTreeSet<LinkId>,
+    /// Links of hosts that are clear while that lasts.
+    pub(super) clear: BTreeSet<LinkId>,
+    /// Pairs whose congestion that is, by their place in the list.
+    pub(super) explained: Vec<bool>,
+}
+
+impl LinkCheck {
+    /// Finds the pairs whose congestion is between switches, and the links of which it is.
+    pub(super) fn find_in_network(
+        &self,
+        now_ns: u64,
+        pairs: &[CongestedPair],
+        facts: &dyn LinkFacts,
+    ) -> InNetwork {
+        let mut found = InNetwork {
+            explained: vec![false; pairs.len()],
+            ..InNetwork::default()
+        };
+        let mut groups: BTreeMap<(bool, u32), Vec<usize>> = BTreeMap::new();
+        for (at, pair) in pairs.iter().enumerate() {
+            if self.is_between_switches(now_ns, pair, facts) {
+                for end in pair.ends(facts) {
+                    groups.entry(end).or_default().push(at);
+                }
+            }
+        }
+        // The largest first: what is one link's shows in all pairs that cross it.
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups.sort_by_key(|(end, group)| (Reverse(group.len()), *end));
+        let mut doubted = BTreeSet::new();
+        for (end, mut group) in groups {
+            group.retain(|&at| !found.explained[at]);
+            if !has_several_ends(&group, pairs) {
+                continue;
+            }
+            let common = common_links(&group, pairs);
+            if common.is_empty() {
+                for &at in &group {
+                    let links = self.fullest_of(&pairs[at].inner, facts);
+                    found.misled.extend(
+                        links
+                            .filter(|links| links.len() <= MAX_HOPS)
+                            .unwrap_or_default(),
+                    );
+                }
+                doubted.insert(end);
+            } else {
+                match self.fullest_of(&common, facts) {
+                    Some(links) if links.len() <= MAX_HOPS => found.less.extend(links),
+                    _ => {
+                        doubted.insert(end);
+                    }
+                }
+            }
+            for at in group {
+                found.explained[at] = true;
+                found.clear.extend([pairs[at].uplink, pairs[at].downlink]);
+            }
+        }
+        for (at, pair) in pairs.iter().enumerate() {
+            let crosses = |link: &LinkId| found.less.contains(link) || found.misled.contains(link);
+            let is_doubted = || pair.ends(facts).any(|end| doubted.contains(&end));
+            if pair.inner.iter().any(crosses) || (!pair.inner.is_empty() && is_doubted()) {
+                found.explained[at] = true;
+            }
+        }
+        found
+    }
+
+    /// Returns true if the congestion of a pair is none of its hosts' links, as far as these tell,
+    /// and nothing else explains it.
+    fn is_between_switches(
+        &self,
+        now_ns: u64,
+        pair: &CongestedPair,
+        facts: &dyn LinkFacts,
+    ) -> bool {
+        let explains = |link: &LinkId| self.has_others(*link) || self.is_full(*link, facts);
+        let misses = |link: LinkId| self.links.get(&link.0).is_some_and(Checked::misses);
+        let (uplink, downlink) = (pair.uplink, pair.downlink);
+        let is_held_up = |&link: &LinkId| self.is_held_up_short(link, facts);
+        !pair.inner.is_empty()
+            && ![uplink, downlink].iter().any(is_held_up)
+            && ![uplink, downlink].iter().chain(&pair.inner).any(explains)
+            && (self.is_named_between(pair)
+                || ((pair.has_uncongested || self.is_clear(now_ns, uplink, facts))
+                    && self.is_clear(now_ns, downlink, facts)))
+            && ((!pair.has_uncongested && misses(uplink)) || misses(downlink))
+    }
+
+    /// Returns true if a link that they are told to cross is named already. Rates move meanwhile,
+    /// and hosts' links carry what they may.
+    fn is_named_between(&self, pair: &CongestedPair) -> bool {
+        pair.inner.iter().any(|link| {
+            let named = self.links.get(&link.0).map(|known| known.named);
+            matches!(named, Some(LinkState::CarriesLess | LinkState::WrongPath))
+        })
+    }
+
+    /// Returns true if a host's link has carried within [`PROVEN_NS`] what it is handed out now.
+    fn is_clear(&self, now_ns: u64, link: LinkId, facts: &dyn LinkFacts) -> bool {
+        let Some(known) = self.links.get(&link.0) else {
+            return false;
+        };
+        let (at_ns, best_bps) = known.best;
+        known.carried_bps().is_some()
+            && known.lowering.is_none()
+            && now_ns.saturating_sub(at_ns) < PROVEN_NS
+            && best_bps >= GAP * facts.handed_out_bps(link)
+    }
+
+    /// Returns the links that are handed out to the greatest part of their capacity; `None` without
+    /// any.
+    fn fullest_of(&self, links: &[LinkId], facts: &dyn LinkFacts) -> Option<Vec<LinkId>> {
+        let part = |link: LinkId| self.handed_out_part(link, facts);
+        let fullest = links.iter().map(|&link| part(link)).reduce(f64::max)?;
+        let fullest = links.iter().filter(|&&link| part(link) >= fullest - TIE);
+        Some(fullest.copied().collect())
+    }
+}
+
+fn has_several_ends(group: &[usize], pairs: &[CongestedPair]) -> bool {
+    let senders: BTreeSet<HostId> = group.iter().map(|&at| pairs[at].from).collect();
+    let receivers: BTreeSet<HostId> = group.iter().map(|&at| pairs[at].to).collect();
+    senders.len() >= MIN_ENDS && receivers.len() >= MIN_ENDS
+}
+
+/// Returns the links between switches that flows of all pairs of a group cross.
+fn common_links(group: &[usize], pairs: &[CongestedPair]) -> Vec<LinkId> {
+    let Some((&first, rest)) = group.split_first() else {
+        return Vec::new();
+    };
+    let mut common = pairs[first].inner.clone();
+    for &at in rest {
+        common.retain(|link| pairs[at].inner.binary_search(link).is_ok());
+    }
+    common
+}
