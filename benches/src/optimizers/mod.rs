@@ -13,6 +13,6 @@ mod coordinate;
 mod gradient;
 mod rt;
 
-pub use coordinate::{CoordinateDescent, LinkIndex};
+pub use coordinate::CoordinateDescent;
 pub use gradient::{Fgm, Gradient, NewtonLike};
 pub use rt::{GradientRt, NedRt};

@@ -44,7 +44,7 @@ impl EngineState {
     /// State after an event.
     pub(super) fn after_event(self) -> Self {
         match self {
-            Self::Corrected(extent) => Self::Corrected(extent),
+            Self::Corrected(_) => self,
             Self::Quiet { .. } | Self::Unnormalized { .. } | Self::Disturbed => Self::Disturbed,
         }
     }
