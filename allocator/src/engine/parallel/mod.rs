@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | [`ParallelEngine`]: events in, iterations, rates out |
 //! | `sizing`, `layout` | how many blocks and workers; LinkBlock, table and slot of each link |
-//! | `flows`, `event_batch` | starts, ends, reroutes, capacities; events queued by FlowBlock |
+//! | `flows`, `placement`, `event_batch` | starts, ends, reroutes, capacities; a flow's place; events queued by FlowBlock |
 //! | `price_correction`, `flow_delta`, `dirty_links` | prices corrected for events, before the iteration |
 //! | `flow_block`, `rows`, `rack_pair_rows` | a FlowBlock's flows in vector rows: no gathers, no scatters |
 //! | `cell`, `lanes` | a flow's place in a row; sixteen values side by side |
@@ -13,9 +13,13 @@
 //! | `link_block`, `price_update` | aggregation; price update and F-NORM scale of a block's links |
 //! | `scalar_flows` | flows that no row holds, one by one in f64 |
 //! | `state` | what the next iteration has to do; how events reach the rows |
+//! | `shared` | what workers, events and views share, with a lock for each piece |
 //! | `worker`, `barrier`, `sync` | each worker's part of an iteration, and the barriers between |
 //! | `directory`, `key_index` | flows by key |
 //! | `introspect`, `memory`, `phases` | loads and optimality; bytes by part; times by phase |
+//!
+//! Events (`EngineFlows`), workers (`Worker`) and views (`FlowReader`) know one another by the
+//! shared state alone.
 //!
 //! Without events, an iteration is one pass over the flows: it normalises the last iteration's
 //! rates (F-NORM), notifies those that moved, and computes new rates from the new prices.
@@ -29,8 +33,8 @@
 //! price correction, and dirty links their loads.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use ratewright_topology::Topology;
@@ -52,11 +56,13 @@ mod layout;
 mod link_block;
 mod memory;
 mod phases;
+mod placement;
 mod price_correction;
 mod price_update;
 mod rack_pair_rows;
 mod rows;
 mod scalar_flows;
+mod shared;
 mod sizing;
 mod state;
 mod sync;
@@ -82,23 +88,20 @@ pub use phases::PhaseNanos;
 pub use sizing::{default_blocks, default_workers};
 
 use self::barrier::Barrier;
-use self::directory::FlowDirectory;
-use self::event_batch::EventBatch;
-use self::flow_block::FlowBlock;
+use self::flows::EngineFlows;
+use self::introspect::FlowReader;
 use self::kernels::{Kernels, Notification};
-use self::lanes::{HOST_SLOTS, TABLE_SLOTS};
-use self::link_block::{LinkBlock, LinkBlockCopy};
 use self::phases::PhaseClock;
-use self::price_correction::{Corrected, PriceCorrection};
-use self::price_update::{UpdateReport, UpdateRule};
-use self::scalar_flows::{ScalarFlows, ScalarTally};
+use self::price_correction::Corrected;
+use self::price_update::UpdateReport;
+use self::shared::ParallelState;
 use self::state::{CompactionTurns, EngineState, RowUpdates, WaitingUpdates};
 use self::sync::lock;
-use self::worker::{Outbox, ParallelState, Pass, Worker};
+use self::worker::{Pass, Worker};
 use super::affinity::{installed_cores, pin_current_thread};
 use super::{
-    EngineConfig, EngineError, EngineEvent, Exceptions, IterationReport, Optimality, RateEngine,
-    RateUpdate, Scan, StepRule,
+    EngineConfig, EngineError, EngineEvent, Exceptions, FlowKey, IterationReport, Optimality,
+    RateEngine, RateUpdate, Scan,
 };
 use crate::num::RATE_UNIT_BPS;
 
@@ -111,8 +114,6 @@ const KEPT_UPDATES: usize = 1 << 13;
 /// hundred rate updates, and new flows fill the rows that exist. Compacting in every iteration
 /// makes iterations under heavy churn longer by a sixth to a half, and rows no fuller.
 const FLOWS_PER_COMPACTION: usize = 1 << 19;
-/// Upper bound of a capacity, in Gbit/s; a larger one counts as this.
-const MOST_CAPACITY: f64 = 1e12;
 /// Upper bound of the workers: the location of a scalar flow has 9 bits for its worker.
 pub const MOST_WORKERS: usize = 256;
 
@@ -150,22 +151,16 @@ impl Default for ParallelOptions {
 pub struct ParallelEngine {
     config: EngineConfig,
     options: ParallelOptions,
-    /// Derated capacities in Gbit/s, by link.
-    capacities: Vec<f32>,
-    directory: FlowDirectory,
+    flows: EngineFlows,
     shared: Arc<ParallelState>,
     worker: Worker,
     threads: Vec<JoinHandle<()>>,
     state: EngineState,
     /// The last iteration that computed rates followed events.
     followed_events: bool,
-    row_updates: RowUpdates,
     compaction: CompactionTurns,
     updates: WaitingUpdates,
     phases: PhaseNanos,
-    /// Events that prices are corrected for, under the safeguarded rule.
-    correction: Option<PriceCorrection>,
-    scalars: ScalarTally,
     /// Prices that were not a number, and restarted.
     price_resets: u64,
 }
@@ -238,31 +233,29 @@ impl ParallelEngine {
                 expected: "one for each link of the layout",
             });
         }
-        let derating = derating(&config);
-        let mut capacities = Vec::with_capacity(capacities_bps.len());
-        for &capacity_bps in capacities_bps {
-            capacities.push(in_single(derated(capacity_bps, derating)?));
-        }
-        let shared = Arc::new(share(&config, &options, layout, &capacities));
-        let threads = (1..options.workers)
+        let flows = EngineFlows::new(&config, &layout, capacities_bps)?;
+        let workers = options.workers;
+        let shared = Arc::new(ParallelState::new(
+            &config,
+            layout,
+            &flows.capacities,
+            Kernels::new(options.simd),
+            workers,
+            Barrier::new(workers, cores_of(&options)),
+        ));
+        let threads = (1..workers)
             .map(|index| start_worker(&shared, index, options.cores.get(index).copied()))
             .collect();
-        let correction = (config.step_rule == StepRule::Safeguarded)
-            .then(|| PriceCorrection::new(&shared.layout));
         Ok(Self {
-            directory: FlowDirectory::new(config.max_flows),
-            correction,
-            scalars: ScalarTally::default(),
             price_resets: 0,
             config,
             options,
-            capacities,
+            flows,
             shared,
             worker: Worker::new(0),
             threads,
             state: EngineState::Disturbed,
             followed_events: false,
-            row_updates: RowUpdates::Current,
             compaction: CompactionTurns {
                 idle: 0,
                 flows_since: 0,
@@ -277,6 +270,56 @@ impl ParallelEngine {
     #[must_use]
     pub fn simd(&self) -> Simd {
         self.shared.kernels.simd()
+    }
+
+    /// Times the parts of iterations from now on, or no longer. Resets the sums.
+    pub fn time_phases(&mut self, timed: bool) {
+        self.shared.timed.store(timed, Ordering::Relaxed);
+        self.phases = PhaseNanos::default();
+    }
+
+    /// Times since [`time_phases`](Self::time_phases).
+    #[must_use]
+    pub fn phases(&self) -> PhaseNanos {
+        self.phases
+    }
+
+    /// Normalised rates of all flows after the last iteration.
+    #[must_use]
+    pub fn rates_bps(&self) -> Vec<(FlowKey, f64)> {
+        self.reader().rates_bps()
+    }
+
+    /// Normalised rate of a flow after the last iteration, notified or not.
+    #[must_use]
+    pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+        self.reader().rate_bps(key)
+    }
+
+    /// Prices by link, in utility per Gbit/s.
+    #[must_use]
+    pub fn prices(&self) -> Vec<f64> {
+        self.reader().prices()
+    }
+
+    /// Number of flows in rows; the others are on the scalar path.
+    #[must_use]
+    pub fn flows_in_rows(&self) -> usize {
+        self.flow_count() - self.shared.scalar_count.load(Ordering::Relaxed) as usize
+    }
+
+    /// Counts the engine's bytes. Locks every part once.
+    #[must_use]
+    pub fn bytes(&self) -> EngineBytes {
+        EngineBytes::count(&self.shared, &self.flows)
+    }
+
+    fn reader(&self) -> FlowReader<'_> {
+        FlowReader {
+            shared: &self.shared,
+            directory: &self.flows.directory,
+            capacities: &self.flows.capacities,
+        }
     }
 
     fn reset(
@@ -303,7 +346,7 @@ impl ParallelEngine {
                 };
             return Ok(());
         }
-        let layout = if capacities_bps.len() == self.capacities.len() {
+        let layout = if capacities_bps.len() == self.flows.capacities.len() {
             self.shared.layout.clone()
         } else {
             Layout::unknown(capacities_bps.len())
@@ -315,10 +358,13 @@ impl ParallelEngine {
         Ok(())
     }
 
-    /// True if the iteration notifies the first rates of the price correction, and makes no pass of
-    /// its own for them.
-    fn is_single_pass(&self) -> bool {
-        self.followed_events || self.options.single_pass
+    /// Corrects prices for the events since the last correction. With `notify`, lists new flows'
+    /// rates.
+    fn correct_prices(&mut self, notify: bool) -> Corrected {
+        // With single-pass iterations the correction also gives rates and exact loads, so that the
+        // pipelined pass can normalise at once.
+        let rates = self.followed_events || self.options.single_pass;
+        self.flows.correct_prices(&self.shared, rates, notify)
     }
 
     fn run(&mut self, pass: Pass) -> UpdateReport {
@@ -412,12 +458,12 @@ impl ParallelEngine {
     /// The iteration's report.
     fn report(&self, report: &UpdateReport, settled: bool) -> IterationReport {
         IterationReport {
-            flows: self.directory.len(),
+            flows: self.flow_count(),
             updates: self.updates.in_outboxes,
             max_relative_rate_change: f64::from(report.change),
             max_overload: f64::from(report.overload),
             residual: f64::from(report.residual),
-            settled: self.directory.len() == 0 || settled,
+            settled: self.flow_count() == 0 || settled,
         }
     }
 
@@ -426,7 +472,7 @@ impl ParallelEngine {
         if std::mem::take(&mut self.updates.in_outboxes) == 0 {
             return;
         }
-        let directory = &self.directory;
+        let directory = &self.flows.directory;
         for outbox in &self.shared.outboxes {
             let updates = &mut lock(outbox).updates;
             let enough = KEPT_UPDATES.max(4 * updates.len());
@@ -451,7 +497,7 @@ impl ParallelEngine {
             // From the end, so that nothing has to move within the outbox.
             for Notification { flow, rate } in updates.drain(rest..) {
                 sink(RateUpdate {
-                    key: self.directory.key(flow),
+                    key: self.flows.directory.key(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
                 });
             }
@@ -463,18 +509,18 @@ impl ParallelEngine {
     fn update_rows(&mut self) {
         self.compaction.idle = 0;
         self.run(Pass::ApplyEvents);
-        self.collect_batches();
-        self.row_updates = RowUpdates::Current;
+        self.flows.collect_batches(&self.shared);
+        self.flows.row_updates = RowUpdates::Current;
     }
 
     /// Applies the queued starts and ends, and compacts rows as far as they need it. While `busy`,
     /// it compacts only when [`FLOWS_PER_COMPACTION`] flows have been passed over.
     fn compact_rows(&mut self, busy: bool) {
         if busy && self.compaction.flows_since < self.compaction.flows_between {
-            if self.row_updates == RowUpdates::Queued {
+            if self.flows.row_updates == RowUpdates::Queued {
                 self.update_rows();
             }
-            self.row_updates = RowUpdates::Current;
+            self.flows.row_updates = RowUpdates::Current;
             return;
         }
         self.compaction.flows_since = 0;
@@ -487,7 +533,7 @@ impl ParallelEngine {
             } else {
                 Pass::CompactMore
             });
-            self.collect_batches();
+            self.flows.collect_batches(&self.shared);
             // A whole turn found nothing: the queues stay empty for a while.
             if self.compaction.idle == enough {
                 for batch in &self.shared.batches {
@@ -495,13 +541,13 @@ impl ParallelEngine {
                 }
             }
         }
-        self.row_updates = RowUpdates::Current;
+        self.flows.row_updates = RowUpdates::Current;
     }
 
     /// Counts the flows that an iteration passes over.
     fn count_flows_passed(&mut self) {
         self.compaction.flows_since =
-            (self.compaction.flows_since).saturating_add(self.directory.len());
+            (self.compaction.flows_since).saturating_add(self.flow_count());
     }
 }
 
@@ -525,12 +571,14 @@ impl RateEngine for ParallelEngine {
             self.updates.saved = updates;
         }
         match event {
-            EngineEvent::Start(spec) => self.start(&spec),
-            EngineEvent::End(key) => self.end(key),
-            EngineEvent::Reroute { key, links } => self.reroute(key, &links),
-            EngineEvent::Capacity { link, capacity_bps } => self.set_capacity(link, capacity_bps),
+            EngineEvent::Start(spec) => self.flows.start(&self.shared, &spec),
+            EngineEvent::End(key) => self.flows.end(&self.shared, key),
+            EngineEvent::Reroute { key, links } => self.flows.reroute(&self.shared, key, &links),
+            EngineEvent::Capacity { link, capacity_bps } => {
+                self.flows.set_capacity(&self.shared, link, capacity_bps)
+            }
             EngineEvent::DropSession(session) => {
-                self.drop_session(session);
+                self.flows.drop_session(&self.shared, session);
                 Ok(())
             }
             EngineEvent::Reset {
@@ -558,7 +606,7 @@ impl RateEngine for ParallelEngine {
             }
             EngineState::Quiet { iterations } => {
                 self.compact_rows(false);
-                self.retry_overflow();
+                self.flows.retry_overflow(&self.shared);
                 self.phases.compaction += clock.lap();
                 self.followed_events = false;
                 self.count_flows_passed();
@@ -567,11 +615,9 @@ impl RateEngine for ParallelEngine {
             EngineState::Disturbed => {
                 self.compaction.idle = 0;
                 self.compact_rows(self.followed_events);
-                self.retry_overflow();
+                self.flows.retry_overflow(&self.shared);
                 self.phases.compaction += clock.lap();
-                // With single-pass iterations the correction also gives rates and exact loads, so
-                // that the pipelined pass can normalise at once.
-                let corrected = self.correct_prices(self.is_single_pass(), false);
+                let corrected = self.correct_prices(false);
                 self.phases.price_correction += clock.lap();
                 self.followed_events = true;
                 self.count_flows_passed();
@@ -579,12 +625,12 @@ impl RateEngine for ParallelEngine {
             }
             EngineState::Corrected(before) => {
                 // Rows are as `first_rates` left them: compaction would delay the rates.
-                if self.row_updates == RowUpdates::Queued {
+                if self.flows.row_updates == RowUpdates::Queued {
                     self.update_rows();
                 }
-                self.retry_overflow();
+                self.flows.retry_overflow(&self.shared);
                 self.phases.compaction += clock.lap();
-                let corrected = self.correct_prices(self.is_single_pass(), false);
+                let corrected = self.correct_prices(false);
                 self.phases.price_correction += clock.lap();
                 let is_busy = std::mem::replace(&mut self.followed_events, true);
                 self.count_flows_passed();
@@ -607,14 +653,19 @@ impl RateEngine for ParallelEngine {
             EngineState::Corrected(before) => before,
         };
         self.update_rows();
-        let corrected = self.correct_prices(self.is_single_pass(), true);
+        let corrected = self.correct_prices(true);
         self.state = EngineState::Corrected(corrected.and(before));
-        let Some(correction) = &mut self.correction else {
+        let EngineFlows {
+            correction: Some(correction),
+            directory,
+            ..
+        } = &mut self.flows
+        else {
             return;
         };
         for (flow, rate) in correction.first_rates.drain(..) {
             sink(RateUpdate {
-                key: self.directory.key(flow),
+                key: directory.key(flow),
                 rate_bps: f64::from(rate) * RATE_UNIT_BPS,
             });
         }
@@ -638,12 +689,12 @@ impl RateEngine for ParallelEngine {
     }
 
     fn link_loads(&self, loads_bps: &mut Vec<f64>) {
-        self.write_loads(loads_bps);
+        self.reader().write_loads(loads_bps);
     }
 
     fn link_capacities(&self, capacities_bps: &mut Vec<f64>) {
         capacities_bps.clear();
-        let capacities = self.capacities.iter();
+        let capacities = self.flows.capacities.iter();
         capacities_bps.extend(capacities.map(|&c| f64::from(c) * RATE_UNIT_BPS));
     }
 
@@ -653,112 +704,26 @@ impl RateEngine for ParallelEngine {
 
     fn optimality(&self) -> Optimality {
         let mut scan = Scan::default();
-        self.resume_scan(&mut scan, usize::MAX);
+        self.reader().resume_scan(&mut scan, usize::MAX);
         scan.optimality
     }
 
     fn scan(&self, scan: &mut Scan, flows: usize) -> bool {
-        self.resume_scan(scan, flows)
+        self.reader().resume_scan(scan, flows)
     }
 
     fn flow_count(&self) -> usize {
-        self.directory.len()
+        self.flows.directory.len()
     }
 
     fn exceptions(&self) -> Exceptions {
-        let [utility, path, no_room] = self.scalars.by_cause;
+        let [utility, path, no_room] = self.flows.scalars.by_cause;
         Exceptions {
             flows_of_other_utilities: utility,
             flows_on_other_paths: path,
             flows_without_room: no_room,
             price_resets: self.price_resets,
         }
-    }
-}
-
-/// Share of a link that is allocated: the threshold and the mice's reserve are kept back (flowtune
-/// §5.3.2, §6).
-fn derating(config: &EngineConfig) -> f64 {
-    (1.0 - config.threshold) * (1.0 - config.mice_reserve)
-}
-
-fn derated(capacity_bps: f64, derating: f64) -> Result<f64, EngineError> {
-    if capacity_bps.is_finite() && capacity_bps >= 0.0 {
-        Ok(capacity_bps * derating / RATE_UNIT_BPS)
-    } else {
-        Err(EngineError::BadCapacity(capacity_bps))
-    }
-}
-
-/// A capacity in single precision, bounded so that sums stay finite.
-fn in_single(capacity: f64) -> f32 {
-    capacity.min(MOST_CAPACITY) as f32
-}
-
-fn share(
-    config: &EngineConfig,
-    options: &ParallelOptions,
-    layout: Layout,
-    capacities: &[f32],
-) -> ParallelState {
-    let gamma = config.gamma as f32;
-    let mut links: Vec<LinkBlock> = layout
-        .shapes
-        .iter()
-        .map(|shape| LinkBlock::new(shape, gamma))
-        .collect();
-    // The slot that stands for no link costs nothing, so flows within a rack need no branch.
-    for (block, shape) in links.iter_mut().zip(&layout.shapes) {
-        for (table, slot) in shape.empty_slot.iter().enumerate() {
-            if let Some(slot) = slot {
-                let slot = HOST_SLOTS + usize::from(*slot);
-                block.empty_slot(table * TABLE_SLOTS + slot);
-            }
-        }
-    }
-    for (place, &capacity) in layout.places().zip(capacities) {
-        links[place.link_block as usize].set_capacity(place.index as usize, capacity);
-    }
-    let copies: Vec<LinkBlockCopy> = layout
-        .shapes
-        .iter()
-        .map(|shape| LinkBlockCopy::new(shape.tables))
-        .collect();
-    let tables = |block: usize| layout.shapes[block].tables;
-    let flow_blocks = (0..layout.flow_blocks())
-        .map(|index| {
-            let shape = layout.flow_block_shape(index);
-            Mutex::new(FlowBlock::new(shape, shape.links.map(tables)))
-        })
-        .collect();
-    let each = |_| Mutex::new(ScalarFlows::default());
-    ParallelState {
-        workers: options.workers,
-        classes: config.classes.clone(),
-        rule: UpdateRule {
-            gamma,
-            safeguarded: config.step_rule == StepRule::Safeguarded,
-        },
-        threshold: config.threshold as f32,
-        flows_beyond_cache: worker::FLOWS_BEYOND_CACHE,
-        kernels: Kernels::new(options.simd),
-        flow_blocks,
-        link_blocks: links.into_iter().map(RwLock::new).collect(),
-        copies: (0..options.workers)
-            .map(|_| RwLock::new(copies.clone()))
-            .collect(),
-        batches: (0..layout.flow_blocks())
-            .map(|_| Mutex::new(EventBatch::default()))
-            .collect(),
-        scalar_flows: (0..options.workers).map(each).collect(),
-        outboxes: (0..options.workers)
-            .map(|_| Mutex::new(Outbox::default()))
-            .collect(),
-        scalar_count: AtomicU64::new(0),
-        barrier: Barrier::new(options.workers, cores_of(options)),
-        pass: AtomicU8::new(0),
-        timed: AtomicBool::new(false),
-        layout,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::cell::{CellState, NO_FLOW, SaturationPrice};
+use super::cell::{NO_FLOW, Terms};
 use super::kernels::{Notification, at_demand};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, LinkBlockCopy};
@@ -58,15 +58,13 @@ pub(super) struct ScalarFlows {
 }
 
 impl ScalarFlow {
-    /// State of a cell, for a log flow on a path of this capacity.
-    pub(super) fn state(&self, capacity: f64) -> CellState {
-        CellState {
-            flow: self.flow,
-            weight: self.weight as f32,
-            demand: self.demand as f32,
-            saturation_price: SaturationPrice::new(self.weight, self.demand, capacity),
-            rate: self.rate as f32,
-            notified: self.notified as f32,
+    pub(super) fn terms(&self) -> Terms {
+        Terms {
+            class: self.class,
+            weight: self.weight,
+            demand: self.demand,
+            rate: self.rate,
+            notified: self.notified,
         }
     }
 
