@@ -13,9 +13,9 @@ pub(super) struct Conduct {
     released_hosts: BTreeSet<String>,
     /// Sessions that received the kill switch, with the time, oldest first. Every session that has
     /// not acknowledged is among them.
-    unanswered: VecDeque<(u64, u32)>,
+    pub(super) unanswered: VecDeque<(u64, u32)>,
     /// Hosts whose sessions ended less than one lease ago: their rates may still be in force.
-    departed: VecDeque<(String, u64)>,
+    pub(super) departed: VecDeque<(String, u64)>,
 }
 
 impl Conduct {
