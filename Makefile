@@ -19,22 +19,23 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd plot sizes simfabric cli lab bench)
 
 # Parts of `make nightly` and `make weekly`, each a target of its own.
-LABS := fairness coflow failover mixed use feeds starts links safety obey
+LABS := fairness coflow failover mixed use feeds starts links safety check obey
 NIGHTLY := tests-nightly figures memcheck instructions fuzz test-dpdk test-page test-monitoring deny $(addprefix lab-,$(LABS))
 # Fewer runs than `make lab` has, so that all of nightly fits into 100 minutes.
 lab-use: LAB_ARGS := --runs 2
 lab-links: LAB_ARGS := --runs 1
 lab-safety: LAB_ARGS := --runs 3
-WEEKLY := mutants asan monitoring-soak safety-soak
+lab-check: LAB_ARGS := --runs 1
+WEEKLY := mutants asan monitoring-soak safety-soak check-soak
 
-.PHONY: asan bench bins build check clippy container container-test deny doc ec2-check ec2-mock examples figures figures-quick fmt fuzz help instructions kernels kubernetes-check lab memcheck monitoring-soak mutants nextest nightly packages packages-test page-picture prose require-root results safety-soak setup setup-check test test-dpdk test-lib test-monitoring test-page tests tests-nightly weekly
+.PHONY: asan bench bins build check check-soak clippy container container-test deny doc ec2-check ec2-mock examples figures figures-quick fmt fuzz help instructions kernels kubernetes-check lab memcheck monitoring-soak mutants nextest nightly packages packages-test page-picture prose require-root results safety-soak setup setup-check test test-dpdk test-lib test-monitoring test-page tests tests-nightly weekly
 
 ## help: list the targets
 help:
 	@sed -n '/^## /{N;s/^## //;s/\n## / /;s/\n.*//;s/^\([^ :]*\): \(.*\)/\1\t\2/;p}' $(firstword $(MAKEFILE_LIST)) | \
 	  while IFS="$$(printf '\t')" read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety|obey for the others)
+## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|feeds|starts|links|safety|obey|check for the others)
 lab: build
 	$(ROOT) $(TARGET)/debug/ratewright-lab $(SCENARIO) --json lab-out/$(SCENARIO).json $(LAB_ARGS)
 
@@ -211,6 +212,11 @@ lab-%: bins
 ## safety-soak: ten runs of the lab's safety scenario
 safety-soak: bins
 	$(ROOT) $(TARGET)/debug/ratewright-lab safety --runs 10 --json lab-out/safety-soak.json --plain
+
+## check-soak: ten minutes of the lab's fairness and mixed scenarios, in which nothing may be named as not as told
+check-soak: bins
+	$(ROOT) $(TARGET)/debug/ratewright-lab fairness --no-baseline --duration-scale 35 --json lab-out/check-soak-fairness.json --plain
+	$(ROOT) $(TARGET)/debug/ratewright-lab mixed --no-baseline --duration-scale 50 --json lab-out/check-soak-mixed.json --plain
 
 ## memcheck: the parallel engine's equality tests under valgrind (scalar and AVX2)
 memcheck: setup-check

@@ -7,7 +7,9 @@
 //! Two sources tell of traffic that nobody paces. Flows of hosts that observe or are released are
 //! known one by one, with their paths ([`SharedLinks::add`]). Everything else is known by the hosts
 //! at whose own links it begins or ends ([`SharedLinks::tell`]): senders without a session, senders
-//! that no host of the topology is, and UDP. A host moves its own two links alone.
+//! that no host of the topology is, and UDP. A host moves its own two links alone. What hosts tell
+//! may leave capacities as they are ([`SharedLinks::set_told_relaxes`]): feeds treat such traffic
+//! otherwise. The links are shared all the same.
 //!
 //! Work per flow is proportional to its path; work per change of a host to the hosts that name it.
 
@@ -84,6 +86,11 @@ impl LinkUsers {
     fn meet(self) -> bool {
         self.paced > 0 && (self.unpaced > 0 || self.told > 0)
     }
+
+    /// The two kinds meet by the flows that are known, whatever hosts tell.
+    fn flows_meet(self) -> bool {
+        self.paced > 0 && self.unpaced > 0
+    }
 }
 
 /// State of a link that is shared.
@@ -94,15 +101,64 @@ struct Shared {
     ends_ns: Option<u64>,
 }
 
+/// Links on which the two kinds meet, or have met within [`HOLD_NS`].
+#[derive(Debug, Default)]
+struct Meetings {
+    links: IndexMap<u32, Shared, FxBuildHasher>,
+    /// Times at which links may end to be among them, earliest first.
+    due: BTreeSet<(u64, u32)>,
+}
+
+impl Meetings {
+    /// Notes that the two kinds begin to meet on a link, or have parted, so that it ends to be
+    /// shared at `ends_ns`. Returns true if it begins to be shared.
+    fn turn(&mut self, link: u32, cause: Cause, ends_ns: Option<u64>) -> bool {
+        if let Some(shared) = self.links.get_mut(&link) {
+            if let Some(before_ns) = std::mem::replace(&mut shared.ends_ns, ends_ns) {
+                self.due.remove(&(before_ns, link));
+            }
+            self.due.extend(ends_ns.map(|at_ns| (at_ns, link)));
+            return false;
+        }
+        let begins = ends_ns.is_none();
+        if begins {
+            self.links.insert(link, Shared { cause, ends_ns });
+        }
+        begins
+    }
+
+    fn next_due_ns(&self) -> Option<u64> {
+        self.due.first().map(|&(at_ns, _)| at_ns)
+    }
+
+    /// Takes out a link on which the two kinds have parted for long enough.
+    fn take_due(&mut self, now_ns: u64) -> Option<LinkId> {
+        self.next_due_ns().filter(|&at_ns| at_ns <= now_ns)?;
+        let (_, link) = self.due.pop_first()?;
+        self.links.swap_remove(&link);
+        Some(LinkId(link))
+    }
+}
+
+/// Changes of shared links since they were taken last.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SharedChanges {
+    /// Links that began or ended to be shared.
+    pub shared: Vec<LinkId>,
+    /// Links whose headroom began or ended.
+    pub relaxed: Vec<LinkId>,
+}
+
 /// Shared links of a topology, and the counts from which they follow.
 #[derive(Debug, Default)]
 pub struct SharedLinks {
     users: Vec<LinkUsers>,
-    shared: IndexMap<u32, Shared, FxBuildHasher>,
-    /// Times at which links may end to be shared, earliest first.
-    due: BTreeSet<(u64, u32)>,
-    /// Links that began or ended to be shared since the last [`take_changed`](Self::take_changed).
-    changed: Vec<LinkId>,
+    shared: Meetings,
+    /// Links that are shared by the flows that are known, whatever hosts tell.
+    shared_by_flows: Meetings,
+    /// Hosts' words give shared links headroom.
+    told_relaxes: bool,
+    changes: SharedChanges,
     /// Hosts that pace, by host index.
     paces: Vec<bool>,
     /// Newest word about the users of a link, by link: that of the host at its end.
@@ -126,7 +182,16 @@ impl SharedLinks {
         Self {
             users: vec![LinkUsers::default(); topology.links().len()],
             paces: vec![false; topology.hosts().len()],
+            told_relaxes: true,
             ..Self::default()
+        }
+    }
+
+    /// Sets whether what hosts tell gives shared links headroom, as flows that are known do.
+    pub fn set_told_relaxes(&mut self, told_relaxes: bool) {
+        if std::mem::replace(&mut self.told_relaxes, told_relaxes) != told_relaxes {
+            let links = self.shared.links.keys();
+            self.changes.relaxed.extend(links.map(|&link| LinkId(link)));
         }
     }
 
@@ -134,6 +199,7 @@ impl SharedLinks {
     /// told stays.
     pub fn restart(&mut self, now_ns: u64, topology: &Topology) {
         let before = std::mem::replace(self, Self::new(topology));
+        self.told_relaxes = before.told_relaxes;
         for (index, paces) in before.paces.into_iter().enumerate() {
             if let Some(known) = self.paces.get_mut(index) {
                 *known = paces;
@@ -267,11 +333,15 @@ impl SharedLinks {
         let Some(users) = self.users.get_mut(link as usize) else {
             return;
         };
-        let met = users.meet();
+        let before = *users;
         change(users);
-        let meet = users.meet();
-        if met != meet {
-            self.turn(link, (!meet).then_some(now_ns + hold_ns));
+        let after = *users;
+        let ends_ns = |meet: bool| (!meet).then_some(now_ns + hold_ns);
+        if before.meet() != after.meet() {
+            self.turn(link, ends_ns(after.meet()));
+        }
+        if before.flows_meet() != after.flows_meet() {
+            self.turn_flows(link, ends_ns(after.flows_meet()));
         }
     }
 
@@ -279,55 +349,75 @@ impl SharedLinks {
     /// shared at `ends_ns`.
     #[cold]
     fn turn(&mut self, link: u32, ends_ns: Option<u64>) {
-        if let Some(shared) = self.shared.get_mut(&link) {
-            if let Some(before_ns) = std::mem::replace(&mut shared.ends_ns, ends_ns) {
-                self.due.remove(&(before_ns, link));
-            }
-            self.due.extend(ends_ns.map(|at_ns| (at_ns, link)));
-        } else if ends_ns.is_none() {
-            let shared = Shared {
-                cause: self.present_cause(link).unwrap_or(Cause::Stranger(None)),
-                ends_ns: None,
-            };
-            self.shared.insert(link, shared);
-            self.changed.push(LinkId(link));
+        let cause = self.present_cause(link).unwrap_or(Cause::Stranger(None));
+        if self.shared.turn(link, cause, ends_ns) {
+            self.note_shared(LinkId(link));
+        }
+    }
+
+    /// As [`turn`](Self::turn), of flows that are known.
+    #[cold]
+    fn turn_flows(&mut self, link: u32, ends_ns: Option<u64>) {
+        let cause = self.present_cause(link).unwrap_or(Cause::Stranger(None));
+        if self.shared_by_flows.turn(link, cause, ends_ns) {
+            self.note_shared_by_flows(LinkId(link));
+        }
+    }
+
+    fn note_shared(&mut self, link: LinkId) {
+        self.changes.shared.push(link);
+        if self.told_relaxes {
+            self.changes.relaxed.push(link);
+        }
+    }
+
+    fn note_shared_by_flows(&mut self, link: LinkId) {
+        if !self.told_relaxes {
+            self.changes.relaxed.push(link);
         }
     }
 
     /// Returns the time of the next [`end_due`](Self::end_due).
     #[must_use]
     pub fn next_due_ns(&self) -> Option<u64> {
-        self.due.first().map(|&(at_ns, _)| at_ns)
+        let due = [
+            self.shared.next_due_ns(),
+            self.shared_by_flows.next_due_ns(),
+        ];
+        due.into_iter().flatten().min()
     }
 
     /// Ends the links on which the two kinds have parted for long enough.
     pub fn end_due(&mut self, now_ns: u64) {
-        while let Some(&(at_ns, link)) = self.due.first()
-            && at_ns <= now_ns
-        {
-            self.due.pop_first();
-            self.shared.swap_remove(&link);
-            self.changed.push(LinkId(link));
+        while let Some(link) = self.shared.take_due(now_ns) {
+            self.note_shared(link);
+        }
+        while let Some(link) = self.shared_by_flows.take_due(now_ns) {
+            self.note_shared_by_flows(link);
         }
     }
 
-    /// Returns true if links began or ended to be shared since the last
-    /// [`take_changed`](Self::take_changed).
+    /// Returns true if links have changed since the last [`take_changes`](Self::take_changes).
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        !self.changed.is_empty()
+        !(self.changes.shared.is_empty() && self.changes.relaxed.is_empty())
     }
 
-    /// Returns the links that began or ended to be shared.
-    pub fn take_changed(&mut self) -> Vec<LinkId> {
-        std::mem::take(&mut self.changed)
+    /// Returns what has changed since the last call.
+    pub fn take_changes(&mut self) -> SharedChanges {
+        std::mem::take(&mut self.changes)
     }
 
     /// Returns the factor on a link's capacity that is in force. External traffic that is known is
     /// left its share by the allocation itself: the capacity is then the exact one.
     #[must_use]
     pub fn headroom(&self, link: LinkId, has_external: bool) -> f64 {
-        if self.is_shared(link) && !has_external {
+        let relaxing = if self.told_relaxes {
+            &self.shared
+        } else {
+            &self.shared_by_flows
+        };
+        if relaxing.links.contains_key(&link.0) && !has_external {
             HEADROOM
         } else {
             1.0
@@ -337,20 +427,20 @@ impl SharedLinks {
     /// Returns true if a link is shared.
     #[must_use]
     pub fn is_shared(&self, link: LinkId) -> bool {
-        self.shared.contains_key(&link.0)
+        self.shared.links.contains_key(&link.0)
     }
 
     /// Returns the number of shared links.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.shared.len()
+        self.shared.links.len()
     }
 
     /// Returns the reason for which a link is shared; `None` if it is not. Of several the first:
     /// flows that are known, hosts, strangers, UDP.
     #[must_use]
     pub fn cause(&self, link: LinkId) -> Option<Cause> {
-        let shared = self.shared.get(&link.0)?;
+        let shared = self.shared.links.get(&link.0)?;
         // While it only stays shared for a little longer, the reason is that of its beginning.
         Some(self.present_cause(link.0).unwrap_or(shared.cause))
     }
@@ -409,7 +499,7 @@ mod tests {
         links.add(3, &[link.0], FlowKind::Paced, HostId(0));
         links.remove(9, &[link.0], FlowKind::Paced);
         assert_eq!(
-            links.take_changed(),
+            links.take_changes().shared,
             [link],
             "once, however often they meet"
         );
@@ -417,8 +507,46 @@ mod tests {
             links.end_due(now_ns);
             assert_eq!(links.is_shared(link), is_shared, "{now_ns} ns");
         }
-        assert_eq!(links.take_changed(), [link]);
+        assert_eq!(links.take_changes().shared, [link]);
         assert_eq!((links.next_due_ns(), links.count()), (None, 0));
+    }
+
+    /// Feeds treat what hosts tell of otherwise; flows that do not pace they do not see as such.
+    #[test]
+    fn where_what_hosts_tell_relaxes_nothing_flows_that_are_known_do_it_alone() {
+        let topology = clos();
+        let mut links = SharedLinks::new(&topology);
+        links.set_told_relaxes(false);
+        let link = topology.host_downlink(HostId(3));
+        let headroom = |links: &SharedLinks| links.headroom(link, false);
+        links.add(0, &[link.0], FlowKind::Paced, HostId(0));
+        let users = AccessUse {
+            downlink: seen(&[], 1, false),
+            ..AccessUse::default()
+        };
+        links.tell(1, HostId(3), users, &topology);
+        let changes = links.take_changes();
+        assert_eq!((changes.shared, changes.relaxed), (vec![link], vec![]));
+        assert_eq!((links.count(), headroom(&links)), (1, 1.0));
+
+        links.add(2, &[link.0], FlowKind::Unpaced, HostId(1));
+        let changes = links.take_changes();
+        assert_eq!((changes.shared, changes.relaxed), (vec![], vec![link]));
+        assert_eq!(headroom(&links), HEADROOM);
+        links.remove(3, &[link.0], FlowKind::Unpaced);
+        assert_eq!(headroom(&links), HEADROOM, "for a second more");
+        assert_eq!(links.next_due_ns(), Some(HOLD_NS + 3));
+        links.end_due(HOLD_NS + 3);
+        assert_eq!(links.take_changes().relaxed, [link]);
+        assert_eq!((links.count(), headroom(&links)), (1, 1.0));
+
+        links.set_told_relaxes(true);
+        assert_eq!(links.take_changes().relaxed, [link]);
+        assert_eq!(headroom(&links), HEADROOM);
+        links.set_told_relaxes(false);
+        links.restart(HOLD_NS + 4, &topology);
+        links.add(HOLD_NS + 5, &[link.0], FlowKind::Paced, HostId(0));
+        assert_eq!((links.count(), headroom(&links)), (1, 1.0));
     }
 
     /// After a restart of the allocator the hosts come one by one: until the last one is back, it
@@ -443,7 +571,7 @@ mod tests {
         assert_eq!(links.next_due_ns(), Some(3));
         links.end_due(3);
         assert!(!links.is_shared(link));
-        assert_eq!(links.take_changed(), [link, link]);
+        assert_eq!(links.take_changes().shared, [link, link]);
     }
 
     #[test]
@@ -581,6 +709,7 @@ mod tests {
                         links.end_due(now_ns);
                     }
                 }
+                let by_flows = meeting(&topology, &flows, &BTreeMap::new(), &paces);
                 let meeting = meeting(&topology, &flows, &told, &paces);
                 for &link in &meeting {
                     prop_assert!(links.is_shared(LinkId(link)));
@@ -588,8 +717,10 @@ mod tests {
                 }
                 // All that have parted did so by now.
                 links.end_due(now_ns + HOLD_NS);
-                let shared: BTreeSet<u32> = links.shared.keys().copied().collect();
+                let shared: BTreeSet<u32> = links.shared.links.keys().copied().collect();
                 prop_assert_eq!(shared, meeting);
+                let shared = links.shared_by_flows.links.keys().copied();
+                prop_assert_eq!(shared.collect::<BTreeSet<u32>>(), by_flows);
             }
             for (path, kind) in flows.values() {
                 links.remove(now_ns, path, *kind);

@@ -185,8 +185,18 @@ ALERTS = [
 ]
 
 
+# States of links and faults of hosts that the allocator names: values of `state` and of `fault`.
+STATES = ("carries_less", "carries_more", "wrong_path", "has_others_traffic")
+FAULTS = ("address_not_in_prefix", "congestion_control_changed", "prefix_of_several_hosts", "flows_beyond_bound")
+
+
+def named(metric, label, values):
+    """All series of a gauge by state or by fault, for each of whose values an alert fires, and the alerts' labels."""
+    return ([(f'{metric}{{{label}="{value}"}}', "1x60") for value in values], *({label: value} for value in values))
+
+
 # Series for `promtool test rules`, a value a minute: those under which each alert fires within half an hour, with the
-# labels that the alert then has. A histogram is "name" with the bound below which no duration lies.
+# labels that the alerts then have. A histogram is "name" with the bound below which no duration lies.
 BROKEN = {
     "RatewrightAllocatorDown": ([(f"up{{{ALLOCATOR}}}", "0x60")], {"job": "ratewright-allocator"}),
     "RatewrightReleased": ([(f"{A}released", "1x60")], {}),
@@ -202,8 +212,8 @@ BROKEN = {
     "RatewrightCertificateExpires": ([(f"{A}certificate_expiry_timestamp_seconds", "864000x60")], {}),
     "RatewrightReloadRejected": ([(f'{A}reloads_total{{result="rejected"}}', "0x27 1x33")], {"result": "rejected"}),
     "RatewrightLinksDown": ([(f"{A}links_down", "2x60")], {}),
-    "RatewrightLinkNotAsTold": ([(f'{A}links_not_as_told{{state="carries_less"}}', "1x60")], {"state": "carries_less"}),
-    "RatewrightHostNotAsTold": ([(f'{A}hosts_not_as_told{{fault="address_not_in_prefix"}}', "1x60")], {"fault": "address_not_in_prefix"}),
+    "RatewrightLinkNotAsTold": named(f"{A}links_not_as_told", "state", STATES),
+    "RatewrightHostNotAsTold": named(f"{A}hosts_not_as_told", "fault", FAULTS),
     "RatewrightFeedStale": ([(f"{A}links_with_external_load", "3x20 0x40")], {}),
     "RatewrightSealedPortLost": ([(f"{A}sealed_ports_lost", "1x60")], {}),
     "RatewrightDaemonDown": ([(f'up{{instance="h1",{DAEMON}}}', "0x60")], {"instance": "h1", "job": "ratewright-endpointd"}),
@@ -223,7 +233,9 @@ AT_REST = [
     (f'{A}flows_left_alone_total{{reason="same_host"}}', "0+60x60"), (f'{A}sessions_refused_total{{reason="superseded"}}', "3x60"),
     (f'{A}connections_rejected_total{{reason="busy"}}', "0+5x60"), (f"{A}certificate_expiry_timestamp_seconds", "7776000x60"),
     (f'{A}reloads_total{{result="ok"}}', "0+1x60"), (f'{A}reloads_total{{result="rejected"}}', "2x60"), (f"{A}links_down", "0x60"),
-    (f'{A}links_not_as_told{{state="carries_less"}}', "0x60"), (f'{A}hosts_not_as_told{{fault="address_not_in_prefix"}}', "0x60"), (f"{A}sealed_ports_lost", "0x60"), (f"{A}links_with_external_load", "3x30 2x30"), (f'{E}session_established{{instance="h1"}}', "1x60"),
+    *((f'{A}links_not_as_told{{state="{state}"}}', "0x60") for state in STATES),
+    *((f'{A}hosts_not_as_told{{fault="{fault}"}}', "0x60") for fault in FAULTS),
+    (f"{A}sealed_ports_lost", "0x60"), (f"{A}links_with_external_load", "3x30 2x30"), (f'{E}session_established{{instance="h1"}}', "1x60"),
     (f'{E}backend_leases_expired_total{{instance="h1"}}', "4x60"), (f'{E}backend_table_full_total{{instance="h1"}}', "4x60"),
     (f'{E}backend_events_lost_total{{instance="h1"}}', "0x60"), (f'{E}flowlets_unknown_destination_total{{instance="h1"}}', "0+20x60"),
     (f'{E}first_rate_seconds{{instance="h1"}}', 0),
@@ -250,14 +262,16 @@ def rule_tests():
     """Tests of the rules for promtool: each fires from its series, and none in an hour at rest."""
     tests = []
     for name, _, _, severity, summary, action in ALERTS:
-        listed, labels = BROKEN[name]
+        listed, *fired = BROKEN[name]
         value = listed[0][1].split("x")[0] if isinstance(listed[0][1], str) else ""
-        for key, text in labels.items():
-            summary = summary.replace(f"{{{{ $labels.{key} }}}}", text)
-        summary = summary.replace("{{ $value }}", value)
-        tests.append({"interval": "1m", "input_series": series(listed), "alert_rule_test": [{
-            "eval_time": "30m", "alertname": name,
-            "exp_alerts": [{"exp_labels": {"severity": severity, **labels}, "exp_annotations": {"summary": summary, "description": action}}]}]})
+        expected = []
+        for labels in fired:
+            said = summary.replace("{{ $value }}", value)
+            for key, text in labels.items():
+                said = said.replace(f"{{{{ $labels.{key} }}}}", text)
+            expected.append({"exp_labels": {"severity": severity, **labels}, "exp_annotations": {"summary": said, "description": action}})
+        tests.append({"interval": "1m", "input_series": series(listed),
+                      "alert_rule_test": [{"eval_time": "30m", "alertname": name, "exp_alerts": expected}]})
     tests.append({"interval": "1m", "input_series": series(AT_REST), "alert_rule_test": [
         {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []} for name, *_ in ALERTS for minute in (10, 30, 60)]})
     # JSON is YAML.

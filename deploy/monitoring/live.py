@@ -3,7 +3,8 @@
 
 usage: live.py alerts         every expression of the dashboard has data, no alert fires at rest, and alerts fire when
                               the thing that they are for is broken; the rules' times are divided by SPEED
-       live.py soak MINUTES   no alert fires for so long before a swarm at rest, with the rules as they are
+       live.py soak MINUTES   no alert fires for so long before a swarm at rest, with the rules as they are, and no link
+                              or host is named
 
 Run as root: the daemon has a network namespace of its own. Programs are those in $RATEWRIGHT_BINARIES, else in the
 debug folder of cargo's target directory.
@@ -37,11 +38,15 @@ BINARIES = pathlib.Path(os.environ.get("RATEWRIGHT_BINARIES") or TARGET / "debug
 SPEED = 120
 RACKS, PER_RACK = 4, 16
 HOSTS = RACKS * PER_RACK
-# The daemon's host is not one that the swarm plays: the last rack has one host more.
-DAEMON_HOST = f"h{HOSTS + 1}"
-# Addresses of the pair of interfaces between this namespace and the daemon's, and one of no host; two runs at a time
-# have others.
-HERE_ADDRESS, THERE_ADDRESS, ELSEWHERE = (f"10.{net}.{os.getpid() % 251}.{host}" for net, host in ((213, 1), (213, 2), (214, 1)))
+# The daemon's host, and the one to which it sends, are none that the swarm plays: the last rack has two hosts more.
+DAEMON_HOST, SINK_HOST = f"h{HOSTS + 1}", f"h{HOSTS + 2}"
+# Addresses of the pair of interfaces between this namespace and the daemon's, one of no host, one of a host of the
+# swarm's, and another one for the daemon's host; two runs at a time have others.
+HERE_ADDRESS, THERE_ADDRESS, ELSEWHERE, CLAIMED, MOVED = (
+    f"10.{net}.{os.getpid() % 251}.{host}" for net, host in ((213, 1), (213, 2), (214, 1), (214, 2), (214, 3)))
+# The link from the daemon's host, as it is: a shaper below its rates would be a link that carries less.
+UPLINK = {"from": DAEMON_HOST, "to": f"leaf{RACKS}"}
+UPLINK_MBPS, SHAPED_MBPS = 150, 200
 # Open files of a process of ours, at most.
 FILES = 8192
 NAMESPACE = f"rwmon{os.getpid()}"
@@ -147,7 +152,8 @@ class Site:
         # Ports of short connections are free again within a second.
         run("ip", "netns", "exec", NAMESPACE, "sysctl", "-w", "net.ipv4.tcp_tw_reuse=1")
         # Slow enough that one connection is always backlogged and costs little processor.
-        run("tc", "-n", NAMESPACE, "qdisc", "add", "dev", LINK_THERE, "root", "tbf", "rate", "200mbit", "burst", "128kb", "latency", "5ms")
+        run("tc", "-n", NAMESPACE, "qdisc", "add", "dev", LINK_THERE, "root", "tbf", "rate", f"{SHAPED_MBPS}mbit", "burst", "128kb",
+            "latency", "5ms")
         program = BINARIES / "ratewright"
         names = [f"--name=h{i + 1}" for i in range(HOSTS + 1)]
         for folder in ("certs", "foreign"):
@@ -156,13 +162,17 @@ class Site:
         run(program, "certs", "issue", "--dir", self.path("foreign"), *names[:2])
         # Hosts that trust the right authority and are of another one.
         shutil.copy(self.path("certs/ca.pem"), self.path("foreign/ca.pem"))
-        sizes = ",".join([str(PER_RACK)] * (RACKS - 1) + [str(PER_RACK + 1)])
+        sizes = ",".join([str(PER_RACK)] * (RACKS - 1) + [str(PER_RACK + 2)])
         topology = self.path("topology.toml")
         run(program, "topology", "build", "two-tier-clos", "--racks", RACKS, "--rack-sizes", sizes, "--spines", 4, "--output", topology)
-        # The daemon's host, and the first one, to which it sends, have the addresses of our interfaces.
-        with open(topology, "a") as file:
-            for name, address in ((DAEMON_HOST, THERE_ADDRESS), ("h1", HERE_ADDRESS)):
-                file.write(f'\n[[host]]\nname = "{name}"\nprefixes = ["{address}"]\n')
+        built = topology.read_text()
+        # The daemon's host, and the one to which it sends, have the addresses of our interfaces; and a file in which the
+        # daemon's host has another.
+        for name, own in (("topology.toml", THERE_ADDRESS), ("moved.toml", MOVED)):
+            hosts = "".join(f'\n[[host]]\nname = "{host}"\nprefixes = ["{address}"]\n'
+                            for host, address in ((DAEMON_HOST, own), (SINK_HOST, HERE_ADDRESS), ("h1", CLAIMED)))
+            link = f'\n[[link]]\nfrom = "{UPLINK["from"]}"\nto = "{UPLINK["to"]}"\ncapacity = "{UPLINK_MBPS}Mbit/s"\n'
+            self.path(name).write_text(built + hosts + link)
         self.listen, self.admin, self.daemon_admin = free_port(), free_port(), free_port()
         self.configure()
 
@@ -189,7 +199,28 @@ class Site:
     def start_swarm(self, sessions=HOSTS, name="swarm", certificates="certs", flows=400, churn=400):
         self.spawn(name, BINARIES / "ratewright-bench", "swarm", "--allocator", f"{HERE_ADDRESS}:{self.listen}",
                    "--admin", f"{HERE_ADDRESS}:{self.admin}", "--cert-dir", self.path(certificates), "--sessions", sessions,
-                   "--flows", flows, "--churn", churn, "--seconds", 86400, "--warm-up", 0, cores=self.busy_cores)
+                   "--flows", flows, "--churn", churn, "--seconds", 86400, "--warm-up", 0, "--tell-links", cores=self.busy_cores)
+
+    def tell_uplink(self, mbps):
+        """Tells the allocator another capacity of the link from the daemon's host."""
+        get(self.url("/topology/link"), {**UPLINK, "capacity_bps": round(mbps * 1000000), "one_way": True, "force": True})
+
+    def states(self):
+        """State of each of the swarm's own links that carries something, as the allocator judges it."""
+        links = json.loads(get(self.url("/links?top=1000")))["links"]
+        swarm = {f"h{i + 1}" for i in range(HOSTS)}
+        return {link["name"]: link["check"]["state"] for link in links if swarm & set(link["name"].split("->"))}
+
+    def named(self):
+        """What the allocator names now, and how often it has named something since its start."""
+        status = json.loads(get(self.url("/status")))
+        series = re.findall(r"^ratewright_allocator_((?:links|hosts)_not_as_told(?:_total)?\{.*\}) (\S+)$", get(self.url("/metrics")), re.M)
+        metrics = {name for name, _ in series}
+        expected = {f'links_not_as_told{total}{{state="{state}"}}' for state in generate.STATES for total in ("", "_total")}
+        expected |= {f'hosts_not_as_told{total}{{fault="{fault}"}}' for fault in generate.FAULTS for total in ("", "_total")}
+        if not expected <= metrics:
+            raise SystemExit(f"live.py: no metrics {sorted(expected - metrics)}")
+        return status["links_not_as_told"] + status["hosts_not_as_told"] + [f"{name} {value}" for name, value in series if float(value)]
 
     def start_daemon(self, more=""):
         self.path("daemon.toml").write_text(
@@ -285,7 +316,9 @@ class Prometheus:
         return self.api("query", query=expression)["result"]
 
     def firing(self):
-        return {alert["labels"]["alertname"] for alert in self.api("alerts")["alerts"] if alert["state"] == "firing"}
+        """Alerts that fire, those by state or by fault as `name: state`."""
+        return {": ".join([labels["alertname"], *(labels[key] for key in ("state", "fault") if key in labels)])
+                for labels in (alert["labels"] for alert in self.api("alerts")["alerts"] if alert["state"] == "firing")}
 
     def scraped(self):
         targets = self.api("targets", state="active")["activeTargets"]
@@ -300,6 +333,8 @@ def start(site, shorter, scrape):
     site.start_daemon()
     site.start_traffic()
     site.start_traffic(name="steady", burst_bytes=400000, pause_s=0.005)
+    # Rounds of the swarm's hosts take a second: nothing of an empty state would be said of a link that nobody tells of.
+    until("the swarm tells of its links", lambda: set(site.states().values()) == {"as_told"}, 10)
     prometheus = Prometheus(site, shorter, scrape)
     until("Prometheus scrapes both", prometheus.scraped)
     return prometheus
@@ -338,6 +373,8 @@ def alerts(site):
             raise SystemExit(f"live.py: fires at rest: {sorted(firing)}")
         busy |= firing
         time.sleep(0.5)
+    if found := site.named():
+        raise SystemExit(f"live.py: named at rest: {found}")
     print(f"live.py: at rest for {rest_s:.0f} s, which are {rest_s * SPEED / 60:.0f} min of the rules' time, no alert fires"
           + (f" but for times, on a busy machine: {', '.join(sorted(busy))}" if busy else ""))
 
@@ -358,18 +395,46 @@ def alerts(site):
         for name in names:
             print(f"live.py: {name} fired ({time.monotonic() - began:.0f} s)")
         seen.update(names)
+        return fired
 
-    # More to an unknown address than the link was told to carry, and another congestion control under the daemon.
-    uplink = {"from": DAEMON_HOST, "to": "leaf4"}
+    def named(*names):
+        """Alerts of links and hosts fire, and none of another state or fault than this or an earlier one."""
+        if wrong := {name for name in fires(*names) if "NotAsTold: " in name} - seen:
+            raise SystemExit(f"live.py: {sorted(wrong)} fired, beside {names}")
+
+    def ends(*names, limit_s=30):
+        until(f"{', '.join(names)} end", lambda: not prometheus.firing() & set(names), limit_s)
+        for name in names:
+            print(f"live.py: {name} ended ({time.monotonic() - began:.0f} s)")
+
+    # A shaper that lets less through than the link was told to carry, another congestion control under the daemon, and
+    # an address of another host.
+    less, more, others = (f"RatewrightLinkNotAsTold: {state}" for state in ("carries_less", "carries_more", "has_others_traffic"))
+    moved, changed, shared, beyond = (f"RatewrightHostNotAsTold: {fault}" for fault in generate.FAULTS)
     default = "net.ipv4.tcp_congestion_control"
     former = run("ip", "netns", "exec", NAMESPACE, "sysctl", "-n", default).strip()
-    get(site.url("/topology/link"), {**uplink, "capacity_bps": 100000000, "force": True})
-    site.start_traffic(address=ELSEWHERE, name="strangers", burst_bytes=200000, pause_s=0.005)
+    site.tell_uplink(2 * UPLINK_MBPS)
     run("ip", "netns", "exec", NAMESPACE, "sysctl", "-w", f"{default}=reno")
-    fires("RatewrightLinkNotAsTold", "RatewrightHostNotAsTold")
-    site.end("strangers")
-    get(site.url("/topology/link"), {**uplink, "capacity_bps": 10000000000})
+    run("ip", "-n", NAMESPACE, "addr", "add", f"{CLAIMED}/32", "dev", LINK_THERE)
+    named(less, changed, shared)
     run("ip", "netns", "exec", NAMESPACE, "sysctl", "-w", f"{default}={former}")
+    run("ip", "-n", NAMESPACE, "addr", "del", f"{CLAIMED}/32", "dev", LINK_THERE)
+    # More to an unknown address than the link was told to carry, and then as much as it was told.
+    site.tell_uplink(SHAPED_MBPS // 2)
+    site.start_traffic(address=ELSEWHERE, name="strangers", burst_bytes=200000, pause_s=0.005)
+    named(more)
+    ends(less, changed, shared)
+    site.tell_uplink(1.05 * SHAPED_MBPS)
+    named(others)
+    ends(more)
+    site.end("strangers")
+    ends(others)
+    site.tell_uplink(UPLINK_MBPS)
+    # A file in which the daemon's host has another address, and the right one again.
+    site.reload(topology="moved.toml")
+    named(moved)
+    site.reload()
+    ends(moved)
     # A certificate of five days, limits that are too low, an engine that is too slow for its flows, a failed link, a
     # topology that lacks a file at the next reload, hosts of another authority, traffic to an unknown address.
     expiring(site)
@@ -407,7 +472,7 @@ def alerts(site):
     # All sessions first: a swarm whose hosts are refused would go on trying.
     until("the swarm is back", lambda: json.loads(get(site.url("/overview")))["flows"] > 50000, 60)
     site.start_swarm(sessions=2, name="twins", flows=2)
-    fires("RatewrightTableFull", "RatewrightSessionsRefused", "RatewrightEngineSlow", "RatewrightFirstRateSlow", limit_s=40)
+    fires("RatewrightTableFull", "RatewrightSessionsRefused", "RatewrightEngineSlow", "RatewrightFirstRateSlow", beyond, limit_s=40)
     # A socket that the kernel takes away.
     site.lose_sealed_port()
     fires("RatewrightSealedPortLost")
@@ -424,9 +489,12 @@ def alerts(site):
         raise SystemExit(f"live.py: no data while things are broken: {sorted(by_reason)}")
     print("live.py: the expressions that count by reason have data, too")
     names = {name for name, *_ in generate.ALERTS}
+    # A wrong path takes senders and receivers in two racks: the lab has those (`ratewright-lab check`).
+    by_label = {"RatewrightLinkNotAsTold": set(generate.STATES) - {"wrong_path"}, "RatewrightHostNotAsTold": set(generate.FAULTS)}
+    names = (names - set(by_label)) | {f"{name}: {label}" for name, labels in by_label.items() for label in labels}
     if names != seen:
         raise SystemExit(f"live.py: never fired: {sorted(names - seen)}")
-    print(f"live.py: all {len(names)} alerts fired, in {time.monotonic() - began:.0f} s")
+    print(f"live.py: all {len(generate.ALERTS)} alerts fired, in {time.monotonic() - began:.0f} s")
 
 
 def expiring(site):
@@ -445,12 +513,16 @@ def soak(site, minutes):
         firing = prometheus.firing()
         if firing:
             raise SystemExit(f"live.py: fires at rest: {sorted(firing)}")
+        # Alerts wait a minute. What is named for a moment only is counted.
+        if found := site.named():
+            raise SystemExit(f"live.py: named at rest: {found}")
         for name, child in site.children.items():
             if child.poll() is not None:
                 raise SystemExit(f"live.py: {name} ended: {site.log(name)[-2000:]}")
         time.sleep(min(5, max(0, end - time.monotonic())))
     pending = sorted({alert["labels"]["alertname"] for alert in prometheus.api("alerts")["alerts"]})
-    print(f"live.py: no alert fired for {minutes:g} min of a swarm of {HOSTS} hosts at rest; pending at the end: {pending or 'none'}")
+    print(f"live.py: no alert fired for {minutes:g} min of a swarm of {HOSTS} hosts at rest, and no link or host was named; "
+          f"pending at the end: {pending or 'none'}")
 
 
 def main():

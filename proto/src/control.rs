@@ -162,7 +162,8 @@ pub struct Welcome {
     pub access: AccessCapacity,
 }
 
-/// Capacities of a host's own links when its session began, in bit/s; 0: not told.
+/// Capacities of a host's own links, in bit/s; 0: not told. A session begins with them, and another
+/// topology brings them anew.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccessCapacity {
     /// From the host to its rack's switch.
@@ -208,6 +209,9 @@ pub struct TopologySnapshot {
     /// The message omits the hosts, since the client knows those of this digest. The session adds
     /// them.
     pub known: bool,
+    /// Capacities of the client's own links; `None`: as it was told before. In a Welcome they are
+    /// [`Welcome::access`].
+    pub access: Option<AccessCapacity>,
 }
 
 /// Digest of a topology's hosts. A client that lost its session, for example to a restart of the

@@ -146,7 +146,10 @@ pub struct Link {
     pub capacity_bps: u64,
     /// Capacity as the file gives it, in bit/s: all that the link carries.
     pub line_rate_bps: u64,
-    /// The full frame, which makes the one of the other.
+    /// Part of the line rate that the link always has, in bit/s, where the rest is credit: an
+    /// instance's baseline. `None`: all of it.
+    pub baseline_bps: Option<u64>,
+    /// The full frame, which makes what can be allocated of a line rate.
     pub frame: Frame,
     /// One-way propagation and switching delay, in nanoseconds.
     pub delay_ns: u64,

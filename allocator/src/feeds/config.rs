@@ -11,8 +11,8 @@ pub struct FeedsConfig {
     pub credit: bool,
     /// In-band telemetry of links has an effect.
     pub int: bool,
-    /// Links that their hosts share with traffic which nobody paces get headroom: their word about
-    /// the users of their own links counts.
+    /// Links that their hosts share with traffic which nobody paces get headroom by these hosts'
+    /// word about the users of their own links.
     pub shared: bool,
     /// Largest part of a link's told capacity that the check of what it carries takes away; 0:
     /// links that carry less are only named.

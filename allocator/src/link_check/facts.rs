@@ -40,6 +40,24 @@ impl LinkFacts for NetworkFacts<'_> {
         }
     }
 
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "capacities are far below 2^53 bit/s"
+    )]
+    fn baseline_bps(&self, link: LinkId) -> Option<f64> {
+        let link = self.topology.links().get(link.index())?;
+        Some(link.frame.allocatable_bps(link.baseline_bps?) as f64)
+    }
+
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "line rates are far below 2^53 bit/s"
+    )]
+    fn line_rate_bps(&self, link: LinkId) -> f64 {
+        let known = self.topology.links().get(link.index());
+        known.map_or(0.0, |link| link.line_rate_bps as f64)
+    }
+
     fn handed_out_bps(&self, link: LinkId) -> f64 {
         let from_ns = self.now_ns.saturating_sub(WINDOW_NS);
         self.feeds.handed_out_bps(link, from_ns, self.now_ns)

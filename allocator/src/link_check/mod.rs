@@ -9,8 +9,8 @@
 //!
 //! | state | evidence |
 //! |---|---|
-//! | [`CarriesLess`](LinkState::CarriesLess) | congestion on a link that carries less than [`SHORT`] of its capacity and less than [`GAP`] of what was handed out; or an interface of less than [`SLOW`] of it |
-//! | [`CarriesMore`](LinkState::CarriesMore) | more than [`ABOVE`] of its capacity is carried; or an interface of more than [`FAST`] of it |
+//! | [`CarriesLess`](LinkState::CarriesLess) | congestion on a link that carries less than [`SHORT`] of its capacity and less than [`GAP`] of what was handed out; or an interface of less than [`SLOW`] of its line rate |
+//! | [`CarriesMore`](LinkState::CarriesMore) | more than [`ABOVE`] of its capacity is carried; or an interface of more than [`FAST`] of its line rate |
 //! | [`WrongPath`](LinkState::WrongPath) | flows that are told to cross different links between switches meet congestion at once, and no host's link explains it |
 //! | [`HasOthersTraffic`](LinkState::HasOthersTraffic) | flows that are paced meet traffic that nobody paces |
 //! | [`AsTold`](LinkState::AsTold) | its host tells what it carries, and nothing of the above |
@@ -22,7 +22,8 @@
 //! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
 //! is a link that was full within [`PROVEN_NS`], if another one was not. A probe of a link that is
 //! lowered explains congestion beside others. A link between switches is named if it is the only
-//! one; its carried rate is not known. Where the end of the way tells nothing, nobody is named.
+//! one; its carried rate is not known. Where the end of the way tells nothing, nobody is named, and
+//! neither between two switches where the facts know no link: a host's first flows are looked at.
 //!
 //! A network device that counts what an allowance held up ([`LinkWord::is_held_up`]: Amazon's ENA)
 //! says which link it is. If its link carries less by the figures above, it is named before any
@@ -59,7 +60,6 @@
 //! | [`GAP`] 0.94 | a flow that yields is rated 9/8 of its use, so that it uses 0.89; one that its rate holds back uses 0.97 |
 //! | [`ABOVE`] 1.05, [`FAST`] 1.1, [`SLOW`] 0.95 | what is told may be payload, or less framing: 0.95 to 0.99 of the line |
 //! | [`MIN_ENDS`] 2 | with one sender or one receiver, its own link explains all; links of two hosts at each end do not break at one time, just after they carried as much |
-//! | [`TARGET`] 0.96 | what hosts tell may be 1/64 too much, and the queue has to drain |
 //! | [`NAME_NS`] 1 s | with a second at the host, half of one between its words and [`SAMPLES`] ticks, a link is named within 5 s, and starts and their first losses are over |
 //! | [`CLEAR_NS`] 5 s | longer than bursts are apart; shorter than the 10 s in which a state is taken back |
 //!
@@ -70,19 +70,9 @@
 //!
 //! # Lowering
 //!
-//! A link that carries less by congestion is lowered to [`TARGET`] of the most that it carried in
-//! the samples, by at most [`LinkCheckConfig::max_lowering`] of its capacity. The most, because a
-//! word may be of a second in which flows began or ended. From then on its queue drains. After
-//! [`PAUSE_NS`] it is probed: its capacity grows by [`STEP`], then by twice as much, every
-//! [`PROBE_NS`], until it is the told one or it carries less than the one in force, by the figures
-//! above. If that stands for [`NAME_NS`], the link is lowered anew. A link that is not in use is
-//! not probed. What lowering does not end is no matter of capacity (a lossy line, say): after
-//! [`FUTILE_NS`] the told one is in force again, and is not lowered for [`GIVEN_UP_NS`]. A link
-//! that carries more is only named.
-//!
-//! An allowance may save up credit while its link rests. What was carried in the second before may
-//! be credit's: then the link is lowered anew. Probes find credit that has come back, as they find
-//! a repair.
+//! A link that carries less by congestion is lowered to what it carries, by at most
+//! [`LinkCheckConfig::max_lowering`] of its capacity or to its baseline, and probed until it
+//! carries what was told: see `lowering.rs`. A link that carries more is only named.
 //!
 //! Work: O(1) for a word, and for each tick O(path) for at most [`MAX_PAIRS`] congested pairs and
 //! O(1) for at most [`MAX_LINKS`] links that are named or about to be.
@@ -96,11 +86,13 @@ use serde::Serialize;
 
 mod facts;
 mod hosts;
+mod lowering;
 mod network;
 
 pub use facts::{NetworkFacts, VisitPaths};
 pub use hosts::{BEYOND_NS, HostFault};
 use hosts::{HostFaults, Teller};
+use lowering::{Carriage, Lowering};
 use network::CongestedPair;
 pub use network::{MAX_HOPS, MIN_ENDS};
 
@@ -110,7 +102,7 @@ pub const SHORT: f64 = 0.88;
 pub const GAP: f64 = 0.94;
 /// Part of its capacity above which a link carries more.
 pub const ABOVE: f64 = 1.05;
-/// Part of its capacity from which on its interface's speed says that a link carries more,
+/// Part of its line rate from which on its interface's speed says that a link carries more,
 pub const FAST: f64 = 1.1;
 /// and below which it says that it carries less.
 pub const SLOW: f64 = 0.95;
@@ -135,20 +127,6 @@ pub const IDLE_NS: u64 = 60 * SECOND_NS;
 pub const SAMPLES: usize = 3;
 /// Interval of ticks.
 pub const TICK_NS: u64 = SECOND_NS / 2;
-/// Part of what a link carries to which it is lowered: its queue drains.
-pub const TARGET: f64 = 0.96;
-/// Time from lowering to the first probe,
-pub const PAUSE_NS: u64 = 4 * SECOND_NS;
-/// and from a probe to the next.
-pub const PROBE_NS: u64 = SECOND_NS * 3 / 2;
-/// Growth of the first probe.
-pub const STEP: f64 = 0.08;
-/// Time after which lowering that did not end the congestion is given up,
-pub const FUTILE_NS: u64 = 4 * SECOND_NS;
-/// and for which it is not tried again.
-pub const GIVEN_UP_NS: u64 = 60 * SECOND_NS;
-/// Time without congestion at the told capacity that ends a lowering.
-pub const RESTORED_NS: u64 = 2 * SECOND_NS;
 /// Pairs of hosts whose congestion one tick looks at.
 pub const MAX_PAIRS: usize = 4_096;
 /// Links that one tick looks at.
@@ -166,6 +144,19 @@ pub struct LinkCheckConfig {
 impl Default for LinkCheckConfig {
     fn default() -> Self {
         Self { max_lowering: 0.5 }
+    }
+}
+
+impl LinkCheckConfig {
+    /// Returns the least capacity to which a link may be lowered, in bit/s.
+    fn floor_bps(&self, told_bps: f64, baseline_bps: Option<f64>) -> f64 {
+        let floor_bps = (1.0 - self.max_lowering) * told_bps;
+        match baseline_bps {
+            Some(baseline_bps) if self.max_lowering > 0.0 => {
+                floor_bps.min(lowering::BELOW_BASELINE * baseline_bps)
+            }
+            _ => floor_bps,
+        }
     }
 }
 
@@ -262,8 +253,14 @@ pub struct LinkEvidence {
 
 /// Facts that the check asks for.
 pub trait LinkFacts {
-    /// Returns the capacity of a link as it was told, in bit/s.
+    /// Returns the capacity of a link as it was told, in bit/s, as rates count.
     fn told_bps(&self, link: LinkId) -> f64;
+    /// Returns the part of that which the link always has, in bit/s, where the rest is credit.
+    fn baseline_bps(&self, _: LinkId) -> Option<f64> {
+        None
+    }
+    /// Returns all that a link was told to carry, in bit/s: what a device tells as its speed.
+    fn line_rate_bps(&self, link: LinkId) -> f64;
     /// Returns what was handed out over a link within the last second, in bit/s.
     fn handed_out_bps(&self, link: LinkId) -> f64;
     /// Returns the links from a host and to it.
@@ -272,6 +269,24 @@ pub trait LinkFacts {
     fn switch(&self, host: HostId) -> Option<u32>;
     /// Visits the links between switches that flows from one host to another cross.
     fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId));
+}
+
+/// Capacity of a link as it was told.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// Capacity as rates count, in bit/s.
+    bps: f64,
+    /// All that it carries, in bit/s.
+    line_rate_bps: f64,
+}
+
+impl Told {
+    fn of(link: LinkId, facts: &dyn LinkFacts) -> Self {
+        Self {
+            bps: facts.told_bps(link),
+            line_rate_bps: facts.line_rate_bps(link),
+        }
+    }
 }
 
 /// Change of a link that the check asks for or tells.
@@ -297,22 +312,6 @@ pub enum LinkChange {
         /// The host has it.
         has: bool,
     },
-}
-
-/// Lowered capacity of a link.
-#[derive(Debug, Clone, Copy)]
-struct Lowering {
-    capacity_bps: f64,
-    /// Time at which it was lowered last.
-    lowered_ns: u64,
-    /// Growth of the next probe.
-    step: f64,
-    /// Time of the next probe.
-    probe_ns: u64,
-    /// Time since which congestion has not ended; `None` without congestion.
-    congested_ns: Option<u64>,
-    /// Time at which the told capacity was reached again.
-    restored_ns: Option<u64>,
 }
 
 /// Figures of one link.
@@ -347,8 +346,7 @@ struct Checked {
     seen_bps: f64,
     /// Other state that the evidence asks for, and since when.
     asked: Option<(LinkState, u64)>,
-    lowering: Option<Lowering>,
-    given_up_until_ns: u64,
+    lowering: Lowering,
 }
 
 /// Check of all links.
@@ -385,9 +383,22 @@ impl LinkCheck {
         self.config = config;
     }
 
-    /// Forgets all words and states, because links have other numbers.
-    pub fn restart(&mut self) {
-        *self = Self::new(self.config.clone());
+    /// Forgets all words and states, because links have other numbers, and hands over what is named
+    /// no more. Lowered capacities end, too; no change says so.
+    pub fn restart(&mut self, facts: &dyn LinkFacts, changes: &mut dyn FnMut(LinkChange)) {
+        let fresh = Self::new(self.config.clone());
+        let before = std::mem::replace(self, fresh);
+        for (link, state) in before.named() {
+            changes(LinkChange::State {
+                link,
+                before: state,
+                evidence: self.evidence(link, facts),
+            });
+        }
+        for (host, fault) in before.faults() {
+            let has = false;
+            changes(LinkChange::Fault { host, fault, has });
+        }
     }
 
     /// Takes a host's word in place of the former one. O(1).
@@ -400,14 +411,14 @@ impl LinkCheck {
             self.ticked_ns = now_ns;
         }
         for (link, word) in [(uplink, word.uplink), (downlink, word.downlink)] {
-            let told_bps = facts.told_bps(link);
+            let told = Told::of(link, facts);
             let checked = self.links.entry(link.0).or_default();
             (checked.word, checked.is_left) = (Some(word), false);
-            if told_bps > 0.0 && word.carried_bps >= Some(PROVEN * told_bps) {
+            if told.bps > 0.0 && word.carried_bps >= Some(PROVEN * told.bps) {
                 checked.proven_ns = Some(now_ns);
             }
             checked.note_carried(now_ns);
-            if checked.evidence_of(told_bps).is_some() {
+            if checked.evidence_of(told).is_some() {
                 self.activate(link);
             }
         }
@@ -532,14 +543,18 @@ impl LinkCheck {
             let (Some((uplink, _)), Some((_, downlink))) = access else {
                 continue;
             };
+            let mut inner = Vec::new();
+            facts.inner_links(from, to, &mut |link| inner.push(link));
+            if inner.is_empty() && facts.switch(from) != facts.switch(to) {
+                // Nobody knows which links its flows cross: it may be that of any of them.
+                continue;
+            }
+            inner.sort_unstable();
+            inner.dedup();
             for link in [uplink, downlink] {
                 let sampled = self.links.entry(link.0).or_default();
                 sampled.sample(now_ns, facts.handed_out_bps(link));
             }
-            let mut inner = Vec::new();
-            facts.inner_links(from, to, &mut |link| inner.push(link));
-            inner.sort_unstable();
-            inner.dedup();
             congested.push(CongestedPair {
                 from,
                 to,
@@ -698,16 +713,16 @@ impl LinkCheck {
         facts: &dyn LinkFacts,
         changes: &mut dyn FnMut(LinkChange),
     ) {
-        let told_bps = facts.told_bps(link);
-        let max_lowering = self.config.max_lowering;
+        let told = Told::of(link, facts);
+        let floor_bps = self.config.floor_bps(told.bps, facts.baseline_bps(link));
         let Some(checked) = self.links.get_mut(&link.0) else {
             self.active.remove(&link.0);
             return;
         };
         let before = (checked.named, checked.lowered_bps());
-        let evidence = checked.evidence_of(told_bps);
+        let evidence = checked.evidence_of(told);
         checked.name(now_ns, evidence);
-        checked.lower(now_ns, told_bps, max_lowering);
+        checked.lower(now_ns, told.bps, floor_bps);
         checked.judged_ns = now_ns;
         let after = (checked.named, checked.lowered_bps());
         let is_quiet =
@@ -795,7 +810,7 @@ impl Checked {
     }
 
     fn lowered_bps(&self) -> Option<f64> {
-        self.lowering.map(|lowering| lowering.capacity_bps)
+        self.lowering.capacity_bps()
     }
 
     /// Notes the most that it carried. What is nearly as much renews it.
@@ -846,15 +861,17 @@ impl Checked {
     }
 
     /// Returns the state that the evidence of this moment asks for, if it asks for one.
-    fn evidence_of(&self, told_bps: f64) -> Option<LinkState> {
-        if told_bps <= 0.0 {
+    fn evidence_of(&self, told: Told) -> Option<LinkState> {
+        if told.bps <= 0.0 {
             // A dead link carries nothing, as it was told.
             return None;
         }
         let word = self.word.unwrap_or_default();
-        if self.is_congested() || (0.0 < word.speed_bps && word.speed_bps < SLOW * told_bps) {
+        let is_slow = 0.0 < word.speed_bps && word.speed_bps < SLOW * told.line_rate_bps;
+        let is_fast = word.speed_bps > FAST * told.line_rate_bps;
+        if self.is_congested() || is_slow {
             Some(LinkState::CarriesLess)
-        } else if word.carried_bps > Some(ABOVE * told_bps) || word.speed_bps > FAST * told_bps {
+        } else if word.carried_bps > Some(ABOVE * told.bps) || is_fast {
             Some(LinkState::CarriesMore)
         } else if self.is_misled() {
             Some(LinkState::WrongPath)
@@ -882,7 +899,7 @@ impl Checked {
         if let Some((state, since_ns)) = self.asked
             && now_ns.saturating_sub(since_ns) >= NAME_NS
             // A probe that goes well for a moment does not end it.
-            && self.lowering.is_none()
+            && self.lowered_bps().is_none()
         {
             (self.named, self.since_ns, self.seen_ns) = (state, now_ns, now_ns);
             (self.seen_bps, self.asked) = (carried_bps, None);
@@ -894,94 +911,30 @@ impl Checked {
         let is_used = self.named != LinkState::CarriesLess || carried_bps >= self.seen_bps / 2.0;
         let clear_ns = if is_used { CLEAR_NS } else { IDLE_NS };
         let is_over = self.is_left && self.named != LinkState::HasOthersTraffic;
-        if is_over || (now_ns.saturating_sub(self.seen_ns) >= clear_ns && self.lowering.is_none()) {
-            (self.named, self.since_ns, self.lowering) = (LinkState::Unknown, now_ns, None);
+        let is_seen = now_ns.saturating_sub(self.seen_ns) < clear_ns;
+        if is_over || !(is_seen || self.lowered_bps().is_some()) {
+            (self.named, self.since_ns) = (LinkState::Unknown, now_ns);
+            self.lowering.end();
         }
     }
 
     /// Lowers, probes or restores the capacity.
-    fn lower(&mut self, now_ns: u64, told_bps: f64, max_lowering: f64) {
-        let floor_bps = (1.0 - max_lowering) * told_bps;
+    fn lower(&mut self, now_ns: u64, told_bps: f64, floor_bps: f64) {
         let is_less = self.named == LinkState::CarriesLess;
         let Some(carried_bps) = self.carried_bps().filter(|_| is_less) else {
-            self.lowering = None;
+            self.lowering.end();
             return;
         };
-        let is_congested = self.is_congested();
-        let most_bps = self.sampled_bps.iter().copied().fold(carried_bps, f64::max);
-        let target_bps = (TARGET * most_bps).max(floor_bps);
-        let Some(mut lowering) = self.lowering else {
-            if is_congested && target_bps < told_bps && self.given_up_until_ns <= now_ns {
-                self.lowering = Some(Lowering::to(now_ns, now_ns, target_bps));
-            }
-            return;
+        let carriage = Carriage {
+            told_bps,
+            floor_bps,
+            carried_bps,
+            most_bps: self.sampled_bps.iter().copied().fold(carried_bps, f64::max),
+            is_congested: self.is_congested(),
+            seen_ns: self.seen_ns,
         };
-        if max_lowering == 0.0 || lowering.capacity_bps < floor_bps {
-            self.lowering = None;
-            return;
-        }
-        if lowering.capacity_bps >= told_bps && lowering.restored_ns.is_none() {
-            // The told one is another.
-            lowering.restored_ns = Some(now_ns);
-        }
-        let was_congested = lowering.congested_ns.is_some();
-        match (is_congested, lowering.congested_ns) {
-            (true, Some(since_ns)) if now_ns.saturating_sub(since_ns) >= FUTILE_NS => {
-                self.given_up_until_ns = now_ns.saturating_add(GIVEN_UP_NS);
-                self.lowering = None;
-                return;
-            }
-            (true, Some(since_ns))
-                if now_ns.saturating_sub(since_ns.max(lowering.lowered_ns)) >= NAME_NS
-                    && target_bps < lowering.capacity_bps =>
-            {
-                lowering = Lowering::to(now_ns, since_ns, target_bps);
-            }
-            (true, since_ns) => {
-                lowering.congested_ns = since_ns.or(Some(now_ns));
-                lowering.probe_ns = now_ns.saturating_add(PAUSE_NS);
-            }
-            (false, _) => lowering.congested_ns = None,
-        }
-        if was_congested || is_congested {
-            self.lowering = Some(lowering);
-            return;
-        }
-        if let Some(restored_ns) = lowering.restored_ns {
-            if now_ns.saturating_sub(restored_ns) >= RESTORED_NS {
-                self.lowering = None;
-                (self.named, self.since_ns) = (LinkState::Unknown, now_ns);
-                return;
-            }
-        } else if now_ns.saturating_sub(self.seen_ns) >= IDLE_NS {
-            self.lowering = None;
+        if self.lowering.judge(now_ns, &carriage) {
             (self.named, self.since_ns) = (LinkState::Unknown, now_ns);
-            return;
-        } else if lowering.probe_ns <= now_ns && carried_bps >= IN_USE * lowering.capacity_bps {
-            lowering.capacity_bps *= 1.0 + lowering.step;
-            lowering.step *= 2.0;
-            lowering.probe_ns = now_ns.saturating_add(PROBE_NS);
-            if lowering.capacity_bps >= told_bps {
-                lowering.capacity_bps = told_bps;
-                lowering.restored_ns = Some(now_ns);
-            }
-        }
-        self.lowering = Some(lowering);
-    }
-}
-
-/// Part of a lowered capacity that a link in use carries.
-const IN_USE: f64 = 0.5;
-
-impl Lowering {
-    fn to(now_ns: u64, congested_ns: u64, capacity_bps: f64) -> Self {
-        Self {
-            capacity_bps,
-            lowered_ns: now_ns,
-            step: STEP,
-            probe_ns: now_ns.saturating_add(PAUSE_NS),
-            congested_ns: Some(congested_ns),
-            restored_ns: None,
         }
     }
 }

@@ -152,7 +152,7 @@ impl LinkCheck {
         };
         let (at_ns, best_bps) = known.best;
         known.carried_bps().is_some()
-            && known.lowering.is_none()
+            && known.lowered_bps().is_none()
             && now_ns.saturating_sub(at_ns) < PROVEN_NS
             && best_bps >= GAP * facts.handed_out_bps(link)
     }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::lowering::TARGET;
 use super::*;
 
 const MS: u64 = 1_000_000;
@@ -64,6 +65,8 @@ struct World {
     rates_bps: Vec<f64>,
     /// Loads that were handed out in the last second.
     handed_out_bps: Vec<f64>,
+    /// Baseline of the first host's uplink, as it is told.
+    baseline_bps: Option<f64>,
     now_ms: u64,
     /// Changes of states with their times.
     changes: Vec<(u64, u32, LinkState)>,
@@ -73,11 +76,20 @@ struct World {
 
 struct WorldFacts<'a> {
     handed_out_bps: &'a [f64],
+    baseline_bps: Option<f64>,
     hosts: u32,
 }
 
 impl LinkFacts for WorldFacts<'_> {
     fn told_bps(&self, _: LinkId) -> f64 {
+        GBIT
+    }
+
+    fn baseline_bps(&self, link: LinkId) -> Option<f64> {
+        self.baseline_bps.filter(|_| link == up(0))
+    }
+
+    fn line_rate_bps(&self, _: LinkId) -> f64 {
         GBIT
     }
 
@@ -135,6 +147,7 @@ impl World {
             flows: Vec::new(),
             rates_bps: Vec::new(),
             handed_out_bps: vec![0.0; 2 * hosts as usize],
+            baseline_bps: None,
             now_ms: 0,
             changes: Vec::new(),
             faults: Vec::new(),
@@ -265,6 +278,7 @@ impl World {
                 let meets = host.others_bps > 0.0;
                 let facts = WorldFacts {
                     handed_out_bps: &self.handed_out_bps,
+                    baseline_bps: self.baseline_bps,
                     hosts: self.hosts.len() as u32,
                 };
                 let now_ns = self.now_ms * MS;
@@ -274,6 +288,7 @@ impl World {
         }
         let facts = WorldFacts {
             handed_out_bps: &self.handed_out_bps,
+            baseline_bps: self.baseline_bps,
             hosts: self.hosts.len() as u32,
         };
         let (changes, faults, now_ms) = (&mut self.changes, &mut self.faults, self.now_ms);
@@ -494,6 +509,7 @@ fn an_instance_whose_credit_runs_out_is_named_lowered_and_has_its_peak_with_new_
         assert_eq!(world.changes.len(), 1, "it flaps: {:?}", world.changes);
         let facts = WorldFacts {
             handed_out_bps: &world.handed_out_bps,
+            baseline_bps: None,
             hosts: 2,
         };
         assert!(world.check.evidence(up(0), &facts).by_allowance);
@@ -505,6 +521,43 @@ fn an_instance_whose_credit_runs_out_is_named_lowered_and_has_its_peak_with_new_
         assert_eq!(world.check.named().count(), 0, "{:?}", world.changes);
         assert_eq!(world.check.lowered_count(), 0);
         assert!(credit_bits(&world) > 0.0);
+    }
+}
+
+/// By half of the peak it would stay congested, and be given up.
+#[test]
+fn an_instance_is_lowered_to_a_baseline_that_is_a_fifth_of_its_peak() {
+    for is_told in [true, false] {
+        let mut world = World::new(2);
+        world.flow(0, 1);
+        world.hosts[0].counts_held_up = true;
+        world.hosts[0].credit = Some(Credit {
+            baseline_bps: 0.2 * GBIT,
+            bits: 4e9,
+        });
+        world.baseline_bps = is_told.then_some(0.2 * GBIT);
+        while world.hosts[0]
+            .credit
+            .is_some_and(|credit| credit.bits > 0.0)
+        {
+            world.step();
+        }
+        world.run(NAMED_MS);
+        let mut lowered = Vec::new();
+        for _ in 0..2_000 {
+            world.step();
+            lowered.extend(world.check.lowered_bps(up(0)));
+        }
+        if is_told {
+            assert_eq!(lowered.len(), 2_000, "given up");
+            let least_bps = lowered.iter().copied().fold(GBIT, f64::min);
+            assert!(
+                (0.18 * GBIT..=0.2 * GBIT).contains(&least_bps),
+                "{least_bps}"
+            );
+        } else {
+            assert!(lowered.len() < 1_000, "half of the peak does not fit");
+        }
     }
 }
 
@@ -599,6 +652,7 @@ fn steady_load_at_0_97_and_idle_hosts_are_as_told() {
     world.assert_nothing_named();
     let facts = WorldFacts {
         handed_out_bps: &world.handed_out_bps,
+        baseline_bps: None,
         hosts: 9,
     };
     let state = |link| world.check.evidence(link, &facts).state;
@@ -691,6 +745,7 @@ fn what_a_host_said_ends_with_its_session() {
     assert_eq!(world.check.lowered_count(), 0);
     let facts = WorldFacts {
         handed_out_bps: &[0.0; 18],
+        baseline_bps: None,
         hosts: 9,
     };
     let state = world.check.evidence(down(0), &facts).state;
@@ -698,6 +753,46 @@ fn what_a_host_said_ends_with_its_session() {
     // Its senders still meet congestion: that of a host which tells nothing is nobody's.
     world.run(20_000);
     assert_eq!(world.check.named().count(), 0);
+}
+
+#[test]
+fn a_restart_takes_back_what_is_named_and_it_is_named_anew() {
+    let mut world = incast();
+    let fault = HostFault::AddressNotInPrefix;
+    world.hosts[0].real_down_bps = 0.8 * GBIT;
+    world.hosts[1].told.faults.insert(fault);
+    world.run(10_000);
+    assert_eq!((world.changes.len(), world.faults.len()), (1, 1));
+    let facts = WorldFacts {
+        handed_out_bps: &world.handed_out_bps,
+        hosts: 9,
+    };
+    let mut changes = Vec::new();
+    (world.check).restart(&facts, &mut |change| changes.push(change));
+    let evidence = world.check.evidence(down(0), &facts);
+    assert_eq!(evidence.state, LinkState::Unknown);
+    assert_eq!(
+        changes,
+        [
+            LinkChange::State {
+                link: down(0),
+                before: LinkState::CarriesLess,
+                evidence,
+            },
+            LinkChange::Fault {
+                host: HostId(1),
+                fault,
+                has: false,
+            },
+        ]
+    );
+    assert_eq!(world.check.named().count(), 0);
+    assert_eq!(world.check.faults().count(), 0);
+    assert_eq!(world.check.lowered_count(), 0);
+    world.run(NAMED_MS);
+    let named: Vec<(LinkId, LinkState)> = world.check.named().collect();
+    assert_eq!(named, [(down(0), LinkState::CarriesLess)]);
+    assert_eq!(world.faults, [(1, fault, true), (1, fault, true)]);
 }
 
 #[test]
@@ -793,6 +888,7 @@ fn a_receiver_that_has_not_measured_yet_is_not_named() {
     world.hosts[0].is_connected = false;
     let facts = WorldFacts {
         handed_out_bps: &[0.0; 18],
+        baseline_bps: None,
         hosts: 9,
     };
     world.check.tell(0, HostId(0), HostWord::default(), &facts);
@@ -811,6 +907,7 @@ fn a_host_that_lies_lowers_no_link_that_carries_its_capacity() {
         world.step();
         let facts = WorldFacts {
             handed_out_bps: &world.handed_out_bps,
+            baseline_bps: None,
             hosts: 9,
         };
         for liar in 1..9 {

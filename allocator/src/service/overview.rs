@@ -68,7 +68,9 @@ pub struct Overview {
     pub links_not_as_told: u64,
     /// The first of them.
     pub not_as_told: Vec<CheckedLink>,
-    /// Faults of hosts, the first of them.
+    /// Faults of hosts.
+    pub hosts_not_as_told: u64,
+    /// The first of them.
     pub faults: Vec<FaultyHost>,
     /// Links that carry something, by id, with load over capacity: the most loaded ones.
     pub links: Vec<(u32, f64)>,

@@ -43,8 +43,12 @@ pub struct Status {
     pub links_shared: u64,
     /// Links that are not as they were told, the first [`MAX_CHECKED_LINKS`] of them.
     pub links_not_as_told: Vec<CheckedLink>,
+    /// Number of all of them.
+    pub links_not_as_told_total: u64,
     /// Faults of hosts, the first [`MAX_CHECKED_LINKS`] of them.
     pub hosts_not_as_told: Vec<FaultyHost>,
+    /// Number of all of them.
+    pub hosts_not_as_told_total: u64,
     /// Hosts of the topology.
     pub hosts: u64,
     /// Lease of a rate, in milliseconds.
@@ -200,7 +204,7 @@ pub struct SharedStatus {
     /// Traffic that nobody paces, in words.
     pub cause: String,
     /// Factor on the capacity that the rates over it may fill together; 1 where external traffic is
-    /// left its share instead.
+    /// left its share instead, and without `feeds.shared` where hosts' word alone tells of it.
     pub headroom: f64,
 }
 
@@ -235,7 +239,9 @@ pub struct HostView {
     /// Lease of its rates, in milliseconds.
     pub lease_ms: u64,
     /// Its faults.
-    pub faults: Vec<HostFault>,
+    pub faults: Vec<FaultyHost>,
+    /// The links from it and to it, whatever their state is.
+    pub links: Vec<CheckedLink>,
 }
 
 /// A flow in `/explain`, with the reasons for its rate.
@@ -306,7 +312,8 @@ pub struct LinkStatus {
 /// Maximum number of links in [`Status::links_not_as_told`], and of faults of hosts.
 pub const MAX_CHECKED_LINKS: usize = 64;
 
-/// Link that is not as it was told, in `/status` and `/overview`.
+/// Link with the state of its capacity as it was told: one that is not so in `/status` and
+/// `/overview`, a host's own in `/explain`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CheckedLink {
     /// `from->to`, by the names of its ends.
@@ -318,7 +325,7 @@ pub struct CheckedLink {
     pub cause: Option<String>,
 }
 
-/// Fault of a host in `/status` and `/overview`.
+/// Fault of a host in `/status`, `/overview` and `/explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FaultyHost {
     /// Its name.
@@ -356,6 +363,8 @@ pub struct ServiceCounts {
     pub links_shared: Reasons,
     /// Links that were found not to be as told, by state.
     pub links_named: Reasons,
+    /// Hosts in which a fault was found, by fault.
+    pub hosts_named: Reasons,
     /// Demand changes of active flows.
     pub demand_changes: u64,
     /// Demand changes that waited, because their host or all hosts together sent too many.

@@ -8,9 +8,12 @@ mod num_optimizers;
 mod num_oracle;
 mod num_support;
 mod parallel_equality;
+mod promised;
+mod service_checks;
 mod service_cli;
 #[cfg(feature = "dpdk")]
 mod service_dpdk;
+mod service_earlier_files;
 mod service_engine_death;
 mod service_floods;
 mod service_lifecycle;

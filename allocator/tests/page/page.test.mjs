@@ -138,14 +138,14 @@ test("the page names links and hosts that are not as told, with the evidence", a
   const shown = await page.evaluate(async (overview) => {
     const { render } = await import("/page.js");
     const link = { name: "leaf1->h1", state: "carries_less", cause: null, told_bps: 1e10, carried_bps: 8e9, speed_bps: null, lowered_bps: 7.68e9 };
-    render({ ...overview, links_not_as_told: 3, not_as_told: [link], faults: [{ host: "h2", fault: "address_not_in_prefix", seen_at: null }, { host: "h3", fault: "prefix_of_several_hosts", seen_at: "h2" }] });
+    render({ ...overview, links_not_as_told: 3, not_as_told: [link], hosts_not_as_told: 1_002, faults: [{ host: "h2", fault: "address_not_in_prefix", seen_at: null }, { host: "h3", fault: "prefix_of_several_hosts", seen_at: "h2" }] });
     return [...document.querySelectorAll("#check tr")].map((row) => [...row.cells].map((cell) => cell.textContent).join("|")).concat(document.getElementById("check-note").textContent);
   }, overview);
   assert.deepEqual(shown, [
     "leaf1->h1|carries less; lowered to 7.68 Gbit/s|10.0 Gbit/s|8.00 Gbit/s",
     "h2|address not in prefix||",
     "h3|prefix of several hosts; seen at h2||",
-    "and 2 more links",
+    "and 2 more links, 1,000 more faults of hosts",
   ]);
   await close();
 });

@@ -13,6 +13,7 @@
 //! | [`time_dilation`] | how much slower than usual sessions are |
 //! | [`sessions`] | every host's production session, on one thread |
 //! | [`traffic`] | which flowlets start and end, and when |
+//! | [`own_links`] | what hosts tell of their own links, as daemons do |
 //! | [`network_faults`] | loss and reordering |
 //! | [`views`] | whether both ends know the same at the end |
 //! | [`results`] | what is printed |
@@ -26,6 +27,7 @@ pub mod guests;
 pub mod net;
 pub mod network_faults;
 pub mod options;
+pub mod own_links;
 pub mod results;
 pub mod sessions;
 pub mod stampede;

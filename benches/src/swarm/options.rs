@@ -107,6 +107,10 @@ pub struct SwarmOptions {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Hosts tell what their links carry, as daemons do: what the rates add up to, over interfaces
+    /// of --host-bps. Figures of the benchmarks are without
+    #[arg(long, conflicts_with_all = ["stampede", "guests"])]
+    pub tell_links: bool,
     /// Only connect, all hosts at once and with the daemon's own time-outs and pauses, as after a
     /// restart of the allocator, and tell how long that takes
     #[arg(long, conflicts_with_all = ["flows", "workload", "churn", "memory_log"])]

@@ -22,12 +22,14 @@ use ratewright_proto::Counters;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Welcome};
 use ratewright_proto::path::{DatagramPath, PathConfig};
+use ratewright_proto::telemetry::Telemetry;
 use rustc_hash::FxBuildHasher;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::net::{Inbox, SessionInput};
 use super::network_faults::NetworkFaults;
 use super::options::{SwarmOptions, SwarmPlan, TransportKind};
+use super::own_links::OwnLinks;
 use super::time_dilation::TimeDilation;
 use super::topology_cache::TopologyCache;
 use super::traffic::{Traffic, TrafficAction};
@@ -104,6 +106,8 @@ pub struct SwarmSessions {
     hosts: Vec<u32>,
     up: NetworkFaults,
     down: NetworkFaults,
+    /// Meters of the hosts' own links, if they tell of them.
+    own_links: Option<OwnLinks>,
     interrupted: Arc<AtomicBool>,
     /// Flowlets of all hosts.
     pub traffic: Traffic,
@@ -151,7 +155,11 @@ impl SwarmSessions {
             let seed = options.seed ^ (direction << 32);
             NetworkFaults::new(options.loss, options.reorder, seed)
         };
-        let traffic = Traffic::new(plan.offer.clone(), options.seed);
+        let mut traffic = Traffic::new(plan.offer.clone(), options.seed);
+        let own_links = (options.tell_links).then(|| OwnLinks::new(names.len(), plan.host_bps));
+        if own_links.is_some() {
+            traffic.count_carried();
+        }
         let local = match allocator {
             // A socket of one family sends to no address of the other.
             SocketAddr::V4(_) => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
@@ -217,6 +225,7 @@ impl SwarmSessions {
             hosts: Vec::new(),
             up: faults(1),
             down: faults(2),
+            own_links,
             interrupted,
             traffic,
             waits: histogram()?,
@@ -324,6 +333,7 @@ impl SwarmSessions {
         busy |= self.pump_dirty();
         // Starts wait for no other datagrams than those of a batch.
         self.act();
+        self.tell_links(now_ns);
         busy |= self.pump_dirty();
         self.flush();
         // Timers never run ahead of what was read: a busy program must not look like a dead peer.
@@ -351,6 +361,7 @@ impl SwarmSessions {
             self.traffic.next_ns(),
             self.up.next_ns(),
             self.down.next_ns(),
+            self.own_links.as_ref().map(OwnLinks::next_ns),
         ];
         for at_ns in due.into_iter().flatten() {
             next_ns = next_ns.min(at_ns);
@@ -523,6 +534,29 @@ impl SwarmSessions {
         self.actions = actions;
     }
 
+    /// Lets the host whose turn it is tell what its links carry.
+    fn tell_links(&mut self, now_ns: u64) {
+        let Some(own_links) = &mut self.own_links else {
+            return;
+        };
+        let Some(at) = own_links.take_turn(now_ns) else {
+            return;
+        };
+        let bytes = self.traffic.carried_bytes(now_ns, at);
+        let Some(access_use) = own_links.look(now_ns, at, bytes) else {
+            return;
+        };
+        let message = Telemetry {
+            access_use: Some(Box::new(access_use.clone())),
+            ..Telemetry::default()
+        };
+        // Refused without a session: then the next turn tells it.
+        if self.sessions[at].session.send_telemetry(message).is_ok() {
+            own_links.told(now_ns, at, access_use);
+            self.touch(at);
+        }
+    }
+
     fn on_timers(&mut self, now_ns: u64) {
         while let Some((at_ns, at)) = self.timers.pop_due(now_ns) {
             let host = &mut self.sessions[at];
@@ -620,6 +654,9 @@ impl SwarmSessions {
                 .collect();
             let number = |name: &String| by_name.get(name.as_str()).copied();
             self.hosts = self.names.iter().filter_map(number).collect();
+        }
+        if let Some(own_links) = &mut self.own_links {
+            own_links.begin_session(at, welcome.access);
         }
         let host = &mut self.sessions[at];
         host.established = true;

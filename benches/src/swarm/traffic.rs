@@ -8,6 +8,7 @@ use rand_pcg::Pcg64Mcg;
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
 use super::options::Offer;
+use super::own_links::Carriage;
 
 /// Maximum of starts and ends in one turn, during which datagrams wait.
 const MOST_AT_ONCE: usize = 64;
@@ -26,6 +27,8 @@ pub enum TrafficAction {
 #[derive(Debug, Clone, Copy, Default)]
 struct FlowState {
     flow: FlowId,
+    /// Index of the host at the other end.
+    to: u32,
     /// Index among the active flows; none while the slot is free.
     active: Option<u32>,
     started_ns: u64,
@@ -55,6 +58,9 @@ pub struct Traffic {
     hosts: Vec<u32>,
     tables: Vec<HostFlows>,
     active: Vec<(u32, u32)>,
+    /// Interfaces of the hosts, out and in, if they are asked for.
+    carried: Vec<[Carriage; 2]>,
+    counts_carried: bool,
     /// Flows that are yet to start before the arrivals begin.
     initial: u32,
     /// The next arrival; nothing while there are none.
@@ -79,6 +85,8 @@ impl Traffic {
             hosts: Vec::new(),
             tables: Vec::new(),
             active: Vec::new(),
+            carried: Vec::new(),
+            counts_carried: false,
             initial: 0,
             arrival_ns: None,
             finishes: BinaryHeap::new(),
@@ -89,9 +97,26 @@ impl Traffic {
         }
     }
 
+    /// Counts from the beginning on what hosts' interfaces carry.
+    pub fn count_carried(&mut self) {
+        self.counts_carried = true;
+    }
+
+    /// Returns the bytes that a host's interface has sent and received so far; none before the
+    /// beginning, or if they are not counted.
+    pub fn carried_bytes(&mut self, now_ns: u64, host: usize) -> [u64; 2] {
+        let ways = self.carried.get_mut(host);
+        ways.map_or([0; 2], |ways| {
+            ways.each_mut().map(|carriage| carriage.bytes(now_ns))
+        })
+    }
+
     /// Begins, with hosts of these numbers.
     pub fn begin(&mut self, now_ns: u64, hosts: Vec<u32>) {
         self.tables.resize_with(hosts.len(), HostFlows::default);
+        if self.counts_carried {
+            self.carried.resize(hosts.len(), Default::default());
+        }
         self.hosts = hosts;
         self.frozen = false;
         match self.offer {
@@ -171,7 +196,7 @@ impl Traffic {
                     // A replacement keeps the number of flows: one ends for each that starts.
                     let victim = self.rng.random_range(0..self.active.len());
                     let (host, slot) = self.active[victim];
-                    self.end(host, slot, actions);
+                    self.end(now_ns, host, slot, actions);
                     self.start(now_ns, actions);
                 }
                 Offer::Sized { most_flows, .. } if self.active.len() >= most_flows as usize => {
@@ -202,7 +227,8 @@ impl Traffic {
         let host = self.rng.random_range(0..count);
         // One of the others: indices from the host's own on are shifted by one below.
         let other = self.rng.random_range(0..count - 1);
-        let destination = self.hosts[other + usize::from(other >= host)];
+        let to = other + usize::from(other >= host);
+        let destination = self.hosts[to];
         let bits = match &self.offer {
             Offer::Fixed { .. } => f64::INFINITY,
             Offer::Sized { sizes, .. } => 8.0 * sizes.sample(&mut self.rng) as f64,
@@ -228,6 +254,7 @@ impl Traffic {
         let state = &mut table.slots[slot as usize];
         *state = FlowState {
             flow: state.flow.next_generation(),
+            to: to as u32,
             active: Some(self.active.len() as u32),
             started_ns: now_ns,
             remaining_bits: bits,
@@ -240,7 +267,12 @@ impl Traffic {
         actions.push(TrafficAction::Start(host, record));
     }
 
-    fn end(&mut self, host: u32, slot: u32, actions: &mut Vec<TrafficAction>) {
+    fn end(&mut self, now_ns: u64, host: u32, slot: u32, actions: &mut Vec<TrafficAction>) {
+        let state = self.tables[host as usize].slots[slot as usize];
+        if state.active.is_some() {
+            let (from, to) = (host as usize, state.to as usize);
+            change_carried(&mut self.carried, now_ns, [from, to], [state.rate_bps, 0]);
+        }
         let table = &mut self.tables[host as usize];
         let state = &mut table.slots[slot as usize];
         let Some(at) = state.active.take() else {
@@ -272,7 +304,7 @@ impl Traffic {
             }
             state.scheduled_ns = None;
             match state.finish_ns {
-                Some(finish_ns) if finish_ns <= now_ns => self.end(host, slot, actions),
+                Some(finish_ns) if finish_ns <= now_ns => self.end(now_ns, host, slot, actions),
                 Some(finish_ns) => {
                     // It has become slower since.
                     state.scheduled_ns = Some(finish_ns);
@@ -316,10 +348,26 @@ impl Traffic {
                     .push(Reverse((finish_ns, host as u32, flow.slot())));
             }
         }
-        state.rate_bps = rate_bps;
+        let before_bps = std::mem::replace(&mut state.rate_bps, rate_bps);
+        let ends = [host, state.to as usize];
+        change_carried(&mut self.carried, now_ns, ends, [before_bps, rate_bps]);
         state.since_ns = now_ns;
         let first = !std::mem::replace(&mut state.answered, true);
         first.then(|| now_ns.saturating_sub(state.started_ns))
+    }
+}
+
+/// Takes that a flow between these ends has another rate than before, in bit/s.
+fn change_carried(
+    carried: &mut [[Carriage; 2]],
+    now_ns: u64,
+    ends: [usize; 2],
+    [before_bps, after_bps]: [u64; 2],
+) {
+    for (way, end) in ends.into_iter().enumerate() {
+        if let Some(ways) = carried.get_mut(end) {
+            ways[way].change(now_ns, before_bps, after_bps);
+        }
     }
 }
 
@@ -379,6 +427,30 @@ mod tests {
             "{} active",
             traffic.active()
         );
+    }
+
+    #[test]
+    fn interfaces_carry_what_flows_do_from_their_first_rate_to_their_end() {
+        let offer = Offer::Sized {
+            sizes: SizeDistribution::constant(1_000),
+            arrivals_per_s: 10_000.0,
+            most_flows: u32::MAX,
+        };
+        let mut traffic = Traffic::new(offer, 3);
+        traffic.count_carried();
+        traffic.begin(0, (0..16).collect());
+        let (starts, ends) = run(&mut traffic, 1_000_000_000, 8_000_000);
+        assert!(ends > 9_000, "{ends} of {starts} ended");
+        // Whatever is sent is received, and a flow of 1,000 bytes ends up to a nanosecond late.
+        let mut sums = [0; 2];
+        for host in 0..16 {
+            let [sent, received] = traffic.carried_bytes(1_000_000_000, host);
+            sums[0] += sent;
+            sums[1] += received;
+        }
+        assert!(sums[0].abs_diff(sums[1]) <= 16, "{sums:?}");
+        let (least, most) = (ends as u64 * 1_000, starts as u64 * 1_000);
+        assert!((least - 16..=most + 1_000).contains(&sums[0]), "{sums:?}");
     }
 
     #[test]

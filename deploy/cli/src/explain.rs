@@ -68,23 +68,46 @@ fn render(answer: &Value) -> String {
             },
         );
     }
+    let mut own_links = Vec::new();
     for end in ["from", "to"] {
         let host = &answer[end];
-        for fault in host["faults"].as_array().map_or(&[][..], Vec::as_slice) {
-            let fault = text_of(fault).replace('_', " ");
-            let _ = writeln!(out, "{}: {fault}", text_of(&host["host"]));
+        for fault in elements(&host["faults"]) {
+            let _ = writeln!(out, "{}", fault_text(fault));
+        }
+        for link in elements(&host["links"]) {
+            if let Some(text) = check_text(&link["name"], link) {
+                let _ = writeln!(out, "{text}");
+            }
+            own_links.push(&link["name"]);
         }
     }
-    let flows = answer["flows"].as_array().map_or(&[][..], Vec::as_slice);
+    let flows = elements(&answer["flows"]);
     let total = answer["flows_total"].as_u64().unwrap_or(0);
     let _ = writeln!(out, "{total} flows, {} of them shown", flows.len());
     for flow in flows {
-        let _ = write!(out, "\n{}", flow_text(flow));
+        let _ = write!(out, "\n{}", flow_text(flow, &own_links));
     }
     out.trim_end().to_owned()
 }
 
-fn flow_text(flow: &Value) -> String {
+/// Returns the elements of a list; none of anything else.
+fn elements(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[][..], Vec::as_slice)
+}
+
+/// Says a fault of a host, and who sees it.
+fn fault_text(fault: &Value) -> String {
+    let (host, what) = (text_of(&fault["host"]), text_of(&fault["fault"]));
+    let seen_at = if fault["seen_at"].is_string() {
+        format!("; seen at {}", text_of(&fault["seen_at"]))
+    } else {
+        String::new()
+    };
+    format!("{host}: {}{seen_at}", what.replace('_', " "))
+}
+
+/// Says a flow with its links. The evidence of the hosts' own links, `own_links`, stands with them.
+fn flow_text(flow: &Value, own_links: &[&Value]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -112,7 +135,7 @@ fn flow_text(flow: &Value) -> String {
     table.set_header([
         "link", "load", "capacity", "full", "price", "external", "up",
     ]);
-    for link in flow["links"].as_array().map_or(&[][..], Vec::as_slice) {
+    for link in elements(&flow["links"]) {
         table.add_row([
             text_of(&link["name"]),
             rate_of(&link["load_bps"]),
@@ -126,7 +149,7 @@ fn flow_text(flow: &Value) -> String {
         ]);
     }
     let _ = writeln!(out, "{table}");
-    for link in flow["links"].as_array().map_or(&[][..], Vec::as_slice) {
+    for link in elements(&flow["links"]) {
         if let Some(cause) = link["shared"]["cause"].as_str() {
             let _ = writeln!(
                 out,
@@ -135,16 +158,18 @@ fn flow_text(flow: &Value) -> String {
                 text_of(&link["shared"]["headroom"]),
             );
         }
-        for text in [check_text(link), feeds_text(link)].into_iter().flatten() {
+        let name = &link["name"];
+        let check = check_text(name, &link["check"]).filter(|_| !own_links.contains(&name));
+        for text in [check, feeds_text(link)].into_iter().flatten() {
             let _ = writeln!(out, "  {text}");
         }
     }
     out
 }
 
-/// Says where a link is not as the allocator was told; `None` where nothing contradicts that.
-fn check_text(link: &Value) -> Option<String> {
-    let check = &link["check"];
+/// Says that a link is not as the allocator was told, with the evidence in `check`; `None` if
+/// nothing contradicts that.
+fn check_text(name: &Value, check: &Value) -> Option<String> {
     let state = check["state"].as_str()?;
     if matches!(state, "unknown" | "as_told") {
         return None;
@@ -165,12 +190,15 @@ fn check_text(link: &Value) -> Option<String> {
     if check["by_allowance"] == true {
         parts.push("an allowance holds packets up".to_owned());
     }
+    if check["cause"].is_string() {
+        parts.push(text_of(&check["cause"]));
+    }
     if let Some(ms) = number("for_ms") {
         parts.push(format!("for {:.0} s", ms / 1e3));
     }
     Some(format!(
         "{} {}: {}",
-        text_of(&link["name"]),
+        text_of(name),
         state.replace('_', " "),
         parts.join(", ")
     ))
@@ -208,7 +236,8 @@ mod tests {
             "from": {"host": "h1", "connected": true, "pacing": "observe", "release": "acknowledged",
                      "why": "rollout.percent does not include it", "heard_ms_ago": 3, "lease_ms": 300},
             "to": {"host": "h7", "connected": false, "pacing": "pace", "release": "no", "why": "x",
-                   "faults": ["address_not_in_prefix"]},
+                   "faults": [{"host": "h7", "fault": "address_not_in_prefix", "seen_at": null},
+                              {"host": "h7", "fault": "prefix_of_several_hosts", "seen_at": "h9"}]},
             "flows_total": 1,
             "flows": [{
                 "flow": 7, "class": "gold", "weight": 1.0, "class_weight": 2.0, "class_cap_bps": null,
@@ -221,7 +250,8 @@ mod tests {
         for part in [
             "h1: heard 3 ms ago, observe (rollout.percent does not include it); on plain TCP: acknowledged",
             "h7: no session, pace",
-            "h7: address not in prefix",
+            "h7: address not in prefix\n",
+            "h7: prefix of several hosts; seen at h9\n",
             "flow 7: 4.95 Gbit/s, limited by link leaf2->h7",
             "demand –: unbounded",
             "100.0 %",
@@ -229,6 +259,43 @@ mod tests {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         assert!(!text.contains("feeds"), "{text}");
+    }
+
+    /// The evidence of a host's own link stands with the host, and not once more with each flow.
+    #[test]
+    fn an_explanation_has_the_evidence_of_the_hosts_own_links_without_a_flow_between_them() {
+        let check = |state: &str| {
+            serde_json::json!({
+                "name": "h1->leaf1", "state": state, "told_bps": 1e10, "handed_out_bps": 0.0,
+                "carried_bps": 2e9, "speed_bps": 1e9, "lowered_bps": null, "for_ms": 2_000,
+                "by_allowance": false, "cause": "UDP",
+            })
+        };
+        let host = |links: Value| {
+            serde_json::json!({
+                "host": "h1", "connected": true, "pacing": "pace", "why": "x", "release": "no",
+                "heard_ms_ago": 3, "faults": [], "links": links,
+            })
+        };
+        let mut answer = serde_json::json!({
+            "from": host(serde_json::json!([check("carries_less")])),
+            "to": host(serde_json::json!([check("as_told")])),
+            "flows_total": 0, "flows": [],
+        });
+        let line = "h1->leaf1 carries less: told 10.00 Gbit/s, handed out 0 bit/s, \
+                    carries 2.00 Gbit/s, interface of 1.00 Gbit/s, UDP, for 2 s";
+        let text = render(&answer);
+        assert_eq!(
+            text.lines().filter(|told| *told == line).count(),
+            1,
+            "{text}"
+        );
+        assert_eq!(text.matches("h1->leaf1").count(), 1, "{text}");
+        answer["flows"] = serde_json::json!([
+            {"links": [{"name": "h1->leaf1", "check": check("carries_less")}]},
+        ]);
+        let text = render(&answer);
+        assert_eq!(text.matches("carries less").count(), 1, "{text}");
     }
 
     #[test]

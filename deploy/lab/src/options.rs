@@ -29,6 +29,8 @@ pub enum ScenarioKind {
     /// Wrong topology files, unmanaged hosts, lossy and slow ways: nobody is worse off than with
     /// TCP alone
     Obey,
+    /// Capacities, senders, paths and settings change: each is named in time, and taken back
+    Check,
 }
 
 impl ScenarioKind {
@@ -46,6 +48,7 @@ impl ScenarioKind {
             ScenarioKind::Links => "links",
             ScenarioKind::Safety => "safety",
             ScenarioKind::Obey => "obey",
+            ScenarioKind::Check => "check",
         }
     }
 }
@@ -159,14 +162,14 @@ pub struct LabOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=64))]
     pub hosts: Option<u16>,
     /// Capacity of a host's link; default: 250; 100 for mixed, whose packets cross more switches;
-    /// 200 for use, safety, starts and obey; links: this speed instead of all
+    /// 200 for use, safety, starts, obey and check; links: this speed instead of all
     #[arg(long, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub link_mbps: Option<u32>,
     /// Drop-tail buffer of a switch port
     #[arg(long, default_value_t = 64, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub buffer_kib: u32,
-    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links and of
-    /// obey, 10 of safety
+    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links, obey
+    /// and check, 10 of safety
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: Option<u16>,
     /// The most telling cases of obey, one pair of runs each
@@ -236,7 +239,8 @@ impl LabOptions {
             ScenarioKind::Use
             | ScenarioKind::Safety
             | ScenarioKind::Starts
-            | ScenarioKind::Obey => 200,
+            | ScenarioKind::Obey
+            | ScenarioKind::Check => 200,
             ScenarioKind::Fairness
             | ScenarioKind::Feeds
             | ScenarioKind::Coflow
@@ -257,7 +261,7 @@ impl LabOptions {
         self.runs.unwrap_or(match self.scenario {
             ScenarioKind::Use => 5,
             ScenarioKind::Obey if self.quick => 1,
-            ScenarioKind::Links | ScenarioKind::Obey => 3,
+            ScenarioKind::Links | ScenarioKind::Obey | ScenarioKind::Check => 3,
             ScenarioKind::Safety => 10,
             _ => 20,
         })

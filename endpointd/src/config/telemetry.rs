@@ -11,8 +11,10 @@ pub struct TelemetryConfig {
     /// Shortest interval of measuring and of messages; 0 turns both off. The allocator may ask for
     /// a longer one.
     pub period_ms: u64,
-    /// Interface whose counters are read; the one with the host's address if absent.
+    /// Interface whose counters are read; those with the host's addresses if absent.
     pub device: Option<String>,
+    /// The allocator is told the speed of the interface's device.
+    pub tell_speed: bool,
 }
 
 impl Default for TelemetryConfig {
@@ -20,6 +22,7 @@ impl Default for TelemetryConfig {
         Self {
             period_ms: 10,
             device: None,
+            tell_speed: true,
         }
     }
 }

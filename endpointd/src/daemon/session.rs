@@ -114,8 +114,13 @@ impl Daemon {
                 self.health.topology_version = topology.version;
                 if let Some(welcome) = &mut self.health.welcome {
                     // The Welcome holds the classes, which a topology update does not repeat.
+                    if let Some(access) = topology.access {
+                        welcome.access = access;
+                        self.sampler.set_access(access);
+                    }
                     welcome.topology = topology;
                     self.renew_network();
+                    self.sampler.repeat_access_use();
                 }
             }
             ClientEvent::Members(change) => {

@@ -68,6 +68,20 @@ fn exchange(mut stream: impl Read + Write) -> io::Result<String> {
         .ok_or(io::ErrorKind::InvalidData.into())
 }
 
+/// Names the traffic without rates on the link from this host (0) or to it (1).
+fn traffic_of_others(access: &AccessFigures, link: usize) -> Option<String> {
+    let strangers = match access.strangers[link] {
+        0 => None,
+        1 => Some("an address that no host of the topology has".to_owned()),
+        count => Some(format!(
+            "{count} addresses that no host of the topology has"
+        )),
+    };
+    let udp = access.udp[link].then(|| "UDP".to_owned());
+    let all: Vec<String> = strangers.into_iter().chain(udp).collect();
+    (!all.is_empty()).then(|| all.join(" and "))
+}
+
 fn judge(access: &AccessFigures) -> Vec<Finding> {
     let mut findings = Vec::new();
     let gbps = |bps: u64| bps as f64 / 1e9;
@@ -98,12 +112,18 @@ fn judge(access: &AccessFigures) -> Vec<Finding> {
             "the default congestion control was changed under the daemon; restart the daemon if that is meant",
         ));
     }
-    for (name, told_bps, carried_bps) in [
-        ("from", access.told_bps[0], access.carried_bps[0]),
-        ("to", access.told_bps[1], access.carried_bps[1]),
-    ] {
+    for (link, name) in ["from", "to"].into_iter().enumerate() {
+        let (told_bps, carried_bps) = (access.told_bps[link], access.carried_bps[link]);
         if told_bps == 0 {
             continue;
+        }
+        if let Some(others) = traffic_of_others(access, link) {
+            findings.push(warn(
+                "links",
+                format!(
+                    "others' traffic is on the link {name} this host: of {others}; TCP divides the link with it"
+                ),
+            ));
         }
         let percent = |bps: u64| u128::from(bps) * 100 / u128::from(told_bps);
         let speed_bps = access.speed_bps;
@@ -208,6 +228,20 @@ mod tests {
             ),
             (
                 AccessFigures {
+                    strangers: [0, 2],
+                    ..right
+                },
+                &["links"],
+            ),
+            (
+                AccessFigures {
+                    udp: [true, false],
+                    ..right
+                },
+                &["links"],
+            ),
+            (
+                AccessFigures {
                     no_address: true,
                     ..right
                 },
@@ -237,6 +271,38 @@ mod tests {
         ] {
             assert_eq!(verdicts(&access), expected, "{access:?}");
         }
+    }
+
+    #[test]
+    fn others_traffic_is_named_by_what_it_is() {
+        let access = AccessFigures {
+            strangers: [1, 12],
+            udp: [true, false],
+            ..AccessFigures::default()
+        };
+        let from = "an address that no host of the topology has and UDP";
+        assert_eq!(traffic_of_others(&access, 0).as_deref(), Some(from));
+        let to = "12 addresses that no host of the topology has";
+        assert_eq!(traffic_of_others(&access, 1).as_deref(), Some(to));
+        assert_eq!(traffic_of_others(&AccessFigures::default(), 1), None);
+    }
+
+    /// A daemon of an earlier version tells less.
+    #[test]
+    fn figures_of_an_earlier_version_are_taken() {
+        let status = r#"{"telemetry": {"active": true, "access": {
+            "told_bps": [1, 2], "carried_bps": [3, 4], "speed_bps": 5, "congested_hosts": 6,
+            "no_address": false, "other_congestion_control": true}}}"#;
+        let status: Status = serde_json::from_str(status).expect("taken");
+        let expected = AccessFigures {
+            told_bps: [1, 2],
+            carried_bps: [3, 4],
+            speed_bps: 5,
+            congested_hosts: 6,
+            other_congestion_control: true,
+            ..AccessFigures::default()
+        };
+        assert_eq!(status.telemetry.access, expected);
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! Faults of this host that its daemon finds: no address of its own, addresses in other hosts'
 //! prefixes, another congestion control, a table that is too small.
 //!
-//! A fault counts, and ceases to, once it was found so twice in a row, a second apart.
+//! A fault counts, and ceases to, once it was found so twice in a row, a second apart. Each is
+//! judged by itself: one that comes and goes holds up no other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use ratewright_proto::telemetry::{HostFaults, MAX_IN_PREFIXES_OF};
 
-use super::interface::own_addresses;
+use super::interface::{HeldAddress, held_addresses};
 use crate::flows::NetworkView;
 
 /// Interval at which they are looked for.
@@ -74,7 +75,7 @@ impl HostFaultSearch {
     pub fn look(&mut self, now_ns: u64, network: &NetworkView, table: TableUse) -> HostFaults {
         self.due_ns = now_ns + INTERVAL_NS;
         // A kernel that does not tell the addresses says nothing of them.
-        let (no_address, in_prefixes_of) = own_addresses().map_or_else(
+        let (no_address, in_prefixes_of) = held_addresses().map_or_else(
             |_| (self.seen.no_address, self.seen.in_prefixes_of.clone()),
             |addresses| judge_addresses(&addresses, network),
         );
@@ -101,9 +102,35 @@ impl HostFaultSearch {
 
     fn take(&mut self, seen: HostFaults) {
         let before = std::mem::replace(&mut self.seen, seen);
-        if self.seen == before {
-            self.found = before;
-        }
+        let (now, found) = (&self.seen, &self.found);
+        let settled = |found: bool, before: bool, now: bool| {
+            if now == before { now } else { found }
+        };
+        let hosts: BTreeSet<u32> = [found, &before, now]
+            .iter()
+            .flat_map(|faults| faults.in_prefixes_of.iter().copied())
+            .collect();
+        let counts = |host: &u32| {
+            let [found, before, now] =
+                [found, &before, now].map(|faults| faults.in_prefixes_of.contains(host));
+            settled(found, before, now)
+        };
+        self.found = HostFaults {
+            no_address: settled(found.no_address, before.no_address, now.no_address),
+            other_congestion_control: settled(
+                found.other_congestion_control,
+                before.other_congestion_control,
+                now.other_congestion_control,
+            ),
+            flows_beyond_table: settled(
+                found.flows_beyond_table,
+                before.flows_beyond_table,
+                now.flows_beyond_table,
+            ),
+            in_prefixes_of: (hosts.into_iter().filter(counts))
+                .take(MAX_IN_PREFIXES_OF)
+                .collect(),
+        };
     }
 }
 
@@ -116,22 +143,33 @@ impl Default for HostFaultSearch {
 /// Returns true if no address is of this host, and the other hosts in whose prefixes addresses are.
 ///
 /// A prefix around an address of this host's own is for the rest: that of a gateway, say. Addresses
-/// in it are no other host's.
-fn judge_addresses(addresses: &[(IpAddr, bool)], network: &NetworkView) -> (bool, Vec<u32>) {
-    let host_of = |address: IpAddr| network.destinations.host_of(address);
-    let own: Vec<IpAddr> = (addresses.iter())
-        .map(|(address, _)| address.to_canonical())
-        .filter(|&address| host_of(address) == Some(network.own_host))
-        .collect();
-    let prefixes: BTreeSet<(u32, IpNet)> = (addresses.iter())
-        .filter(|&&(address, is_up)| is_up && names_one_host(address))
-        .filter_map(|&(address, _)| network.destinations.prefix_of(address))
-        .filter(|&(host, _)| host != network.own_host)
-        .collect();
-    let is_of_one = |prefix: &IpNet| !own.iter().any(|address| prefix.contains(address));
+/// in it are no other host's, such as those of a bridge of containers. An interface that has an
+/// address of this host's own is on the network, so all of its addresses count.
+fn judge_addresses(held: &[HeldAddress], network: &NetworkView) -> (bool, Vec<u32>) {
+    let is_own =
+        |held: &&HeldAddress| network.destinations.host_of(held.address) == Some(network.own_host);
+    let own: Vec<&HeldAddress> = held.iter().filter(is_own).collect();
+    let is_for_the_rest = |prefix: &IpNet| {
+        own.iter()
+            .any(|own| prefix.contains(&own.address.to_canonical()))
+    };
+    let own_interfaces: BTreeSet<&str> = own.iter().map(|own| own.interface.as_str()).collect();
+    // A prefix, and whether an address in it is on the network.
+    let mut prefixes: BTreeMap<(u32, IpNet), bool> = BTreeMap::new();
+    for held in held {
+        if !(held.is_up && names_one_host(held.address)) {
+            continue;
+        }
+        let found = network.destinations.prefix_of(held.address);
+        let Some((host, prefix)) = found.filter(|&(host, _)| host != network.own_host) else {
+            continue;
+        };
+        *prefixes.entry((host, prefix)).or_default() |=
+            own_interfaces.contains(held.interface.as_str());
+    }
     let of_others: BTreeSet<u32> = (prefixes.iter().take(MAX_PREFIXES))
-        .filter(|(_, prefix)| is_of_one(prefix))
-        .map(|&(host, _)| host)
+        .filter(|((_, prefix), is_on_network)| **is_on_network || !is_for_the_rest(prefix))
+        .map(|(&(host, _), _)| host)
         .collect();
     let of_others = of_others.into_iter().take(MAX_IN_PREFIXES_OF);
     (own.is_empty(), of_others.collect())
@@ -182,6 +220,66 @@ mod tests {
         }
     }
 
+    fn without_prefixes(faults: &HostFaults) -> HostFaults {
+        HostFaults {
+            in_prefixes_of: Vec::new(),
+            ..faults.clone()
+        }
+    }
+
+    /// One comes and goes with every look.
+    #[test]
+    fn a_fault_that_flaps_holds_up_no_other() {
+        let looks = [true, true, false, false, true, true];
+        let in_prefixes_of = |steady: bool, flaps: bool| -> Vec<u32> {
+            let hosts = [steady.then_some(3), flaps.then_some(7)];
+            hosts.into_iter().flatten().collect()
+        };
+        type Make = fn(bool) -> HostFaults;
+        let steady: [Make; 3] = [
+            |is| HostFaults {
+                no_address: is,
+                ..HostFaults::default()
+            },
+            |is| HostFaults {
+                other_congestion_control: is,
+                ..HostFaults::default()
+            },
+            |is| HostFaults {
+                flows_beyond_table: is,
+                ..HostFaults::default()
+            },
+        ];
+        for steady in steady {
+            let mut search = HostFaultSearch::new();
+            let mut found = Vec::new();
+            for (at, is) in looks.into_iter().enumerate() {
+                search.take(HostFaults {
+                    in_prefixes_of: in_prefixes_of(is, at % 2 == 0),
+                    ..steady(is)
+                });
+                found.push((
+                    steady(true) == without_prefixes(&search.found),
+                    search.found.in_prefixes_of.clone(),
+                ));
+            }
+            // Found at the second look, taken back at the fourth, found again at the sixth.
+            let expected = [false, true, true, false, false, true]
+                .map(|counts| (counts, in_prefixes_of(counts, false)));
+            assert_eq!(found, expected);
+        }
+        // The table's fault flaps likewise.
+        let mut search = HostFaultSearch::new();
+        for flaps in [true, false, true] {
+            search.take(HostFaults {
+                no_address: true,
+                flows_beyond_table: flaps,
+                ..HostFaults::default()
+            });
+        }
+        assert!(search.found.no_address && !search.found.flows_beyond_table);
+    }
+
     #[test]
     fn a_host_without_an_address_of_its_own_is_found_within_two_seconds() {
         let mut search = HostFaultSearch::new();
@@ -219,16 +317,52 @@ mod tests {
         }
     }
 
+    fn held(interface: &str, address: &str, is_up: bool) -> HeldAddress {
+        HeldAddress {
+            interface: interface.to_owned(),
+            address: address.parse().unwrap(),
+            is_up,
+        }
+    }
+
+    /// Host 2 has a prefix within that of host 1, and holds an address of the rest of it.
+    #[test]
+    fn an_address_in_a_prefix_around_the_hosts_own_counts_where_the_own_one_is() {
+        let prefixes: Vec<(u32, IpNet)> = [(1, "10.0.1.0/24"), (2, "10.0.1.2/32")]
+            .map(|(host, prefix)| (host, prefix.parse().unwrap()))
+            .into();
+        let network = NetworkView {
+            own_host: 2,
+            destinations: Destinations::new(prefixes.iter().map(|(host, prefix)| (*host, prefix))),
+            ..NetworkView::default()
+        };
+        let further = |interface| {
+            let addresses = [
+                held("eth0", "10.0.1.2", true),
+                held(interface, "10.0.1.100", true),
+            ];
+            judge_addresses(&addresses, &network)
+        };
+        assert_eq!(further("eth0"), (false, vec![1]));
+        assert_eq!(further("br0"), (false, vec![]));
+        // One beside it decides nothing.
+        let both = [
+            held("br0", "10.0.1.101", true),
+            held("eth0", "::ffff:10.0.1.2", true),
+            held("eth0", "10.0.1.100", true),
+            held("br0", "10.0.1.102", true),
+        ];
+        assert_eq!(judge_addresses(&both, &network), (false, vec![1]));
+    }
+
     #[test]
     fn an_address_in_another_hosts_prefix_is_that_hosts_fault() {
         let network = network();
         let own = ["10.0.1.2", "fd00:0:0:2::5", "127.0.0.1", "::1", "fe80::1"];
         let judge = |further: &[&str], is_up| {
-            let own = own.iter().map(|address| (address.parse().unwrap(), true));
-            let further = further
-                .iter()
-                .map(|address| (address.parse().unwrap(), is_up));
-            let addresses: Vec<(IpAddr, bool)> = own.chain(further).collect();
+            let own = own.iter().map(|address| held("eth0", address, true));
+            let further = (further.iter()).map(|address| held("br0", address, is_up));
+            let addresses: Vec<HeldAddress> = own.chain(further).collect();
             let (no_address, others) = judge_addresses(&addresses, &network);
             assert!(!no_address);
             others
@@ -257,8 +391,8 @@ mod tests {
             destinations: Destinations::new(prefixes.iter().map(|(host, prefix)| (*host, prefix))),
             ..NetworkView::default()
         };
-        let addresses: Vec<(IpAddr, bool)> = (0..200)
-            .map(|last| (IpAddr::from([10, 0, 0, last]), true))
+        let addresses: Vec<HeldAddress> = (0..200)
+            .map(|last| held("eth0", &format!("10.0.0.{last}"), true))
             .collect();
         let (no_address, others) = judge_addresses(&addresses, &network);
         assert!(no_address);

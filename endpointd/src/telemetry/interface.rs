@@ -1,5 +1,6 @@
 //! Counters of one network interface and of its root queueing discipline, through rtnetlink.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -22,6 +23,10 @@ const TC_ROOT: u32 = 0xffff_ffff;
 const TC_MESSAGE: usize = 20;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
+/// Folder with a folder for each interface.
+const INTERFACES: &str = "/sys/class/net";
+/// Most layers of virtual interfaces that are looked through for a device.
+const MAX_LAYERS: u32 = 4;
 
 /// Counters of an interface since it came into being, and its present queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -40,13 +45,28 @@ pub struct InterfaceCounters {
     pub queue_drops: u32,
 }
 
+impl InterfaceCounters {
+    /// Returns the sums with another interface's.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            rx_bytes: self.rx_bytes.wrapping_add(other.rx_bytes),
+            tx_bytes: self.tx_bytes.wrapping_add(other.tx_bytes),
+            rx_dropped: self.rx_dropped.wrapping_add(other.rx_dropped),
+            tx_dropped: self.tx_dropped.wrapping_add(other.tx_dropped),
+            queue_bytes: self.queue_bytes.saturating_add(other.queue_bytes),
+            queue_drops: self.queue_drops.wrapping_add(other.queue_drops),
+        }
+    }
+}
+
 /// Reader of one interface's counters.
 #[derive(Debug)]
 pub struct InterfaceReader {
     /// Name of the interface.
     pub name: String,
-    /// Speed that the device told last, in bit/s; 0 if it tells none.
-    pub speed_bps: u64,
+    /// Speed that the device told last, in bit/s: 0 without a carrier, `None` if it tells none.
+    pub speed_bps: Option<u64>,
     requests: Requests,
     index: u32,
 }
@@ -59,7 +79,7 @@ impl InterfaceReader {
     pub fn open(name: &str) -> io::Result<Self> {
         Ok(Self {
             name: name.to_owned(),
-            speed_bps: speed_bps(name),
+            speed_bps: speed_bps(&Path::new(INTERFACES).join(name)),
             requests: Requests::open(SockProtocol::NetlinkRoute)?,
             index: if_nametoindex(name)?,
         })
@@ -67,7 +87,7 @@ impl InterfaceReader {
 
     /// Reads the device's speed anew: a bond that loses a member has less.
     pub fn read_speed(&mut self) {
-        self.speed_bps = speed_bps(&self.name);
+        self.speed_bps = speed_bps(&Path::new(INTERFACES).join(&self.name));
     }
 
     /// Reads the counters: two requests, a few microseconds each.
@@ -143,30 +163,56 @@ fn take_queue(payload: &[u8], counters: &mut InterfaceCounters) -> Option<()> {
     Some(())
 }
 
-/// Returns the speed of an interface with a device or with members, in bit/s; 0 if it tells none. A
-/// virtual interface invents one: that of a veth pair says nothing.
-fn speed_bps(name: &str) -> u64 {
-    let folder = Path::new("/sys/class/net").join(name);
-    let is_real = folder.join("device").exists() || folder.join("bonding").exists();
-    let mbps = fs::read_to_string(folder.join("speed"))
-        .ok()
-        // Down or unknown, it is -1 or cannot be read.
-        .and_then(|text| text.trim().parse::<u64>().ok())
-        .filter(|_| is_real);
-    mbps.map_or(0, |mbps| mbps.saturating_mul(1_000_000))
+/// Returns the speed of the interface with this folder in bit/s: 0 without a carrier, `None` if it
+/// tells none. A virtual interface invents one: that of a veth pair says nothing.
+fn speed_bps(folder: &Path) -> Option<u64> {
+    if !is_real(folder) {
+        return None;
+    }
+    let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
+    // Down or unknown, it is -1 or cannot be read.
+    let mbps = read("speed").and_then(|text| text.trim().parse::<u64>().ok());
+    let bps = mbps.map(|mbps| mbps.saturating_mul(1_000_000));
+    // That of an interface that is down cannot be read.
+    let has_carrier = || read("carrier").is_some_and(|text| text.trim() == "1");
+    bps.or_else(|| (!has_carrier()).then_some(0))
 }
 
-/// Returns the addresses of all interfaces, and which are of one that is up: hosts that speak BGP
-/// have theirs at loopback.
+/// Returns true for an interface with a device, or with members as one device (bonding).
+fn is_real(folder: &Path) -> bool {
+    folder.join("device").exists() || folder.join("bonding").exists()
+}
+
+/// Address that an interface has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HeldAddress {
+    /// Name of the interface.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+    /// The interface is up.
+    pub is_up: bool,
+}
+
+/// Returns the addresses of all interfaces: hosts that speak BGP have theirs at loopback.
 ///
 /// # Errors
 /// When the kernel does not tell the addresses.
-pub(super) fn own_addresses() -> io::Result<Vec<(IpAddr, bool)>> {
+pub(super) fn held_addresses() -> io::Result<Vec<HeldAddress>> {
     let addresses = getifaddrs()?.filter_map(|entry| {
-        let is_up = entry.flags.contains(InterfaceFlags::IFF_UP);
-        Some((address_of(&entry)?, is_up))
+        Some(HeldAddress {
+            address: address_of(&entry)?,
+            is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
+            interface: name_of(&entry),
+        })
     });
     Ok(addresses.collect())
+}
+
+/// Returns the interface's name: an IPv4 address with a label has more behind a colon.
+fn name_of(entry: &InterfaceAddress) -> String {
+    let name = entry.interface_name.split(':').next();
+    name.unwrap_or_default().to_owned()
 }
 
 fn address_of(entry: &InterfaceAddress) -> Option<IpAddr> {
@@ -175,17 +221,56 @@ fn address_of(entry: &InterfaceAddress) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))
 }
 
-/// Finds the interface that has an address of the host `own_host`.
-#[must_use]
-pub fn interface_of(destinations: &Destinations, own_host: u32) -> Option<String> {
-    let addresses = getifaddrs().ok()?;
-    addresses
-        .filter(|entry| !entry.flags.contains(InterfaceFlags::IFF_LOOPBACK))
-        .find(|entry| {
-            let host = address_of(entry).and_then(|address| destinations.host_of(address));
-            host == Some(own_host)
-        })
-        .map(|entry| entry.interface_name)
+/// Finds the interfaces that carry the traffic of the host `own_host`: the devices of all that have
+/// an address of it. Where there is no device, as in a pod, it is the first of them.
+///
+/// # Errors
+/// When the kernel does not tell the addresses.
+pub fn interfaces_of(destinations: &Destinations, own_host: u32) -> io::Result<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    for entry in getifaddrs()? {
+        let host = address_of(&entry).and_then(|address| destinations.host_of(address));
+        let name = name_of(&entry);
+        if host == Some(own_host)
+            && !entry.flags.contains(InterfaceFlags::IFF_LOOPBACK)
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    Ok(devices_below(&names, Path::new(INTERFACES)))
+}
+
+/// Returns the devices of interfaces, each once; the first of these where none has a device.
+///
+/// A VLAN or a bridge is above its device, and a bridge of containers is above none.
+fn devices_below(names: &[String], interfaces: &Path) -> Vec<String> {
+    let mut devices = BTreeSet::new();
+    for name in names {
+        add_devices(name, interfaces, MAX_LAYERS, &mut devices);
+    }
+    if devices.is_empty() {
+        devices.extend(names.first().cloned());
+    }
+    devices.into_iter().collect()
+}
+
+fn add_devices(name: &str, interfaces: &Path, layers: u32, devices: &mut BTreeSet<String>) {
+    let folder = interfaces.join(name);
+    if is_real(&folder) {
+        devices.insert(name.to_owned());
+        return;
+    }
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten().filter(|_| layers > 0) {
+        let file = entry.file_name();
+        let below = file.to_str().and_then(|file| file.strip_prefix("lower_"));
+        if let Some(below) = below {
+            add_devices(below, interfaces, layers - 1, devices);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -210,7 +295,97 @@ mod tests {
 
     #[test]
     fn an_interface_without_a_device_tells_no_speed() {
-        assert_eq!(InterfaceReader::open("lo").unwrap().speed_bps, 0);
+        assert_eq!(InterfaceReader::open("lo").unwrap().speed_bps, None);
+    }
+
+    /// A folder as sysfs has it, with these files.
+    fn sysfs(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn a_device_without_a_carrier_has_no_speed_and_one_that_tells_none_is_unknown() {
+        let root = sysfs(&[
+            ("eth0/device", ""),
+            ("eth0/speed", "25000\n"),
+            ("eth0/carrier", "1\n"),
+            ("eth1/device", ""),
+            ("eth1/speed", "-1\n"),
+            ("eth1/carrier", "0\n"),
+            // That of an interface that is down cannot be read.
+            ("eth2/device", ""),
+            ("ens5/device", ""),
+            ("ens5/speed", "-1\n"),
+            ("ens5/carrier", "1\n"),
+            ("bond0/bonding", ""),
+            ("bond0/speed", "50000\n"),
+            ("veth0/speed", "10000\n"),
+            ("veth0/carrier", "1\n"),
+        ]);
+        for (name, speed) in [
+            ("eth0", Some(25_000_000_000)),
+            ("eth1", Some(0)),
+            ("eth2", Some(0)),
+            ("ens5", None),
+            ("bond0", Some(50_000_000_000)),
+            ("veth0", None),
+            ("none", None),
+        ] {
+            assert_eq!(speed_bps(&root.path().join(name)), speed, "{name}");
+        }
+    }
+
+    #[test]
+    fn all_devices_of_a_host_count_once_and_the_first_interface_where_none_has_one() {
+        let root = sysfs(&[
+            ("eth0/device", ""),
+            ("eth1/device", ""),
+            ("bond0/bonding", ""),
+            ("bond0/lower_eth1", ""),
+            ("eth0.7/lower_eth0", ""),
+            ("br0/lower_eth0.7", ""),
+            ("br0/lower_veth1", ""),
+            ("cni0/lower_veth2", ""),
+            ("veth1/speed", ""),
+            ("veth2/speed", ""),
+            // Two that are above each other, which the kernel does not allow.
+            ("loop0/lower_loop1", ""),
+            ("loop1/lower_loop0", ""),
+        ]);
+        for (names, found) in [
+            (&["eth0", "eth1"][..], &["eth0", "eth1"][..]),
+            (&["eth1", "eth0", "eth0.7", "br0"], &["eth0", "eth1"]),
+            (&["br0"], &["eth0"]),
+            (&["bond0", "eth0"], &["bond0", "eth0"]),
+            // Pods' bridge has an address of the host's own, too.
+            (&["cni0", "eth0"], &["eth0"]),
+            (&["veth2", "cni0"], &["veth2"]),
+            (&["loop0"], &["loop0"]),
+            (&["gone"], &["gone"]),
+            (&[], &[]),
+        ] {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            assert_eq!(devices_below(&names, root.path()), found, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn counters_of_interfaces_are_summed() {
+        let of = |factor: u32| InterfaceCounters {
+            rx_bytes: u64::from(factor),
+            tx_bytes: u64::from(2 * factor),
+            rx_dropped: u64::from(3 * factor),
+            tx_dropped: u64::from(4 * factor),
+            queue_bytes: 5 * factor,
+            queue_drops: 6 * factor,
+        };
+        assert_eq!(of(1).plus(&of(10)), of(11));
     }
 
     #[test]

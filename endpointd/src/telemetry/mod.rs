@@ -3,7 +3,8 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`sockets`] | `tcp_info` of all TCP sockets, through sock_diag |
-//! | [`interface`] | bytes, drops and queue of the network interface, through rtnetlink |
+//! | [`interface`] | bytes, drops and queue of a network interface, through rtnetlink |
+//! | [`own_interfaces`] | the interfaces that carry this host's traffic, and their sums |
 //! | [`driver_statistics`] | allowance counters of Amazon's ENA, through ethtool |
 //! | [`udp`] | datagrams of UDP, from `/proc` |
 //! | [`host_faults`] | faults of the host itself |
@@ -19,6 +20,7 @@ pub mod access_figures;
 pub mod driver_statistics;
 pub mod host_faults;
 pub mod interface;
+pub mod own_interfaces;
 pub mod report;
 pub mod senders;
 pub mod sockets;
@@ -38,9 +40,10 @@ use crate::clock;
 use crate::config::TelemetryConfig;
 use crate::flows::NetworkView;
 use access_figures::AccessFigures;
-use driver_statistics::{BANDWIDTH, DriverStatistics, HeldUp};
+use driver_statistics::{BANDWIDTH, HeldUp};
 use host_faults::{HostFaultSearch, TableUse};
-use interface::{InterfaceCounters, InterfaceReader, interface_of};
+use interface::InterfaceCounters;
+use own_interfaces::OwnInterfaces;
 use report::{LinkReading, ManagedBytes, Reporter};
 use senders::{ActiveSender, Senders, SocketTotals};
 use sockets::SocketDump;
@@ -56,8 +59,10 @@ const READS_PER_STEP: usize = 8;
 /// While the link is idle, sockets are read in one of this many intervals.
 const IDLE_PASSES: u32 = 10;
 /// Interval at which a driver's counters and a device's speed are read: some drivers ask their
-/// device.
+/// device. An interface that is gone is looked for as often.
 const DRIVER_INTERVAL_NS: u64 = 1_000_000_000;
+/// Interval at which further interfaces with the host's addresses are looked for.
+const FIND_INTERVAL_NS: u64 = 10_000_000_000;
 /// Shortest time between two warnings.
 const WARN_EVERY_NS: u64 = 60_000_000_000;
 
@@ -66,9 +71,9 @@ const WARN_EVERY_NS: u64 = 60_000_000_000;
 pub struct TelemetryStatus {
     /// The sampler measures.
     pub active: bool,
-    /// Interface whose counters are read.
+    /// Interface whose counters are read; several with commas between.
     pub interface: Option<String>,
-    /// Newest counters of the interface.
+    /// Newest counters of the interface, or sums over several.
     pub counters: InterfaceCounters,
     /// Figures of the host's links, against what the allocator was told.
     pub access: AccessFigures,
@@ -112,8 +117,8 @@ struct Measuring {
     cost_share: u64,
     due_ns: u64,
     reporter: Reporter,
-    interface: Option<InterfaceReader>,
-    driver: Option<DriverStatistics>,
+    interfaces: OwnInterfaces,
+    find_due_ns: u64,
     driver_due_ns: u64,
     held_up: HeldUp,
     reading: Option<LinkReading>,
@@ -191,18 +196,7 @@ impl Sampler {
             0 => own_ns.max(ACCESS_INTERVAL_NS),
             interval_ns => own_ns.max(interval_ns),
         };
-        let device = self.config.device.clone();
-        let name = device.or_else(|| interface_of(&network.destinations, network.own_host));
-        let interface = name.and_then(|name| {
-            let opened = InterfaceReader::open(&name);
-            self.note(now_ns, "open the interface", opened)
-        });
-        let driver = interface
-            .as_ref()
-            // Many drivers have no statistics of their own.
-            .and_then(|interface| DriverStatistics::open(&interface.name).ok());
         self.status.active = true;
-        self.status.interface = interface.as_ref().map(|interface| interface.name.clone());
         self.measuring = Some(Box::new(Measuring {
             reporter: Reporter::new(network.own_host, access, terms),
             network: network.clone(),
@@ -215,8 +209,8 @@ impl Sampler {
                 MAX_USE_COST_SHARE
             },
             due_ns: now_ns,
-            interface,
-            driver,
+            interfaces: OwnInterfaces::new(self.config.device.clone()),
+            find_due_ns: now_ns,
             driver_due_ns: now_ns,
             held_up: HeldUp::default(),
             reading: None,
@@ -230,9 +224,24 @@ impl Sampler {
     pub fn set_network(&mut self, network: &Arc<NetworkView>) {
         if let Some(measuring) = &mut self.measuring {
             measuring.network = network.clone();
+            // Other addresses may be this host's.
+            measuring.find_due_ns = 0;
             // The allocator forgets what it was told of another topology.
             measuring.reporter.restart();
         }
+    }
+
+    /// Replaces the capacities of the host's own links.
+    pub fn set_access(&mut self, access: AccessCapacity) {
+        if let Some(measuring) = &mut self.measuring {
+            measuring.access = access;
+            measuring.reporter.set_access(access);
+        }
+    }
+
+    /// Tells who uses this host's own links anew: the allocator forgets that with a topology.
+    pub fn repeat_access_use(&mut self) {
+        self.access_use.begin_session();
     }
 
     /// Tells all anew in the next message, because the last one was not sent.
@@ -314,37 +323,35 @@ impl Sampler {
 
     fn read_interface(&mut self, now_ns: u64, measuring: &mut Measuring, usages: &[Usage]) {
         let managed_tx_bytes = self.managed.add(usages);
+        if measuring.find_due_ns <= now_ns {
+            self.find_interfaces(now_ns, measuring);
+        }
         if measuring.driver_due_ns <= now_ns {
             measuring.driver_due_ns = now_ns + DRIVER_INTERVAL_NS;
-            if let Some(driver) = &measuring.driver {
-                let read = driver.read();
-                self.status.allowances = self
-                    .note(now_ns, "read the driver's statistics", read)
-                    .unwrap_or_default();
-                let held_up = measuring.held_up.take(&self.status.allowances);
-                self.access_use.hold_up(held_up);
-            }
-            if let Some(interface) = &mut measuring.interface {
-                interface.read_speed();
-            }
+            let read = measuring.interfaces.read_devices();
+            self.status.allowances = self
+                .note(now_ns, "read the driver's statistics", read)
+                .unwrap_or_default();
+            let held_up = measuring.held_up.take(&self.status.allowances);
+            self.access_use.hold_up(held_up);
         }
-        let Some(interface) = &mut measuring.interface else {
+        if measuring.interfaces.is_empty() {
             return;
-        };
-        let read = interface.read();
+        }
+        let read = measuring.interfaces.read();
         let Some(counters) = self.note(now_ns, "read the interface", read) else {
-            // It may be gone for good, or come back under another number.
-            let name = interface.name.clone();
-            measuring.interface = InterfaceReader::open(&name).ok();
-            measuring.reading = None;
+            measuring.interfaces.close();
+            measuring.find_due_ns = now_ns;
+            self.forget_interfaces(now_ns, measuring);
             return;
         };
-        self.access_use.carry(
-            now_ns,
-            counters.rx_bytes,
-            counters.tx_bytes,
-            interface.speed_bps,
-        );
+        let speed_bps = if self.config.tell_speed {
+            measuring.interfaces.speed_bps()
+        } else {
+            0
+        };
+        self.access_use
+            .carry(now_ns, counters.rx_bytes, counters.tx_bytes, speed_bps);
         let allowance = |wanted: &str| {
             let mut all = self.status.allowances.iter();
             all.find(|(name, _)| *name == wanted)
@@ -367,12 +374,34 @@ impl Sampler {
         self.status.counters = counters;
     }
 
+    fn find_interfaces(&mut self, now_ns: u64, measuring: &mut Measuring) {
+        let found = measuring.interfaces.find(&measuring.network);
+        if self.note(now_ns, "open the interface", found) != Some(false) {
+            self.forget_interfaces(now_ns, measuring);
+        }
+        measuring.find_due_ns = now_ns
+            + if measuring.interfaces.is_empty() {
+                DRIVER_INTERVAL_NS
+            } else {
+                FIND_INTERVAL_NS
+            };
+    }
+
+    /// Forgets what was read, because the interfaces are others than before.
+    fn forget_interfaces(&mut self, now_ns: u64, measuring: &mut Measuring) {
+        measuring.reading = None;
+        measuring.held_up = HeldUp::default();
+        measuring.driver_due_ns = now_ns;
+        self.access_use.lose_interface();
+        self.status.interface = measuring.interfaces.names();
+    }
+
     /// Goes on with the pass over the sockets, or leaves it out while the link is idle. Returns
     /// true if the senders are known as of now.
     fn read_sockets(&mut self, now_ns: u64, measuring: &mut Measuring) -> bool {
         let known = self.status.known_senders + self.status.unknown_senders;
         if !measuring.in_pass
-            && measuring.interface.is_some()
+            && !measuring.interfaces.is_empty()
             && known == 0
             && !self.access_use.has_users()
             && measuring.skipped < IDLE_PASSES
@@ -490,5 +519,106 @@ impl Sampler {
             access: AccessFigures::of(&self.access_use),
             ..self.status.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+    const ACCESS: AccessCapacity = AccessCapacity {
+        uplink_bps: 1_000_000_000,
+        downlink_bps: 1_000_000_000,
+    };
+
+    /// Sampler at work, whose interface is the loopback one, and the time.
+    fn sampler() -> (Sampler, u64) {
+        let config = TelemetryConfig {
+            device: Some("lo".to_owned()),
+            ..TelemetryConfig::default()
+        };
+        let mut sampler = Sampler::new(&config);
+        let now_ns = clock::now_ns();
+        let network = Arc::new(NetworkView::default());
+        sampler.start(now_ns, &network, ACCESS, 0, None, false);
+        (sampler, now_ns)
+    }
+
+    /// Measures once, with a whole pass over the sockets.
+    fn sample(sampler: &mut Sampler, now_ns: u64) {
+        loop {
+            sampler.sample(now_ns, &[], TableUse::default);
+            if !sampler.measuring.as_ref().expect("it measures").in_pass {
+                return;
+            }
+        }
+    }
+
+    fn carried(sampler: &Sampler) -> [bool; 2] {
+        let AccessUse {
+            uplink, downlink, ..
+        } = sampler.access_use.present();
+        [uplink, downlink].map(|link| link.carried_bps.is_some())
+    }
+
+    #[test]
+    fn an_interface_that_is_gone_takes_its_words_back_until_it_is_there_again() {
+        let (mut sampler, begin_ns) = sampler();
+        let mut now_ns = begin_ns;
+        for (device, carries, name) in [
+            ("lo", false, Some("lo")),
+            ("lo", true, Some("lo")),
+            ("rw-none", false, None),
+            ("rw-none", false, None),
+            ("rw-none", false, None),
+            ("lo", false, Some("lo")),
+            ("lo", true, Some("lo")),
+        ] {
+            let measuring = sampler.measuring.as_mut().expect("it measures");
+            if measuring.interfaces.device.as_deref() != Some(device) {
+                measuring.interfaces.device = Some(device.to_owned());
+                // The one before cannot be read any more.
+                measuring.interfaces.close();
+                measuring.find_due_ns = now_ns;
+            }
+            sample(&mut sampler, now_ns);
+            assert_eq!(carried(&sampler), [carries; 2], "{device}");
+            assert_eq!(sampler.status().interface.as_deref(), name);
+            now_ns += SECOND_NS;
+        }
+    }
+
+    #[test]
+    fn links_are_compared_with_the_newest_capacities() {
+        let (mut sampler, now_ns) = sampler();
+        sample(&mut sampler, now_ns);
+        assert_eq!(sampler.status().access.told_bps, [1_000_000_000; 2]);
+        sampler.set_access(AccessCapacity {
+            uplink_bps: 25_000_000_000,
+            downlink_bps: 10_000_000_000,
+        });
+        // While the link is idle, few samples look at the sockets.
+        for second in 1..=u64::from(IDLE_PASSES) + 1 {
+            sample(&mut sampler, now_ns + second * SECOND_NS);
+        }
+        let told_bps = sampler.status().access.told_bps;
+        assert_eq!(told_bps, [25_000_000_000, 10_000_000_000]);
+    }
+
+    #[test]
+    fn another_topology_is_told_at_once_who_uses_the_links() {
+        let (mut sampler, now_ns) = sampler();
+        // No address of this machine is the host's.
+        for second in 0..3 {
+            sample(&mut sampler, now_ns + second * SECOND_NS);
+        }
+        let now_ns = now_ns + 2 * SECOND_NS;
+        let told = sampler.access_use_to_tell(now_ns, false).expect("a fault");
+        assert!(told.faults.no_address);
+        sampler.access_use_told(now_ns, told.clone());
+        assert_eq!(sampler.access_use_to_tell(now_ns, false), None);
+        sampler.repeat_access_use();
+        assert_eq!(sampler.access_use_to_tell(now_ns, false), Some(told));
     }
 }

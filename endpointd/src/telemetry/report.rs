@@ -77,6 +77,11 @@ impl Reporter {
         }
     }
 
+    /// Replaces the capacities of the host's own links.
+    pub fn set_access(&mut self, access: AccessCapacity) {
+        self.access = access;
+    }
+
     /// Tells all anew in the next message: the last one was not sent, or the allocator has another
     /// topology.
     pub fn restart(&mut self) {

@@ -9,6 +9,7 @@
 
 mod backends;
 mod daemon;
+mod earlier_files;
 mod left_overs;
 mod netns;
 mod observe_live;

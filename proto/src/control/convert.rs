@@ -315,6 +315,10 @@ impl TryFrom<wire::Topology> for TopologySnapshot {
         }
         let hosts = topology.hosts.into_iter().map(host_from_wire);
         let hosts = hosts.collect::<Result<_, SessionError>>()?;
+        let access = AccessCapacity {
+            uplink_bps: topology.uplink_bps,
+            downlink_bps: topology.downlink_bps,
+        };
         Ok(Self {
             version: topology.version,
             ecmp_seed: topology.ecmp_seed,
@@ -322,12 +326,14 @@ impl TryFrom<wire::Topology> for TopologySnapshot {
             hosts,
             digest: digest(&topology.hosts_digest),
             known: topology.hosts_known,
+            access: Some(access).filter(|&access| access != AccessCapacity::default()),
         })
     }
 }
 
 impl From<&TopologySnapshot> for wire::Topology {
     fn from(topology: &TopologySnapshot) -> Self {
+        let access = topology.access.unwrap_or_default();
         Self {
             version: topology.version,
             ecmp_seed: topology.ecmp_seed,
@@ -335,6 +341,8 @@ impl From<&TopologySnapshot> for wire::Topology {
             hosts: topology.hosts.iter().map(host_to_wire).collect(),
             hosts_digest: digest_bytes(topology.digest),
             hosts_known: topology.known,
+            uplink_bps: access.uplink_bps,
+            downlink_bps: access.downlink_bps,
         }
     }
 }

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-use super::{HOSTS_DIGEST_BYTES, HostsDigest, MAX_FRAME_BYTES, TopologySnapshot, Welcome};
+use super::{
+    AccessCapacity, HOSTS_DIGEST_BYTES, HostsDigest, MAX_FRAME_BYTES, TopologySnapshot, Welcome,
+};
 use crate::error::SessionError;
 use crate::wire;
 
@@ -21,7 +23,7 @@ const WELCOME: u32 = 2;
 const TOPOLOGY: u32 = 4;
 const WELCOME_TOPOLOGY: u32 = 12;
 
-/// Encoded topology. Clones share the bytes.
+/// Encoded topology, without what differs from client to client. Clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedTopology {
     digest: HostsDigest,
@@ -33,7 +35,10 @@ pub struct EncodedTopology {
 
 impl From<&TopologySnapshot> for EncodedTopology {
     fn from(topology: &TopologySnapshot) -> Self {
-        let mut whole = wire::Topology::from(topology);
+        let mut whole = wire::Topology::from(&TopologySnapshot {
+            access: None,
+            ..topology.clone()
+        });
         let hosts = wire::Topology {
             hosts: std::mem::take(&mut whole.hosts),
             ..wire::Topology::default()
@@ -103,16 +108,27 @@ impl EncodedTopology {
         Ok(bytes)
     }
 
-    /// Makes the frame of a new topology, except for the topology's own bytes, which follow.
+    /// Makes the frame of a new topology with the capacities `access` of the client's own links,
+    /// except for the topology's own bytes, which follow.
     ///
     /// # Errors
     /// The whole would be too large for a frame.
-    pub fn update_head(&self, known: Option<HostsDigest>) -> Result<Bytes, SessionError> {
-        let bytes = self.bytes(known).len();
+    pub fn update_head(
+        &self,
+        known: Option<HostsDigest>,
+        access: AccessCapacity,
+    ) -> Result<Bytes, SessionError> {
+        let own = wire::Topology {
+            uplink_bps: access.uplink_bps,
+            downlink_bps: access.downlink_bps,
+            ..wire::Topology::default()
+        };
+        let bytes = own.encoded_len() + self.bytes(known).len();
         let body = Self::checked(field_len(TOPOLOGY, bytes))?;
-        let mut head = Vec::with_capacity(Self::HEADERS);
+        let mut head = Vec::with_capacity(own.encoded_len() + Self::HEADERS);
         encode_varint(body as u64, &mut head);
         put_header(&mut head, TOPOLOGY, bytes);
+        own.encode_raw(&mut head);
         Ok(head.into())
     }
 
@@ -149,7 +165,7 @@ impl EncodedTopology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{AccessCapacity, ClassInfo, ControlMessage, FrameDecoder, HostInfo};
+    use crate::control::{ClassInfo, ControlMessage, FrameDecoder, HostInfo};
 
     fn topology(hosts: u32) -> TopologySnapshot {
         TopologySnapshot {
@@ -234,12 +250,23 @@ mod tests {
                     ControlMessage::Welcome(welcome(expected.clone())),
                     "{hosts} hosts"
                 );
-                let head = encoded.update_head(known).expect("small enough");
-                assert_eq!(
-                    decoded(&[&head, encoded.bytes(known)]),
-                    ControlMessage::Topology(expected),
-                    "{hosts} hosts"
-                );
+                let own = AccessCapacity {
+                    uplink_bps: 25_000_000_000,
+                    downlink_bps: u64::MAX,
+                };
+                for access in [None, Some(own)] {
+                    let head = encoded
+                        .update_head(known, access.unwrap_or_default())
+                        .expect("small enough");
+                    assert_eq!(
+                        decoded(&[&head, encoded.bytes(known)]),
+                        ControlMessage::Topology(TopologySnapshot {
+                            access,
+                            ..expected.clone()
+                        }),
+                        "{hosts} hosts"
+                    );
+                }
             }
         }
     }
@@ -279,7 +306,7 @@ mod tests {
         let encoded = EncodedTopology::from(&snapshot);
         assert!(encoded.bytes(None).len() > MAX_FRAME_BYTES);
         assert!(matches!(
-            encoded.update_head(None),
+            encoded.update_head(None, AccessCapacity::default()),
             Err(SessionError::FrameTooLarge { .. })
         ));
         assert!(matches!(

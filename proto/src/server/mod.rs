@@ -188,6 +188,8 @@ pub struct ServerSession {
     control: ControlQueue,
     /// Latest-state messages that wait to be written.
     topology: Option<EncodedTopology>,
+    /// Capacities of the host's own links, which go with a topology.
+    access: AccessCapacity,
     /// Hosts that the client knows: sent to it last, or reported in its Hello.
     known_hosts: Option<HostsDigest>,
     release_pending: bool,
@@ -220,6 +222,7 @@ impl ServerSession {
             control: ControlQueue::new(config.max_control_bytes),
             config,
             topology: None,
+            access: AccessCapacity::default(),
             known_hosts: None,
             release_pending: false,
             released: false,
@@ -283,6 +286,7 @@ impl ServerSession {
         // Second piece of the frame that `head` began; `Bytes` are shared, so this copies nothing.
         self.control.push_unbounded(topology.bytes(known).clone());
         self.known_hosts = Some(topology.digest());
+        self.access = admission.access;
         self.counters.control_sent += 1;
         self.released = admission.released;
         self.observe = admission.observe;
@@ -488,13 +492,18 @@ impl ServerSession {
             .ok_or(SessionError::UnknownFlow(flow))
     }
 
+    /// Takes the capacities of the host's own links, which the next topology carries.
+    pub fn set_access(&mut self, access: AccessCapacity) {
+        self.access = access;
+    }
+
     /// Sends a new topology, which replaces one that is not yet written.
     pub fn set_topology(&mut self, topology: EncodedTopology) -> Result<(), SessionError> {
         if !self.is_established() {
             return Err(SessionError::NotEstablished("set_topology"));
         }
         // Only the check of its size: the frame is built when it is written.
-        topology.update_head(self.known_hosts)?;
+        topology.update_head(self.known_hosts, self.access)?;
         self.topology = Some(topology);
         Ok(())
     }
@@ -542,7 +551,7 @@ impl ServerSession {
             // topology.
             let known = self.known_hosts.replace(topology.digest());
             self.control.push_unbounded(topology.bytes(known).clone());
-            topology.update_head(known)
+            topology.update_head(known, self.access)
         };
         self.counters.control_sent += 1;
         // `set_topology` checked the topology's size and a release state is small, so no frame is

@@ -346,7 +346,8 @@ impl AccessUseMeter {
         (self.present.uplink.held_up, self.present.downlink.held_up) = (from, to);
     }
 
-    /// Takes the interface's counters and the speed that it tells, in bit/s.
+    /// Takes the counters of the interface and the speed that it tells, in bit/s. Of several
+    /// interfaces these are the sums.
     pub fn carry(&mut self, now_ns: u64, rx_bytes: u64, tx_bytes: u64, speed_bps: u64) {
         let now = Mark {
             at_ns: now_ns,
@@ -356,18 +357,41 @@ impl AccessUseMeter {
         self.present.uplink.speed_bps = speed_bps;
         self.present.downlink.speed_bps = speed_bps;
         let before = *self.mark.get_or_insert(now);
+        if rx_bytes < before.rx_bytes || tx_bytes < before.tx_bytes {
+            // A counter that falls began anew: what was carried until then is not known.
+            self.mark = Some(now);
+            self.set_carried([None; 2]);
+            return;
+        }
         let passed_ns = now_ns.saturating_sub(before.at_ns);
         if passed_ns < CARRIED_NS {
             return;
         }
         self.mark = Some(now);
-        // A counter that falls began anew: it says nothing of this interval.
-        let rate_bps = |now: u64, before: u64| {
-            let bits_ns = u128::from(now.saturating_sub(before)) * 8_000_000_000;
+        let rate_bps = |bytes: u64| {
+            let bits_ns = u128::from(bytes) * 8_000_000_000;
             u64::try_from(bits_ns / u128::from(passed_ns)).unwrap_or(u64::MAX)
         };
-        self.present.uplink.carried_bps = Some(rate_bps(tx_bytes, before.tx_bytes));
-        self.present.downlink.carried_bps = Some(rate_bps(rx_bytes, before.rx_bytes));
+        let moved = [tx_bytes - before.tx_bytes, rx_bytes - before.rx_bytes];
+        self.set_carried(moved.map(|bytes| Some(rate_bps(bytes))));
+    }
+
+    /// Takes rates from and to the host.
+    fn set_carried(&mut self, [from, to]: [Option<u64>; 2]) {
+        (
+            self.present.uplink.carried_bps,
+            self.present.downlink.carried_bps,
+        ) = (from, to);
+    }
+
+    /// Notes that the interface cannot be read, or that it is another one: what it carried is not
+    /// known, nor its speed, nor what an allowance held up.
+    pub fn lose_interface(&mut self) {
+        self.mark = None;
+        self.counters = None;
+        for link in [&mut self.present.uplink, &mut self.present.downlink] {
+            (link.carried_bps, link.speed_bps, link.held_up) = (None, 0, false);
+        }
     }
 
     /// Returns true if [`look`](Self::look) is due.
@@ -1013,6 +1037,64 @@ mod tests {
             carried_bps.is_some_and(|bps| bps.abs_diff(GBIT / 2) < GBIT / 50)
         });
         assert!(half.count() >= 2, "{:?}", receiver.told);
+    }
+
+    /// Each direction's counter falls at another moment: a driver that was reset, a device that is
+    /// another one.
+    #[test]
+    fn a_counter_that_falls_says_nothing_of_what_is_carried() {
+        for fallen in [0, 1] {
+            let mut meter = AccessUseMeter::default();
+            let carried = |meter: &AccessUseMeter| {
+                let AccessUse {
+                    uplink, downlink, ..
+                } = meter.present();
+                [downlink.carried_bps, uplink.carried_bps]
+            };
+            let mut bytes = [5 * GBIT, 7 * GBIT];
+            let mut now_ns = 0;
+            let mut rates = Vec::new();
+            for tenth in 0..50 {
+                if tenth == 24 {
+                    bytes[fallen] = 0;
+                }
+                meter.carry(now_ns, bytes[0], bytes[1], GBIT);
+                rates.push(carried(&meter));
+                now_ns += 100 * MS;
+                bytes = bytes.map(|bytes| bytes + GBIT / 80);
+            }
+            // Known after the first second, and again a second after the fall.
+            let (none, full): ([Option<u64>; 2], _) = ([None; 2], [Some(GBIT); 2]);
+            assert_eq!(rates[..10], [none; 10]);
+            assert_eq!(rates[10..24], [full; 14]);
+            assert_eq!(rates[24..34], [none; 10]);
+            assert_eq!(rates[34..], [full; 16]);
+        }
+    }
+
+    #[test]
+    fn an_interface_that_is_lost_takes_its_words_with_it() {
+        let mut host = MeteredHost::new();
+        for second in 0..3 {
+            host.meter
+                .carry(host.now_ns, second * GBIT / 8, second * GBIT / 8, GBIT);
+            host.meter.hold_up([true; 2]);
+            host.run(1_000, &[], 0, 0);
+        }
+        let words = |link: &LinkUse| (link.carried_bps, link.speed_bps, link.held_up);
+        let (_, told) = host.told.last().expect("told");
+        for link in [&told.uplink, &told.downlink] {
+            assert_eq!(words(link), (Some(GBIT), GBIT, true));
+        }
+        host.meter.lose_interface();
+        host.run(1_000, &[], 0, 0);
+        let (_, told) = host.told.last().expect("told");
+        for link in [&told.uplink, &told.downlink] {
+            assert_eq!(words(link), (None, 0, false));
+        }
+        // Another interface begins with other counters.
+        host.meter.carry(host.now_ns, 50 * GBIT, 50 * GBIT, GBIT);
+        assert_eq!(host.downlink().carried_bps, None);
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Checking {
 
     /// Returns the links that began or ended to have traffic that nobody paces.
     pub(super) fn take_shared(&mut self) -> Vec<LinkId> {
-        let changed = self.shared.take_changed();
+        let changed = self.shared.take_changes().shared;
         for &link in &changed {
             let has_others = self.shared.is_shared(link);
             self.check.set_others(link, has_others);

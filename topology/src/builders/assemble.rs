@@ -315,6 +315,7 @@ fn links(shape: &Shape, hosts: &[Host], levels: &[LevelLinks]) -> Vec<Link> {
                     to,
                     capacity_bps,
                     line_rate_bps: capacity_bps,
+                    baseline_bps: None,
                     frame: Frame::AS_COUNTED,
                     delay_ns,
                     level,

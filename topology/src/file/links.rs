@@ -23,6 +23,7 @@ pub(super) struct LinkEntry {
     capacity: Option<Capacity>,
     capacity_gbps: Option<Scaled<1_000_000_000>>,
     capacity_mbps: Option<Scaled<1_000_000>>,
+    baseline: Option<Capacity>,
     delay: Option<Delay>,
     mtu: Option<MtuBytes>,
     frame_overhead: Option<OverheadBytes>,
@@ -40,7 +41,7 @@ pub(super) struct FailedEntry {
     both_ways: bool,
 }
 
-/// Sets capacities, delays and frames of single links.
+/// Sets capacities, baselines, delays and frames of single links.
 pub(super) fn apply(
     topology: &mut Topology,
     source: &Source<'_>,
@@ -70,9 +71,11 @@ pub(super) fn apply(
             ));
         }
         let of_frame = entry.mtu.is_some() || entry.frame_overhead.is_some();
-        if capacity_bps.is_none() && entry.delay.is_none() && !of_frame {
+        let baseline_bps = entry.baseline.map(|c| c.0);
+        let sets_rates = capacity_bps.is_some() || baseline_bps.is_some();
+        if !(sets_rates || entry.delay.is_some() || of_frame) {
             return Err(error(
-                "this entry changes nothing; add `capacity`, `delay`, `mtu` or `frame_overhead`, or leave it out",
+                "this entry changes nothing; add `capacity`, `baseline`, `delay`, `mtu` or `frame_overhead`, or leave it out",
             ));
         }
         if of_frame && topology.frames().is_none() {
@@ -98,6 +101,12 @@ pub(super) fn apply(
                     .map_or(link.frame.overhead_bytes, |b| b.0),
             };
             link.carry(capacity_bps.unwrap_or(link.line_rate_bps), frame);
+            link.baseline_bps = baseline_bps;
+            if link.baseline_bps > Some(link.line_rate_bps) {
+                return Err(error(
+                    "the baseline is above the capacity; a link always has its baseline, and its capacity for a while",
+                ));
+            }
             link.delay_ns = entry.delay.map_or(link.delay_ns, |d| d.0);
         }
     }

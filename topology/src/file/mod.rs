@@ -30,6 +30,7 @@
 //! from = "leaf1"
 //! to = "spine2"
 //! capacity = "10Gbit/s"         # or capacity_gbps = 10, capacity_mbps = 10000
+//! baseline = "2Gbit/s"          # what it always has, where the rest is credit
 //! mtu = 9000                    # and frame_overhead, where they differ from [frames]
 //! both_ways = true
 //!

@@ -89,15 +89,18 @@ impl Topology {
             let delay =
                 (original.map(|o| o.delay_ns) != Some(link.delay_ns)).then_some(link.delay_ns);
             let frame = (original.map(|o| o.frame) != Some(link.frame)).then_some(link.frame);
-            (capacity, delay, frame)
+            (capacity, link.baseline_bps, delay, frame)
         };
         self.write_pairs(
             out,
             "link",
-            |link| Some(changes(link)).filter(|c| *c != (None, None, None)),
-            |out, (capacity, delay, frame)| {
+            |link| Some(changes(link)).filter(|c| *c != (None, None, None, None)),
+            |out, (capacity, baseline, delay, frame)| {
                 if let Some(capacity_bps) = capacity {
                     writeln!(out, "capacity = \"{}\"", format_capacity_bps(capacity_bps))?;
+                }
+                if let Some(baseline_bps) = baseline {
+                    writeln!(out, "baseline = \"{}\"", format_capacity_bps(baseline_bps))?;
                 }
                 if let Some(delay_ns) = delay {
                     writeln!(out, "delay = \"{}\"", format_delay_ns(delay_ns))?;

@@ -239,7 +239,11 @@ fn mistakes_in_links_and_failures() {
         ),
         (
             "[[link]]\nfrom = \"leaf1\"\nto = \"spine1\"",
-            "t.toml:10: this entry changes nothing; add `capacity`, `delay`, `mtu` or `frame_overhead`, or leave it out",
+            "t.toml:10: this entry changes nothing; add `capacity`, `baseline`, `delay`, `mtu` or `frame_overhead`, or leave it out",
+        ),
+        (
+            "[[link]]\nfrom = \"leaf1\"\nto = \"spine1\"\ncapacity_gbps = 1\nbaseline = \"1001Mbit/s\"",
+            "t.toml:10: the baseline is above the capacity; a link always has its baseline, and its capacity for a while",
         ),
         (
             "[[link]]\nfrom = \"leaf1\"\nto = \"spine1\"\nmtu = 9000",

@@ -3,6 +3,7 @@
 mod addresses;
 mod bad_files;
 mod counts;
+mod earlier_files;
 mod frames;
 mod groups;
 mod nets;

@@ -99,6 +99,7 @@ both_ways = true
 from = "alpha"
 to = "leaf1"
 capacity_mbps = 500
+baseline = "50Mbit/s"
 delay = "1ms"
 
 [[failed]]
@@ -123,6 +124,8 @@ fn a_full_file_means_what_it_says() {
         ["10.7.1.1/32".parse().unwrap()],
         "generated prefixes stay"
     );
+    let alpha = net.host_uplink(net.host_by_name("alpha").unwrap());
+    assert_eq!(net.links()[alpha.index()].baseline_bps, Some(50_000_000));
     assert_eq!(
         net.host_by_addr("10.9.0.200".parse().unwrap()),
         net.host_by_name("gamma")

@@ -53,6 +53,8 @@ impl FabricFlow {
 /// Hosts at leaves of 1 Gbit/s, and spines.
 struct Fabric {
     check: LinkCheck,
+    /// The check is told which links flows cross.
+    knows_paths: bool,
     /// Capacities as told, and as they are.
     told_bps: Vec<f64>,
     real_bps: Vec<f64>,
@@ -68,6 +70,7 @@ struct Fabric {
 }
 
 struct FabricFacts<'a> {
+    knows_paths: bool,
     told_bps: &'a [f64],
     handed_out_bps: &'a [f64],
     flows: &'a [FabricFlow],
@@ -75,6 +78,10 @@ struct FabricFacts<'a> {
 
 impl LinkFacts for FabricFacts<'_> {
     fn told_bps(&self, link: LinkId) -> f64 {
+        self.told_bps[link.index()]
+    }
+
+    fn line_rate_bps(&self, link: LinkId) -> f64 {
         self.told_bps[link.index()]
     }
 
@@ -91,7 +98,7 @@ impl LinkFacts for FabricFacts<'_> {
     }
 
     fn inner_links(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(LinkId)) {
-        let flows = self.flows.iter();
+        let flows = self.flows.iter().filter(|_| self.knows_paths);
         for flow in flows.filter(|flow| (flow.from, flow.to) == (from.0, to.0)) {
             let path = flow.path(flow.told_spine);
             path[1..path.len() - 1].iter().for_each(|&link| visit(link));
@@ -135,6 +142,7 @@ impl Fabric {
         told_bps[FIRST_UP as usize..].fill(inner_bps);
         Self {
             check: LinkCheck::new(LinkCheckConfig::default()),
+            knows_paths: true,
             real_bps: told_bps.clone(),
             told_bps,
             flows: Vec::new(),
@@ -255,6 +263,7 @@ impl Fabric {
         act: impl FnOnce(&mut LinkCheck, u64, &FabricFacts<'_>, &mut Vec<(u64, u32, LinkState)>),
     ) {
         let facts = FabricFacts {
+            knows_paths: self.knows_paths,
             told_bps: &self.told_bps,
             handed_out_bps: &self.handed_out_bps,
             flows: &self.flows,
@@ -336,6 +345,27 @@ fn a_link_between_switches_that_lost_a_member_is_named_and_no_host_is() {
     fabric.assert_named_and_taken_back(&less, |fabric| {
         fabric.real_bps[leaf_down(1, 0).index()] = 2.0 * GBIT;
     });
+}
+
+/// A host has more flows than are looked at: congestion on their ways is not its receivers'.
+#[test]
+fn pairs_of_hosts_whose_way_nobody_knows_name_nothing() {
+    for knows_paths in [true, false] {
+        let mut fabric = Fabric::new(GBIT);
+        fabric.knows_paths = knows_paths;
+        for host in 0..2 {
+            fabric.flow(host, HOSTS_PER_LEAF + host, 0);
+        }
+        fabric.run(20_000);
+        fabric.real_bps[leaf_up(0, 0).index()] = 0.6 * GBIT;
+        fabric.run(30_000);
+        let named = fabric.named();
+        assert!(
+            named.iter().all(|(link, _)| link.0 >= FIRST_UP),
+            "{named:?}"
+        );
+        assert_eq!(named.is_empty(), !knows_paths, "{named:?}");
+    }
 }
 
 /// Nobody can tell the two links of one path apart.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use crate::link_check::HostFault;
+use crate::link_check::{HostFault, LinkState};
 use crate::service::audit::AuditLog;
 use crate::service::duration_histogram::DurationFigures;
 use crate::service::status::{Reasons, Snapshot};
@@ -244,6 +244,10 @@ fn describe() {
         (
             "ratewright_allocator_links_not_as_told_total",
             "Links that were found not to be as told, by state.",
+        ),
+        (
+            "ratewright_allocator_hosts_not_as_told_total",
+            "Faults that were found in hosts, by fault.",
         ),
         (
             "ratewright_allocator_sessions_opened_total",
@@ -490,8 +494,14 @@ pub fn publish(snapshot: &Snapshot) {
         "ratewright_allocator_links_shared_total",
         &counts.links_shared,
     );
-    for (state, count) in counts.links_named.iter() {
-        counter!("ratewright_allocator_links_not_as_told_total", "state" => state).absolute(count);
+    // All from the start, as results of reloads below.
+    for label in LinkState::NAMED.map(LinkState::label) {
+        counter!("ratewright_allocator_links_not_as_told_total", "state" => label)
+            .absolute(counts.links_named.get(label));
+    }
+    for label in HostFault::ALL.map(HostFault::label) {
+        counter!("ratewright_allocator_hosts_not_as_told_total", "fault" => label)
+            .absolute(counts.hosts_named.get(label));
     }
     counts.relay.for_each(|what, direction, count| {
         let name = match what {

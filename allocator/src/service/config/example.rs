@@ -117,8 +117,8 @@ max_control_bytes_per_s = 4194304
 receivers = false           # senders towards a host, counted there
 credit = false              # what receivers grant their senders
 int = false                 # bytes and queues of links
-# Where paced flows meet traffic that nobody paces, TCP decides between the two: maxima are twice the share there. Off by
-# default where one of the three above is on.
+# Where daemons tell that paced flows meet traffic which nobody paces, TCP decides between the two: maxima are twice the
+# share there. Off by default where one of the three above is on.
 shared = true
 # A link that is congested and carries less than its capacity is lowered to what it carries, by this part of the
 # capacity at most, and probed until it carries it again; 0: it is only named.

@@ -14,7 +14,7 @@ use crate::engine::EngineEvent;
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig, PacingOrder};
 
 use super::members::prefixes_of;
-use super::network::snapshot_of;
+use super::network::{access_of, snapshot_of};
 use super::session::{AcceptedHost, Release};
 use super::{Hub, HubSettings, reasons};
 
@@ -251,14 +251,7 @@ impl Hub {
             sealed_udp: self.sealed_offer(id),
             telemetry_interval_ns: self.telemetry_interval_ns(),
             telemetry_sync: self.settings.feeds.sync_terms(),
-            access: AccessCapacity {
-                uplink_bps: self
-                    .topology
-                    .effective_capacity_bps(self.topology.host_uplink(host)),
-                downlink_bps: self
-                    .topology
-                    .effective_capacity_bps(self.topology.host_downlink(host)),
-            },
+            access: access_of(&self.topology, host),
         };
         let released = self.is_released();
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -295,7 +288,7 @@ impl Hub {
         let addresses = std::mem::take(&mut session.certificate.addresses);
         let pods = std::mem::take(&mut session.certificate.pod_prefixes);
         self.shared.set_paces(now_ns, host, paces);
-        self.push_shared(now_ns);
+        self.push_shared();
         self.member_present(now_ns, host, prefixes_of(&addresses, &pods));
         self.tell_members(id);
     }
@@ -411,7 +404,7 @@ impl Hub {
         } else if !refused {
             self.counts.connections_rejected.count(reason);
         }
-        self.push_shared(now_ns);
+        self.push_shared();
         self.mark_ready(id);
     }
 

@@ -9,7 +9,8 @@ use ratewright_topology::{HostId, LinkId};
 use super::report::link_name;
 use super::{Hub, HubSettings};
 use crate::link_check::{
-    HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState, NetworkFacts,
+    HostFault, HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState,
+    NetworkFacts,
 };
 use crate::service::status::{CheckedLink, FaultyHost};
 
@@ -90,6 +91,22 @@ impl Hub {
             check.tick(now_ns, facts, &mut |change| changes.push(change));
         });
         self.link_check = check;
+        self.tell_changes(changes);
+    }
+
+    /// Forgets what hosts said, because another topology follows, and tells what is named no more.
+    pub(super) fn restart_link_check(&mut self, now_ns: u64) {
+        let mut changes = Vec::new();
+        let mut check = std::mem::take(&mut self.link_check);
+        self.with_facts(now_ns, |facts| {
+            check.restart(facts, &mut |change| changes.push(change));
+        });
+        self.link_check = check;
+        self.tell_changes(changes);
+    }
+
+    /// Tells the engine and operators of changes of links and hosts.
+    fn tell_changes(&mut self, changes: Vec<LinkChange>) {
         for change in changes {
             match change {
                 LinkChange::Capacity(link) => self.push_capacity(link),
@@ -108,6 +125,7 @@ impl Hub {
                     let seen_at = seen_at.map(|host| self.host_name(host.0));
                     let host = self.host_name(host.0);
                     if has {
+                        self.counts.hosts_named.count(fault.label());
                         tracing::warn!(host, fault = fault.label(), seen_at, "a host has a fault");
                     } else {
                         tracing::info!(host, fault = fault.label(), "a host has a fault no more");
@@ -133,7 +151,8 @@ impl Hub {
             tracing::info!(
                 link = name,
                 before = before.label(),
-                "a link is as told again"
+                state = state.label(),
+                "a link is named no more"
             );
             return;
         }
@@ -160,26 +179,47 @@ impl Hub {
     /// Returns the first `max` links that are named, in the order of their numbers.
     pub fn checked_links(&self, max: usize) -> Vec<CheckedLink> {
         (self.link_check.named().take(max))
-            .map(|(link, _)| CheckedLink {
-                name: link_name(&self.topology, link),
-                evidence: self.link_evidence(link),
-                cause: self.shared_status(link).map(|shared| shared.cause),
-            })
+            .map(|(link, _)| self.checked_link(link))
             .collect()
+    }
+
+    fn checked_link(&self, link: LinkId) -> CheckedLink {
+        CheckedLink {
+            name: link_name(&self.topology, link),
+            evidence: self.link_evidence(link),
+            cause: self.shared_status(link).map(|shared| shared.cause),
+        }
+    }
+
+    /// Returns the link from a host of the topology and the one to it, whatever their state is.
+    pub(super) fn access_links(&self, host: HostId) -> Vec<CheckedLink> {
+        let topology = &self.topology;
+        [topology.host_uplink(host), topology.host_downlink(host)]
+            .map(|link| self.checked_link(link))
+            .into()
     }
 
     /// Returns the first `max` faults of hosts, in the order of the hosts' numbers.
     pub fn host_faults(&self, max: usize) -> Vec<FaultyHost> {
         (self.link_check.faults().take(max))
-            .map(|(host, fault)| {
-                let seen_at = self.link_check.fault_seen_at(host, fault);
-                FaultyHost {
-                    host: self.host_name(host.0),
-                    fault,
-                    seen_at: seen_at.map(|host| self.host_name(host.0)),
-                }
-            })
+            .map(|(host, fault)| self.faulty_host(host, fault))
             .collect()
+    }
+
+    /// Returns the faults of one host.
+    pub(super) fn faults_of(&self, host: HostId) -> Vec<FaultyHost> {
+        (self.link_check.faults_of(host))
+            .map(|fault| self.faulty_host(host, fault))
+            .collect()
+    }
+
+    fn faulty_host(&self, host: HostId, fault: HostFault) -> FaultyHost {
+        let seen_at = self.link_check.fault_seen_at(host, fault);
+        FaultyHost {
+            host: self.host_name(host.0),
+            fault,
+            seen_at: seen_at.map(|host| self.host_name(host.0)),
+        }
     }
 
     /// Notes how many flows of a host the allocator has no room for.

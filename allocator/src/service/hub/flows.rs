@@ -283,7 +283,7 @@ impl Hub {
         if was_last_beyond {
             self.note_flows_beyond(now_ns, id);
         }
-        self.push_shared(now_ns);
+        self.push_shared();
     }
 
     /// Hands a flow to the engine or leaves it unmanaged, in place of its former placement. A new
@@ -373,7 +373,7 @@ impl Hub {
         if beyond_changed {
             self.note_flows_beyond(now_ns, id);
         }
-        self.push_shared(now_ns);
+        self.push_shared();
     }
 
     /// Builds the engine's description of a flow.

@@ -171,14 +171,14 @@ pub struct Hub {
     feeds: Feeds,
     shared: SharedLinks,
     link_check: LinkCheck,
-    /// Time from which the next shared link is logged.
-    next_shared_log_ns: u64,
     sealed: SealedOffer,
 }
 
 impl Hub {
     /// Creates a hub without sessions. The engine must already have the topology's capacities.
     pub fn new(settings: HubSettings, topology: Topology, released: bool) -> Self {
+        let mut shared = SharedLinks::new(&topology);
+        shared.set_told_relaxes(settings.feeds.shared);
         Self {
             class_rules: ClassRules::new(&settings.classes),
             starts: TokenBucket::new(settings.limits.max_total_starts_per_s, 0),
@@ -199,9 +199,8 @@ impl Hub {
             counts: ServiceCounts::default(),
             first_rates: DurationHistogram::default(),
             feeds: Feeds::new(feeds::feeds_config(&settings), &topology),
-            shared: SharedLinks::new(&topology),
+            shared,
             link_check: LinkCheck::new(checking::link_check_config(&settings)),
-            next_shared_log_ns: 0,
             sealed: SealedOffer::default(),
             settings,
             topology,
@@ -257,11 +256,9 @@ impl Hub {
         self.feeds.reconfigure(feeds::feeds_config(&settings));
         self.link_check
             .reconfigure(checking::link_check_config(&settings));
-        let shared_ends = self.settings.feeds.shared && !settings.feeds.shared;
+        self.shared.set_told_relaxes(settings.feeds.shared);
         self.settings = settings;
-        if shared_ends {
-            self.forget_access_use(now_ns);
-        }
+        self.push_shared();
         self.refuse_distrusted(now_ns);
         self.apply_orders(now_ns);
     }

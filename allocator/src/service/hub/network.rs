@@ -1,7 +1,9 @@
 //! Changes of the network: failures and repairs of links and switches (flowtune §6), and reloads of
 //! the topology.
 
-use ratewright_proto::control::{EncodedTopology, HostInfo, RefusalCode, TopologySnapshot};
+use ratewright_proto::control::{
+    AccessCapacity, EncodedTopology, HostInfo, RefusalCode, TopologySnapshot,
+};
 use ratewright_topology::{HostId, Link, LinkId, Node, Tenure, Topology};
 
 use crate::service::admin_request::{
@@ -208,9 +210,10 @@ impl Hub {
             // A spare place had no flows: a host may stand there now.
             .filter(|host| host.tenure != Tenure::Spare)
             .any(|host| !keeps(&host.name, host.id));
+        // Hosts say all anew.
+        self.restart_link_check(now_ns);
         // Needs both topologies: link numbers differ, names of their ends do not.
         self.feeds.replace_topology(&self.topology, &topology);
-        self.link_check.restart();
         self.nominal_bps = nominal_bps(&topology);
         self.topology = topology;
         if renumbered {
@@ -233,11 +236,13 @@ impl Hub {
     fn broadcast_topology(&mut self) {
         self.snapshot = None;
         let snapshot = self.snapshot();
-        for session in self
-            .sessions
-            .values_mut()
-            .filter(|session| session.peer.is_some())
-        {
+        for session in self.sessions.values_mut() {
+            let Some(peer) = &session.peer else { continue };
+            // One that was refused may have no place in this topology.
+            if session.proto.is_established() {
+                let access = access_of(&self.topology, peer.host);
+                session.proto.set_access(access);
+            }
             if let Err(error) = session.proto.set_topology(snapshot.clone()) {
                 tracing::error!(%error, "a host cannot be told of the topology");
             }
@@ -255,7 +260,7 @@ impl Hub {
         self.engine_events.clear();
         self.shared.restart(now_ns, &self.topology);
         // Whatever has changed is compared below.
-        let shared = self.shared.take_changed();
+        let shared = self.shared.take_changes().shared;
         self.recheck_shared(&shared);
         for link in 0..self.topology.links().len() {
             let id = self.topology.links()[link].id;
@@ -282,6 +287,14 @@ pub fn capacities_bps(topology: &Topology) -> Vec<f64> {
 )]
 fn capacity_bps(topology: &Topology, link: &Link) -> f64 {
     topology.effective_capacity_bps(link.id) as f64
+}
+
+/// Returns the capacities of a host's own links, as its daemon is told them.
+pub(super) fn access_of(topology: &Topology, host: HostId) -> AccessCapacity {
+    AccessCapacity {
+        uplink_bps: topology.effective_capacity_bps(topology.host_uplink(host)),
+        downlink_bps: topology.effective_capacity_bps(topology.host_downlink(host)),
+    }
 }
 
 pub(super) fn snapshot_of(topology: &Topology) -> TopologySnapshot {

@@ -164,7 +164,11 @@ impl Hub {
             external: Vec::new(),
             links_shared: self.shared.count() as u64,
             links_not_as_told: Vec::new(),
+            links_not_as_told_total: (self.link_check.named_counts().iter())
+                .map(|&(_, count)| count)
+                .sum(),
             hosts_not_as_told: Vec::new(),
+            hosts_not_as_told_total: self.link_check.fault_counts().iter().sum(),
             hosts: self.topology.host_count() as u64,
             lease_ms: self.settings.lease_ns / 1_000_000,
             sealed_ports_lost: 0,

@@ -4,14 +4,10 @@ use ratewright_proto::records::StartRecord;
 use ratewright_proto::telemetry::AccessUse;
 use ratewright_topology::{HostId, LinkId, Topology};
 
-use super::report::link_name;
 use super::session::Session;
 use super::{Hub, PacingOrder, flows};
 use crate::service::status::SharedStatus;
-use crate::shared_links::{Cause, FlowKind, MIN_DEMAND_SHARE};
-
-/// Minimum time between two log lines about shared links.
-const LOG_EVERY_NS: u64 = 10_000_000_000;
+use crate::shared_links::{Cause, FlowKind, MIN_DEMAND_SHARE, SharedChanges};
 
 impl Hub {
     /// Returns the capacity that the engine is to take for a link, in bit/s.
@@ -54,7 +50,7 @@ impl Hub {
         if let Some(flow) = session.flows.get_mut(slot) {
             flow.counted = kind;
         }
-        self.push_shared(now_ns);
+        self.push_shared();
     }
 
     /// Takes all flows of a session that ends back from the counts. O(slots of the session).
@@ -68,7 +64,7 @@ impl Hub {
                 self.shared.remove(now_ns, session.flows.path(slot), kind);
             }
         }
-        self.push_shared(now_ns);
+        self.push_shared();
     }
 
     /// Takes what a host tells of its own links and of its own conduct.
@@ -82,20 +78,10 @@ impl Hub {
         if std::mem::replace(&mut session.observes, access_use.observes) != access_use.observes {
             self.pacing_changed(now_ns, [id]);
         }
-        if self.settings.feeds.shared {
-            self.shared
-                .tell(now_ns, host, access_use.clone(), &self.topology);
-        }
+        self.shared
+            .tell(now_ns, host, access_use.clone(), &self.topology);
         self.tell_link_check(now_ns, id, host, access_use);
-        self.push_shared(now_ns);
-    }
-
-    /// Forgets what hosts told of their own links, because a reload has turned it off.
-    pub(super) fn forget_access_use(&mut self, now_ns: u64) {
-        for host in self.topology.hosts() {
-            self.shared.forget(now_ns, host.id, &self.topology);
-        }
-        self.push_shared(now_ns);
+        self.push_shared();
     }
 
     /// Notes that hosts begin or cease to pace. Their flows are counted anew in slices, by the
@@ -111,42 +97,32 @@ impl Hub {
             }
         }
         self.sweep_sessions(changed);
-        self.push_shared(now_ns);
+        self.push_shared();
     }
 
     /// Ends links that have been shared for long enough.
     pub(super) fn end_shared(&mut self, now_ns: u64) {
         self.shared.end_due(now_ns);
-        self.push_shared(now_ns);
+        self.push_shared();
     }
 
-    /// Sends the engine the capacities of links that began or ended to be shared.
-    pub(super) fn push_shared(&mut self, now_ns: u64) {
+    /// Sends the engine the capacities of links whose headroom began or ended, and notes the links
+    /// that began or ended to be shared.
+    pub(super) fn push_shared(&mut self) {
         if !self.shared.has_changed() {
             return;
         }
-        for link in self.shared.take_changed() {
+        let SharedChanges { shared, relaxed } = self.shared.take_changes();
+        for link in relaxed {
             self.push_capacity(link);
+        }
+        for link in shared {
             self.link_check
                 .set_others(link, self.shared.is_shared(link));
             if let Some(cause) = self.shared.cause(link) {
                 self.counts.links_shared.count(cause.label());
-                self.log_shared(now_ns, link, cause);
             }
         }
-    }
-
-    fn log_shared(&mut self, now_ns: u64, link: LinkId, cause: Cause) {
-        if now_ns < self.next_shared_log_ns {
-            return;
-        }
-        self.next_shared_log_ns = now_ns + LOG_EVERY_NS;
-        tracing::info!(
-            link = link_name(&self.topology, link),
-            cause = self.cause_in_words(cause),
-            links_shared = self.shared.count(),
-            "a link is shared with traffic that nobody paces: maxima there are twice the share"
-        );
     }
 
     /// Returns the state of a shared link for operators; `None` if it is not shared.

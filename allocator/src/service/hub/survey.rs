@@ -143,7 +143,8 @@ impl Hub {
             heard_ms_ago: session
                 .map(|session| now_ns.saturating_sub(session.proto.last_heard_ns()) / 1_000_000),
             lease_ms: self.settings.lease_ns / 1_000_000,
-            faults: self.link_check.faults_of(number).collect(),
+            faults: self.faults_of(number),
+            links: self.access_links(number),
         })
     }
 

@@ -13,6 +13,7 @@ use ratewright_io::transport::{MAX_DATAGRAM_BYTES, SealedPort, SendOutcome};
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Refusal, Welcome};
 use ratewright_proto::path::PathConfig;
+use ratewright_proto::telemetry::{AccessUse, Telemetry};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -179,19 +180,27 @@ impl TestHost {
 
     /// Starts a flow to the host of that name; its hash is its slot.
     pub(crate) fn start(&self, slot: u32, destination: &str) -> FlowId {
-        let to = {
-            let view = self.view();
-            let topology = &view.welcome.as_ref().expect("established").topology;
-            topology
-                .hosts
-                .iter()
-                .find(|host| host.name == destination)
-                .expect("there")
-                .id
-        };
+        let to = self.number_of(destination);
         let flow = FlowId::new(slot, 1);
         self.start_record(StartRecord::new(flow, to, FlowPath::Hash(slot)));
         flow
+    }
+
+    /// Returns the number of the host of that name.
+    pub(crate) fn number_of(&self, name: &str) -> u32 {
+        let view = self.view();
+        let topology = &view.welcome.as_ref().expect("established").topology;
+        let mut hosts = topology.hosts.iter();
+        hosts.find(|host| host.name == name).expect("there").id
+    }
+
+    /// Tells the allocator of the host's own links and faults.
+    pub(crate) fn tell(&self, access_use: AccessUse) {
+        let telemetry = Telemetry {
+            access_use: Some(Box::new(access_use)),
+            ..Telemetry::default()
+        };
+        self.session(|session| session.send_telemetry(telemetry).expect("room"));
     }
 
     pub(crate) fn start_record(&self, record: StartRecord) {

@@ -17,6 +17,8 @@ pub struct ImportedHost {
     pub prefixes: Vec<IpNet>,
     /// Capacity of its link in bit/s, each way.
     pub capacity_bps: u64,
+    /// Part of that which it always has, in bit/s, if that is less.
+    pub baseline_bps: Option<u64>,
 }
 
 /// Hosts that share the lowest switch that is known.
@@ -101,13 +103,19 @@ impl ImportedNetwork {
                 )?;
             }
         }
-        for host in hosts().filter(|host| host.capacity_bps != usual_bps) {
-            writeln!(
-                out,
-                "\n[[link]]\nfrom = {}\nto = \"fabric\"\ncapacity = \"{}bit/s\"\nboth_ways = true",
-                quoted(&host.name),
-                host.capacity_bps
-            )?;
+        for host in hosts() {
+            let capacity_bps = Some(host.capacity_bps).filter(|&bps| bps != usual_bps);
+            if capacity_bps.is_none() && host.baseline_bps.is_none() {
+                continue;
+            }
+            let name = quoted(&host.name);
+            writeln!(out, "\n[[link]]\nfrom = {name}\nto = \"fabric\"")?;
+            for (key, bps) in [("capacity", capacity_bps), ("baseline", host.baseline_bps)] {
+                if let Some(bps) = bps {
+                    writeln!(out, "{key} = \"{bps}bit/s\"")?;
+                }
+            }
+            writeln!(out, "both_ways = true")?;
         }
         for group in &self.groups {
             let names: Vec<String> = group.hosts.iter().map(|name| quoted(name)).collect();

@@ -118,6 +118,15 @@ fn links_have_the_bandwidth_that_was_asked_for() {
     ] {
         assert_eq!(capacity_mbps(&base, host), base_mbps);
         assert_eq!(capacity_mbps(&peak, host), peak_mbps);
+        let baseline_mbps = |net: &Topology| {
+            let uplink = net.host_uplink(net.host_by_name(host).unwrap());
+            net.links()[uplink.index()]
+                .baseline_bps
+                .map(|bps| bps / 1_000_000)
+        };
+        let is_credit = base_mbps < peak_mbps;
+        assert_eq!(baseline_mbps(&peak), is_credit.then_some(base_mbps));
+        assert_eq!(baseline_mbps(&base), None);
     }
 }
 

@@ -217,6 +217,23 @@ impl Control {
         self.wait_ready(lab)
     }
 
+    /// Asks the allocator's admin interface for `path`.
+    ///
+    /// # Errors
+    /// When it does not answer, or has no such path.
+    pub fn ask_allocator(&self, path: &str) -> Result<String> {
+        admin::get(&self.admin("allocator"), path).with_context(|| format!("GET {path}"))
+    }
+
+    /// Returns how often the allocator has named a link that is not as told, and how many hosts it
+    /// names now.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn names_given(&self) -> Result<u64> {
+        Ok(names_in(&self.ask_allocator("/metrics")?))
+    }
+
     /// Turns the allocator's kill switch on or off.
     ///
     /// # Errors
@@ -419,6 +436,18 @@ pub fn topology_of(plan: &NetworkPlan, seed: u32) -> Result<Topology> {
         .with_frames(Frames::AS_COUNTED))
 }
 
+/// Sums the metrics that count names of links and hosts which are not as told.
+fn names_in(metrics: &str) -> u64 {
+    const COUNTED: [&str; 2] = [
+        "ratewright_allocator_links_not_as_told_total{",
+        "ratewright_allocator_hosts_not_as_told_total{",
+    ];
+    let counted = |line: &&str| COUNTED.iter().any(|name| line.starts_with(name));
+    let values = metrics.lines().filter(counted);
+    let values = values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    values.sum::<f64>() as u64
+}
+
 /// The first string under `key`, at any depth.
 fn find_string(value: &serde_json::Value, key: &str) -> Option<String> {
     let object = value.as_object()?;
@@ -461,6 +490,17 @@ mod tests {
             }
             assert_eq!(topology.host_by_addr(plan.allocator_addr().ip()), None);
         }
+    }
+
+    #[test]
+    fn names_of_links_and_hosts_count_though_they_are_taken_back() {
+        let metrics = "# HELP ratewright_allocator_links_not_as_told_total text\n\
+                       ratewright_allocator_links_not_as_told_total{state=\"carries_less\"} 2\n\
+                       ratewright_allocator_links_not_as_told{state=\"carries_less\"} 1\n\
+                       ratewright_allocator_hosts_not_as_told_total{fault=\"flows_beyond_bound\"} 3\n\
+                       ratewright_allocator_hosts_not_as_told{fault=\"flows_beyond_bound\"} 0\n";
+        assert_eq!(names_in(metrics), 5);
+        assert_eq!(names_in(""), 0);
     }
 
     #[test]

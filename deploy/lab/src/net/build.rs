@@ -89,8 +89,7 @@ impl BuiltNetwork {
         // What the kernel kept (IPv4 addresses) is given once more: all of it is replaced.
         address(&mut batch, link, device, LOWER);
         let batch = batch.replace("addr add", "addr replace");
-        let name = self.namespaces[link.lower.node].name();
-        tool::run_with_input("ip", &["-n", name, "-batch", "-"], &batch)?;
+        self.ip(link.lower.node, &batch)?;
         for v6 in [false, true] {
             let mut batches = vec![String::new(); self.namespaces.len()];
             self.add_routes(link.lower.node, v6, &mut batches[link.lower.node]);
@@ -243,27 +242,43 @@ impl BuiltNetwork {
         tool::run_with_input("tc", &["-n", name, "-batch", "-"], batch)
     }
 
+    /// Runs a batch of `ip` in a node's namespace.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn ip(&self, node: usize, batch: &str) -> Result<()> {
+        let name = self.namespaces[node].name();
+        tool::run_with_input("ip", &["-n", name, "-batch", "-"], batch)
+    }
+
     fn attach_ecmp(&mut self, seed: u32) -> Result<()> {
         if self.plan.spines == 0 {
             return Ok(());
         }
+        (0..self.plan.racks).try_for_each(|rack| self.route_by_ecmp(rack, self.plan.spines, seed))
+    }
+
+    /// Has a rack's leaf spread its hosts' flows over the first `spines` spines, in place of what
+    /// it did before.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn route_by_ecmp(&mut self, rack: usize, spines: usize, seed: u32) -> Result<()> {
         let config = LeafConfig {
             seed,
             symmetric: true,
-            spines: self.plan.spines as u32,
+            spines: spines as u32,
             mark_base: SPINE_MARK_BASE,
         };
-        for rack in 0..self.plan.racks {
-            // All hosts of a rack hang on one leaf, so the first one's link names it.
-            let leaf = self.plan.links[self.plan.rack_hosts(rack).start].upper.node;
-            let ports: Vec<String> = self
-                .plan
-                .rack_hosts(rack)
-                .map(|host| self.plan.links[host].upper.device.clone())
-                .collect();
-            self._ecmp
-                .push(EcmpProgram::attach(config, &self.namespaces[leaf], &ports)?);
-        }
+        // All hosts of a rack hang on one leaf, so the first one's link names it.
+        let leaf = self.plan.links[self.plan.rack_hosts(rack).start].upper.node;
+        let ports: Vec<String> = self
+            .plan
+            .rack_hosts(rack)
+            .map(|host| self.plan.links[host].upper.device.clone())
+            .collect();
+        let program = EcmpProgram::attach(config, &self.namespaces[leaf], &ports)?;
+        self._ecmp.push(program);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use ratewright_plot::commit::commit;
 use serde::Serialize;
 
 use crate::options::LabOptions;
+use crate::scenario::check::CheckRow;
 use crate::scenario::figures::Figures;
 use crate::scenario::obey::judge::ObeyRow;
 use crate::scenario::outcome::RunOutcome;
@@ -34,6 +35,9 @@ pub struct LabResults {
     /// Cases of the obey scenario, each with and without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cases: Option<Vec<ObeyRow>>,
+    /// Cases of the check scenario.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checks: Option<Vec<CheckRow>>,
 }
 
 impl LabResults {
@@ -51,6 +55,7 @@ impl LabResults {
             with: outcome.with.as_ref().map(|phase| phase.figures.clone()),
             without: outcome.without.as_ref().map(|phase| phase.figures.clone()),
             cases: outcome.cases.clone(),
+            checks: outcome.checks.clone(),
         }
     }
 }

@@ -9,11 +9,13 @@
 //! | [`cdf`] | completion times, with and without |
 //! | [`usage`] | flows that get capacity, with and without |
 //! | [`obey`] | rates over what is due to each flow |
+//! | [`check`] | times until what is not as told is named |
 //! | [`links`] | rates and processor time of links without a shaper |
 //!
 //! Pictures are drawn by the simulated fabric's plotting module.
 
 pub mod cdf;
+pub mod check;
 pub mod histogram;
 pub mod json;
 pub mod links;
@@ -31,6 +33,7 @@ use ratewright_plot::Picture;
 use ratewright_plot::style::{self, RGBColor};
 
 use crate::options::{LabOptions, ScenarioKind};
+use crate::scenario::check::CheckRow;
 use crate::scenario::obey::judge::ObeyRow;
 use crate::scenario::outcome::{RunOutcome, ScenarioPhase};
 use crate::view::NobodyListens;
@@ -55,6 +58,11 @@ fn cases(outcome: &RunOutcome) -> &[ObeyRow] {
     outcome.cases.as_deref().unwrap_or_default()
 }
 
+/// Cases of the check scenario.
+fn checks(outcome: &RunOutcome) -> &[CheckRow] {
+    outcome.checks.as_deref().unwrap_or_default()
+}
+
 /// Builds the picture of a run.
 fn picture(options: &LabOptions, outcome: &RunOutcome) -> Picture {
     match options.scenario {
@@ -62,6 +70,7 @@ fn picture(options: &LabOptions, outcome: &RunOutcome) -> Picture {
         ScenarioKind::Use => usage::picture(options, outcome),
         ScenarioKind::Links => links::picture(options, outcome),
         ScenarioKind::Obey => obey::picture(options, cases(outcome)),
+        ScenarioKind::Check => check::picture(options, checks(outcome)),
         _ => plot::picture(options, outcome),
     }
 }
@@ -86,6 +95,7 @@ pub fn publish(options: &LabOptions, outcome: &RunOutcome) -> Result<()> {
         ScenarioKind::Safety => table::safety(outcome),
         ScenarioKind::Links => table::links(outcome),
         ScenarioKind::Obey => obey::table(cases(outcome)),
+        ScenarioKind::Check => check::table(checks(outcome)),
         _ => table::summary(options, outcome),
     };
     let mut text = format!("\n{table}\n");

@@ -101,6 +101,7 @@ fn every_picture_names_its_panels_and_its_curves() {
         broken_off: None,
         missed: None,
         cases: None,
+        checks: None,
     };
     let directory = tempfile::tempdir().unwrap();
     let rates = "Cubic alone|with Ratewright (sock_ops)|h0 → r|h17 → r|short flows|link capacity|\

@@ -32,6 +32,9 @@ pub struct Figures {
     pub connections_lost: Option<usize>,
     /// The failures one by one.
     pub outages: Vec<Outage>,
+    /// Names that the check of links and hosts has given (fairness, mixed).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_as_told: Option<u64>,
     /// Rates of the long flows by weight.
     pub weights: Option<Vec<WeightRate>>,
     /// Completion times of the short flows in milliseconds.

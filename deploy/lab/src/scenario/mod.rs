@@ -1,6 +1,7 @@
 //! The scenarios. Each builds a network of its own for either phase, so that the baseline never
 //! sees anything of Ratewright.
 
+pub mod check;
 pub mod coflow;
 pub mod failover;
 pub mod fairness;
@@ -37,5 +38,6 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
         ScenarioKind::Safety => safety::run(lab),
         ScenarioKind::Starts => starts::run(lab),
         ScenarioKind::Obey => obey::run(lab),
+        ScenarioKind::Check => check::run(lab),
     }
 }

@@ -1,5 +1,6 @@
 //! The outcome of a run: the figures and measurements of its phases.
 
+use super::check::CheckRow;
 use super::figures::Figures;
 use super::obey::judge::ObeyRow;
 use crate::measure::recording::Recording;
@@ -30,6 +31,8 @@ pub struct RunOutcome {
     pub missed: Option<String>,
     /// Cases of the obey scenario.
     pub cases: Option<Vec<ObeyRow>>,
+    /// Cases of the check scenario.
+    pub checks: Option<Vec<CheckRow>>,
 }
 
 impl RunOutcome {
@@ -42,6 +45,17 @@ impl RunOutcome {
             broken_off: None,
             missed: None,
             cases: None,
+            checks: None,
+        }
+    }
+
+    /// Returns the outcome of a network that is as told, in which nothing may be named.
+    pub(super) fn as_told(self) -> Self {
+        let named = self.with.as_ref().and_then(|with| with.figures.not_as_told);
+        let named = named.filter(|&named| named > 0);
+        Self {
+            missed: named.map(|named| format!("{named} times something was named as not as told")),
+            ..self
         }
     }
 

@@ -81,7 +81,8 @@ pub(super) fn phases(
             &format!("with Ratewright ({})", outcome.backend),
             &testbed.recording,
         );
-        let figures = work(&mut testbed, Some(&mut control))?;
+        let mut figures = work(&mut testbed, Some(&mut control))?;
+        figures.not_as_told = Some(control.names_given()?);
         // Daemons report in batches: what they measured last must have arrived.
         lab.sleep_until(clock::now_ns() + Duration::from_millis(200).as_nanos() as u64)?;
         // Asked before the daemons end.

@@ -554,25 +554,61 @@ impl Bottleneck {
 
     /// Lets its queue towards the right hold so many kB from now on.
     pub fn hold(&self, kb: u32) {
+        self.shape("", kb);
+    }
+
+    /// Counts so many bytes beside each frame.
+    pub fn count_beside(&self, bytes: u16) {
+        self.shape(&format!("stab overhead {bytes} linklayer ethernet"), 500);
+    }
+
+    fn shape(&self, table: &str, kb: u32) {
         let Self { middle, mbit } = self;
         run(&format!(
-            "tc -n {middle} qdisc replace dev p1 root tbf rate {mbit}mbit burst 16k limit {kb}k"
+            "tc -n {middle} qdisc replace dev p1 root {table} tbf rate {mbit}mbit burst 16k \
+             limit {kb}k"
         ));
+    }
+
+    /// Lets packets of this size pass.
+    pub fn set_mtu(&self, pair: &NamespacePair, mtu_bytes: u16) {
+        for (namespace, device) in [
+            (&self.middle, "p0"),
+            (&self.middle, "p1"),
+            (&self.middle, "br0"),
+            (&pair.left.0, "v0"),
+            (&pair.right.0, "v0"),
+        ] {
+            run(&format!(
+                "ip -n {namespace} link set {device} mtu {mtu_bytes}"
+            ));
+        }
     }
 
     /// Counts the packets that its queue towards the right has dropped.
     pub fn dropped(&self) -> u64 {
-        let shown = std::process::Command::new("tc")
-            .args(["-s", "-n", &self.middle, "qdisc", "show", "dev", "p1"])
-            .output()
-            .expect("tc");
-        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        let count = shown
-            .split_once("dropped ")
-            .and_then(|(_, rest)| rest.split(',').next())
-            .and_then(|count| count.parse().ok());
-        count.unwrap_or_else(|| panic!("no count of drops in {shown}"))
+        self.queue().dropped
     }
+
+    /// Returns the state of its queue towards the right.
+    pub fn queue(&self) -> QueueState {
+        let shown = run(&format!("tc -n {} -s -j qdisc show dev p1", self.middle));
+        let all: serde_json::Value = serde_json::from_str(&shown).expect("tc's JSON");
+        let count = |key: &str| all[0][key].as_u64().expect(key);
+        QueueState {
+            sent_bytes: count("bytes"),
+            dropped: count("drops"),
+            backlog_bytes: count("backlog"),
+        }
+    }
+}
+
+/// Counters of a queue, and what stands in it.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueState {
+    pub sent_bytes: u64,
+    pub dropped: u64,
+    pub backlog_bytes: u64,
 }
 
 impl Drop for Bottleneck {

@@ -2,6 +2,7 @@
 
 mod demand;
 mod flowlets;
+mod line_rate;
 mod observe;
 mod own_maximum;
 mod owner;

@@ -12,15 +12,21 @@ use ratewright_endpointd::telemetry::udp::{UdpCounters, UdpReader};
 use super::{Driver, FOREVER_NS, MBIT, alone, config};
 use crate::netns::cubic::{CubicPair, cubic_pair};
 use crate::netns::echo::{Echo, EchoClient, get_max_pacing};
-use crate::netns::{BulkReceiver, BulkSender, LEFT_V4, RIGHT_V4, sleep};
+use crate::netns::{BulkReceiver, BulkSender, LEFT_V4, NamespacePair, RIGHT_V4, sleep};
 
 /// The right end of the VXLAN tunnel over the pair's veth.
-const INNER_RIGHT_V4: &str = "10.124.0.2";
+pub const INNER_RIGHT_V4: &str = "10.124.0.2";
 const RATE_MBIT: u64 = 40;
 
 /// A pair whose VXLAN tunnel makes full outer frames of packets of 1,450 bytes.
 fn tunnelled_pair() -> CubicPair {
     let pair = cubic_pair();
+    add_tunnel(&pair, 1_450);
+    pair
+}
+
+/// Adds a VXLAN tunnel over the pair's veth, for packets of this size.
+pub fn add_tunnel(pair: &NamespacePair, mtu_bytes: u16) {
     for (namespace, own, other, inner) in [
         (&pair.left, LEFT_V4, RIGHT_V4, "10.124.0.1"),
         (&pair.right, RIGHT_V4, LEFT_V4, INNER_RIGHT_V4),
@@ -29,9 +35,8 @@ fn tunnelled_pair() -> CubicPair {
             "ip link add vx0 type vxlan id 7 dstport 4789 dev v0 local {own} remote {other}"
         ));
         namespace.run(&format!("ip addr add {inner}/24 dev vx0"));
-        namespace.run("ip link set vx0 mtu 1450 up");
+        namespace.run(&format!("ip link set vx0 mtu {mtu_bytes} up"));
     }
-    pair
 }
 
 /// The maximum of a socket that has a rate and more to send than a second of it takes.

@@ -33,7 +33,7 @@ impl LogFilter for Filter {
 }
 
 /// One request; the status code and the body.
-async fn ask(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
+pub(super) async fn ask(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     let length = body.len();
     let request = format!(

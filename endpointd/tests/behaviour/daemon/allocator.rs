@@ -42,7 +42,7 @@ pub struct AllocatorScript {
     pub telemetry_interval_ns: u64,
     /// Terms on which it lets the daemon tell a state.
     pub telemetry_sync: Option<SyncTerms>,
-    /// Capacities of the host's own links, as a Welcome tells them.
+    /// Capacities of the host's own links, as a Welcome and another topology tell them.
     pub access: AccessCapacity,
     /// Telemetry that arrived.
     pub telemetry: Vec<Telemetry>,
@@ -190,6 +190,7 @@ async fn serve(
             session.set_released(released);
             // The first version is part of the Welcome.
             if sent_version != 0 && topology.version != sent_version {
+                session.set_access(script.borrow().access);
                 session.set_topology((&topology).into()).unwrap();
             }
             sent_version = topology.version;

@@ -4,6 +4,7 @@ mod admin;
 mod allocator;
 mod binary;
 mod names;
+mod promises;
 mod recorder;
 mod refusals;
 mod sealed;

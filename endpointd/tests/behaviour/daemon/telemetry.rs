@@ -1,7 +1,7 @@
 //! Measurements of real traffic that the daemon tells the allocator: a host outside the allocator
 //! sends TCP into the managed host's namespace.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratewright_proto::control::AccessCapacity;
 use ratewright_proto::telemetry::{LinkInt, OWN_DOWNLINK, OWN_UPLINK, SyncTerms, Telemetry};
@@ -9,6 +9,7 @@ use ratewright_proto::telemetry::{LinkInt, OWN_DOWNLINK, OWN_UPLINK, SyncTerms, 
 use super::allocator::{ScriptedAllocator, hosts};
 use super::recorder::recorder;
 use super::{Running, config, on_one_thread, until};
+use crate::netns::cubic::cubic_pair;
 use crate::netns::{BulkReceiver, BulkSender, LEFT_V4, Namespace, NamespacePair, RIGHT_V4};
 use crate::site::certificates;
 
@@ -266,4 +267,112 @@ fn nothing_is_measured_if_the_allocator_or_the_operator_does_not_want_it() {
             },
         );
     }
+}
+
+#[test]
+fn a_default_congestion_control_that_is_changed_under_the_daemon_is_told_and_taken_back() {
+    let pair = cubic_pair();
+    let right = pair.right.clone();
+    with_daemon(
+        &pair,
+        None,
+        "",
+        (0, None),
+        move |allocator, running| async move {
+            let script = allocator.script.clone();
+            until("a session exists", || script.borrow().sessions == 1).await;
+            for (control, expected) in [("reno", true), ("cubic", false)] {
+                right.set_ipv4("tcp_congestion_control", control);
+                until("the change is told", || {
+                    let script = script.borrow();
+                    let mut newest = script.telemetry.iter().rev();
+                    let told = newest.find_map(|message| message.access_use.as_ref());
+                    told.is_some_and(|told| told.faults.other_congestion_control) == expected
+                })
+                .await;
+            }
+            running.stop().await.expect("stopped");
+        },
+    );
+}
+
+/// The allocator forgets it with the topology. Otherwise it is repeated every ten seconds.
+#[test]
+fn an_allocator_with_another_topology_is_told_at_once_what_is_wrong_with_the_host() {
+    const NEWER: AccessCapacity = AccessCapacity {
+        uplink_bps: 25_000_000_000,
+        downlink_bps: 10_000_000_000,
+    };
+    on_one_thread(async {
+        let folder = certificates();
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
+        let script = allocator.script.clone();
+        // No interface of this machine has this address: it is for documents.
+        let known = [(1, "h1", "192.0.2.77/32")];
+        script.borrow_mut().topology = hosts(&known, 1);
+        script.borrow_mut().access = ACCESS;
+        let (backend, _calls) = recorder();
+        let running = Running::start(config(folder.path(), &[allocator.address], ""), backend);
+        let count = || {
+            let script = script.borrow();
+            let told = script.telemetry.iter().filter(|message| {
+                let told = message.access_use.as_ref();
+                told.is_some_and(|told| told.faults.no_address)
+            });
+            told.count()
+        };
+        until("the fault is told", || count() > 0).await;
+        let (before, since) = (count(), Instant::now());
+        script.borrow_mut().access = NEWER;
+        script.borrow_mut().topology = hosts(&known, 2);
+        until("it is told again", || count() > before).await;
+        assert!(since.elapsed() < Duration::from_secs(5));
+        // The topology brings the capacities with which the host compares its interface.
+        let mut told_bps = [0; 2];
+        for _ in 0..100 {
+            told_bps = running.status().await.telemetry.access.told_bps;
+            if told_bps == [NEWER.uplink_bps, NEWER.downlink_bps] {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(told_bps, [NEWER.uplink_bps, NEWER.downlink_bps]);
+        running.stop().await.expect("stopped");
+    });
+}
+
+#[test]
+fn an_interface_that_goes_is_read_again_when_it_comes_back() {
+    let pair = NamespacePair::new();
+    let right = pair.right.clone();
+    with_daemon(
+        &pair,
+        None,
+        "[telemetry]\ndevice = \"d0\"\n",
+        (0, None),
+        move |allocator, running| async move {
+            let script = allocator.script.clone();
+            until("a session exists", || script.borrow().sessions == 1).await;
+            for _ in 0..2 {
+                right.run("ip link add d0 type veth peer name d1");
+                until_it_reads(&running, Some("d0")).await;
+                right.run("ip link del d0");
+                until_it_reads(&running, None).await;
+                // It stays away for more than one attempt.
+                tokio::time::sleep(Duration::from_millis(1_500)).await;
+            }
+            running.stop().await.expect("stopped");
+        },
+    );
+}
+
+async fn until_it_reads(running: &Running, interface: Option<&str>) {
+    for _ in 0..200 {
+        let status = running.status().await;
+        if status.telemetry.interface.as_deref() == interface {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("timed out waiting until it reads {interface:?}");
 }

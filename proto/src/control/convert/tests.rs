@@ -27,6 +27,10 @@ fn topology() -> TopologySnapshot {
         .into(),
         digest: Some(HostsDigest([7; HOSTS_DIGEST_BYTES])),
         known: false,
+        access: Some(AccessCapacity {
+            uplink_bps: 10_000_000_000,
+            downlink_bps: 0,
+        }),
     }
 }
 

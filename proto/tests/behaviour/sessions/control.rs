@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::session_pair::{SessionPair, admission, bodies, start};
 use ratewright_proto::client::{ClientConfig, ClientEvent, LossReason};
 use ratewright_proto::control::{
-    ControlMessage, HOSTS_DIGEST_BYTES, HostInfo, HostsDigest, Refusal, RefusalCode,
-    TopologySnapshot, Welcome,
+    AccessCapacity, ControlMessage, HOSTS_DIGEST_BYTES, HostInfo, HostsDigest, Refusal,
+    RefusalCode, TopologySnapshot, Welcome,
 };
 use ratewright_proto::server::{Admission, PeerLoss, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::telemetry::{LinkInt, Telemetry};
@@ -181,6 +181,25 @@ fn only_the_newest_topology_waits() {
     let events = pair.client_events();
     assert!(
         matches!(&events[..], [ClientEvent::Topology(topology)] if topology.version == 4),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_topology_brings_the_capacities_of_the_hosts_own_links() {
+    let mut pair = SessionPair::new();
+    pair.client_events();
+    let access = AccessCapacity {
+        uplink_bps: 25_000_000_000,
+        downlink_bps: 10_000_000_000,
+    };
+    pair.server.set_access(access);
+    pair.server.set_topology(two_hosts().into()).unwrap();
+    pair.server_stream();
+    let events = pair.client_events();
+    assert!(
+        matches!(&events[..], [ClientEvent::Topology(topology)]
+            if topology.access == Some(access) && topology.hosts == two_hosts().hosts),
         "{events:?}"
     );
 }

@@ -338,8 +338,11 @@ export function render(overview) {
     cell(link.flows > 0 ? `${link.flows} flows, ${rate(link.granted_bps)}` : "–", "n"),
     cell(link.expires_in_ms === null ? "never" : `in ${seconds(link.expires_in_ms / 1e3)}`, "n"),
   ]), "nobody tells of traffic that the allocator does not schedule");
-  const more = overview.links_not_as_told - overview.not_as_told.length;
-  set("check-note", more > 0 ? `and ${count(more)} more links` : "");
+  const more = [
+    ...others(overview.links_not_as_told, overview.not_as_told, "links"),
+    ...others(overview.hosts_not_as_told, overview.faults, "faults of hosts"),
+  ];
+  set("check-note", more.length > 0 ? `and ${more.join(", ")}` : "");
   const links = overview.not_as_told.map((link) => [
     cell(link.name),
     cell(checkState(link)),
@@ -353,6 +356,9 @@ export function render(overview) {
   drawRacks(overview);
   if (chosenLink !== null) showLink(chosenLink);
 }
+
+// The number of those that are not shown, if there are any.
+const others = (all, shown, what) => all > shown.length ? [`${count(all - shown.length)} more ${what}`] : [];
 
 const words = (label) => label.replaceAll("_", " ");
 

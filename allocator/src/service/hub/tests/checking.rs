@@ -4,11 +4,11 @@
 
 use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
-use ratewright_topology::LinkId;
+use ratewright_topology::{Frames, LinkId};
 
 use super::HubWorld;
 use super::shared::as_by_default;
-use crate::engine::RateEngine as _;
+use crate::engine::{EngineStats, RateEngine as _};
 use crate::link_check::{HostFault, LinkState};
 use crate::service::hub::HubSettings;
 
@@ -200,22 +200,90 @@ fn without_lowering_a_link_that_carries_less_is_named_alone() {
 
 #[test]
 fn a_shared_link_is_named_with_its_cause_and_taken_back() {
-    let mut world = incast(as_by_default());
-    let others = LinkUse {
-        carried_bps: Some(9_900_000_000),
-        strangers: 1,
-        stranger: "10.0.0.7".parse().ok(),
-        ..LinkUse::default()
-    };
-    world.tell_use("h16", LinkUse::default(), others);
-    world.pass_tenths(30);
-    let named = world.hub.checked_links(64);
-    assert_eq!(named.len(), 1);
-    assert_eq!(named[0].evidence.state, LinkState::HasOthersTraffic);
-    assert_eq!(named[0].cause.as_deref(), Some("unknown address 10.0.0.7"));
-    world.tell_of_incast(9_900_000_000, false);
-    world.pass_tenths(90);
-    assert_eq!(world.named(), []);
+    // Headroom is off where feeds are on, and the name is none of its business.
+    for has_headroom in [true, false] {
+        let mut settings = as_by_default();
+        settings.feeds.shared = has_headroom;
+        let mut world = incast(settings);
+        let others = LinkUse {
+            carried_bps: Some(9_900_000_000),
+            strangers: 1,
+            stranger: "10.0.0.7".parse().ok(),
+            ..LinkUse::default()
+        };
+        world.tell_use("h16", LinkUse::default(), others);
+        world.pass_tenths(30);
+        let named = world.hub.checked_links(64);
+        assert_eq!(named.len(), 1);
+        assert_eq!(named[0].evidence.state, LinkState::HasOthersTraffic);
+        assert_eq!(named[0].cause.as_deref(), Some("unknown address 10.0.0.7"));
+        world.tell_of_incast(9_900_000_000, false);
+        world.pass_tenths(90);
+        assert_eq!(world.named(), []);
+    }
+}
+
+/// Returns all that is logged while `act` runs.
+fn logged(act: impl FnOnce()) -> String {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let log = file.reopen().expect("the same file");
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(log)
+        .finish();
+    tracing::subscriber::with_default(subscriber, act);
+    std::fs::read_to_string(file.path()).expect("text")
+}
+
+#[test]
+fn the_log_has_a_line_for_each_name_and_one_for_its_end() {
+    let log = logged(|| {
+        let mut world = incast(as_by_default());
+        let others = LinkUse {
+            carried_bps: Some(9_900_000_000),
+            udp: true,
+            ..LinkUse::default()
+        };
+        world.tell_use("h16", LinkUse::default(), others);
+        world.pass_tenths(30);
+        world.tell_of_incast(9_900_000_000, false);
+        world.pass_tenths(90);
+    });
+    let lines = |log: &str, part: &str| log.lines().filter(|line| line.contains(part)).count();
+    let (named, ended) = (
+        "a link is not as the allocator was told",
+        "a link is named no more",
+    );
+    assert_eq!(lines(&log, "leaf4->h16"), 2, "{log}");
+    assert_eq!((lines(&log, named), lines(&log, ended)), (1, 1), "{log}");
+
+    // Another topology ends names, too.
+    let log = logged(|| {
+        let mut world = incast(as_by_default());
+        world.tell_of_incast(8 * GBIT, true);
+        world.pass_tenths(35);
+        let faults = HostFaults {
+            no_address: true,
+            ..HostFaults::default()
+        };
+        world.tell_access_use(
+            "h16",
+            AccessUse {
+                faults,
+                downlink: LinkUse {
+                    carried_bps: Some(8 * GBIT),
+                    ..LinkUse::default()
+                },
+                ..AccessUse::default()
+            },
+        );
+        world.pass_tenths(10);
+        world.replace_topology(super::clos());
+    });
+    assert_eq!(lines(&log, "leaf4->h16"), 2, "{log}");
+    assert_eq!((lines(&log, named), lines(&log, ended)), (1, 1), "{log}");
+    assert_eq!(lines(&log, "a host has a fault"), 2, "{log}");
+    assert_eq!(lines(&log, "a host has a fault no more"), 1, "{log}");
 }
 
 /// TCP by itself fills a queue before it yields: that says nothing of capacities.
@@ -267,6 +335,99 @@ fn another_topology_and_the_end_of_a_session_begin_anew() {
     }
 }
 
+/// Of small frames in tunnels, the line carries an eighth more than what rates count.
+#[test]
+fn a_device_of_the_line_rate_that_was_told_is_right_whatever_its_frames_carry_beside() {
+    let topology = super::clos().with_frames(Frames::of(576, 88));
+    let mut world = HubWorld::of(as_by_default(), topology);
+    world.connect_all(&["h1"]);
+    let tell = |world: &mut HubWorld, speed_bps| {
+        let link = LinkUse {
+            speed_bps,
+            ..LinkUse::default()
+        };
+        world.tell_use("h1", link.clone(), link);
+        world.pass_tenths(80);
+    };
+    tell(&mut world, 10 * GBIT);
+    assert_eq!(world.named(), []);
+    for (speed_bps, state) in [
+        (9 * GBIT, LinkState::CarriesLess),
+        (12 * GBIT, LinkState::CarriesMore),
+    ] {
+        tell(&mut world, speed_bps);
+        let links = ["h1->leaf1", "leaf1->h1"];
+        assert_eq!(world.named(), links.map(|link| (link.to_owned(), state)));
+    }
+}
+
+/// A change that reaches a whole fleet fills the lists.
+#[test]
+fn status_counts_the_faults_and_links_that_its_lists_have_no_room_for() {
+    let hosts = ["h1", "h2", "h3"];
+    let mut world = HubWorld::with_hosts(as_by_default(), &hosts);
+    for host in hosts {
+        let slow = LinkUse {
+            speed_bps: GBIT,
+            ..LinkUse::default()
+        };
+        world.tell_access_use(
+            host,
+            AccessUse {
+                uplink: slow.clone(),
+                downlink: slow,
+                faults: HostFaults {
+                    no_address: true,
+                    other_congestion_control: true,
+                    ..HostFaults::default()
+                },
+                ..AccessUse::default()
+            },
+        );
+    }
+    world.pass_tenths(30);
+    assert_eq!(world.hub.host_faults(2).len(), 2);
+    assert_eq!(world.hub.checked_links(2).len(), 2);
+    let status = world.hub.status(&EngineStats::default());
+    assert_eq!(status.hosts_not_as_told_total, 6);
+    assert_eq!(status.links_not_as_told_total, 6);
+}
+
+/// No flow leads an operator to a link at rest.
+#[test]
+fn a_view_of_a_host_has_the_evidence_of_its_own_links_though_it_has_no_flow() {
+    let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2"]);
+    let slow = LinkUse {
+        carried_bps: Some(0),
+        speed_bps: GBIT,
+        ..LinkUse::default()
+    };
+    world.tell_use("h2", slow.clone(), slow);
+    world.pass_tenths(30);
+    let links_of = |world: &HubWorld, host: &str| -> Vec<(String, LinkState, Option<f64>)> {
+        let view = world.hub.host_view(world.now_ns, host).expect("a host");
+        (view.links.into_iter())
+            .map(|link| (link.name, link.evidence.state, link.evidence.speed_bps))
+            .collect()
+    };
+    let less = LinkState::CarriesLess;
+    assert_eq!(
+        links_of(&world, "h2"),
+        [
+            ("h2->leaf1".to_owned(), less, Some(1e9)),
+            ("leaf1->h2".to_owned(), less, Some(1e9)),
+        ]
+    );
+    let unknown = LinkState::Unknown;
+    assert_eq!(
+        links_of(&world, "h1"),
+        [
+            ("h1->leaf1".to_owned(), unknown, None),
+            ("leaf1->h1".to_owned(), unknown, None),
+        ]
+    );
+}
+
 #[test]
 fn a_hosts_faults_are_listed_until_it_takes_them_back() {
     let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2"]);
@@ -287,10 +448,15 @@ fn a_hosts_faults_are_listed_until_it_takes_them_back() {
     );
     assert_eq!(world.hub.totals().hosts_named, [1, 0, 0, 0]);
     let view = world.hub.host_view(world.now_ns, "h2").expect("a host");
-    assert_eq!(view.faults, [HostFault::AddressNotInPrefix]);
+    assert_eq!(view.faults, faults);
     world.tell_access_use("h2", fault(false));
     world.pass_tenths(10);
     assert_eq!(world.hub.host_faults(64), []);
+    let count = |world: &HubWorld| world.hub.counts().hosts_named.get("address_not_in_prefix");
+    assert_eq!(count(&world), 1);
+    world.tell_access_use("h2", fault(true));
+    world.pass_tenths(10);
+    assert_eq!(count(&world), 2);
 }
 
 #[test]
@@ -314,7 +480,7 @@ fn a_prefix_of_several_hosts_is_listed_with_the_host_that_has_an_address_in_it()
     );
     assert_eq!(faults[0].fault, HostFault::PrefixOfSeveralHosts);
     let view = world.hub.host_view(world.now_ns, "h1").expect("a host");
-    assert_eq!(view.faults, [HostFault::PrefixOfSeveralHosts]);
+    assert_eq!(view.faults, faults, "with the host that sees it");
     // It ends with the word, and with the session of the host that told it.
     world.tell_access_use("h2", told(Vec::new()));
     world.pass_tenths(10);

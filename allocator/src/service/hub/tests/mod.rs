@@ -18,7 +18,7 @@ mod trust;
 use std::collections::BTreeMap;
 
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
-use ratewright_proto::control::{ClassInfo, FrameDecoder, Refusal, SealedUdp};
+use ratewright_proto::control::{AccessCapacity, ClassInfo, FrameDecoder, Refusal, SealedUdp};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{Topology, TwoTierClos};
 
@@ -83,6 +83,8 @@ struct WorldHost {
     established: bool,
     released: bool,
     topology_version: u32,
+    /// Capacities of its own links.
+    access: AccessCapacity,
     /// Classes and offer of its Welcome.
     classes: Vec<ClassInfo>,
     sealed_udp: Option<SealedUdp>,
@@ -177,6 +179,7 @@ impl HubWorld {
             established: false,
             released: false,
             topology_version: 0,
+            access: AccessCapacity::default(),
             classes: Vec::new(),
             sealed_udp: None,
             members: BTreeMap::new(),
@@ -425,10 +428,14 @@ impl WorldHost {
                     self.established = true;
                     self.released = welcome.released;
                     self.topology_version = welcome.topology.version;
+                    self.access = welcome.access;
                     self.classes = welcome.classes;
                     self.sealed_udp = welcome.sealed_udp;
                 }
-                ClientEvent::Topology(topology) => self.topology_version = topology.version,
+                ClientEvent::Topology(topology) => {
+                    self.topology_version = topology.version;
+                    self.access = topology.access.unwrap_or(self.access);
+                }
                 ClientEvent::Members(change) => {
                     if change.replaces {
                         self.members.clear();

@@ -1,6 +1,6 @@
 //! Links and switches fail and come back (flowtune §6); another topology is loaded.
 
-use ratewright_proto::control::RefusalCode;
+use ratewright_proto::control::{AccessCapacity, RefusalCode};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 
@@ -136,6 +136,11 @@ fn another_topology_of_the_same_hosts_keeps_sessions_and_flows() {
     let flow = world.start("h1", 0, "h16");
     world.settle();
     let version = world.hosts["h1"].topology_version;
+    let of_10_gbps = AccessCapacity {
+        uplink_bps: 10_000_000_000,
+        downlink_bps: 10_000_000_000,
+    };
+    assert_eq!(world.hosts["h1"].access, of_10_gbps);
     let slower = TwoTierClos {
         host_capacity_bps: 2_000_000_000,
         ..TwoTierClos::default()
@@ -147,6 +152,11 @@ fn another_topology_of_the_same_hosts_keeps_sessions_and_flows() {
         world.hosts["h1"].topology_version > version,
         "the host was told of the new version"
     );
+    let of_2_gbps = AccessCapacity {
+        uplink_bps: 2_000_000_000,
+        downlink_bps: 2_000_000_000,
+    };
+    assert_eq!(world.hosts["h1"].access, of_2_gbps);
     let rate = world.rate("h1", flow).expect("rated");
     assert!(rate <= 2_000_000_000 && rate > 1_900_000_000, "{rate}");
 }

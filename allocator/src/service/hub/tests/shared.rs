@@ -423,20 +423,42 @@ fn what_an_operator_tells_of_a_link_wins_over_headroom() {
     world.assert_within_headroom();
 }
 
+/// Of feeds' settings a shared link keeps its exact capacity, unless flows that do not pace are
+/// known one by one.
 #[test]
-fn with_the_readings_of_hosts_off_what_hosts_tell_of_their_links_is_nothing() {
+fn without_headroom_for_what_hosts_tell_the_link_is_shared_and_its_rates_are_exact() {
     let mut settings = as_by_default();
-    let mut world = HubWorld::with_hosts(settings.clone(), &["h1", "h16"]);
-    world.start("h1", 0, "h16");
+    let mut world = HubWorld::with_hosts(settings.clone(), &["h1", "h2", "h16"]);
+    let one = world.start("h1", 0, "h16");
+    world.start("h2", 0, "h16");
     world.tell_use("h16", LinkUse::default(), stranger());
-    assert_eq!(world.hub.shared.count(), 1);
+    world.assert_told("h1", one, 9.9);
     settings.feeds.shared = false;
     let now_ns = world.now_ns;
+    world.hub.reconfigure(now_ns, settings.clone());
+    world.settle();
+    let shared = |world: &HubWorld| world.hub.shared_status(world.link("leaf4", "h16"));
+    world.assert_told("h1", one, 4.95);
+    let status = shared(&world).expect("it is shared all the same");
+    assert_eq!(
+        (&*status.cause, status.headroom),
+        ("unknown address 10.0.0.7", 1.0)
+    );
+    let observes = |observes| AccessUse {
+        observes,
+        ..AccessUse::default()
+    };
+    world.tell_access_use("h2", observes(true));
+    world.assert_told("h1", one, 9.9);
+    world.tell_access_use("h2", observes(false));
+    world.pass(HOLD_NS + 20_000_000);
+    world.assert_told("h1", one, 4.95);
+    assert_eq!(shared(&world).map(|status| status.headroom), Some(1.0));
+    settings.feeds.shared = true;
+    let now_ns = world.now_ns;
     world.hub.reconfigure(now_ns, settings);
-    world.pass(HOLD_NS);
-    assert_eq!(world.hub.shared.count(), 0);
-    world.tell_use("h16", LinkUse::default(), stranger());
-    assert_eq!(world.hub.shared.count(), 0);
+    world.settle();
+    world.assert_told("h1", one, 9.9);
 }
 
 #[test]

@@ -55,9 +55,8 @@ impl ServiceCore {
             refusals: refusals(&counts),
             links_down: snapshot.totals.links_down,
             external_links: snapshot.totals.external,
-            links_not_as_told: (snapshot.totals.links_named.iter())
-                .map(|&(_, count)| count)
-                .sum(),
+            links_not_as_told: status.links_not_as_told_total,
+            hosts_not_as_told: status.hosts_not_as_told_total,
             ..Overview::default()
         }
     }

@@ -74,6 +74,13 @@ impl CapacityKind {
     }
 }
 
+/// Bandwidth of a network card in bit/s, and what it always has of that, if that is less.
+#[derive(Debug, Clone, Copy)]
+struct CardRates {
+    capacity_bps: u64,
+    baseline_bps: Option<u64>,
+}
+
 /// Place of a rack: its network nodes from the top down, or a partition or zone in their stead.
 /// Racks are numbered in its order, so those under one switch are neighbours.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,27 +169,37 @@ impl Ec2Inputs {
         Ok(all)
     }
 
-    /// Returns the capacities of each type's cards in bit/s, by the card's index; `None` where the
-    /// type names none.
-    fn cards(&self) -> Result<BTreeMap<String, BTreeMap<u32, Option<u64>>>> {
+    /// Returns the bandwidths of each type's cards, by the card's index; `None` where the type
+    /// names none.
+    fn cards(&self) -> Result<BTreeMap<String, BTreeMap<u32, Option<CardRates>>>> {
         let mut all = BTreeMap::new();
         for path in &self.types {
             let output: InstanceTypes = load(path)?;
             for instance_type in output.types {
                 let mut cards = BTreeMap::new();
                 for card in &instance_type.network_info.network_cards {
-                    let gbps = match self.capacity {
-                        CapacityKind::Baseline => card.baseline_gbps,
-                        CapacityKind::Peak => card.peak_gbps.or(card.baseline_gbps),
+                    let bps = |gbps: Option<f64>| {
+                        gbps.map(capacity_bps).transpose().with_context(|| {
+                            format!(
+                                "{}: instance type {}",
+                                path.display(),
+                                printable(&instance_type.instance_type)
+                            )
+                        })
                     };
-                    let bps = gbps.map(capacity_bps).transpose().with_context(|| {
-                        format!(
-                            "{}: instance type {}",
-                            path.display(),
-                            printable(&instance_type.instance_type)
-                        )
-                    })?;
-                    cards.insert(card.network_card_index, bps);
+                    let baseline_bps = bps(card.baseline_gbps)?;
+                    let rates = match self.capacity {
+                        CapacityKind::Baseline => baseline_bps.map(|bps| (bps, None)),
+                        CapacityKind::Peak => {
+                            let peak_bps = bps(card.peak_gbps)?.or(baseline_bps);
+                            peak_bps.map(|bps| (bps, baseline_bps.filter(|&base| base < bps)))
+                        }
+                    };
+                    let rates = rates.map(|(capacity_bps, baseline_bps)| CardRates {
+                        capacity_bps,
+                        baseline_bps,
+                    });
+                    cards.insert(card.network_card_index, rates);
                 }
                 all.insert(instance_type.instance_type, cards);
             }
@@ -213,7 +230,7 @@ impl Ec2Inputs {
         gathered: &mut Gathered,
         instance: &Instance,
         nodes: &BTreeMap<String, Vec<String>>,
-        cards: &BTreeMap<String, BTreeMap<u32, Option<u64>>>,
+        cards: &BTreeMap<String, BTreeMap<u32, Option<CardRates>>>,
         clusters: Option<&BTreeSet<String>>,
     ) -> Result<()> {
         let of_type = cards.get(&instance.instance_type).with_context(|| {
@@ -236,8 +253,12 @@ impl Ec2Inputs {
             if prefixes.is_empty() {
                 continue;
             }
-            let known_bps = of_type.get(&card).copied().flatten();
-            let capacity_bps = known_bps.or(self.host_capacity).with_context(|| {
+            let known = of_type.get(&card).copied().flatten();
+            let given = self.host_capacity.map(|capacity_bps| CardRates {
+                capacity_bps,
+                baseline_bps: None,
+            });
+            let rates = known.or(given).with_context(|| {
                 format!(
                     "its type {} names no {} bandwidth of network card {card}; describe the types with a newer AWS CLI, or set --host-capacity",
                     printable(&instance.instance_type),
@@ -250,7 +271,8 @@ impl Ec2Inputs {
                     _ => format!("{name}-card{card}"),
                 },
                 prefixes,
-                capacity_bps,
+                capacity_bps: rates.capacity_bps,
+                baseline_bps: rates.baseline_bps,
             };
             let express = |interface: &&NetworkInterface| {
                 interface.attachment.ena_srd_specification.ena_srd_enabled

@@ -106,6 +106,7 @@ impl SlurmInputs {
                     name,
                     prefixes: without_covered(found.into_iter().map(Into::into).collect()),
                     capacity_bps: self.host_capacity,
+                    baseline_bps: None,
                 });
             }
             if rack_of.len() > MAX_HOSTS as usize {
