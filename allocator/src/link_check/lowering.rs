@@ -3,12 +3,14 @@
 //! A link that carries less by congestion is lowered to [`TARGET`] of the most that it carried in
 //! the samples, by at most [`LinkCheckConfig::max_lowering`](super::LinkCheckConfig) of its
 //! capacity, or to [`BELOW_BASELINE`] of its baseline. The most, because a word may be of a second
-//! in which flows began or ended. From then on its queue drains. After [`PAUSE_NS`] it is probed:
-//! its capacity grows by [`STEP`], then by twice as much, every [`PROBE_NS`], until it is the told
-//! one or it carries less than the one in force. If that stands for [`NAME_NS`], the link is
-//! lowered anew. A link that is not in use is not probed. What lowering does not end is no matter
-//! of capacity (a lossy line, say): after [`FUTILE_NS`] the told one is in force again, and is not
-//! lowered for [`GIVEN_UP_NS`]. A link that carries more is only named.
+//! in which flows began or ended. What carries less than that bound is only named: lowering would
+//! end no congestion, and hold flows back once the link carries more. From then on its queue
+//! drains. After [`PAUSE_NS`] it is probed: its capacity grows by [`STEP`], then by twice as much,
+//! every [`PROBE_NS`], until it is the told one or it carries less than the one in force. If that
+//! stands for [`NAME_NS`], the link is lowered anew. A link that is not in use is not probed. What
+//! lowering does not end is no matter of capacity (a lossy line, say): after [`FUTILE_NS`] the told
+//! one is in force again, and is not lowered for [`GIVEN_UP_NS`]. A link that carries more is only
+//! named.
 //!
 //! An allowance may save up credit while its link rests. What was carried in the second before may
 //! be credit's: then the link is lowered anew. Probes find credit that has come back, as they find
@@ -100,13 +102,14 @@ impl Lowering {
             seen_ns,
         } = link;
         let target_bps = (TARGET * most_bps).max(floor_bps);
+        let fits = most_bps > floor_bps;
         let Some(mut lowered) = self.lowered else {
-            if is_congested && target_bps < told_bps && self.given_up_until_ns <= now_ns {
+            if is_congested && fits && target_bps < told_bps && self.given_up_until_ns <= now_ns {
                 self.lowered = Some(Lowered::to(now_ns, now_ns, target_bps));
             }
             return false;
         };
-        if floor_bps >= told_bps || lowered.capacity_bps < floor_bps {
+        if floor_bps >= told_bps || lowered.capacity_bps < floor_bps || (is_congested && !fits) {
             self.lowered = None;
             return false;
         }
@@ -172,5 +175,36 @@ impl Lowered {
             congested_ns: Some(congested_ns),
             restored_ns: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MBIT: f64 = 1e6;
+
+    /// A lossy line: it carries 800 Mbit/s of 1,000, and congestion whatever is handed out.
+    #[test]
+    fn what_lowering_does_not_end_is_given_up_after_four_seconds_and_left_for_a_minute() {
+        let mut lowering = Lowering::default();
+        let carriage = Carriage {
+            told_bps: 1_000.0 * MBIT,
+            floor_bps: 500.0 * MBIT,
+            carried_bps: 800.0 * MBIT,
+            most_bps: 800.0 * MBIT,
+            is_congested: true,
+            seen_ns: 0,
+        };
+        let mut lowered_s = Vec::new();
+        for half_s in 0..200 {
+            assert!(!lowering.judge(half_s * SECOND_NS / 2, &carriage));
+            if lowering.capacity_bps().is_some() {
+                lowered_s.push(half_s as f64 / 2.0);
+            }
+        }
+        let (first, second): (Vec<f64>, Vec<f64>) = lowered_s.iter().partition(|&&s| s < 60.0);
+        assert_eq!((first[0], first.len()), (0.0, 8), "{first:?}");
+        assert_eq!((second[0], second.len()), (64.0, 8), "{second:?}");
     }
 }

@@ -218,26 +218,30 @@ impl Meter {
             self.is_doubted = false;
         }
         let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
+        let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
+        // Growth is reported before the flow meets its limit; shrinking waits until a quarter is
+        // unused.
+        let shrinks = reported_bps.is_some_and(|reported| wants < reported / 4 * 3);
         // Use before claim: what waits at a socket may wait for something else than the rate. A
         // demand that grew no more than once since it was lowered may be held without use, for it
-        // takes little. A limit from before the lowering is no claim to what was lowered.
+        // takes little. A limit from before it was lowered is no claim of a flow that has stopped.
         let is_since = self.limited_ns > Some(self.lowered_ns);
-        let takes_little =
-            |bps| self.observes || is_since && bps <= self.lowered_to_bps.saturating_mul(2);
+        let silent_ns = now_ns.saturating_sub(self.acked_ns);
+        let has_stopped = silent_ns >= 2 * usage.round_trip_ns.max(WINDOW_NS);
+        let takes_little = |bps| {
+            self.observes
+                || bps <= self.lowered_to_bps.saturating_mul(2)
+                    && (is_since || !(shrinks && has_stopped))
+        };
         if self.limited_ns.is_some_and(held)
             && (uses_most || reported_bps.is_some_and(takes_little))
         {
             return Verdict::Keep;
         }
-        let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
         let lower = match reported_bps {
             // The unused rest has to be worth a message.
             None => wants < rate_bps / 8 * 7,
-            // Growth is reported before the flow meets its limit; shrinking waits until a quarter
-            // is unused.
-            Some(reported) => {
-                wants > reported.saturating_add(reported / 16) || wants < reported / 4 * 3
-            }
+            Some(reported) => shrinks || wants > reported.saturating_add(reported / 16),
         };
         if !lower {
             return Verdict::Keep;

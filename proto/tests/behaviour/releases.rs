@@ -54,6 +54,7 @@ fn topology() -> TopologySnapshot {
         .into(),
         digest: Some(HostsDigest([7; 32])),
         known: false,
+        access: None,
     }
 }
 

@@ -64,7 +64,7 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
     phases(lab, build, &policy, |testbed, control| {
         phase(lab, testbed, control)
     })
-    .map(RunOutcome::as_told)
+    .map(RunOutcome::in_right_network)
 }
 
 fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Result<Figures> {

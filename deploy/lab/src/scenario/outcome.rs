@@ -50,7 +50,7 @@ impl RunOutcome {
     }
 
     /// Returns the outcome of a network that is as told, in which nothing may be named.
-    pub(super) fn as_told(self) -> Self {
+    pub(super) fn in_right_network(self) -> Self {
         let named = self.with.as_ref().and_then(|with| with.figures.not_as_told);
         let named = named.filter(|&named| named > 0);
         Self {

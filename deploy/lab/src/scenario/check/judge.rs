@@ -97,7 +97,7 @@ pub struct CheckRow {
 }
 
 impl CheckRow {
-    pub(super) fn new(name: &'static str, named: Named, runs: Vec<CheckRun>) -> Self {
+    pub(super) fn new(name: &'static str, named: Named, runs: &[CheckRun]) -> Self {
         let times = |of: fn(&CheckRun) -> Option<f64>| -> Vec<Option<f64>> {
             runs.iter().map(|run| of(run).map(round)).collect()
         };
@@ -180,16 +180,16 @@ mod tests {
 
     #[test]
     fn a_case_is_kept_within_both_times_and_missed_by_either() {
-        let row = |runs| CheckRow::new("case", LESS, runs).missed;
-        assert!(row(vec![run(Some(5.0), Some(10.0))]).is_empty());
+        let row = |runs: &[CheckRun]| CheckRow::new("case", LESS, runs).missed;
+        assert!(row(&[run(Some(5.0), Some(10.0))]).is_empty());
         assert_eq!(
-            row(vec![run(Some(1.0), Some(1.0)), run(Some(5.1), Some(10.1))]),
+            row(&[run(Some(1.0), Some(1.0)), run(Some(5.1), Some(10.1))]),
             [
                 "not named within 5 s in 1 of 2 runs",
                 "not taken back within 10 s in 1 of 2 runs"
             ]
         );
-        let never = row(vec![run(None, None)]);
+        let never = row(&[run(None, None)]);
         assert_eq!(never.len(), 2, "{never:?}");
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let mut spoilt = run(Some(1.0), Some(1.0));
         spoilt.seen_in.remove("explain");
         spoilt.others.insert("h1->leaf1 carries_less".to_owned());
-        let row = CheckRow::new("case", LESS, vec![run(Some(1.0), Some(1.0)), spoilt]);
+        let row = CheckRow::new("case", LESS, &[run(Some(1.0), Some(1.0)), spoilt]);
         assert_eq!(
             row.missed,
             ["not in explain", "also named: h1->leaf1 carries_less"]

@@ -210,7 +210,7 @@ impl Side {
                 lab.live.say(format!("{what}: {run}"));
                 runs.push(run);
             }
-            rows.push(CheckRow::new(case.name, case.named, runs));
+            rows.push(CheckRow::new(case.name, case.named, &runs));
         }
         Ok(())
     }
