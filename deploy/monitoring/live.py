@@ -124,7 +124,9 @@ class Site:
         ours = f"pid={self.children['allocator'].pid},"
         places = [line.split()[3] for line in run("ss", "-Huanp").splitlines() if ours in line]
         port, = {place.rpartition(":")[2] for place in places} - {str(self.listen)}
-        run("ss", "-K", "-uan", f"sport = :{port}")
+        killed = run("ss", "-K", "-uan", f"sport = :{port}")
+        if f":{port} " not in killed:
+            raise SystemExit(f"live.py: the kernel did not close port {port}: {killed}")
 
     def log(self, name):
         return self.path(f"{name}.log").read_text()

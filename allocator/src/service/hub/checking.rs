@@ -1,6 +1,6 @@
 //! Check of told capacities at the hub: what hosts say of their interfaces, and what follows.
 //!
-//! [`LinkCheck`](crate::link_check::LinkCheck) decides. The hub knows the flows' paths and what was
+//! [`LinkCheck`] decides. The hub knows the flows' paths and what was
 //! handed out, tells the engine of lowered capacities, and tells operators.
 
 use ratewright_proto::telemetry::AccessUse;
@@ -9,8 +9,8 @@ use ratewright_topology::{HostId, LinkId};
 use super::report::link_name;
 use super::{Hub, HubSettings};
 use crate::link_check::{
-    HostFault, HostWord, LinkChange, LinkCheckConfig, LinkEvidence, LinkFacts, LinkState,
-    NetworkFacts,
+    HostFault, HostWord, LinkChange, LinkCheck, LinkCheckConfig, LinkEvidence, LinkFacts,
+    LinkState, NetworkFacts,
 };
 use crate::service::status::{CheckedLink, FaultyHost};
 
@@ -33,6 +33,21 @@ impl Hub {
             feeds: &self.feeds,
             paths: &|from, to, visit| self.visit_paths(from, to, visit),
         })
+    }
+
+    /// Lets the check act on the facts of the network, and tells of the changes that it hands over.
+    fn with_link_check(
+        &mut self,
+        now_ns: u64,
+        act: impl FnOnce(&mut LinkCheck, &dyn LinkFacts, &mut dyn FnMut(LinkChange)),
+    ) {
+        let mut changes = Vec::new();
+        let mut check = std::mem::take(&mut self.link_check);
+        self.with_facts(now_ns, |facts| {
+            act(&mut check, facts, &mut |change| changes.push(change));
+        });
+        self.link_check = check;
+        self.tell_changes(changes);
     }
 
     fn visit_paths(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(&[u32])) {
@@ -58,9 +73,9 @@ impl Hub {
     ) {
         let paces = self.sessions.get(&id).is_some_and(|known| known.paces());
         let word = HostWord::of(access_use, paces);
-        let mut check = std::mem::take(&mut self.link_check);
-        self.with_facts(now_ns, |facts| check.tell(now_ns, host, word, facts));
-        self.link_check = check;
+        self.with_link_check(now_ns, |check, facts, _| {
+            check.tell(now_ns, host, word, facts);
+        });
     }
 
     /// Forgets what a host said, because its session has ended.
@@ -85,24 +100,16 @@ impl Hub {
         if (self.link_check.next_due_ns()).is_none_or(|due_ns| due_ns > now_ns) {
             return;
         }
-        let mut changes = Vec::new();
-        let mut check = std::mem::take(&mut self.link_check);
-        self.with_facts(now_ns, |facts| {
-            check.tick(now_ns, facts, &mut |change| changes.push(change));
+        self.with_link_check(now_ns, |check, facts, changes| {
+            check.tick(now_ns, facts, changes);
         });
-        self.link_check = check;
-        self.tell_changes(changes);
     }
 
     /// Forgets what hosts said, because another topology follows, and tells what is named no more.
     pub(super) fn restart_link_check(&mut self, now_ns: u64) {
-        let mut changes = Vec::new();
-        let mut check = std::mem::take(&mut self.link_check);
-        self.with_facts(now_ns, |facts| {
-            check.restart(facts, &mut |change| changes.push(change));
+        self.with_link_check(now_ns, |check, facts, changes| {
+            check.restart(facts, changes);
         });
-        self.link_check = check;
-        self.tell_changes(changes);
     }
 
     /// Tells the engine and operators of changes of links and hosts.

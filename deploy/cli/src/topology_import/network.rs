@@ -17,7 +17,7 @@ pub struct ImportedHost {
     pub prefixes: Vec<IpNet>,
     /// Capacity of its link in bit/s, each way.
     pub capacity_bps: u64,
-    /// Part of that which it always has, in bit/s, if that is less.
+    /// Part of that which it always has, in bit/s, if not all.
     pub baseline_bps: Option<u64>,
 }
 

@@ -14,7 +14,7 @@ use ratewright_cli::process::Process;
 
 use super::context::Lab;
 use crate::measure::ports::PortSampler;
-use crate::measure::recording::SharedRecording;
+use crate::measure::recording::{FlowRecord, SharedRecording};
 use crate::net::build::BuiltNetwork;
 use crate::net::ns;
 use crate::net::plan::NetworkPlan;
@@ -246,6 +246,31 @@ impl Testbed {
         let program = self.sinks.get(&host).context("no sink in this host")?;
         kill(Pid::from_raw(program.process.id() as i32), signal)
             .with_context(|| format!("sending {signal} to the {}", program.process.name()))
+    }
+
+    /// Resets the connections of all flows that still run, and waits for their ends.
+    ///
+    /// # Errors
+    /// When a sender is gone, a flow does not end within `patience`, or the user wants to leave.
+    pub fn end_flows(&mut self, lab: &Lab, patience: Duration) -> Result<()> {
+        let is_open = |record: &FlowRecord| {
+            record.ended_ns.is_none() && record.failed.is_none() && !record.aborted
+        };
+        let open: Vec<u32> = {
+            let recording = self.recording.lock();
+            let flows = recording.flows.iter();
+            flows
+                .filter(|(_, record)| is_open(record))
+                .map(|(flow, _)| *flow)
+                .collect()
+        };
+        for flow in open {
+            self.abort_flow(flow)?;
+        }
+        if !self.wait_flows(lab, patience)? {
+            bail!("a flow did not end within {} s", patience.as_secs());
+        }
+        Ok(())
     }
 
     fn tell(&mut self, host: usize, command: &protocol::SenderCommand) -> Result<()> {

@@ -10,6 +10,7 @@ use super::ns::{self, Netns};
 use super::plan::{
     LOWER, NetworkPlan, Node, Offload, PlannedLink, Role, SPINE_MARK_BASE, Subnet, UPPER,
 };
+use super::qdisc::Shaping;
 use super::relay::Relay;
 use super::segmentation::split_at;
 
@@ -240,6 +241,20 @@ impl BuiltNetwork {
     pub fn tc(&self, node: usize, batch: &str) -> Result<()> {
         let name = self.namespaces[node].name();
         tool::run_with_input("tc", &["-n", name, "-batch", "-"], batch)
+    }
+
+    /// Gives the link to a host this share of its capacity in the plan.
+    ///
+    /// # Errors
+    /// When it has no shaper, or `tc` fails.
+    pub fn scale_downlink(&self, host: usize, share: f64) -> Result<()> {
+        let link = &self.plan.links[host];
+        let shaping = link.shape_down.context("a link without a shaper")?;
+        let changed = Shaping {
+            rate_bps: (shaping.rate_bps as f64 * share) as u64,
+            ..shaping
+        };
+        self.tc(link.upper.node, &changed.change_rate(&link.upper.device))
     }
 
     /// Runs a batch of `ip` in a node's namespace.

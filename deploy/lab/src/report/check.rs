@@ -1,7 +1,5 @@
 //! Times until what is not as told is named, and taken back.
 
-use std::collections::BTreeSet;
-
 use comfy_table::Table;
 use ratewright_plot::{Axis, Bars, Panel, Picture};
 
@@ -22,13 +20,12 @@ pub fn table(rows: &[CheckRow]) -> Table {
         "verdict",
     ]);
     for row in rows {
-        let seen_in: BTreeSet<&str> = row.seen_in.clone();
         table.add_row([
             row.name.to_owned(),
             row.wanted.replace('_', " "),
             list(&row.named_s),
             list(&row.taken_back_s),
-            seen_in.into_iter().collect::<Vec<_>>().join(", "),
+            row.seen_in.iter().copied().collect::<Vec<_>>().join(", "),
             match row.missed.is_empty() {
                 true => "named".to_owned(),
                 false => row.missed.join("; "),

@@ -465,24 +465,7 @@ impl UsageSide {
 
     /// Resets what still runs, so that the next case finds the network empty.
     fn end_case(&mut self, lab: &Lab) -> Result<()> {
-        let open: Vec<u32> = {
-            let recording = self.testbed.recording.lock();
-            let is_open = |record: &crate::measure::recording::FlowRecord| {
-                record.ended_ns.is_none() && record.failed.is_none()
-            };
-            recording
-                .flows
-                .iter()
-                .filter(|(_, record)| is_open(record))
-                .map(|(flow, _)| *flow)
-                .collect()
-        };
-        for flow in open {
-            self.testbed.abort_flow(flow)?;
-        }
-        if !self.testbed.wait_flows(lab, DRAIN_PATIENCE)? {
-            bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
-        }
+        self.testbed.end_flows(lab, DRAIN_PATIENCE)?;
         self.testbed.check_alive()?;
         if let Some(control) = &mut self.control {
             control.check_alive()?;

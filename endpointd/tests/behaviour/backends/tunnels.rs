@@ -155,15 +155,20 @@ fn tc_htb_counts_the_frames_that_leave_the_host() {
     frames_are_counted_as_they_leave(BackendKind::TcHtb, "vx0");
 }
 
+/// Has these devices of the sending end take frames one at a time: counters and queues take a burst
+/// for one frame otherwise.
+pub fn send_single_frames(pair: &NamespacePair, devices: &[&str]) {
+    for device in devices {
+        pair.left
+            .run(&format!("ip link set {device} gso_max_segs 1"));
+    }
+}
+
 /// Use and rate agree with the bytes that the lower device counts, one frame at a time.
 fn frames_are_counted_as_they_leave(kind: BackendKind, device: &str) {
     let _alone = alone();
     let pair = tunnelled_pair();
-    // The kernel's counters take many segments at once for one frame.
-    for device in ["v0", "vx0"] {
-        pair.left
-            .run(&format!("ip link set {device} gso_max_segs 1"));
-    }
+    send_single_frames(&pair, &["v0", "vx0"]);
     let paced = BackendConfig {
         device: Some(device.to_owned()),
         ..config(&pair)

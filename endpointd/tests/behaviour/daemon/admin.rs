@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use ratewright_endpointd::admin::{LogFilter, router};
-use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_io::admin::{AdminAddress, Listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::allocator::ScriptedAllocator;
 use super::recorder::recorder;
-use super::{Running, config, conn, facts, on_one_thread, until};
+use super::{Running, config, on_one_thread, start_paced};
 use crate::site::certificates;
 
 #[derive(Default)]
@@ -76,14 +75,7 @@ fn operators_see_the_state_and_set_the_log_level() {
 
         drop(dead);
         let allocator = ScriptedAllocator::start(folder.path(), 9, Some(address));
-        kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
-        kernel.event(
-            conn(0),
-            FlowEventKind::FirstPaced {
-                latency_ns: 180_000,
-            },
-        );
-        until("the flow is paced", || kernel.rate_of(0).is_some()).await;
+        start_paced(&kernel).await;
         assert_eq!(
             ask(&socket, "GET", "/ready", "").await,
             (200, "ready\n".to_owned())

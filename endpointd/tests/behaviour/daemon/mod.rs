@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ratewright_endpointd::admin::{AdminRequest, channel};
-use ratewright_endpointd::backend::{Conn, FlowFacts, SlotIndex};
+use ratewright_endpointd::backend::{Conn, FlowEventKind, FlowFacts, SlotIndex};
 use ratewright_endpointd::config::Config;
 use ratewright_endpointd::daemon::{Daemon, DaemonCommand, DaemonError, Exit};
 use ratewright_endpointd::status::Status;
@@ -114,6 +114,18 @@ impl Running {
             .expect("the daemon ends")
             .unwrap()
     }
+}
+
+/// Starts flow 0 and waits for its rate; its first paced segment took 180 µs.
+pub async fn start_paced(kernel: &recorder::BackendScript) {
+    kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
+    kernel.event(
+        conn(0),
+        FlowEventKind::FirstPaced {
+            latency_ns: 180_000,
+        },
+    );
+    until("the flow is paced", || kernel.rate_of(0).is_some()).await;
 }
 
 /// Waits until `condition` holds; fails with `what` after ten seconds.

@@ -4,13 +4,12 @@
 use std::collections::BTreeSet;
 
 use ratewright_endpointd::admin::router;
-use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_io::admin::{AdminAddress, Listener};
 
 use super::admin::ask;
 use super::allocator::ScriptedAllocator;
 use super::recorder::recorder;
-use super::{Running, config, conn, facts, on_one_thread, until};
+use super::{Running, config, on_one_thread, start_paced};
 use crate::site::certificates;
 
 // The allocator's tests have it, too: one place says how an answer is read.
@@ -31,14 +30,7 @@ fn no_metric_and_no_member_of_the_status_goes_without_notice() {
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         tokio::task::spawn_local(listener.serve(router(daemon.requests.clone(), None)));
         // Classes and latencies have figures once a flow is paced.
-        kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
-        kernel.event(
-            conn(0),
-            FlowEventKind::FirstPaced {
-                latency_ns: 180_000,
-            },
-        );
-        until("the flow is paced", || kernel.rate_of(0).is_some()).await;
+        start_paced(&kernel).await;
 
         let mut names = BTreeSet::new();
         let (code, metrics) = ask(&socket, "GET", "/v1/metrics", "").await;

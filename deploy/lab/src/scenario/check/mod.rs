@@ -30,7 +30,6 @@ use crate::lab::context::Lab;
 use crate::lab::control::{Control, ControlKeys};
 use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec, ecmp_seed};
 use crate::net::plan::{Capacities, NetworkPlan, Offload};
-use crate::net::qdisc::Shaping;
 use crate::traffic::protocol::Behaviour;
 pub use judge::{CheckRow, NAMED_WITHIN_S, TAKEN_BACK_WITHIN_S};
 use judge::{CheckRun, Named, PLACES};
@@ -262,12 +261,7 @@ impl Side {
             }
             lab.sleep_until(now_ns() + POLL_NS)?;
         }
-        for flow in flows {
-            self.testbed.abort_flow(flow)?;
-        }
-        if !self.testbed.wait_flows(lab, DRAIN_PATIENCE)? {
-            bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
-        }
+        self.testbed.end_flows(lab, DRAIN_PATIENCE)?;
         self.control.check_alive()?;
         self.testbed.forget_flows();
         Ok(run)
@@ -318,8 +312,7 @@ impl Side {
         let nodes = &self.testbed.network.plan.nodes;
         let path = format!("/explain?from={}&to={}", nodes[from].name, nodes[to].name);
         let answer = self.ask(&path)?;
-        let links = each(&answer["flows"]).flat_map(|flow| each(&flow["links"]));
-        let names = links.filter_map(|link| Some(link["name"].as_str()?.to_owned()));
+        let names = flow_links(&answer).filter_map(|link| Some(link["name"].as_str()?.to_owned()));
         let names = names.collect();
         Ok((answer, names))
     }
@@ -353,8 +346,7 @@ impl Side {
     fn places(&self, case: &Case, pair: (usize, usize)) -> Result<BTreeSet<&'static str>> {
         let mut places = BTreeSet::from([PLACES[0]]);
         let (answer, _) = self.explain(pair)?;
-        let links = each(&answer["flows"]).flat_map(|flow| each(&flow["links"]));
-        let of_links = links.filter_map(|link| {
+        let of_links = flow_links(&answer).filter_map(|link| {
             let state = link["check"]["state"].as_str()?;
             Some(format!("{} {state}", link["name"].as_str()?))
         });
@@ -391,7 +383,7 @@ impl Side {
     fn change(&mut self, lab: &Lab, change: Change, flows: &mut Vec<u32>) -> Result<()> {
         match change {
             Change::Capacity(part, has_sender) => {
-                self.set_capacity(part)?;
+                self.testbed.network.scale_downlink(RECEIVER, part)?;
                 if has_sender {
                     for _ in 0..UNMANAGED_FLOWS {
                         flows.push(self.flow(UNMANAGED, RECEIVER)?);
@@ -411,7 +403,7 @@ impl Side {
             self.testbed.abort_flow(flow)?;
         }
         match change {
-            Change::Capacity(..) => self.set_capacity(1.0),
+            Change::Capacity(..) => self.testbed.network.scale_downlink(RECEIVER, 1.0),
             Change::Address => self.set_address("del"),
             Change::Default => self.set_default("cubic"),
             Change::Path => self
@@ -419,17 +411,6 @@ impl Side {
                 .network
                 .route_by_ecmp(0, SPINES, ecmp_seed(lab)),
         }
-    }
-
-    fn set_capacity(&self, part: f64) -> Result<()> {
-        let network = &self.testbed.network;
-        let link = &network.plan.links[RECEIVER];
-        let shaping = link.shape_down.context("a link without a shaper")?;
-        let changed = Shaping {
-            rate_bps: (shaping.rate_bps as f64 * part) as u64,
-            ..shaping
-        };
-        network.tc(link.upper.node, &changed.change_rate(&link.upper.device))
     }
 
     fn set_address(&self, verb: &str) -> Result<()> {
@@ -447,6 +428,11 @@ impl Side {
 /// Elements of a list; none of anything else.
 fn each(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
+}
+
+/// Links of the flows in an answer of `/explain`.
+fn flow_links(answer: &Value) -> impl Iterator<Item = &Value> {
+    each(&answer["flows"]).flat_map(|flow| each(&flow["links"]))
 }
 
 /// Names in an answer: `link state` and `host fault`.

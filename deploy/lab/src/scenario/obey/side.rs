@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
 
 use super::cases::{
@@ -187,7 +187,7 @@ impl Side {
         let at = |seconds: f64| begin_ns + lab.scaled(Duration::from_secs_f64(seconds));
         for (seconds, share) in &traffic.capacities {
             lab.sleep_until(at(*seconds))?;
-            self.set_capacity(lab, *share)?;
+            self.testbed.network.scale_downlink(RECEIVER, *share)?;
         }
         lab.sleep_until(at(traffic.length_s))?;
         // Before the connections go, and with them what their sockets counted.
@@ -203,18 +203,6 @@ impl Side {
         };
         self.end(lab)?;
         Ok(samples)
-    }
-
-    /// Gives the receiver's link this share of its capacity.
-    fn set_capacity(&self, lab: &Lab, share: f64) -> Result<()> {
-        let network = &self.testbed.network;
-        let link = &network.plan.links[RECEIVER];
-        let shaping = link.shape_down.context("a link without a shaper")?;
-        let changed = Shaping {
-            rate_bps: (lab.options.link_bps() as f64 * share) as u64,
-            ..shaping
-        };
-        network.tc(link.upper.node, &changed.change_rate(&link.upper.device))
     }
 
     /// Segments that the flows' senders have sent again.
@@ -236,20 +224,7 @@ impl Side {
 
     /// Resets the connections, so that the next run finds the network empty.
     fn end(&mut self, lab: &Lab) -> Result<()> {
-        let numbers: Vec<u32> = self
-            .testbed
-            .recording
-            .lock()
-            .flows
-            .keys()
-            .copied()
-            .collect();
-        for flow in numbers {
-            self.testbed.abort_flow(flow)?;
-        }
-        if !self.testbed.wait_flows(lab, DRAIN_PATIENCE)? {
-            bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
-        }
+        self.testbed.end_flows(lab, DRAIN_PATIENCE)?;
         if let Some(control) = &mut self.control {
             control.check_alive()?;
         }
