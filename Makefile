@@ -16,7 +16,7 @@ export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Their lib tests need neither root nor network namespaces.
-LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
+LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd plot sizes simfabric cli lab bench)
 
 # Parts of `make nightly` and `make weekly`, each a target of its own.
 LABS := fairness coflow failover mixed use feeds starts links safety check obey

@@ -10,11 +10,10 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
-use ratewright_allocator::num::{
-    CoordinateDescent, Gradient, Ned, NedRt, Optimizer, SafeguardedNed,
-};
+use ratewright_allocator::num::{Ned, Optimizer, SafeguardedNed};
 use ratewright_bench::SIZES;
 use ratewright_bench::experiment::flow_set::FlowSet;
+use ratewright_bench::optimizers::{CoordinateDescent, Gradient, NedRt};
 use ratewright_topology::TwoTierClos;
 
 /// Random log flows over the network of the paper's table of allocator speeds.

@@ -13,7 +13,7 @@ use ratewright_allocator::engine::{
     EngineConfig, EngineEvent, FlowKey, FlowSpec, LinkPath, RateEngine,
 };
 use ratewright_cli::clock::now_ns;
-use ratewright_simfabric::report::commit::commit;
+use ratewright_plot::commit::commit;
 use ratewright_topology::{HostId, LinkId, Node, PathChoice, Topology, TwoTierClos};
 use serde::Serialize;
 

@@ -13,8 +13,8 @@ use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use ratewright_cli::clock::now_ns;
-use ratewright_simfabric::report::commit::commit;
-use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
+use ratewright_plot::commit::commit;
+use ratewright_plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
 
@@ -193,7 +193,7 @@ fn table(result: &Convergence) -> Table {
 }
 
 /// Rules that are drawn, each in a colour and a stroke of its own.
-const DRAWN: [&str; 9] = [
+const DRAWN: [&str; 8] = [
     "ratewright",
     "plain",
     "guarded",
@@ -202,7 +202,6 @@ const DRAWN: [&str; 9] = [
     "guarded-events",
     "local-1",
     "coordinate",
-    "truncated-3",
 ];
 /// The right end of the time axis.
 const LAST_TIME: f64 = 8.0;

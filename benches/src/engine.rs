@@ -12,7 +12,7 @@ use ratewright_allocator::engine::{
 use ratewright_allocator::num::utility::{Class, ClassTable};
 use ratewright_cli::clock::now_ns;
 use ratewright_cli::process::resident_bytes;
-use ratewright_simfabric::report::commit::commit;
+use ratewright_plot::commit::commit;
 use ratewright_topology::{ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
 

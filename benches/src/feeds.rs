@@ -17,11 +17,11 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::engine::{EngineEvent, RateUpdate};
 use ratewright_allocator::feeds::{FeedChange, Feeds, FeedsConfig, Reporter};
+use ratewright_plot::commit::commit;
 use ratewright_proto::control::{ControlMessage, FrameDecoder};
 use ratewright_proto::telemetry::{
     LinkInt, OWN_DOWNLINK, OWN_UPLINK, ReceiverCount, SyncTerms, Telemetry, TelemetrySender,
 };
-use ratewright_simfabric::report::commit::commit;
 use ratewright_topology::{HostId, LinkId, Topology, TwoTierClos};
 use serde::Serialize;
 

@@ -13,9 +13,11 @@
 //! | [`feeds`] | what reports of all hosts cost the allocator |
 //! | [`peers`] | other ways to share a network |
 //! | [`experiment`] | numeric experiments with optimisers and normalisers |
+//! | [`optimizers`] | optimisers that only comparisons use |
 //! | [`swarm`] | thousands of sessions with one allocator, measured |
 //! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
 //! | [`parallel`] | the parallel engine under load, for Criterion and the instruction counts |
+//! | [`start_path`] | a start's way through the allocator, for the instruction counts |
 
 mod bytes;
 pub mod changes;
@@ -27,10 +29,12 @@ pub mod experiment;
 pub mod feeds;
 mod iterations;
 pub mod normalizer;
+pub mod optimizers;
 pub mod over_allocation;
 pub mod parallel;
 pub mod peers;
 pub mod scaling;
+pub mod start_path;
 pub mod swarm;
 pub mod sweep;
 

@@ -6,7 +6,7 @@ use crate::experiment::flowlets::Stream;
 use crate::experiment::normalizer::{NormalizerFigures, OPTIMIZERS, run};
 use crate::experiment::over_allocation::Length;
 use comfy_table::Table;
-use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
+use ratewright_plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_topology::TwoTierClos;
 
 use super::sweep::{Figures, Row, SweepOptions, load_table, points};

@@ -6,9 +6,8 @@ use clarabel::algebra::CscMatrix;
 use clarabel::solver::SupportedConeT::{ExponentialConeT, NonnegativeConeT};
 use clarabel::solver::{DefaultSettings, DefaultSolver, IPSolver, SolverStatus};
 use ratewright_allocator::engine::LinkPath;
+use ratewright_allocator::num::MaxMin;
 use ratewright_cli::clock::now_ns;
-use ratewright_simfabric::FlowId;
-use ratewright_simfabric::transport::ideal::MaxMin;
 use serde::Serialize;
 
 /// The name of progressive filling.
@@ -75,13 +74,13 @@ impl Problem {
         let mut solver = MaxMin::new(self.capacities.clone());
         for (flow, path) in (0u32..).zip(&self.paths) {
             // Before the clock starts, as the engine's tables are built before its iterations.
-            solver.add(FlowId(flow), 1.0, path.iter().copied().collect());
+            solver.add(flow, 1.0, path.iter().copied().collect());
         }
         let began_ns = now_ns();
-        let mut rates: Vec<(FlowId, f64)> = solver.solve().to_vec();
+        let mut rates: Vec<(u32, f64)> = solver.solve().to_vec();
         let ns = now_ns() - began_ns;
         // The solver's order is not that of the flows.
-        rates.sort_unstable_by_key(|(flow, _)| flow.0);
+        rates.sort_unstable_by_key(|(flow, _)| *flow);
         let rates: Vec<f64> = rates.into_iter().map(|(_, rate)| rate).collect();
         self.figures(MAX_MIN, ns, true, &rates)
     }

@@ -9,8 +9,8 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use ratewright_allocator::engine::{EngineEvent, LinkPath, RateEngine};
 use ratewright_allocator::num::RATE_UNIT_BPS;
-use ratewright_simfabric::report::commit::commit;
-use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
+use ratewright_plot::commit::commit;
+use ratewright_plot::{Axis, Curve, Panel, Picture, style};
 use serde::Serialize;
 
 use super::engine::{build, capacities_bps, measure, network};

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
-use ratewright_simfabric::report::commit::commit;
-use ratewright_simfabric::report::plot::{Axis, Picture};
+use ratewright_plot::commit::commit;
+use ratewright_plot::{Axis, Picture};
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
 

@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ratewright_simfabric::report::commit::commit;
+use ratewright_plot::commit::commit;
 
 /// The simulated fabric of Ratewright.
 #[derive(Parser, Debug)]

@@ -41,44 +41,28 @@
 //! fails. [`optimality`] measures the distance of rates from the optimum. Its bound needs no
 //! solver: D(p) of any prices is at least the utility of any feasible rates.
 //!
-//! # Other optimisers, behind the same trait
-//!
-//! | optimiser | price update | for |
-//! |---|---|---|
-//! | [`Gradient`], [`Fgm`] | along G, without or with Nesterov's extrapolation | comparison (flowtune §5.4) |
-//! | [`NewtonLike`] | NED with a measured H | comparison (flowtune appendix B) |
-//! | [`ExactNewton`] | H Δp = G, dense, with a line search | small networks |
-//! | [`TruncatedNewton`] | H Δp = G by a few conjugate gradient steps | comparison |
-//! | [`CoordinateDescent`] | one link after another, each exactly full | the optimum, in experiments |
-//! | [`NedRt`], [`GradientRt`] | as NED and Gradient, single precision | speed |
+//! Optimisers that only comparisons use are in the crate of the measurements, `benches`. They stand
+//! on [`response`], as [`SafeguardedNed`] does. [`MaxMin`] has another objective: max-min fairness.
 
-mod coordinate;
-mod gradient;
+mod max_min;
 mod ned;
-mod newton;
 mod normalize;
 pub mod optimality;
 pub mod price_correction;
 mod problem;
-pub(crate) mod response;
-mod rt;
+pub mod response;
 pub mod safeguarded;
-mod truncated;
 pub mod utility;
 
 #[cfg(test)]
 mod tests;
 
-pub use coordinate::{CoordinateDescent, LinkIndex};
-pub use gradient::{Fgm, Gradient, NewtonLike};
+pub use max_min::MaxMin;
 pub use ned::Ned;
-pub use newton::{ExactNewton, TooManyLinks};
 pub use normalize::{FNorm, Normalizer, UNorm};
 pub use price_correction::FlowView;
 pub use problem::{FlowArrays, LinkPath, MAX_PATH_LINKS, Problem, RateLimit, path_capacity};
-pub use rt::{GradientRt, NedRt};
 pub use safeguarded::SafeguardedNed;
-pub use truncated::TruncatedNewton;
 pub use utility::RATE_UNIT_BPS;
 
 /// An iterative optimiser of link prices.

@@ -104,7 +104,8 @@ impl Problem<'_> {
 
     /// Σ p over a flow's path.
     #[inline(always)]
-    pub(super) fn path_price(&self, flow: usize, prices: &[f64]) -> f64 {
+    #[must_use]
+    pub fn path_price(&self, flow: usize, prices: &[f64]) -> f64 {
         self.flows.paths[flow]
             .iter()
             .map(|&link| prices[link as usize])

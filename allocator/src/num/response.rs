@@ -5,19 +5,19 @@ use super::{Problem, RateLimit};
 
 /// Response of a flow to a path price, or a link's sum of responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Response {
+pub struct Response {
     /// x; for a link, its load y = Σ x.
-    pub(crate) rate: f64,
+    pub rate: f64,
     /// −dx/dq; for a link, |H| = Σ −∂x/∂p.
-    pub(crate) neg_slope: f64,
+    pub neg_slope: f64,
     /// e x with the elasticity e = −q x'(q) / x; for a link, E = Σ e x.
-    pub(crate) elastic: f64,
+    pub elastic: f64,
 }
 
 impl Response {
     /// Adds another response to the sum.
     #[inline]
-    pub(crate) fn add(&mut self, other: Response) {
+    pub fn add(&mut self, other: Response) {
         self.rate += other.rate;
         self.neg_slope += other.neg_slope;
         self.elastic += other.elastic;
@@ -32,7 +32,8 @@ impl Response {
 
     /// True if any flow in the sum reacts to prices.
     #[inline]
-    pub(super) fn reacts(&self) -> bool {
+    #[must_use]
+    pub fn reacts(&self) -> bool {
         self.elastic > 0.0 && self.neg_slope > 0.0
     }
 }
@@ -40,7 +41,8 @@ impl Response {
 /// Returns base ^ exponent: the base itself for log flows, whose sums have elasticity 1 up to
 /// rounding.
 #[inline]
-pub(crate) fn power(base: f64, exponent: f64) -> f64 {
+#[must_use]
+pub fn power(base: f64, exponent: f64) -> f64 {
     if (exponent - 1.0).abs() < 1e-9 {
         base
     } else {
@@ -56,7 +58,8 @@ const RESPONSE_RANGE: f64 = 0.25;
 /// A flow at its path's capacity counts with its slope at that point; a flow at its demand with the
 /// slope just beyond it, times (price / saturation price)⁴.
 #[inline(always)]
-pub(super) fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
+#[must_use]
+pub fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
     let flows = problem.flows;
     let limit = &flows.limits[s];
     if price >= limit.saturation_price {

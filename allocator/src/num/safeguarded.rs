@@ -87,8 +87,6 @@
 //! | one local sweep over dirty links, plain | 1.62: 8.8 %, 0.989 | 2.66: 7.0 %, 0.992 | 3.67: 6.0 %, 0.994 |
 //! | three local sweeps, plain | 2.68: 8.3 %, 0.990 | 3.72: 6.6 %, 0.993 | 4.72: 5.7 %, 0.994 |
 //! | coordinate descent over all links | 3.10: 7.7 %, 0.991 | 5.99: 4.1 %, 0.996 | 8.88: 2.6 %, 0.998 |
-//! | off-diagonal Newton, 1 CG step | 1.59: 24.1 %, 0.975 | 3.22: 10.6 %, 0.986 | 4.81: 6.6 %, 0.992 |
-//! | off-diagonal Newton, 3 CG steps | 2.22: 24.1 %, 0.975 | 4.44: 11.7 %, 0.988 | 6.60: 7.3 %, 0.994 |
 //!
 //! Local sweeps cost far more than price correction and gain no more. The error that either leaves
 //! is that of the links next to the dirty ones, whose response takes a pass over all flows.

@@ -1,11 +1,12 @@
-//! Counts the instructions of the engines' kernels under valgrind and holds them against the counts
-//! in `benches/instructions.txt`: a count says the same on a busy machine and on an idle one.
+//! Counts the instructions of the engines' kernels, and of a start's way through the allocator,
+//! under valgrind. Holds them against the counts in `benches/instructions.txt`: a count says the
+//! same on a busy machine and on an idle one.
 //!
-//! `instructions check` fails if a kernel takes over 3 % more than is written there;
-//! `instructions update` writes the counts of now. Valgrind knows AVX2 and not AVX-512, so those
-//! kernels are not counted. Counts are of the profile that this program was built with: `make
-//! nightly` takes `dev`, compiled as a whole (`CARGO_INCREMENTAL=0`): the smaller units of an
-//! incremental compilation count otherwise.
+//! `instructions check` fails if a case takes over 3 % more than is written there; `instructions
+//! update` writes the counts of now. Valgrind knows AVX2 and not AVX-512, so those kernels are not
+//! counted. Counts are of the profile that this program was built with: `make nightly` takes `dev`,
+//! compiled as a whole (`CARGO_INCREMENTAL=0`): the smaller units of an incremental compilation
+//! count otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use ratewright_allocator::engine::RateEngine;
 use ratewright_allocator::engine::parallel::Simd;
 use ratewright_bench::parallel::{Busy, three_tiers, two_tiers};
+use ratewright_bench::start_path::StartPath;
 use ratewright_bench::{Size, clos, warm_engine};
 
 /// Growth of a count that is allowed, as a share.
@@ -26,7 +28,7 @@ const ROUNDS: [u32; 2] = [8, 40];
 const HOSTS: u32 = 384;
 const FLOWS: u32 = 3_072;
 
-/// A kernel to count.
+/// A case to count.
 #[derive(Clone, Copy)]
 struct CountedCase {
     name: &'static str,
@@ -37,7 +39,7 @@ struct CountedCase {
     vector: bool,
 }
 
-const CASES: [CountedCase; 6] = [
+const CASES: [CountedCase; 7] = [
     CountedCase {
         name: "iteration",
         what: "3,072 flows at rest: F-NORM, new rates, sums, prices",
@@ -80,6 +82,18 @@ const CASES: [CountedCase; 6] = [
             });
         },
         vector: false,
+    },
+    CountedCase {
+        name: "start-to-datagram",
+        what: "one flowlet's start: session, hub, engine, and the datagram with its first rate",
+        run: |simd, rounds| {
+            let topology = two_tiers(HOSTS);
+            let mut path = StartPath::new(&topology, FLOWS / HOSTS, simd);
+            (0..rounds).for_each(|_| {
+                path.start();
+            });
+        },
+        vector: true,
     },
     CountedCase {
         name: "reference-iteration",
@@ -256,7 +270,7 @@ fn check() -> Result<()> {
     }
     ensure!(
         regressions == 0,
-        "{regressions} kernels take over {:.0} % more instructions than {} says; if that is meant, run update",
+        "{regressions} cases take over {:.0} % more instructions than {} says; if that is meant, run update",
         TOLERANCE * 100.0,
         file().display()
     );

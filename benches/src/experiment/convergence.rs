@@ -10,13 +10,14 @@ pub mod engine;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use ratewright_allocator::num::{CoordinateDescent, FNorm, LinkPath, Normalizer, Optimizer};
+use ratewright_allocator::num::{FNorm, LinkPath, Normalizer, Optimizer};
 use ratewright_topology::TwoTierClos;
 
 use self::engine::EngineFigures;
 use super::flow_set::{FlowSet, FlowSetError};
 use super::rules::{PLAIN, Prelude, Rule};
 use super::{optimum, quantile};
+use crate::optimizers::CoordinateDescent;
 
 /// Residual up to which the optima are computed.
 const OPTIMUM_RESIDUAL: f64 = 1e-10;

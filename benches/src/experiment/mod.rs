@@ -22,7 +22,9 @@ pub mod web;
 #[cfg(test)]
 mod tests;
 
-use ratewright_allocator::num::{CoordinateDescent, Optimizer, Problem};
+use ratewright_allocator::num::{Optimizer, Problem};
+
+use crate::optimizers::CoordinateDescent;
 
 /// Sweeps after which the search for an optimum ends, whatever its residual.
 const MOST_SWEEPS: u32 = 20_000;

@@ -1,14 +1,13 @@
 //! Experiment (M), fig. 17: throughput after normalisers, relative to the optimum.
 
-use ratewright_allocator::num::{
-    CoordinateDescent, Gradient, Ned, Normalizer, SafeguardedNed, UNorm,
-};
+use ratewright_allocator::num::{Ned, Normalizer, SafeguardedNed, UNorm};
 use ratewright_topology::TwoTierClos;
 
 use super::flow_set::FlowSetError;
 use super::flowlets::{Flowlets, Stream};
 use super::over_allocation::{GRADIENT_GAMMA, Length, NED_GAMMA};
 use super::{NamedOptimizer, optimum};
+use crate::optimizers::{CoordinateDescent, Gradient};
 
 /// Optimisers of the figure, and Ratewright's: with the engine's one additional pass after events,
 /// and with the nine that a fast engine has time for.

@@ -1,13 +1,12 @@
 //! Experiment (L), fig. 16: total rate that an optimiser allocates beyond capacities.
 
-use ratewright_allocator::num::{
-    Fgm, Gradient, GradientRt, Ned, NedRt, NewtonLike, SafeguardedNed,
-};
+use ratewright_allocator::num::{Ned, SafeguardedNed};
 use ratewright_topology::TwoTierClos;
 
 use super::NamedOptimizer;
 use super::flow_set::FlowSetError;
 use super::flowlets::{Flowlets, Stream};
+use crate::optimizers::{Fgm, Gradient, GradientRt, NedRt, NewtonLike};
 
 /// γ of NED, as in the paper.
 pub const NED_GAMMA: f64 = 0.4;

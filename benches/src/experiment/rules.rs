@@ -1,10 +1,9 @@
 //! Step rules that [`convergence`](super::convergence) compares.
 
-use ratewright_allocator::num::{
-    CoordinateDescent, Ned, NedRt, Optimizer, SafeguardedNed, TruncatedNewton,
-};
+use ratewright_allocator::num::{Ned, Optimizer, SafeguardedNed};
 
 use super::over_allocation::NED_GAMMA;
+use crate::optimizers::{CoordinateDescent, NedRt};
 
 /// Work of a rule between the events and the first iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +62,7 @@ pub const ENGINE: Rule = rule(
 );
 
 /// All rules.
-pub const RULES: [Rule; 16] = [
+pub const RULES: [Rule; 14] = [
     PLAIN,
     rule(
         "plain-0.6",
@@ -136,18 +135,6 @@ pub const RULES: [Rule; 16] = [
         "coordinate",
         "coordinate descent over all links (Gauss–Seidel)",
         |links| Box::new(CoordinateDescent::new(links)),
-        Prelude::Nothing,
-    ),
-    rule(
-        "truncated-1",
-        "Newton with off-diagonal terms, 1 conjugate gradient step",
-        |links| Box::new(TruncatedNewton::new(1.0, 1, links)),
-        Prelude::Nothing,
-    ),
-    rule(
-        "truncated-3",
-        "the same, 3 steps",
-        |links| Box::new(TruncatedNewton::new(1.0, 3, links)),
         Prelude::Nothing,
     ),
 ];

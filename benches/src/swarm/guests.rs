@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use ratewright_cli::clock::{self, NS_PER_MS, NS_PER_S};
-use ratewright_simfabric::report::commit::commit;
+use ratewright_plot::commit::commit;
 use serde::Serialize;
 use tokio::sync::Notify;
 

@@ -46,8 +46,8 @@ use anyhow::{Context, Result, bail};
 use indexmap::IndexMap;
 use ratewright_cli::clock::{self, NS_PER_MS, NS_PER_S};
 use ratewright_io::sched;
+use ratewright_plot::commit::commit;
 use ratewright_proto::Counters;
-use ratewright_simfabric::report::commit::commit;
 
 pub use options::SwarmOptions;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use ratewright_simfabric::workload::sizes::SizeDistribution;
+use ratewright_sizes::SizeDistribution;
 
 use super::time_dilation::TimeDilation;
 

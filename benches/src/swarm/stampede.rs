@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use ratewright_cli::clock::{self, NS_PER_MS, NS_PER_S};
-use ratewright_simfabric::report::commit::commit;
+use ratewright_plot::commit::commit;
 use serde::Serialize;
 
 use super::net::{Attempts, Inbox, Manner, Net};

@@ -374,7 +374,7 @@ fn change_carried(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratewright_simfabric::workload::sizes::SizeDistribution;
+    use ratewright_sizes::SizeDistribution;
 
     fn run(traffic: &mut Traffic, until_ns: u64, rate_bps: u64) -> (usize, usize) {
         let (mut now_ns, mut starts, mut ends) = (0, 0, 0);

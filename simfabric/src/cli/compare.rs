@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use ratewright_simfabric::report::digits::short;
+use ratewright_plot::digits::short;
 use serde_json::Value;
 
 /// Arguments of `compare`.

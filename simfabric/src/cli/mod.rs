@@ -16,7 +16,7 @@ use ratewright_simfabric::parameters::{Parameter, Parameters as _};
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::size_groups::BY_PACKETS;
 use ratewright_simfabric::scheme;
-use ratewright_simfabric::workload::{SizeDistribution, sizes};
+use ratewright_sizes::SizeDistribution;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +75,7 @@ pub(crate) fn list() -> Result<()> {
     say!("workloads: {}", plan::WORKLOADS.join(", "));
     say!("\nsize distributions, with the mean of the sampler:");
     // The mean is the sampler's own: curves are published without one.
-    for name in sizes::NAMES {
+    for name in ratewright_sizes::NAMES {
         let sizes = SizeDistribution::published(name)?;
         say!("  {name:<16} {:>12.0} bytes", sizes.mean_bytes());
     }

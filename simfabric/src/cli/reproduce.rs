@@ -3,6 +3,8 @@
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use ratewright_plot::commit::commit;
+use ratewright_plot::digits::short;
 use ratewright_simfabric::experiment::monitor::{MONITOR, MonitorProgress};
 use ratewright_simfabric::experiment::store::RunStore;
 use ratewright_simfabric::experiment::sweep::take_run_count;
@@ -10,8 +12,6 @@ use ratewright_simfabric::experiment::{
     Experiment, ExperimentError, PAPERS, PaperExperiments, Reproduction, Settings,
 };
 use ratewright_simfabric::parameters::Setting;
-use ratewright_simfabric::report::commit::commit;
-use ratewright_simfabric::report::digits::short;
 use ratewright_simfabric::report::tally::Tally;
 use std::io::Write as _;
 use std::path::PathBuf;

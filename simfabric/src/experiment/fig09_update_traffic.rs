@@ -6,11 +6,12 @@
 //! number of flowlets per second at a load, and with that most of the update traffic. The report
 //! therefore gives starts and updates per server beside the shares.
 
+use ratewright_plot::digits::short;
+
 use super::control_traffic::{TrafficCase, TrafficSample, all, remarks};
 use super::scene::Counting;
 use super::sweep::Replicas;
 use super::{ExperimentError, Reproduction, Settings, scene};
-use crate::report::digits::short;
 use crate::report::estimate::Estimate;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture, style};

@@ -1,10 +1,11 @@
 //! Flowtune fig. 14: data that the network drops. The paper has drops "from each queue" (§5.3.2),
 //! those of servers' NICs included.
 
+use ratewright_plot::digits::short;
+
 use super::comparison::{Comparison, VARIATIONS as PARAMETERS, loads, scenario};
 use super::contenders::{PAPER as SCHEMES, PFABRIC, SFQ_CODEL, colour};
 use super::{ExperimentError, Reproduction, Settings};
-use crate::report::digits::short;
 use crate::report::figure::{Claim, Row};
 use crate::report::plot::{Axis, Curve, Panel, Picture};
 

@@ -1,12 +1,13 @@
 //! The network of the paper's simulations (flowtune §5.3, *Topology*), and what figures 9 to 15
 //! measure on it.
 
+use ratewright_sizes::NAMES;
 use ratewright_topology::{BuildError, Topology, TwoTierClos};
 use serde::{Deserialize, Serialize};
 
 use crate::parameters::ParamError;
 use crate::time::Span;
-use crate::workload::sizes::{NAMES, SizeDistribution, SizeError};
+use crate::workload::{SizeDistribution, SizeError};
 
 /// Every server's link, in bit/s.
 pub const HOST_BPS: u64 = 10_000_000_000;

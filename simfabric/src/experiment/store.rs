@@ -6,11 +6,12 @@
 
 use std::path::{Path, PathBuf};
 
+use ratewright_plot::commit::{commit, is_definite};
+use ratewright_plot::file::{WriteError, write_text};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::report::commit::{commit, is_definite};
-use crate::report::file::{ReportError, write_text};
+use crate::report::file::ReportError;
 
 /// A folder of runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,10 +68,11 @@ impl RunStore {
         // Renamed into place, so that a stop leaves no half of a file.
         let part = path.with_extension("part");
         write_text(&part, &text)?;
-        std::fs::rename(&part, path).map_err(|source| ReportError::File {
+        let failed = |source| WriteError {
             path: path.to_owned(),
             source,
-        })
+        };
+        Ok(std::fs::rename(&part, path).map_err(failed)?)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::f64::consts::FRAC_PI_2;
 
+use ratewright_plot::Measured;
 use serde::{Deserialize, Serialize};
 
 /// Share of intervals that contain the true mean.
@@ -48,6 +49,15 @@ impl Estimate {
     pub fn interval(&self) -> Option<[f64; 2]> {
         let half_width = self.half_width?;
         Some([self.mean - half_width, self.mean + half_width])
+    }
+}
+
+impl From<Estimate> for Measured {
+    fn from(estimate: Estimate) -> Self {
+        Self {
+            value: estimate.mean,
+            interval: estimate.interval(),
+        }
     }
 }
 

@@ -7,12 +7,13 @@
 
 use std::path::Path;
 
+use ratewright_plot::commit::commit;
+use ratewright_plot::digits::short;
+use ratewright_plot::file::write_text;
 use serde::{Deserialize, Serialize};
 
-use super::commit::commit;
-use super::digits::short;
 use super::estimate::Estimate;
-use super::file::{ReportError, write_json, write_text};
+use super::file::{ReportError, write_json};
 use super::plot::Picture;
 
 /// The paper's value of a row. Untagged: JSON has a number, a range, words or null.
@@ -366,7 +367,7 @@ impl Figure {
         let path = |end| dir.join(format!("{file_name}.{end}"));
         write_json(&path("json"), self)?;
         write_text(&path("csv"), &self.csv())?;
-        picture.write(&path("svg"))
+        Ok(picture.write(&path("svg"))?)
     }
 
     /// The rows as comma-separated values (RFC 4180), with all digits. A number is a range from

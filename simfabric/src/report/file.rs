@@ -1,20 +1,17 @@
-//! Files of results: text, JSON, and the errors of both and of pictures.
+//! Files of results: JSON, and the errors of files and of pictures.
 
 use std::path::{Path, PathBuf};
 
+use ratewright_plot::PictureError;
+use ratewright_plot::file::{WriteError, write_text};
 use serde::Serialize;
 
 /// A result that could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A file or directory.
-    #[error("cannot write {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] WriteError),
     /// Not the JSON of a result.
     #[error("{} is not the JSON of a result", path.display())]
     Json {
@@ -23,14 +20,9 @@ pub enum ReportError {
         /// The reader's error.
         source: serde_json::Error,
     },
-    /// The drawing library refused.
-    #[error("{}: cannot be drawn: {reason}", path.display())]
-    Draw {
-        /// The file.
-        path: PathBuf,
-        /// The library's error.
-        reason: String,
-    },
+    /// A picture.
+    #[error(transparent)]
+    Picture(#[from] PictureError),
 }
 
 /// Returns a name with a dash for every character that is not an ASCII letter or digit, a dash, a
@@ -58,20 +50,5 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), ReportErro
         source,
     })?;
     text.push('\n');
-    write_text(path, &text)
-}
-
-/// Writes `text`, making the directory if it is missing.
-///
-/// # Errors
-/// If the file cannot be written.
-pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
-    let failed = |source| ReportError::File {
-        path: path.to_owned(),
-        source,
-    };
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(failed)?;
-    }
-    std::fs::write(path, text).map_err(failed)
+    Ok(write_text(path, &text)?)
 }

@@ -1,9 +1,9 @@
 //! The summary of a plan's runs.
 
 use indexmap::IndexMap;
+use ratewright_plot::commit::commit;
 use serde::{Deserialize, Serialize};
 
-use super::commit::commit;
 use super::ideal::completion_time;
 use super::size_groups::SizeGroups;
 use super::stats::{jain, mean, quantile_sorted};

@@ -2,7 +2,7 @@
 //!
 //! | file | what rates are the best ones |
 //! |---|---|
-//! | `max_min` | max-min fair ones, by progressive filling |
+//! | [`MaxMin`] of the allocator | max-min fair ones, by progressive filling |
 //! | `proportional` | proportionally fair ones, by the production optimiser |
 //!
 //! Fastpass (SIGCOMM 2014) and Flowtune approximate this scheme, an upper bound on both. Rates are
@@ -15,9 +15,9 @@
 use std::sync::Arc;
 
 use ratewright_allocator::engine::EngineError;
+use ratewright_allocator::num::MaxMin;
 use ratewright_topology::{HostId, PathChoice, Topology};
 
-pub use self::max_min::MaxMin;
 pub use self::proportional::Proportional;
 use super::flowtune::paced_tcp;
 use super::tcp::congestion::{Allocated, AllocatedConfig};
@@ -27,7 +27,6 @@ use crate::flow::FlowId;
 use crate::host::{Endpoint, Pull, Side, Timer};
 use crate::packet::Packet;
 
-mod max_min;
 mod proportional;
 
 /// Settings of the ideal scheme.
@@ -66,7 +65,7 @@ pub enum Objective {
 
 /// Solver of the active flows' rates, by [`Objective`].
 enum Rates {
-    MaxMin(MaxMin),
+    MaxMin(MaxMin<FlowId>),
     Proportional(Box<Proportional>),
 }
 

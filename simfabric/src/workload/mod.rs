@@ -3,20 +3,18 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`sizes`] | published size distributions, a user's CSV, and the exact mean of the sampler |
+//! | [`ratewright_sizes`] | published size distributions, a user's CSV, and the exact mean of the sampler |
 //! | [`poisson`] | Poisson arrivals between random pairs at a load |
 //! | [`patterns`] | incast, all-to-all, permutation, staggered |
 //! | [`trace`] | flows as CSV, in and out |
 
 pub mod patterns;
 pub mod poisson;
-mod published;
-pub mod sizes;
 pub mod trace;
 
 pub use patterns::{AllToAll, Incast, Permutation, Rounds, Staggered};
 pub use poisson::{Poisson, PoissonError};
-pub use sizes::{SizeDistribution, SizeError};
+pub use ratewright_sizes::{SizeDistribution, SizeError};
 pub use trace::{FlowTrace, TraceError};
 
 use crate::FlowSpec;

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
-use super::sizes::SizeDistribution;
+use super::SizeDistribution;
 use crate::rng::{Purpose, Stream};
 use crate::{FlowSpec, HostId, Span, Time};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::RngExt;
 
-use super::sizes::SizeDistribution;
+use super::SizeDistribution;
 use crate::rng::{Purpose, Stream};
 use crate::{FlowSpec, HostId, Span, Time};
 

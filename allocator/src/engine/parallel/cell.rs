@@ -1,6 +1,7 @@
 //! A flow as rows hold it: its slots at either end, its cell, and the state of the cell.
 
 use super::lanes::{CellIndex, LANES};
+use crate::num::utility::{ClassTable, UtilityKind};
 
 /// No flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
@@ -81,6 +82,45 @@ pub(super) struct CellState {
 impl CellState {
     pub(super) fn terms(&self) -> [f32; 3] {
         [self.weight, self.saturation_price.0, self.demand]
+    }
+}
+
+/// Terms of a flow, in rows or on the scalar path.
+pub(super) struct Terms {
+    pub(super) class: u8,
+    pub(super) weight: f64,
+    pub(super) demand: f64,
+    pub(super) rate: f64,
+    pub(super) notified: f64,
+}
+
+impl Terms {
+    /// Terms of a flow in a cell.
+    pub(super) fn of_cell(classes: &ClassTable, state: &CellState) -> Self {
+        Self {
+            class: classes.log_class(),
+            weight: f64::from(state.weight),
+            demand: f64::from(state.demand),
+            rate: f64::from(state.rate),
+            notified: f64::from(state.notified),
+        }
+    }
+
+    /// True if rows can hold the flow by its utility, which is that of its class.
+    pub(super) fn is_log(&self, classes: &ClassTable) -> bool {
+        matches!(classes.utility(self.class), UtilityKind::Log)
+    }
+
+    /// State of a cell, on a path of this capacity.
+    pub(super) fn state(&self, flow: u32, capacity: f64) -> CellState {
+        CellState {
+            flow,
+            weight: self.weight as f32,
+            demand: self.demand as f32,
+            saturation_price: SaturationPrice::new(self.weight, self.demand, capacity),
+            rate: self.rate as f32,
+            notified: self.notified as f32,
+        }
     }
 }
 

@@ -66,7 +66,7 @@ proptest! {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut engine = parallel(&topology, blocks, workers, simd);
         if compacts {
-            engine.flows_per_compaction = 0;
+            engine.compaction.flows_between = 0;
         }
         let mut endpoints = Endpoints::default();
         let mut next = 0;
@@ -190,7 +190,7 @@ fn rows_stay_full_under_churn() {
     let [up, down] = rows(&rested);
     for flows_per_compaction in [0, FLOWS_PER_COMPACTION] {
         let mut engine = parallel(&topology, 2, 1, Simd::best());
-        engine.flows_per_compaction = flows_per_compaction;
+        engine.compaction.flows_between = flows_per_compaction;
         for key in 0..FLOWS {
             engine.apply(flow(key)).expect("valid");
         }

@@ -1,6 +1,9 @@
 //! Compaction: rack-pair rows, and the order of upward rows.
 
+use std::sync::Mutex;
+
 use super::cell::Slots;
+use super::flow_block::FlowBlock;
 use super::rows::{FlowRows, RelativePos};
 use super::sync::lock;
 use super::tests::{

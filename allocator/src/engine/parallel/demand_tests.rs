@@ -1,6 +1,7 @@
 //! Demands in rows, hosts with very many flows, and sessions that end.
 
 use super::cell::SaturationPrice;
+use super::flows::derating;
 use super::kernels::Kernels;
 use super::link_block::{LinkBlock, LinkBlockCopy};
 use super::price_update::{FIRST_PRICE, UpdateRule};
@@ -95,8 +96,12 @@ fn config() -> EngineConfig {
 }
 
 fn location_of(engine: &ParallelEngine, key: u64) -> directory::Location {
-    let flow = engine.directory.find(FlowKey(key)).expect("it is there");
-    engine.directory.location(flow)
+    let flow = engine
+        .flows
+        .directory
+        .find(FlowKey(key))
+        .expect("it is there");
+    engine.flows.directory.location(flow)
 }
 
 /// Demands that change and flows that end, several times between two iterations, count once each.
@@ -305,11 +310,11 @@ fn the_end_of_a_session_looks_at_its_own_flows() {
     engine.iterate();
     engine.drain_updates(&mut |_| ());
     for (session, flows) in [(99, 3), (98, 0), (0, 500)] {
-        let (before, count) = (engine.directory.key_reads.get(), engine.flow_count());
+        let (before, count) = (engine.flows.directory.key_reads.get(), engine.flow_count());
         engine
             .apply(EngineEvent::DropSession(session))
             .expect("always fine");
-        let key_reads = engine.directory.key_reads.get() - before;
+        let key_reads = engine.flows.directory.key_reads.get() - before;
         assert!(
             key_reads <= 2 * flows,
             "{key_reads} key reads for {flows} flows"
@@ -384,7 +389,7 @@ fn an_engine_recovers_from_a_price_that_is_no_number() {
         // Poisoned behind the engine's back; an event makes the next iteration use it.
         write(&engine.shared.link_blocks[usize::from(place.link_block)])
             .set_price(place.index as usize, f32::NAN);
-        engine.has_new_events = true;
+        engine.state = EngineState::Disturbed;
         for _ in 0..50 {
             engine.iterate();
             fits(&engine).expect("it fits");

@@ -1,6 +1,5 @@
 //! Links that events make dirty, and the correction step of their prices.
 
-use super::kernels::Kernels;
 use super::lanes::{LANES, Lanes};
 use super::price_update::IDLE_SCALE;
 use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
@@ -171,13 +170,18 @@ impl DirtyLinks {
 
     /// One step of all prices towards those at which links are exactly full. With `only_newcomers`
     /// it moves only links with new flows: where flows only left, one step is exact for log flows.
-    pub(super) fn step(&mut self, kernels: Kernels, only_newcomers: bool) {
+    /// `step_log` makes the step of links that have log flows alone, as [`LinkVector::step_log`].
+    pub(super) fn step(
+        &mut self,
+        only_newcomers: bool,
+        step_log: impl FnOnce(&mut [LinkVector], bool),
+    ) {
         if self.has_elastic_excess {
             for vector in &mut self.vectors {
                 vector.step_each(only_newcomers);
             }
         } else {
-            kernels.step_dirty_links(&mut self.vectors, only_newcomers);
+            step_log(&mut self.vectors, only_newcomers);
         }
     }
 }
@@ -288,7 +292,7 @@ fn newton_step(price: f32, at: f32, capacity: f32, stays: LinkResponse, new: Lin
 
 #[cfg(test)]
 mod tests {
-    use super::super::kernels::Simd;
+    use super::super::kernels::{Kernels, Simd};
     use super::*;
 
     /// Both step functions agree for log flows on every instruction set, whatever a link has: no
@@ -333,7 +337,9 @@ mod tests {
                     for vector in &mut each {
                         vector.step_each(only_newcomers);
                     }
-                    links.step(Kernels::new(simd), only_newcomers);
+                    links.step(only_newcomers, |vectors, only_newcomers| {
+                        Kernels::new(simd).step_dirty_links(vectors, only_newcomers);
+                    });
                     for (log, each) in links.vectors.iter().zip(&each) {
                         for (log, each) in log.price.0.iter().zip(&each.price.0) {
                             let off = (log - each).abs();

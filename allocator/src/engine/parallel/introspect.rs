@@ -1,12 +1,9 @@
 //! Introspection: rates, prices, loads and the distance from the optimum.
 
-use std::sync::atomic::Ordering;
-
-use super::ParallelEngine;
 use super::cell::queued_position;
-use super::directory::Location;
-use super::layout::{links_by_slot, slots_of};
-use super::phases::PhaseNanos;
+use super::directory::{FlowDirectory, Location};
+use super::layout::{LinkPlace, links_by_slot, slots_of};
+use super::shared::ParallelState;
 use super::sync::{lock, read};
 use crate::engine::{FlowKey, LinkPath, Scan};
 use crate::num::optimality::FlowSample;
@@ -14,11 +11,11 @@ use crate::num::utility::UtilityKind;
 use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
 
 /// A flow in terms of links.
-pub(super) struct FlowInfo {
-    pub(super) path: LinkPath,
-    pub(super) class: u8,
-    pub(super) weight: f64,
-    pub(super) limit: RateLimit,
+struct FlowInfo {
+    path: LinkPath,
+    class: u8,
+    weight: f64,
+    limit: RateLimit,
     /// Normalised, in Gbit/s.
     rate: f64,
     /// Sum of the prices of its links.
@@ -34,22 +31,18 @@ impl FlowInfo {
     }
 }
 
-impl ParallelEngine {
-    /// Times the parts of iterations from now on, or no longer. Resets the sums.
-    pub fn time_phases(&mut self, timed: bool) {
-        self.shared.timed.store(timed, Ordering::Relaxed);
-        self.phases = PhaseNanos::default();
-    }
+/// View of the flows between two calls of the engine's driver.
+#[derive(Clone, Copy)]
+pub(super) struct FlowReader<'a> {
+    pub(super) shared: &'a ParallelState,
+    pub(super) directory: &'a FlowDirectory,
+    /// Derated capacities in Gbit/s, by link.
+    pub(super) capacities: &'a [f32],
+}
 
-    /// Times since [`time_phases`](Self::time_phases).
-    #[must_use]
-    pub fn phases(&self) -> PhaseNanos {
-        self.phases
-    }
-
+impl FlowReader<'_> {
     /// Normalised rates of all flows after the last iteration.
-    #[must_use]
-    pub fn rates_bps(&self) -> Vec<(FlowKey, f64)> {
+    pub(super) fn rates_bps(self) -> Vec<(FlowKey, f64)> {
         let links_of = links_by_slot(&self.shared.layout);
         let flows = self.directory.flows();
         flows
@@ -61,30 +54,22 @@ impl ParallelEngine {
     }
 
     /// Normalised rate of a flow after the last iteration, notified or not.
-    #[must_use]
-    pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+    pub(super) fn rate_bps(self, key: FlowKey) -> Option<f64> {
         let flow = self.directory.find(key)?;
         let links_of = links_by_slot(&self.shared.layout);
         Some(self.flow_info(flow, &links_of).rate * RATE_UNIT_BPS)
     }
 
     /// Prices by link, in utility per Gbit/s.
-    #[must_use]
-    pub fn prices(&self) -> Vec<f64> {
+    pub(super) fn prices(self) -> Vec<f64> {
         let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
-        let price = |place: super::layout::LinkPlace| {
+        let price = |place: LinkPlace| {
             f64::from(blocks[place.link_block as usize].price(place.index as usize))
         };
         self.shared.layout.places().map(price).collect()
     }
 
-    /// Number of flows in rows; the others are on the scalar path.
-    #[must_use]
-    pub fn flows_in_rows(&self) -> usize {
-        self.directory.len() - self.shared.scalar_count.load(Ordering::Relaxed) as usize
-    }
-
-    pub(super) fn flow_info(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowInfo {
+    fn flow_info(self, flow: u32, links_of: &[Vec<u32>]) -> FlowInfo {
         let (block, cell) = match self.directory.location(flow) {
             Location::Cell { block, cell } => (block, cell),
             Location::Scalar { worker, index } => {
@@ -125,18 +110,19 @@ impl ParallelEngine {
             path.push(links_of[link_block][index]);
         }
         let [weight, demand] = [state.weight, state.demand].map(f64::from);
-        let capacity = path_capacity(&path, &self.capacities);
+        let capacity = path_capacity(&path, self.capacities);
         FlowInfo {
             limit: RateLimit::new(&UtilityKind::Log, weight, demand, capacity),
             path,
-            class: self.config.classes.log_class(),
+            class: self.shared.classes.log_class(),
             weight,
             rate: f64::from(state.rate * norm_scale).min(demand),
             path_price,
         }
     }
 
-    pub(super) fn write_loads(&self, loads_bps: &mut Vec<f64>) {
+    /// Writes the loads of all links, in bit/s.
+    pub(super) fn write_loads(self, loads_bps: &mut Vec<f64>) {
         loads_bps.clear();
         loads_bps.resize(self.capacities.len(), 0.0);
         let links_of = links_by_slot(&self.shared.layout);
@@ -146,7 +132,7 @@ impl ParallelEngine {
     }
 
     /// Scans `flows` further flows. Returns true if those were the last.
-    pub(super) fn resume_scan(&self, scan: &mut Scan, flows: usize) -> bool {
+    pub(super) fn resume_scan(self, scan: &mut Scan, flows: usize) -> bool {
         let links = self.capacities.len();
         // A reset to another topology makes what was scanned worthless.
         let other = scan.loads_bps.len() != links;
@@ -163,7 +149,7 @@ impl ParallelEngine {
             let flow_info = self.flow_info(flow, &scan.links_by_slot);
             flow_info.add_load(&mut scan.loads_bps);
             scan.tally.add(&FlowSample {
-                utility: self.config.classes.utility(flow_info.class),
+                utility: self.shared.classes.utility(flow_info.class),
                 weight: flow_info.weight,
                 cap: flow_info.limit.cap,
                 path: &flow_info.path,

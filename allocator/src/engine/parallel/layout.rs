@@ -20,7 +20,7 @@ use ratewright_topology::{Direction, Link, LinkId, Node, Partition, PartitionErr
 
 use super::cell::{FlowEnd, Slots};
 use super::lanes::{FABRIC_SLOTS, HOST_SLOTS, LANES, TABLE_LANES, TABLE_SLOTS};
-use crate::engine::MAX_PATH_LINKS;
+use crate::engine::{LinkPath, MAX_PATH_LINKS};
 
 /// Upper bound of the blocks: their 64 · 65 FlowBlocks fit 13 bits of a flow's location.
 pub const MOST_BLOCKS: u32 = 64;
@@ -549,6 +549,74 @@ fn lower_and_upper(link: &Link) -> (Node, Node) {
 pub(super) fn pod_index(shape: &LinkBlockShape, table: usize, slots: Slots) -> Option<usize> {
     let slot = usize::from(slots.plane?) * LANES + usize::from(slots.fabric);
     Some(shape.pod_tables[table] as usize * TABLE_SLOTS + slot)
+}
+
+/// FlowBlock and ends of a path that rows can hold: up its host's link, at most one fabric link
+/// and one core link on either side, down its host's link.
+pub(super) fn row_ends(layout: &Layout, links: &LinkPath) -> Option<(usize, [FlowEnd; 2])> {
+    let blocks = layout.blocks;
+    let place = |i: usize| layout.place(links[i]);
+    let (source, destination) = (place(0), place(links.len() - 1));
+    let hosts = source.role == Role::Host && destination.role == Role::Host;
+    let [from, to] = [source, destination].map(|place| u32::from(place.link_block));
+    // The layout numbers upward LinkBlocks below `blocks` and downward ones above.
+    if !hosts || from >= blocks || to < blocks {
+        return None;
+    }
+    let to = to - blocks;
+    let over_cores = links.len() == 6;
+    let index = layout.flow_block(from, to, over_cores)?;
+    let shape = layout.flow_block_shape(index);
+    let (fabric, cores) = match links.len() {
+        2 => ([None; 2], [None; 2]),
+        4 => ([Some(place(1)), Some(place(2))], [None; 2]),
+        6 => (
+            [Some(place(1)), Some(place(4))],
+            [Some(place(2)), Some(place(3))],
+        ),
+        _ => return None,
+    };
+    let end = |side: usize, host: LinkPlace| {
+        let table = host.table();
+        let of_block = &layout.shapes[host.link_block as usize];
+        let slot = match fabric[side] {
+            Some(place) => {
+                // The fabric link has to be of this rack: a row's flows share one table.
+                let of_rack = place.link_block == host.link_block
+                    && layout.rack_of(&place) == layout.rack_of(&host);
+                if place.role != Role::Fabric || !of_rack {
+                    return None;
+                }
+                place.slot() - HOST_SLOTS as u8
+            }
+            None => of_block.empty_slot[table]?,
+        };
+        debug_assert!(usize::from(slot) < FABRIC_SLOTS);
+        let plane = match (cores[side], shape.core_links) {
+            (Some(place), Some(core_links)) => {
+                // In a pod's table the lane is the fabric slot, so the core link has to be of
+                // the switch that the fabric link leads to.
+                let of_pod = place.link_block as usize == core_links[side]
+                    && place.table() == of_block.pod_tables[table] as usize;
+                let of_switch = place.slot() % LANES as u8 == slot;
+                if place.role != Role::Core || !of_pod || !of_switch {
+                    return None;
+                }
+                Some(place.slot() / LANES as u8)
+            }
+            _ => None,
+        };
+        Some(FlowEnd {
+            table: table as u16,
+            slots: Slots {
+                host: host.slot(),
+                fabric: slot,
+                no_fabric: fabric[side].is_none(),
+                plane,
+            },
+        })
+    };
+    Some((index, [end(0, source)?, end(1, destination)?]))
 }
 
 /// LinkBlocks and slots of a path's links, in the order in which the flow crosses them.

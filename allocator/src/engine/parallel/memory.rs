@@ -1,11 +1,12 @@
 //! Memory of the engine, by part.
 
-use super::ParallelEngine;
 use super::flow_block::FlowBlock;
+use super::flows::EngineFlows;
 use super::lanes::{Cells, Halves, Lanes, Words};
 use super::rack_pair_rows::RackPairRows;
 use super::rows::FlowRows;
 use super::scalar_flows::ScalarFlow;
+use super::shared::ParallelState;
 use super::sync::{lock, read};
 
 /// Bytes of an engine by purpose, and the numbers of its rows.
@@ -87,22 +88,18 @@ impl EngineBytes {
         self.upward_rows += block.up.len() - 1;
         self.downward_rows += block.down.len() - 1;
     }
-}
 
-impl ParallelEngine {
-    /// Counts the engine's bytes. Locks every part once.
-    #[must_use]
-    pub fn bytes(&self) -> EngineBytes {
-        let shared = &self.shared;
-        let mut bytes = EngineBytes {
-            index: self.directory.index_bytes(),
-            directory: self.directory.bytes(),
-            link_places: self.shared.layout.bytes() + self.capacities.capacity() * size_of::<f32>(),
-            price_correction: self
+    /// Counts the bytes of an engine's parts. Locks each once.
+    pub(super) fn count(shared: &ParallelState, flows: &EngineFlows) -> Self {
+        let mut bytes = Self {
+            index: flows.directory.index_bytes(),
+            directory: flows.directory.bytes(),
+            link_places: shared.layout.bytes() + flows.capacities.capacity() * size_of::<f32>(),
+            price_correction: flows
                 .correction
                 .as_ref()
                 .map_or(0, |correction| correction.bytes()),
-            ..EngineBytes::default()
+            ..Self::default()
         };
         for block in &shared.flow_blocks {
             bytes.add_flow_block(&lock(block));

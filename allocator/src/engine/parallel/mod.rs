@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | [`ParallelEngine`]: events in, iterations, rates out |
 //! | `sizing`, `layout` | how many blocks and workers; LinkBlock, table and slot of each link |
-//! | `flows`, `event_batch` | starts, ends, reroutes, capacities; events queued by FlowBlock |
+//! | `flows`, `placement`, `event_batch` | starts, ends, reroutes, capacities; a flow's place; events queued by FlowBlock |
 //! | `price_correction`, `flow_delta`, `dirty_links` | prices corrected for events, before the iteration |
 //! | `flow_block`, `rows`, `rack_pair_rows` | a FlowBlock's flows in vector rows: no gathers, no scatters |
 //! | `cell`, `lanes` | a flow's place in a row; sixteen values side by side |
@@ -12,9 +12,14 @@
 //! | `kernels` | passes over a FlowBlock by instruction set: rate update, F-NORM, notification |
 //! | `link_block`, `price_update` | aggregation; price update and F-NORM scale of a block's links |
 //! | `scalar_flows` | flows that no row holds, one by one in f64 |
+//! | `state` | what the next iteration has to do; how events reach the rows |
+//! | `shared` | what workers, events and views share, with a lock for each piece |
 //! | `worker`, `barrier`, `sync` | each worker's part of an iteration, and the barriers between |
 //! | `directory`, `key_index` | flows by key |
 //! | `introspect`, `memory`, `phases` | loads and optimality; bytes by part; times by phase |
+//!
+//! Events (`EngineFlows`), workers (`Worker`) and views (`FlowReader`) know one another by the
+//! shared state alone.
 //!
 //! Without events, an iteration is one pass over the flows: it normalises the last iteration's
 //! rates (F-NORM), notifies those that moved, and computes new rates from the new prices.
@@ -27,9 +32,9 @@
 //! One pass has to do if events precede every iteration. New flows take their rates from the
 //! price correction, and dirty links their loads.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use ratewright_topology::Topology;
@@ -51,12 +56,15 @@ mod layout;
 mod link_block;
 mod memory;
 mod phases;
+mod placement;
 mod price_correction;
 mod price_update;
 mod rack_pair_rows;
 mod rows;
 mod scalar_flows;
+mod shared;
 mod sizing;
+mod state;
 mod sync;
 mod worker;
 
@@ -80,22 +88,20 @@ pub use phases::PhaseNanos;
 pub use sizing::{default_blocks, default_workers};
 
 use self::barrier::Barrier;
-use self::directory::FlowDirectory;
-use self::event_batch::EventBatch;
-use self::flow_block::FlowBlock;
+use self::flows::EngineFlows;
+use self::introspect::FlowReader;
 use self::kernels::{Kernels, Notification};
-use self::lanes::{HOST_SLOTS, TABLE_SLOTS};
-use self::link_block::{LinkBlock, LinkBlockCopy};
 use self::phases::PhaseClock;
-use self::price_correction::{Corrected, PriceCorrection};
-use self::price_update::{UpdateReport, UpdateRule};
-use self::scalar_flows::{CAUSES, ScalarFlows};
+use self::price_correction::Corrected;
+use self::price_update::UpdateReport;
+use self::shared::ParallelState;
+use self::state::{CompactionTurns, EngineState, RowUpdates, WaitingUpdates};
 use self::sync::lock;
-use self::worker::{Outbox, ParallelState, Pass, Worker};
+use self::worker::{Pass, Worker};
 use super::affinity::{installed_cores, pin_current_thread};
 use super::{
-    EngineConfig, EngineError, EngineEvent, Exceptions, IterationReport, Optimality, RateEngine,
-    RateUpdate, Scan, StepRule,
+    EngineConfig, EngineError, EngineEvent, Exceptions, FlowKey, IterationReport, Optimality,
+    RateEngine, RateUpdate, Scan,
 };
 use crate::num::RATE_UNIT_BPS;
 
@@ -108,8 +114,6 @@ const KEPT_UPDATES: usize = 1 << 13;
 /// hundred rate updates, and new flows fill the rows that exist. Compacting in every iteration
 /// makes iterations under heavy churn longer by a sixth to a half, and rows no fuller.
 const FLOWS_PER_COMPACTION: usize = 1 << 19;
-/// Upper bound of a capacity, in Gbit/s; a larger one counts as this.
-const MOST_CAPACITY: f64 = 1e12;
 /// Upper bound of the workers: the location of a scalar flow has 9 bits for its worker.
 pub const MOST_WORKERS: usize = 256;
 
@@ -147,49 +151,16 @@ impl Default for ParallelOptions {
 pub struct ParallelEngine {
     config: EngineConfig,
     options: ParallelOptions,
-    /// Derated capacities in Gbit/s, by link.
-    capacities: Vec<f32>,
-    directory: FlowDirectory,
+    flows: EngineFlows,
     shared: Arc<ParallelState>,
     worker: Worker,
     threads: Vec<JoinHandle<()>>,
-    /// Events since the last iteration.
-    has_new_events: bool,
-    /// The last iteration followed events.
+    state: EngineState,
+    /// The last iteration that computed rates followed events.
     followed_events: bool,
-    /// The last iteration's rates wait for their normalisation.
-    awaits_normalization: bool,
-    /// Report of a single-pass iteration that left its normalisation to the next one.
-    deferred_report: Option<UpdateReport>,
-    quiet_iterations: u32,
-    /// Updates that wait in the outboxes.
-    updates_waiting: usize,
-    /// Updates taken out of the outboxes when an event came: the event may give a flow's number to
-    /// another flow.
-    saved_updates: Vec<RateUpdate>,
+    compaction: CompactionTurns,
+    updates: WaitingUpdates,
     phases: PhaseNanos,
-    /// Starts and ends wait for the next iteration.
-    has_batched_events: bool,
-    /// Starts and ends are applied at once: an event since the last iteration needs flows in their
-    /// cells.
-    applies_at_once: bool,
-    /// Compactions in a row that found nothing to do.
-    idle_compactions: usize,
-    /// Flows passed over since a table was compacted while events came.
-    flows_since_compaction: usize,
-    /// [`FLOWS_PER_COMPACTION`], or a test's value.
-    flows_per_compaction: usize,
-    /// Events that prices are corrected for, under the safeguarded rule.
-    correction: Option<PriceCorrection>,
-    /// Corrections made since the last iteration.
-    corrected: Option<Corrected>,
-    /// Flows for which rows had no space, in the order of their next attempts; some have ended
-    /// since.
-    overflow: VecDeque<u32>,
-    /// Buffer of [`first_rates`](RateEngine::first_rates).
-    first_rate_buffer: Vec<(u32, f32)>,
-    /// Flows that no row holds, by [`Cause`](scalar_flows::Cause).
-    scalar_by_cause: [usize; CAUSES],
     /// Prices that were not a number, and restarted.
     price_resets: u64,
 }
@@ -262,44 +233,36 @@ impl ParallelEngine {
                 expected: "one for each link of the layout",
             });
         }
-        let derating = derating(&config);
-        let mut capacities = Vec::with_capacity(capacities_bps.len());
-        for &capacity_bps in capacities_bps {
-            capacities.push(in_single(derated(capacity_bps, derating)?));
-        }
-        let shared = Arc::new(share(&config, &options, layout, &capacities));
-        let threads = (1..options.workers)
+        let flows = EngineFlows::new(&config, &layout, capacities_bps)?;
+        let workers = options.workers;
+        let shared = Arc::new(ParallelState::new(
+            &config,
+            layout,
+            &flows.capacities,
+            Kernels::new(options.simd),
+            workers,
+            Barrier::new(workers, cores_of(&options)),
+        ));
+        let threads = (1..workers)
             .map(|index| start_worker(&shared, index, options.cores.get(index).copied()))
             .collect();
-        let correction = (config.step_rule == StepRule::Safeguarded)
-            .then(|| PriceCorrection::new(&shared.layout));
         Ok(Self {
-            directory: FlowDirectory::new(config.max_flows),
-            correction,
-            corrected: None,
-            first_rate_buffer: Vec::new(),
-            overflow: VecDeque::new(),
-            scalar_by_cause: [0; CAUSES],
             price_resets: 0,
             config,
             options,
-            capacities,
+            flows,
             shared,
             worker: Worker::new(0),
             threads,
-            has_new_events: true,
+            state: EngineState::Disturbed,
             followed_events: false,
-            awaits_normalization: false,
-            deferred_report: None,
-            quiet_iterations: 0,
-            updates_waiting: 0,
-            saved_updates: Vec::new(),
+            compaction: CompactionTurns {
+                idle: 0,
+                flows_since: 0,
+                flows_between: FLOWS_PER_COMPACTION,
+            },
+            updates: WaitingUpdates::default(),
             phases: PhaseNanos::default(),
-            has_batched_events: false,
-            applies_at_once: false,
-            idle_compactions: 0,
-            flows_since_compaction: 0,
-            flows_per_compaction: FLOWS_PER_COMPACTION,
         })
     }
 
@@ -307,6 +270,56 @@ impl ParallelEngine {
     #[must_use]
     pub fn simd(&self) -> Simd {
         self.shared.kernels.simd()
+    }
+
+    /// Times the parts of iterations from now on, or no longer. Resets the sums.
+    pub fn time_phases(&mut self, timed: bool) {
+        self.shared.timed.store(timed, Ordering::Relaxed);
+        self.phases = PhaseNanos::default();
+    }
+
+    /// Times since [`time_phases`](Self::time_phases).
+    #[must_use]
+    pub fn phases(&self) -> PhaseNanos {
+        self.phases
+    }
+
+    /// Normalised rates of all flows after the last iteration.
+    #[must_use]
+    pub fn rates_bps(&self) -> Vec<(FlowKey, f64)> {
+        self.reader().rates_bps()
+    }
+
+    /// Normalised rate of a flow after the last iteration, notified or not.
+    #[must_use]
+    pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+        self.reader().rate_bps(key)
+    }
+
+    /// Prices by link, in utility per Gbit/s.
+    #[must_use]
+    pub fn prices(&self) -> Vec<f64> {
+        self.reader().prices()
+    }
+
+    /// Number of flows in rows; the others are on the scalar path.
+    #[must_use]
+    pub fn flows_in_rows(&self) -> usize {
+        self.flow_count() - self.shared.scalar_count.load(Ordering::Relaxed) as usize
+    }
+
+    /// Counts the engine's bytes. Locks every part once.
+    #[must_use]
+    pub fn bytes(&self) -> EngineBytes {
+        EngineBytes::count(&self.shared, &self.flows)
+    }
+
+    fn reader(&self) -> FlowReader<'_> {
+        FlowReader {
+            shared: &self.shared,
+            directory: &self.flows.directory,
+            capacities: &self.flows.capacities,
+        }
     }
 
     fn reset(
@@ -333,7 +346,7 @@ impl ParallelEngine {
                 };
             return Ok(());
         }
-        let layout = if capacities_bps.len() == self.capacities.len() {
+        let layout = if capacities_bps.len() == self.flows.capacities.len() {
             self.shared.layout.clone()
         } else {
             Layout::unknown(capacities_bps.len())
@@ -345,10 +358,13 @@ impl ParallelEngine {
         Ok(())
     }
 
-    /// True if the iteration notifies the first rates of the price correction, and makes no pass of
-    /// its own for them.
-    fn is_single_pass(&self) -> bool {
-        self.followed_events || self.options.single_pass
+    /// Corrects prices for the events since the last correction. With `notify`, lists new flows'
+    /// rates.
+    fn correct_prices(&mut self, notify: bool) -> Corrected {
+        // With single-pass iterations the correction also gives rates and exact loads, so that the
+        // pipelined pass can normalise at once.
+        let rates = self.followed_events || self.options.single_pass;
+        self.flows.correct_prices(&self.shared, rates, notify)
     }
 
     fn run(&mut self, pass: Pass) -> UpdateReport {
@@ -367,7 +383,7 @@ impl ParallelEngine {
             let mut outbox = lock(outbox);
             report.merge(outbox.report);
             // One worker that found something is enough to go on compacting.
-            self.idle_compactions *= usize::from(!std::mem::take(&mut outbox.compacted));
+            self.compaction.idle *= usize::from(!std::mem::take(&mut outbox.compacted));
             // Phase times are the first worker's: the sums of all would count waits several times.
             if index == 0 && pass == Pass::PricesOnly {
                 self.phases.add_extra_pass(&outbox.times);
@@ -376,7 +392,7 @@ impl ParallelEngine {
             }
             waiting += outbox.updates.len();
         }
-        self.updates_waiting = waiting;
+        self.updates.in_outboxes = waiting;
         self.price_resets += u64::from(report.resets);
         report
     }
@@ -386,30 +402,77 @@ impl ParallelEngine {
         report.change <= tolerance && report.residual <= tolerance
     }
 
-    /// The iteration's report.
-    fn report(&self, report: &UpdateReport) -> IterationReport {
-        let converged =
-            self.has_converged(report) && self.updates_waiting == 0 && !self.awaits_normalization;
+    /// Makes an iteration's pass, which normalises the last one's rates and computes new ones.
+    ///
+    /// The next pass normalises these. If no next pass is due, because prices stand still, they are
+    /// normalised now or in an iteration of their own.
+    fn iterate_once(&mut self, quiet: u32) -> IterationReport {
+        let report = self.run(Pass::Pipelined);
+        let iterations = self.quiet_after(quiet);
+        let stands_still = self.has_converged(&report) || iterations >= MAX_QUIET_ITERATIONS;
+        if self.updates.in_outboxes > 0 || !stands_still {
+            return self.conclude(iterations, false, &report);
+        }
+        if self.options.single_pass {
+            self.state = EngineState::Unnormalized { iterations, report };
+            return self.report(&report, false);
+        }
+        self.run(Pass::NormalizeOnly);
+        self.conclude(self.quiet_after(quiet), true, &report)
+    }
+
+    /// Makes an iteration's passes after events whose prices were corrected to this extent.
+    fn iterate_after_events(&mut self, corrected: Corrected) -> IterationReport {
+        match corrected {
+            // New flows have rates, and the loads of all are known.
+            Corrected::Rates => return self.iterate_once(0),
+            // The links next to the dirty ones respond before any rate is notified.
+            Corrected::Prices => {
+                self.run(Pass::PricesOnly);
+            }
+            Corrected::Nothing => {}
+        }
+        let report = self.run(Pass::UpdateThenNormalize);
+        self.conclude(self.quiet_after(0), true, &report)
+    }
+
+    /// Iterations in a row without a rate past the threshold, after the present one.
+    fn quiet_after(&self, before: u32) -> u32 {
+        if self.updates.in_outboxes == 0 {
+            before.saturating_add(1)
+        } else {
+            0
+        }
+    }
+
+    /// Ends an iteration, whose rates are normalised or wait for the next pass.
+    fn conclude(&mut self, quiet: u32, normalized: bool, report: &UpdateReport) -> IterationReport {
+        self.state = EngineState::Quiet { iterations: quiet };
+        let converged = normalized && self.updates.in_outboxes == 0 && self.has_converged(report);
         // Prices may oscillate below the threshold for ever; no endpoint would notice, so the
         // engine rests.
-        let given_up =
-            self.quiet_iterations >= MAX_QUIET_ITERATIONS && self.deferred_report.is_none();
+        let given_up = quiet >= MAX_QUIET_ITERATIONS;
+        self.report(report, converged || given_up)
+    }
+
+    /// The iteration's report.
+    fn report(&self, report: &UpdateReport, settled: bool) -> IterationReport {
         IterationReport {
-            flows: self.directory.len(),
-            updates: self.updates_waiting,
+            flows: self.flow_count(),
+            updates: self.updates.in_outboxes,
             max_relative_rate_change: f64::from(report.change),
             max_overload: f64::from(report.overload),
             residual: f64::from(report.residual),
-            settled: self.directory.len() == 0 || converged || given_up,
+            settled: self.flow_count() == 0 || settled,
         }
     }
 
     /// Drains the updates of the last iteration from the outboxes.
     fn take_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        if std::mem::take(&mut self.updates_waiting) == 0 {
+        if std::mem::take(&mut self.updates.in_outboxes) == 0 {
             return;
         }
-        let directory = &self.directory;
+        let directory = &self.flows.directory;
         for outbox in &self.shared.outboxes {
             let updates = &mut lock(outbox).updates;
             let enough = KEPT_UPDATES.max(4 * updates.len());
@@ -434,51 +497,57 @@ impl ParallelEngine {
             // From the end, so that nothing has to move within the outbox.
             for Notification { flow, rate } in updates.drain(rest..) {
                 sink(RateUpdate {
-                    key: self.directory.key(flow),
+                    key: self.flows.directory.key(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
                 });
             }
         }
-        self.updates_waiting -= most - left;
+        self.updates.in_outboxes -= most - left;
     }
 
     /// Applies the queued starts and ends.
     fn update_rows(&mut self) {
-        self.idle_compactions = 0;
+        self.compaction.idle = 0;
         self.run(Pass::ApplyEvents);
-        self.collect_batches();
-        self.applies_at_once = false;
+        self.flows.collect_batches(&self.shared);
+        self.flows.row_updates = RowUpdates::Current;
     }
 
     /// Applies the queued starts and ends, and compacts rows as far as they need it. While `busy`,
     /// it compacts only when [`FLOWS_PER_COMPACTION`] flows have been passed over.
     fn compact_rows(&mut self, busy: bool) {
-        if busy && self.flows_since_compaction < self.flows_per_compaction {
-            if self.has_batched_events {
+        if busy && self.compaction.flows_since < self.compaction.flows_between {
+            if self.flows.row_updates == RowUpdates::Queued {
                 self.update_rows();
             }
-            self.applies_at_once = false;
+            self.flows.row_updates = RowUpdates::Current;
             return;
         }
-        self.flows_since_compaction = 0;
+        self.compaction.flows_since = 0;
         // One turn of the worker with the most FlowBlocks: then every FlowBlock has been examined.
         let enough = self.shared.flow_blocks.len().div_ceil(self.shared.workers);
-        if self.idle_compactions < enough {
-            self.idle_compactions += 1;
+        if self.compaction.idle < enough {
+            self.compaction.idle += 1;
             self.run(if busy {
                 Pass::Compact
             } else {
                 Pass::CompactMore
             });
-            self.collect_batches();
+            self.flows.collect_batches(&self.shared);
             // A whole turn found nothing: the queues stay empty for a while.
-            if self.idle_compactions == enough {
+            if self.compaction.idle == enough {
                 for batch in &self.shared.batches {
                     lock(batch).shrink();
                 }
             }
         }
-        self.applies_at_once = false;
+        self.flows.row_updates = RowUpdates::Current;
+    }
+
+    /// Counts the flows that an iteration passes over.
+    fn count_flows_passed(&mut self) {
+        self.compaction.flows_since =
+            (self.compaction.flows_since).saturating_add(self.flow_count());
     }
 }
 
@@ -494,21 +563,22 @@ impl Drop for ParallelEngine {
 
 impl RateEngine for ParallelEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
-        self.quiet_iterations = 0;
-        self.has_new_events = true;
+        self.state = self.state.after_event();
         // An end frees its flow's number for the next start, so updates need their keys now.
-        if self.updates_waiting > 0 {
-            let mut updates = std::mem::take(&mut self.saved_updates);
+        if self.updates.in_outboxes > 0 {
+            let mut updates = std::mem::take(&mut self.updates.saved);
             self.take_updates(&mut |update| updates.push(update));
-            self.saved_updates = updates;
+            self.updates.saved = updates;
         }
         match event {
-            EngineEvent::Start(spec) => self.start(&spec),
-            EngineEvent::End(key) => self.end(key),
-            EngineEvent::Reroute { key, links } => self.reroute(key, &links),
-            EngineEvent::Capacity { link, capacity_bps } => self.set_capacity(link, capacity_bps),
+            EngineEvent::Start(spec) => self.flows.start(&self.shared, &spec),
+            EngineEvent::End(key) => self.flows.end(&self.shared, key),
+            EngineEvent::Reroute { key, links } => self.flows.reroute(&self.shared, key, &links),
+            EngineEvent::Capacity { link, capacity_bps } => {
+                self.flows.set_capacity(&self.shared, link, capacity_bps)
+            }
             EngineEvent::DropSession(session) => {
-                self.drop_session(session);
+                self.flows.drop_session(&self.shared, session);
                 Ok(())
             }
             EngineEvent::Reset {
@@ -520,108 +590,97 @@ impl RateEngine for ParallelEngine {
 
     fn iterate(&mut self) -> IterationReport {
         // The caller has had its chance to drain them (see `RateEngine::drain_some`).
-        self.saved_updates.clear();
-        self.saved_updates.shrink_to(KEPT_UPDATES);
+        self.updates.saved.clear();
+        self.updates.saved.shrink_to(KEPT_UPDATES);
         self.take_updates(&mut |_| ());
-        // The rates of the deferred iteration are still the newest: no event came in between.
-        if let Some(report) = self.deferred_report.take().filter(|_| !self.has_new_events) {
-            self.run(Pass::NormalizeOnly);
-            self.awaits_normalization = false;
-            if self.updates_waiting > 0 {
-                self.quiet_iterations = 0;
-            }
-            return self.report(&report);
-        }
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
-        // `first_rates` has applied the events already, and compaction would delay the rates.
-        let rows_are_current = self.corrected.is_some();
-        if !rows_are_current {
-            if self.has_new_events {
-                self.idle_compactions = 0;
-            }
-            self.compact_rows(self.has_new_events && self.followed_events);
-        } else if self.has_batched_events {
-            self.update_rows();
-        }
-        self.retry_overflow();
-        self.phases.compaction += clock.lap();
-        let follows_events = std::mem::take(&mut self.has_new_events);
-        // With single-pass iterations the correction also gives rates and exact loads, so that the
-        // pipelined pass below can normalise at once.
-        let corrected = self.correct_prices(follows_events && self.is_single_pass(), None);
-        let corrected = corrected.and(self.corrected.take());
-        self.phases.price_correction += clock.lap();
-        let followed_events = std::mem::replace(&mut self.followed_events, follows_events);
-        self.flows_since_compaction = self
-            .flows_since_compaction
-            .saturating_add(self.directory.len());
-        if corrected == Corrected::Prices {
-            // The links next to the dirty ones respond before any rate is notified.
-            self.run(Pass::PricesOnly);
-        }
-        let follows_events = follows_events && corrected != Corrected::Rates;
-        let report = self.run(if follows_events {
-            Pass::UpdateThenNormalize
-        } else {
-            Pass::Pipelined
-        });
-        self.awaits_normalization = !follows_events;
-        // Rates of a pipelined pass are normalised by the next pass. If no next pass is due,
-        // because prices stand still, they are normalised now or in an iteration of their own.
-        if self.awaits_normalization
-            && self.updates_waiting == 0
-            && (self.has_converged(&report) || self.quiet_iterations + 1 >= MAX_QUIET_ITERATIONS)
-        {
-            if self.options.single_pass {
-                self.deferred_report = Some(report);
-            } else {
+        match self.state {
+            EngineState::Unnormalized { iterations, report } => {
                 self.run(Pass::NormalizeOnly);
-                self.awaits_normalization = false;
+                let quiet = if self.updates.in_outboxes > 0 {
+                    0
+                } else {
+                    iterations
+                };
+                self.conclude(quiet, true, &report)
+            }
+            EngineState::Quiet { iterations } => {
+                self.compact_rows(false);
+                self.flows.retry_overflow(&self.shared);
+                self.phases.compaction += clock.lap();
+                self.followed_events = false;
+                self.count_flows_passed();
+                self.iterate_once(iterations)
+            }
+            EngineState::Disturbed => {
+                self.compaction.idle = 0;
+                self.compact_rows(self.followed_events);
+                self.flows.retry_overflow(&self.shared);
+                self.phases.compaction += clock.lap();
+                let corrected = self.correct_prices(false);
+                self.phases.price_correction += clock.lap();
+                self.followed_events = true;
+                self.count_flows_passed();
+                self.iterate_after_events(corrected)
+            }
+            EngineState::Corrected(before) => {
+                // Rows are as `first_rates` left them: compaction would delay the rates.
+                if self.flows.row_updates == RowUpdates::Queued {
+                    self.update_rows();
+                }
+                self.flows.retry_overflow(&self.shared);
+                self.phases.compaction += clock.lap();
+                let corrected = self.correct_prices(false);
+                self.phases.price_correction += clock.lap();
+                let is_busy = std::mem::replace(&mut self.followed_events, true);
+                self.count_flows_passed();
+                let report = self.iterate_after_events(corrected.and(before));
+                if is_busy {
+                    // Otherwise the next iteration compacts, or the one after: no flow waits for
+                    // it.
+                    self.compact_rows(true);
+                }
+                report
             }
         }
-        self.quiet_iterations = if self.updates_waiting == 0 {
-            self.quiet_iterations.saturating_add(1)
-        } else {
-            0
-        };
-        if rows_are_current && followed_events {
-            // Otherwise the next iteration compacts, or the one after: no flow waits for it.
-            self.compact_rows(true);
-        }
-        self.report(&report)
     }
 
     fn first_rates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        if !self.has_new_events {
-            return;
-        }
-        // Taken out, since the closure below borrows the engine's other fields.
-        let mut notified = std::mem::take(&mut self.first_rate_buffer);
+        let before = match self.state {
+            EngineState::Quiet { .. } | EngineState::Unnormalized { .. } => return,
+            EngineState::Disturbed => Corrected::Nothing,
+            // Rates are corrected only if they were each time.
+            EngineState::Corrected(before) => before,
+        };
         self.update_rows();
-        let mut notify = |flow, rate| notified.push((flow, rate));
-        let corrected = self.correct_prices(self.is_single_pass(), Some(&mut notify));
-        // The correction may run more than once between two iterations: rates are corrected only if
-        // they were each time.
-        self.corrected = Some(corrected.and(self.corrected.take()));
-        for (flow, rate) in notified.drain(..) {
+        let corrected = self.correct_prices(true);
+        self.state = EngineState::Corrected(corrected.and(before));
+        let EngineFlows {
+            correction: Some(correction),
+            directory,
+            ..
+        } = &mut self.flows
+        else {
+            return;
+        };
+        for (flow, rate) in correction.first_rates.drain(..) {
             sink(RateUpdate {
-                key: self.directory.key(flow),
+                key: directory.key(flow),
                 rate_bps: f64::from(rate) * RATE_UNIT_BPS,
             });
         }
-        self.first_rate_buffer = notified;
     }
 
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        self.saved_updates.drain(..).for_each(&mut *sink);
+        self.updates.saved.drain(..).for_each(&mut *sink);
         self.take_updates(sink);
     }
 
     fn drain_some(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) -> bool {
-        let notified = most.min(self.saved_updates.len());
-        let rest = self.saved_updates.len() - notified;
-        self.saved_updates.drain(rest..).for_each(&mut *sink);
-        if rest == 0 && most - notified >= self.updates_waiting {
+        let notified = most.min(self.updates.saved.len());
+        let rest = self.updates.saved.len() - notified;
+        self.updates.saved.drain(rest..).for_each(&mut *sink);
+        if rest == 0 && most - notified >= self.updates.in_outboxes {
             self.take_updates(sink);
             return false;
         }
@@ -630,12 +689,12 @@ impl RateEngine for ParallelEngine {
     }
 
     fn link_loads(&self, loads_bps: &mut Vec<f64>) {
-        self.write_loads(loads_bps);
+        self.reader().write_loads(loads_bps);
     }
 
     fn link_capacities(&self, capacities_bps: &mut Vec<f64>) {
         capacities_bps.clear();
-        let capacities = self.capacities.iter();
+        let capacities = self.flows.capacities.iter();
         capacities_bps.extend(capacities.map(|&c| f64::from(c) * RATE_UNIT_BPS));
     }
 
@@ -645,112 +704,26 @@ impl RateEngine for ParallelEngine {
 
     fn optimality(&self) -> Optimality {
         let mut scan = Scan::default();
-        self.resume_scan(&mut scan, usize::MAX);
+        self.reader().resume_scan(&mut scan, usize::MAX);
         scan.optimality
     }
 
     fn scan(&self, scan: &mut Scan, flows: usize) -> bool {
-        self.resume_scan(scan, flows)
+        self.reader().resume_scan(scan, flows)
     }
 
     fn flow_count(&self) -> usize {
-        self.directory.len()
+        self.flows.directory.len()
     }
 
     fn exceptions(&self) -> Exceptions {
-        let [utility, path, no_room] = self.scalar_by_cause;
+        let [utility, path, no_room] = self.flows.scalars.by_cause;
         Exceptions {
             flows_of_other_utilities: utility,
             flows_on_other_paths: path,
             flows_without_room: no_room,
             price_resets: self.price_resets,
         }
-    }
-}
-
-/// Share of a link that is allocated: the threshold and the mice's reserve are kept back (flowtune
-/// §5.3.2, §6).
-fn derating(config: &EngineConfig) -> f64 {
-    (1.0 - config.threshold) * (1.0 - config.mice_reserve)
-}
-
-fn derated(capacity_bps: f64, derating: f64) -> Result<f64, EngineError> {
-    if capacity_bps.is_finite() && capacity_bps >= 0.0 {
-        Ok(capacity_bps * derating / RATE_UNIT_BPS)
-    } else {
-        Err(EngineError::BadCapacity(capacity_bps))
-    }
-}
-
-/// A capacity in single precision, bounded so that sums stay finite.
-fn in_single(capacity: f64) -> f32 {
-    capacity.min(MOST_CAPACITY) as f32
-}
-
-fn share(
-    config: &EngineConfig,
-    options: &ParallelOptions,
-    layout: Layout,
-    capacities: &[f32],
-) -> ParallelState {
-    let gamma = config.gamma as f32;
-    let mut links: Vec<LinkBlock> = layout
-        .shapes
-        .iter()
-        .map(|shape| LinkBlock::new(shape, gamma))
-        .collect();
-    // The slot that stands for no link costs nothing, so flows within a rack need no branch.
-    for (block, shape) in links.iter_mut().zip(&layout.shapes) {
-        for (table, slot) in shape.empty_slot.iter().enumerate() {
-            if let Some(slot) = slot {
-                let slot = HOST_SLOTS + usize::from(*slot);
-                block.empty_slot(table * TABLE_SLOTS + slot);
-            }
-        }
-    }
-    for (place, &capacity) in layout.places().zip(capacities) {
-        links[place.link_block as usize].set_capacity(place.index as usize, capacity);
-    }
-    let copies: Vec<LinkBlockCopy> = layout
-        .shapes
-        .iter()
-        .map(|shape| LinkBlockCopy::new(shape.tables))
-        .collect();
-    let tables = |block: usize| layout.shapes[block].tables;
-    let flow_blocks = (0..layout.flow_blocks())
-        .map(|index| {
-            let shape = layout.flow_block_shape(index);
-            Mutex::new(FlowBlock::new(shape, shape.links.map(tables)))
-        })
-        .collect();
-    let each = |_| Mutex::new(ScalarFlows::default());
-    ParallelState {
-        workers: options.workers,
-        classes: config.classes.clone(),
-        rule: UpdateRule {
-            gamma,
-            safeguarded: config.step_rule == StepRule::Safeguarded,
-        },
-        threshold: config.threshold as f32,
-        flows_beyond_cache: worker::FLOWS_BEYOND_CACHE,
-        kernels: Kernels::new(options.simd),
-        flow_blocks,
-        link_blocks: links.into_iter().map(RwLock::new).collect(),
-        copies: (0..options.workers)
-            .map(|_| RwLock::new(copies.clone()))
-            .collect(),
-        batches: (0..layout.flow_blocks())
-            .map(|_| Mutex::new(EventBatch::default()))
-            .collect(),
-        scalar_flows: (0..options.workers).map(each).collect(),
-        outboxes: (0..options.workers)
-            .map(|_| Mutex::new(Outbox::default()))
-            .collect(),
-        scalar_count: AtomicU64::new(0),
-        barrier: Barrier::new(options.workers, cores_of(options)),
-        pass: AtomicU8::new(0),
-        timed: AtomicBool::new(false),
-        layout,
     }
 }
 

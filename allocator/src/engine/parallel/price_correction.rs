@@ -9,19 +9,17 @@
 
 use std::sync::RwLockReadGuard;
 
-use super::ParallelEngine;
-use super::cell::{CellFlow, NEVER_NOTIFIED, SaturationPrice};
+use super::cell::{CellFlow, NEVER_NOTIFIED, SaturationPrice, Terms};
 use super::directory::{FlowDirectory, Location};
 use super::dirty_links::{DirtyLinks, LinkResponse};
 use super::flow_delta::{FlowDelta, GeneralCurve, PathLinks};
-use super::flows::Terms;
 use super::lanes::TABLE_SLOTS;
 use super::layout::{FlowBlockShape, Layout, LinkBlockShape, LinkPlace, replicas_of, slots_of};
 use super::link_block::LinkBlockCopy;
 use super::price_update::MOST_PRICE;
 use super::scalar_flows::ScalarFlow;
+use super::shared::ParallelState;
 use super::sync::{lock, read, write};
-use super::worker::ParallelState;
 use crate::engine::LinkPath;
 use crate::num::price_correction::SWEEPS;
 use crate::num::utility::{ClassTable, UtilityKind};
@@ -60,8 +58,8 @@ pub(super) enum Corrected {
 
 impl Corrected {
     /// Extent of this correction together with an earlier one.
-    pub(super) fn and(self, before: Option<Self>) -> Self {
-        match (self, before.unwrap_or(Self::Nothing)) {
+    pub(super) fn and(self, before: Self) -> Self {
+        match (self, before) {
             (one, Self::Nothing) | (Self::Nothing, one) => one,
             (Self::Rates, Self::Rates) => Self::Rates,
             _ => Self::Prices,
@@ -149,6 +147,8 @@ pub(super) struct PriceCorrection {
     leavers: FlowDelta,
     /// There were too many events to correct for.
     overrun: bool,
+    /// New flows with their normalised rates in Gbit/s, for `first_rates` to hand over.
+    pub(super) first_rates: Vec<(u32, f32)>,
 }
 
 impl PriceCorrection {
@@ -159,12 +159,73 @@ impl PriceCorrection {
             newcomers: FlowDelta::default(),
             leavers: FlowDelta::default(),
             overrun: false,
+            first_rates: Vec::new(),
         }
     }
 
     /// Bytes of the lists by slot and LinkBlock, which do not shrink.
     pub(super) fn bytes(&self) -> usize {
         (self.links.places.capacity() + self.links.firsts.capacity()) * size_of::<u32>()
+    }
+
+    /// Notes a flow that starts, or comes back with other terms.
+    pub(super) fn note_start(
+        &mut self,
+        shared: &ParallelState,
+        capacities: &[f32],
+        flow: u32,
+        links: &LinkPath,
+        terms: &Terms,
+        start: StartKind,
+    ) {
+        if self.overrun {
+            return;
+        }
+        if self.leavers.len() >= MOST_LEAVERS {
+            self.subtract_leavers(shared);
+        }
+        if self.newcomers.len() >= MOST_NEWCOMERS {
+            // Too many for a correction: iterations alone take over from here.
+            self.forget();
+            self.shrink();
+            self.overrun = true;
+            return;
+        }
+        let capacity = path_capacity(links, capacities);
+        let places = links
+            .iter()
+            .map(|&link| self.links.code_at(shared.layout.place(link)));
+        let places = places.collect();
+        let utility = shared.classes.utility(terms.class);
+        if matches!(utility, UtilityKind::Log) {
+            let saturation_price = SaturationPrice::new(terms.weight, terms.demand, capacity);
+            self.newcomers
+                .push(flow, places, terms.weight as f32, saturation_price);
+        } else {
+            let curve = GeneralCurve {
+                class: terms.class,
+                weight: terms.weight,
+                limit: RateLimit::new(utility, terms.weight, terms.demand, capacity),
+            };
+            self.newcomers.push_general(flow, places, curve);
+        }
+        if let StartKind::Known { notify } = start {
+            self.newcomers.mark_known(flow, notify);
+        }
+    }
+
+    /// Notes a link's new capacity in Gbit/s.
+    pub(super) fn note_capacity(&mut self, place: LinkPlace, capacity: f32) {
+        if self.overrun {
+            return;
+        }
+        let code = self.links.code_at(place);
+        let number = self.links.mark(code) as usize;
+        // Already fetched with the former capacity. A link that is not gets the new one with the
+        // rest.
+        if number < self.dirty.len() {
+            self.dirty.set_capacity(number, capacity);
+        }
     }
 
     /// Notes a flow that is about to leave its cell.
@@ -274,13 +335,13 @@ impl PriceCorrection {
     }
 
     /// Subtracts the responses of flows that left from the sums.
-    fn subtract_leavers(&mut self, shared: &ParallelState, classes: &ClassTable) {
+    fn subtract_leavers(&mut self, shared: &ParallelState) {
         self.leavers.resolve_links(|code| self.links.mark(code));
         self.fetch(shared);
         for ((links, wants), &rate) in self.leavers.iter().zip(self.leavers.rates()) {
             let price = links.iter().map(|&link| self.dirty.price(link)).sum();
             // Stands for what the flow added to the sums, at prices that are one update older.
-            let response = self.leavers.response(wants, classes, price);
+            let response = self.leavers.response(wants, &shared.classes, price);
             for &link in links {
                 self.dirty.remove_flow(link, response);
                 // Its actual rate may differ: the load behind F-NORM is that of rates, not of
@@ -324,22 +385,23 @@ impl PriceCorrection {
         }
     }
 
-    /// New flows with their rates, scaled to what the links hold once all flows respond to the
-    /// prices.
-    fn normalized_first_rates(&self) -> impl Iterator<Item = (u32, f32)> + '_ {
+    /// Lists new flows with their rates, scaled to what the links hold once all flows respond to
+    /// the prices.
+    fn list_first_rates(&mut self) {
         let flows = self.newcomers.flows().iter().zip(self.newcomers.rates());
-        flows
+        let rates = flows
             .zip(self.newcomers.iter())
             .filter(|((flow, _), _)| self.newcomers.is_notified(**flow))
             .map(|((&flow, &rate), (links, _))| {
                 // At most 1: first rates are never raised to fill a link.
                 let norm_scales = links.iter().map(|&link| self.dirty.norm_scale(link));
                 (flow, rate * norm_scales.fold(1.0, f32::min))
-            })
+            });
+        self.first_rates.extend(rates);
     }
 
     /// Moves the prices of the dirty links.
-    fn sweep(&mut self, shared: &ParallelState, classes: &ClassTable) {
+    fn sweep(&mut self, shared: &ParallelState) {
         self.newcomers.resolve_links(|code| self.links.mark(code));
         self.fetch(shared);
         for sweep in 0..SWEEPS {
@@ -350,12 +412,64 @@ impl PriceCorrection {
             self.dirty.clear_newcomers();
             for (links, wants) in self.newcomers.iter() {
                 let price = links.iter().map(|&link| self.dirty.price(link)).sum();
-                let response = self.newcomers.response(wants, classes, price);
+                let response = self.newcomers.response(wants, &shared.classes, price);
                 for &link in links {
                     self.dirty.add_flow(link, response);
                 }
             }
-            self.dirty.step(shared.kernels, sweep > 0);
+            self.dirty.step(sweep > 0, |vectors, only_newcomers| {
+                shared.kernels.step_dirty_links(vectors, only_newcomers);
+            });
+        }
+    }
+
+    /// Moves the prices of the dirty links. With `rates`, new flows also take the rates at these
+    /// prices, and dirty links the F-NORM scales of the resulting loads. With `notify`, lists new
+    /// flows' normalised rates.
+    pub(super) fn correct(
+        &mut self,
+        shared: &ParallelState,
+        directory: &FlowDirectory,
+        rates: bool,
+        notify: bool,
+    ) -> Corrected {
+        if std::mem::take(&mut self.overrun) {
+            return Corrected::Prices;
+        }
+        if self.is_empty() {
+            return Corrected::Nothing;
+        }
+        // Ends first: new flows compete for what they left.
+        self.subtract_leavers(shared);
+        self.sweep(shared);
+        if rates || notify {
+            self.compute_first_rates(&shared.classes);
+        }
+        // The scales are those of the dirty links, which `forget` clears below.
+        if notify {
+            self.list_first_rates();
+        }
+        if rates {
+            self.deliver_first_rates(shared, directory);
+        }
+        let mut blocks: Vec<_> = shared.link_blocks.iter().map(write).collect();
+        for (number, &code) in (0u32..).zip(&self.links.codes) {
+            let (link_block, slot) = self.links.split(code);
+            let block = &mut blocks[link_block];
+            let price = self.dirty.price(number);
+            // A price outside its bounds, or none at all, is not taken over.
+            if (0.0..=MOST_PRICE).contains(&price) {
+                block.set_price(slot, price);
+            }
+            if rates {
+                block.set_norm_scale(slot, self.dirty.norm_scale(number));
+            }
+        }
+        self.forget();
+        if rates {
+            Corrected::Rates
+        } else {
+            Corrected::Prices
         }
     }
 }
@@ -383,129 +497,4 @@ fn link_response(
         replicas_of(replicas, slot as u32).for_each(|replica| add(replica as usize));
     }
     sum
-}
-
-impl ParallelEngine {
-    /// Notes a flow that starts, or comes back with other terms.
-    pub(super) fn note_start(
-        &mut self,
-        flow: u32,
-        links: &LinkPath,
-        terms: &Terms,
-        start: StartKind,
-    ) {
-        let Some(correction) = self
-            .correction
-            .as_mut()
-            .filter(|correction| !correction.overrun)
-        else {
-            return;
-        };
-        if correction.leavers.len() >= MOST_LEAVERS {
-            correction.subtract_leavers(&self.shared, &self.config.classes);
-        }
-        if correction.newcomers.len() >= MOST_NEWCOMERS {
-            // Too many for a correction: iterations alone take over from here.
-            correction.forget();
-            correction.shrink();
-            correction.overrun = true;
-            return;
-        }
-        let classes = &self.config.classes;
-        let capacity = path_capacity(links, &self.capacities);
-        let layout = &self.shared.layout;
-        let places = links
-            .iter()
-            .map(|&link| correction.links.code_at(layout.place(link)));
-        let places = places.collect();
-        let utility = classes.utility(terms.class);
-        if matches!(utility, UtilityKind::Log) {
-            let saturation_price = SaturationPrice::new(terms.weight, terms.demand, capacity);
-            correction
-                .newcomers
-                .push(flow, places, terms.weight as f32, saturation_price);
-        } else {
-            let curve = GeneralCurve {
-                class: terms.class,
-                weight: terms.weight,
-                limit: RateLimit::new(utility, terms.weight, terms.demand, capacity),
-            };
-            correction.newcomers.push_general(flow, places, curve);
-        }
-        if let StartKind::Known { notify } = start {
-            correction.newcomers.mark_known(flow, notify);
-        }
-    }
-
-    /// Notes a link's new capacity.
-    pub(super) fn note_capacity(&mut self, link: u32) {
-        if let Some(correction) = self
-            .correction
-            .as_mut()
-            .filter(|correction| !correction.overrun)
-        {
-            let code = correction.links.code_at(self.shared.layout.place(link));
-            let place = correction.links.mark(code) as usize;
-            // Already fetched with the former capacity. A link that is not gets the new one with
-            // the rest.
-            if place < correction.dirty.len() {
-                let capacity = self.capacities[link as usize];
-                correction.dirty.set_capacity(place, capacity);
-            }
-        }
-    }
-
-    /// Moves the prices of the dirty links. With `rates`, new flows also take the rates at these
-    /// prices, and dirty links the F-NORM scales of the resulting loads. Calls `notify`, if given,
-    /// with each new flow and its normalised rate in Gbit/s.
-    pub(super) fn correct_prices(
-        &mut self,
-        rates: bool,
-        notify: Option<&mut dyn FnMut(u32, f32)>,
-    ) -> Corrected {
-        let Some(correction) = &mut self.correction else {
-            return Corrected::Nothing;
-        };
-        if std::mem::take(&mut correction.overrun) {
-            return Corrected::Prices;
-        }
-        if correction.is_empty() {
-            return Corrected::Nothing;
-        }
-        let classes = &self.config.classes;
-        // Ends first: new flows compete for what they left.
-        correction.subtract_leavers(&self.shared, classes);
-        correction.sweep(&self.shared, classes);
-        if rates || notify.is_some() {
-            correction.compute_first_rates(classes);
-        }
-        // The scales are those of the dirty links, which `forget` clears below.
-        if let Some(notify) = notify {
-            for (flow, rate) in correction.normalized_first_rates() {
-                notify(flow, rate);
-            }
-        }
-        if rates {
-            correction.deliver_first_rates(&self.shared, &self.directory);
-        }
-        let mut blocks: Vec<_> = self.shared.link_blocks.iter().map(write).collect();
-        for (number, &code) in (0u32..).zip(&correction.links.codes) {
-            let (link_block, slot) = correction.links.split(code);
-            let block = &mut blocks[link_block];
-            let price = correction.dirty.price(number);
-            // A price outside its bounds, or none at all, is not taken over.
-            if (0.0..=MOST_PRICE).contains(&price) {
-                block.set_price(slot, price);
-            }
-            if rates {
-                block.set_norm_scale(slot, correction.dirty.norm_scale(number));
-            }
-        }
-        correction.forget();
-        if rates {
-            Corrected::Rates
-        } else {
-            Corrected::Prices
-        }
-    }
 }

@@ -1,7 +1,9 @@
 //! Scalar path: flows that no row holds (see [`Cause`]), computed one by one in f64 like the
 //! reference's.
 
-use super::cell::{CellState, NO_FLOW, SaturationPrice};
+use std::collections::VecDeque;
+
+use super::cell::{NO_FLOW, Terms};
 use super::kernels::{Notification, at_demand};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, LinkBlockCopy};
@@ -21,7 +23,17 @@ pub(super) enum Cause {
 }
 
 /// Number of causes.
-pub(super) const CAUSES: usize = 3;
+const CAUSES: usize = 3;
+
+/// Flows of the scalar path over all workers.
+#[derive(Debug, Default)]
+pub(super) struct ScalarTally {
+    /// Flows by [`Cause`].
+    pub(super) by_cause: [usize; CAUSES],
+    /// Flows for which rows had no space, in the order of their next attempts; some have ended
+    /// since.
+    pub(super) overflow: VecDeque<u32>,
+}
 
 /// A flow of the scalar path.
 #[derive(Clone, Debug)]
@@ -46,15 +58,13 @@ pub(super) struct ScalarFlows {
 }
 
 impl ScalarFlow {
-    /// State of a cell, for a log flow on a path of this capacity.
-    pub(super) fn state(&self, capacity: f64) -> CellState {
-        CellState {
-            flow: self.flow,
-            weight: self.weight as f32,
-            demand: self.demand as f32,
-            saturation_price: SaturationPrice::new(self.weight, self.demand, capacity),
-            rate: self.rate as f32,
-            notified: self.notified as f32,
+    pub(super) fn terms(&self) -> Terms {
+        Terms {
+            class: self.class,
+            weight: self.weight,
+            demand: self.demand,
+            rate: self.rate,
+            notified: self.notified,
         }
     }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use ratewright_topology::{BigSwitch, HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 
+use super::flows::derating;
 use super::*;
 use crate::engine::{FlowKey, FlowSpec, LinkPath, ReferenceEngine};
 use crate::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
@@ -456,7 +457,7 @@ fn prices_are_corrected_for_starts_ends_and_capacities_before_the_iteration() {
             let exact = {
                 engine.apply(event).expect("valid");
                 engine.update_rows();
-                engine.correct_prices(false, None);
+                engine.flows.correct_prices(&engine.shared, false, false);
                 engine.prices()[downlink as usize]
             };
             let report = engine.iterate();
@@ -503,7 +504,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     engine.apply(spec(19, 0.1)).expect("valid");
     engine.apply(EngineEvent::End(FlowKey(19))).expect("valid");
     engine.update_rows();
-    engine.correct_prices(false, None);
+    engine.flows.correct_prices(&engine.shared, false, false);
     for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
         assert!(
             (after - before).abs() <= 1e-5 * before.abs(),

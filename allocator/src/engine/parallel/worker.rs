@@ -1,31 +1,19 @@
-//! The state that the workers share, and each worker's part of an iteration.
-//!
-//! Every piece of shared state has a lock of its own. The lock is free whenever the [`Barrier`]
-//! lets a worker take the piece: locks state the protocol, the barrier enforces it. A mistake would
-//! be a wait and not a data race.
+//! Each worker's part of an iteration.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::sync::atomic::Ordering;
 
-use super::barrier::{Barrier, Closed};
+use super::barrier::Closed;
 use super::compact::MAX_TABLES;
-use super::event_batch::EventBatch;
-use super::flow_block::FlowBlock;
-use super::kernels::{CoreSide, Kernels, Notification, PassSettings, Scratch, Side};
-use super::layout::Layout;
-use super::link_block::{LinkBlock, LinkBlockCopy};
+use super::kernels::{CoreSide, PassSettings, Scratch, Side};
+use super::link_block::LinkBlockCopy;
 use super::phases::{PhaseClock, PhaseTimes};
-use super::price_update::{UpdateReport, UpdateRule};
-use super::scalar_flows::ScalarFlows;
+use super::price_update::UpdateReport;
+use super::shared::{Outbox, ParallelState};
 use super::sync::{lock, read, write};
-use crate::num::utility::ClassTable;
 
 /// Barriers of an iteration: start, sums are complete, prices are complete, done.
 const PHASES: u64 = 4;
 
-/// Flows of a worker from which on prefetching pays: some 12 MB, which have left the caches before
-/// the next pass. With fewer flows it costs 6 % and gains nothing.
-pub(super) const FLOWS_BEYOND_CACHE: usize = 400_000;
 /// Rates per update from which on a pass expects many updates. One update in 32 rates is one in
 /// every third row.
 const UPDATE_RATIO: usize = 32;
@@ -51,44 +39,6 @@ pub(super) enum Pass {
     Compact = 5,
     /// As [`Compact`](Self::Compact), for up to [`MAX_TABLES`] tables.
     CompactMore = 6,
-}
-
-/// Results that a worker leaves for the engine's caller.
-#[derive(Debug, Default)]
-pub(super) struct Outbox {
-    /// Rates that passed the threshold.
-    pub(super) updates: Vec<Notification>,
-    pub(super) report: UpdateReport,
-    /// Compaction found something to do.
-    pub(super) compacted: bool,
-    pub(super) times: PhaseTimes,
-}
-
-/// State that the workers share.
-#[derive(Debug)]
-pub(super) struct ParallelState {
-    pub(super) workers: usize,
-    pub(super) layout: Layout,
-    pub(super) classes: ClassTable,
-    pub(super) rule: UpdateRule,
-    pub(super) threshold: f32,
-    /// [`FLOWS_BEYOND_CACHE`], or a test's value.
-    pub(super) flows_beyond_cache: usize,
-    pub(super) kernels: Kernels,
-    /// FlowBlocks in the layout's order.
-    pub(super) flow_blocks: Vec<Mutex<FlowBlock>>,
-    /// LinkBlocks: upward, downward, then likewise those of the second level.
-    pub(super) link_blocks: Vec<RwLock<LinkBlock>>,
-    /// Private LinkBlock copies, by worker and LinkBlock (flowtune §4).
-    pub(super) copies: Vec<RwLock<Vec<LinkBlockCopy>>>,
-    /// Queued events, by FlowBlock.
-    pub(super) batches: Vec<Mutex<EventBatch>>,
-    pub(super) scalar_flows: Vec<Mutex<ScalarFlows>>,
-    pub(super) outboxes: Vec<Mutex<Outbox>>,
-    pub(super) scalar_count: AtomicU64,
-    pub(super) barrier: Barrier,
-    pub(super) pass: AtomicU8,
-    pub(super) timed: AtomicBool,
 }
 
 /// One worker's own buffers.
@@ -348,12 +298,4 @@ impl Worker {
 fn two(copies: &mut [LinkBlockCopy], [first, second]: [usize; 2]) -> [&mut LinkBlockCopy; 2] {
     let (low, high) = copies.split_at_mut(second);
     [&mut low[first], &mut high[0]]
-}
-
-impl ParallelState {
-    /// FlowBlocks of a worker: consecutive ones, so that few workers share a LinkBlock.
-    fn owned(&self, worker: usize) -> std::ops::Range<usize> {
-        let blocks = self.flow_blocks.len();
-        worker * blocks / self.workers..(worker + 1) * blocks / self.workers
-    }
 }

@@ -155,18 +155,11 @@ impl Hub {
 
     /// Returns the offer of sealed datagrams to a session, if there is one.
     fn sealed_offer(&self, id: u32) -> Option<SealedUdp> {
-        let shards = u32::try_from(self.sealed_ports.len())
-            .ok()
-            .filter(|&n| n > 0)?;
         // The relay and its host agree on the transport between them.
         if self.sessions.get(&id)?.relay.is_some() {
             return None;
         }
-        Some(SealedUdp {
-            port: self.sealed_ports[(id % shards) as usize]?,
-            address: self.sealed_address,
-            cipher: self.sealed_cipher,
-        })
+        self.sealed.of_session(id)
     }
 
     /// Accepts or refuses a host that sent its Hello.
@@ -277,7 +270,7 @@ impl Hub {
             // The host may still act on rates of a former session, so it counts until it
             // acknowledges.
             if released {
-                self.unanswered.push_back((now_ns, id));
+                self.conduct.await_answer(now_ns, id);
             }
             Release::Waiting { since_ns: now_ns }
         };
@@ -404,7 +397,10 @@ impl Hub {
                 self.member_absent(now_ns, peer.host);
             }
             // Its last rates hold until their leases end, which the kill switch has to wait for.
-            self.record_departure(now_ns, peer.hello.host_name);
+            let most = self.settings.limits.max_sessions as usize;
+            let host = peer.hello.host_name;
+            self.conduct
+                .depart(now_ns, self.settings.lease_ns, host, most);
         } else if !refused {
             self.counts.connections_rejected.count(reason);
         }

@@ -83,17 +83,14 @@ impl Hub {
                 .is_ok()
         {
             self.counts.updates += 1;
-            let was_ready = std::mem::replace(&mut session.is_ready, true);
             if let Some(started_us) = flow.started_us.take() {
                 let waited_us = microseconds(now_ns).get().wrapping_sub(started_us.get());
                 self.first_rates.record(u64::from(waited_us) * 1_000);
             }
             if !std::mem::replace(&mut flow.has_rate, true) {
-                // Ahead of sessions whose flows all have rates: users feel a flowlet's wait for its
-                // first rate, and each host served earlier adds to it.
-                self.ready_first.push(session.id);
-            } else if !was_ready {
-                self.ready.push(session.id);
+                self.ready.mark_first(session);
+            } else {
+                self.ready.mark(session);
             }
         } else {
             self.counts.updates_stale += 1;
@@ -143,8 +140,7 @@ impl Hub {
         let more = demand_bps(&record) > demand_bps(&flow.record);
         flow.record = record;
         // A flow that the engine does not have yet will reach it with this record.
-        if flow.engine_number != engine_number || self.demands_ignored[usize::from(record.class())]
-        {
+        if flow.engine_number != engine_number || self.class_rules.ignores_demand(record.class()) {
             return;
         }
         // A flow that can use more waits for a higher rate as a new one waits for its first.
@@ -307,7 +303,9 @@ impl Hub {
         let path = match &session.peer {
             None => Err(UnmanagedReason::UnknownHost),
             Some(_) if !budgeted => Err(UnmanagedReason::StartRate),
-            Some(_) if !self.class_is_known(record) => Err(UnmanagedReason::UnknownClass),
+            Some(_) if !self.class_rules.is_known(record.class()) => {
+                Err(UnmanagedReason::UnknownClass)
+            }
             Some(peer) => {
                 self.counts.paths += 1;
                 links(&self.topology, peer.host, record)
@@ -378,21 +376,9 @@ impl Hub {
         self.push_shared();
     }
 
-    fn class_is_known(&self, record: &StartRecord) -> bool {
-        self.class_known
-            .get(usize::from(record.class()))
-            .copied()
-            .unwrap_or(false)
-    }
-
     /// Builds the engine's description of a flow.
     fn spec(&self, id: u32, record: &StartRecord, links: LinkPath) -> FlowSpec {
-        let ignored = self
-            .demands_ignored
-            .get(usize::from(record.class()))
-            .copied()
-            .unwrap_or(false);
-        let demand_bps = if ignored {
+        let demand_bps = if self.class_rules.ignores_demand(record.class()) {
             f64::INFINITY
         } else {
             demand_bps(record)

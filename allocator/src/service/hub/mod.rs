@@ -6,16 +6,17 @@
 //! | `session` | one session: protocol state, flows, budgets |
 //! | `pre_hello` | connections before their Hello, by certificate |
 //! | `session_flows` | a session's flows by slot |
-//! | `admission` | from a Hello to a session or a refusal |
+//! | `admission`, `sealed_offer` | from a Hello to a session or a refusal; ports of sealed datagrams |
+//! | `ready` | sessions that have something to send |
 //! | `flows` | flowlet starts and ends to engine events, rates to sessions |
+//! | `class_rules` | known classes, and whose demands count |
 //! | `token_bucket` | rate limits |
 //! | `sweep` | a pass over all flows in slices, after a change |
 //! | `network` | failures, repairs, a new topology |
 //! | `feeds` | telemetry of sessions, traffic of others as operators tell it |
 //! | `sharing` | links that paced flows share with traffic which nobody paces |
 //! | `checking` | what was handed out against what hosts' interfaces carried |
-//! | `release` | the kill switch |
-//! | `orders` | conduct of single hosts: the rollout, releases |
+//! | `conduct`, `orders` | the kill switch, releases of single hosts and the rollout; what hosts are told of them |
 //! | `survey` | flows and links for operators, in slices |
 //! | `report` | status of sessions, flows and links |
 //! | `link_survey` | loads of links and largest flows, in slices |
@@ -25,18 +26,16 @@
 //! Work per datagram is proportional to its records; work per rate is constant. Sessions with
 //! something to send stand in a list ([`Hub::drain_ready`]), so no call scans the others.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use indexmap::IndexMap;
 use ratewright_proto::control::{EncodedTopology, RefusalCode};
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::Registry;
 use ratewright_proto::server::{ServerConfig, ServerSession};
 use ratewright_topology::Topology;
-use rustc_hash::FxBuildHasher;
 
 use crate::engine::EngineEvent;
 use crate::feeds::{Feeds, FeedsConfig};
@@ -44,7 +43,7 @@ use crate::link_check::LinkCheck;
 use crate::shared_links::SharedLinks;
 
 use super::config::{
-    ClassConfig, Limits, MAX_CLASS_ID, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
+    ClassConfig, Limits, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
 };
 use super::duration_histogram::DurationHistogram;
 use super::status::ServiceCounts;
@@ -52,6 +51,8 @@ use super::tls::PeerCertificate;
 
 mod admission;
 mod checking;
+mod class_rules;
+mod conduct;
 mod feeds;
 mod flows;
 mod link_survey;
@@ -59,9 +60,10 @@ mod members;
 mod network;
 mod orders;
 mod pre_hello;
+mod ready;
 mod reasons;
-mod release;
 mod report;
+mod sealed_offer;
 mod session;
 mod session_flows;
 mod sharing;
@@ -72,13 +74,18 @@ mod tests;
 mod token_bucket;
 
 pub use admission::check_welcome;
+use class_rules::ClassRules;
+use conduct::Conduct;
 pub use link_survey::LinkSurvey;
 use members::Membership;
 pub use network::capacities_bps;
 pub use orders::UnknownHost;
 use pre_hello::PreHelloConnections;
+pub use ready::ReadySession;
+use ready::ReadySessions;
 pub use report::TransportFacts;
-use session::{Release, Session, Tallies};
+use sealed_offer::SealedOffer;
+use session::{Release, Session, Sessions, Tallies};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
 pub use survey::SurveyPlace;
@@ -88,15 +95,6 @@ pub(in crate::service) use token_bucket::TokenBucket;
 /// Maximum backlog of engine events. Beyond it the hub drops datagrams, and the protocol repeats
 /// their state.
 const MAX_ENGINE_BACKLOG: usize = 1 << 16;
-
-/// A session that has something to send or whose timeout has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadySession {
-    /// The session.
-    pub id: u32,
-    /// Its datagram does not wait behind later rates.
-    pub urgent: bool,
-}
 
 /// Settings of the hub, given at start and at every reload.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,12 +149,8 @@ pub struct Hub {
     nominal_bps: Vec<u64>,
     /// Encoded topology for Welcomes. Built on demand; a change of the topology clears it.
     snapshot: Option<EncodedTopology>,
-    class_known: [bool; MAX_CLASS_ID as usize + 1],
-    /// Classes whose flows have no demand limit: the demands that hosts report for them are
-    /// ignored.
-    demands_ignored: [bool; MAX_CLASS_ID as usize + 1],
-    /// Boxed: a lookup touches one session's memory only, and growth moves pointers.
-    sessions: IndexMap<u32, Box<Session>, FxBuildHasher>,
+    class_rules: ClassRules,
+    sessions: Sessions,
     registry: Registry,
     members: Membership,
     pre_hello: PreHelloConnections,
@@ -169,27 +163,15 @@ pub struct Hub {
     /// Budget of all sessions for starts and demand changes.
     starts: TokenBucket,
     engine_events: VecDeque<EngineEvent>,
-    ready: Vec<u32>,
-    /// Ready sessions with a flow that waits for its first rate.
-    ready_first: Vec<u32>,
-    released_ns: Option<u64>,
-    /// Hosts that an operator has released.
-    released_hosts: BTreeSet<String>,
-    /// Sessions that received the kill switch, with the time, oldest first. Every session that has
-    /// not acknowledged is among them.
-    unanswered: VecDeque<(u64, u32)>,
-    /// Hosts whose sessions ended less than one lease ago: their rates may still be in force.
-    departed: VecDeque<(String, u64)>,
+    ready: ReadySessions,
+    conduct: Conduct,
     counts: ServiceCounts,
     /// Durations from taking a start to handing its first rate to its session.
     first_rates: DurationHistogram,
     feeds: Feeds,
     shared: SharedLinks,
     link_check: LinkCheck,
-    /// UDP port of each UDP worker; `None` once it is lost. Empty where QUIC carries everything.
-    sealed_ports: Vec<Option<u16>>,
-    sealed_cipher: Cipher,
-    sealed_address: Option<Ipv4Addr>,
+    sealed: SealedOffer,
 }
 
 impl Hub {
@@ -198,8 +180,7 @@ impl Hub {
         let mut shared = SharedLinks::new(&topology);
         shared.set_told_relaxes(settings.feeds.shared);
         Self {
-            class_known: classes_by_id(&settings.classes, |_| true),
-            demands_ignored: classes_by_id(&settings.classes, |class| !class.measured_demand),
+            class_rules: ClassRules::new(&settings.classes),
             starts: TokenBucket::new(settings.limits.max_total_starts_per_s, 0),
             server_config: server_config(&settings),
             registry: Registry::new(settings.liveness_ns),
@@ -207,26 +188,20 @@ impl Hub {
             pre_hello: PreHelloConnections::default(),
             snapshot: None,
             nominal_bps: network::nominal_bps(&topology),
-            sessions: IndexMap::default(),
+            sessions: Sessions::default(),
             last_session: 0,
             tallies: Tallies::default(),
             engine_number: 0,
             sweep: Sweep::default(),
             engine_events: VecDeque::new(),
-            ready: Vec::new(),
-            ready_first: Vec::new(),
-            released_ns: released.then_some(0),
-            released_hosts: BTreeSet::new(),
-            unanswered: VecDeque::new(),
-            departed: VecDeque::new(),
+            ready: ReadySessions::default(),
+            conduct: Conduct::new(released),
             counts: ServiceCounts::default(),
             first_rates: DurationHistogram::default(),
             feeds: Feeds::new(feeds::feeds_config(&settings), &topology),
             shared,
             link_check: LinkCheck::new(checking::link_check_config(&settings)),
-            sealed_ports: Vec::new(),
-            sealed_cipher: Cipher::default(),
-            sealed_address: None,
+            sealed: SealedOffer::default(),
             settings,
             topology,
         }
@@ -235,16 +210,12 @@ impl Hub {
     /// Offers sealed datagrams to hosts. Session `id` uses port `ports[id % ports.len()]`, at
     /// `address` or, without one, at the address of the QUIC session.
     pub fn offer_sealed(&mut self, ports: Vec<u16>, cipher: Cipher, address: Option<Ipv4Addr>) {
-        self.sealed_ports = ports.into_iter().map(Some).collect();
-        self.sealed_address = address;
-        self.sealed_cipher = cipher;
+        self.sealed = SealedOffer::new(ports, cipher, address);
     }
 
     /// Withdraws a lost port: no later session is offered it.
     pub fn sealed_port_lost(&mut self, index: usize) {
-        if let Some(port) = self.sealed_ports.get_mut(index) {
-            *port = None;
-        }
+        self.sealed.lose(index);
     }
 
     /// Puts other settings in force. The caller then offers all flows to the engine again with
@@ -272,8 +243,7 @@ impl Hub {
             let reason = "the terms of measurements have changed; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
-        self.class_known = classes_by_id(&settings.classes, |_| true);
-        self.demands_ignored = classes_by_id(&settings.classes, |class| !class.measured_demand);
+        self.class_rules = ClassRules::new(&settings.classes);
         self.starts.set_rate(settings.limits.max_total_starts_per_s);
         self.server_config = server_config(&settings);
         for session in self.sessions.values_mut() {
@@ -365,18 +335,14 @@ impl Hub {
 
     /// Adds a session to the list of ready sessions, once.
     fn mark_ready(&mut self, id: u32) {
-        if let Some(session) = self.sessions.get_mut(&id)
-            && !std::mem::replace(&mut session.is_ready, true)
-        {
-            self.ready.push(id);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            self.ready.mark(session);
         }
     }
 
     fn mark_all_ready(&mut self) {
         for session in self.sessions.values_mut() {
-            if !std::mem::replace(&mut session.is_ready, true) {
-                self.ready.push(session.id);
-            }
+            self.ready.mark(session);
         }
     }
 
@@ -385,19 +351,7 @@ impl Hub {
     /// These are urgent. So are sessions that owe their peer a datagram in any case: an answer to a
     /// probe, or an acknowledgement on which the peer waits.
     pub fn drain_ready(&mut self, now_ns: u64, ready: &mut Vec<ReadySession>) {
-        let sessions = &mut self.sessions;
-        let mut take = |list: &mut Vec<u32>, first: bool| {
-            ready.extend(list.drain(..).filter_map(|id| {
-                // A session that ended after it became ready is skipped: its number is not used
-                // again soon.
-                let session = sessions.get_mut(&id)?;
-                let urgent = first || session.proto.must_send_now(now_ns);
-                std::mem::take(&mut session.is_ready).then_some(ReadySession { id, urgent })
-            }));
-        };
-        // A session may stand in both lists. The first one clears its flag, so it leaves only once.
-        take(&mut self.ready_first, true);
-        take(&mut self.ready, false);
+        self.ready.drain(now_ns, &mut self.sessions, ready);
     }
 
     /// Returns the rules of trust: which hosts may have a session, and which relays may serve them.
@@ -468,18 +422,6 @@ impl Hub {
     pub fn closing(&self, id: u32) -> Option<&'static str> {
         self.sessions.get(&id)?.closing
     }
-}
-
-fn classes_by_id(
-    classes: &[ClassConfig],
-    are: impl Fn(&ClassConfig) -> bool,
-) -> [bool; MAX_CLASS_ID as usize + 1] {
-    // Class ids index the array: configuration refuses ids above MAX_CLASS_ID.
-    let mut found = [false; MAX_CLASS_ID as usize + 1];
-    for class in classes {
-        found[usize::from(class.id)] = are(class);
-    }
-    found
 }
 
 /// Maximum time from connection to Hello. Hosts of relays have no other deadline.

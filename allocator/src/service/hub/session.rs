@@ -1,13 +1,19 @@
 //! One session as the hub holds it.
 
+use indexmap::IndexMap;
 use ratewright_proto::control::Hello;
 use ratewright_proto::server::ServerSession;
 use ratewright_topology::HostId;
+use rustc_hash::FxBuildHasher;
 
 use super::session_flows::{Placement, SessionFlows, UnmanagedReason};
 use super::token_bucket::TokenBucket;
 use crate::service::config::{PacingOrder, RelayIdentity};
 use crate::service::tls::PeerCertificate;
+
+/// Sessions by number. Boxed: a lookup touches one session's memory only, and growth moves
+/// pointers.
+pub(super) type Sessions = IndexMap<u32, Box<Session>, FxBuildHasher>;
 
 /// A session, from its transport connection's first byte to its last.
 pub(super) struct Session {

@@ -1,15 +1,21 @@
-//! Random problems on real topologies, for the tests of `num` and `engine`.
+//! Random problems on real topologies, for the tests of `num` and `engine`, and of the optimisers
+//! that measurements compare.
 #![allow(
     dead_code,
     unreachable_pub,
     reason = "every test binary takes what it needs of this module"
 )]
 
+use std::sync::Arc;
+
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::engine::{FlowKey, FlowSpec, LinkPath};
-use ratewright_allocator::num::utility::{ClassTable, Utility};
-use ratewright_allocator::num::{FlowArrays, Problem, RATE_UNIT_BPS, RateLimit, path_capacity};
+use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, Utility, UtilityKind};
+use ratewright_allocator::num::{
+    FNorm, FlowArrays, Normalizer, Optimizer, Problem, RATE_UNIT_BPS, RateLimit, SafeguardedNed,
+    optimality, path_capacity,
+};
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 
 /// Makes a generator of a fixed algorithm, so that a seed gives one problem on every machine.
@@ -142,6 +148,80 @@ impl Instance {
             .map(|(s, &x)| self.weights[s] * class(s).utility.value(x))
             .sum()
     }
+}
+
+/// A user's utility: log(1 + 10 x).
+#[derive(Debug)]
+struct ShiftedLog;
+
+impl Utility for ShiftedLog {
+    fn value(&self, rate: f64) -> f64 {
+        (10.0 * rate).ln_1p()
+    }
+    fn marginal(&self, rate: f64) -> f64 {
+        10.0 / (1.0 + 10.0 * rate)
+    }
+    fn rate_at(&self, price: f64) -> f64 {
+        (1.0 / price - 0.1).max(0.0)
+    }
+    fn rate_slope_at(&self, price: f64) -> f64 {
+        if price < 10.0 {
+            -1.0 / (price * price)
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Classes 0, 1, 2: log, α = 2, a user's utility.
+pub fn mixed_classes() -> ClassTable {
+    let class = |utility| Class {
+        utility,
+        ..Class::default()
+    };
+    let alpha = AlphaFair::new(2.0).expect("a valid α");
+    ClassTable::new([
+        (0, Class::default()),
+        (1, class(UtilityKind::Alpha(alpha))),
+        (2, class(UtilityKind::Custom(Arc::new(ShiftedLog)))),
+    ])
+    .expect("valid classes")
+}
+
+/// Makes random flows of classes 0 to `kinds` − 1 over four racks of four hosts.
+pub fn mixed_instance(seed: u64, flows: u64, kinds: u8) -> Instance {
+    let topology = two_tiers(15_000_000_000);
+    let mut rng = rng(seed);
+    let specs: Vec<FlowSpec> = (0..flows)
+        .map(|key| FlowSpec {
+            weight: [1.0, 2.0, 4.0][rng.random_range(0..3)],
+            class: rng.random_range(0..kinds),
+            ..flow(key, &random_path(&topology, &mut rng))
+        })
+        .collect();
+    Instance::new(mixed_classes(), &capacities_bps(&topology), &specs)
+}
+
+/// Returns the optimal rates and their prices, certified by the duality gap.
+pub fn optimum(instance: &Instance) -> (Vec<f64>, Vec<f64>) {
+    let mut optimizer = SafeguardedNed::new(0.4, instance.capacities.len());
+    let mut rates = vec![0.0; instance.paths.len()];
+    for _ in 0..50_000 {
+        if optimizer.iterate(&instance.problem(), &mut rates) < 1e-11 {
+            break;
+        }
+    }
+    let mut normalized = vec![0.0; rates.len()];
+    FNorm::default().normalize(&instance.problem(), &rates, &mut normalized);
+    let measured = optimality::measure(
+        &instance.problem(),
+        optimizer.prices(),
+        &normalized,
+        &mut Vec::new(),
+    );
+    // D(p) bounds the utility of any feasible rates: no other optimiser is needed as a judge.
+    assert!(measured.relative_duality_gap < 1e-9, "{measured:?}");
+    (rates, optimizer.prices().to_vec())
 }
 
 /// Returns the largest relative difference of two rate vectors; NaN if one is.

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 use ratewright_cli::clock::NS_PER_S;
-use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
+use ratewright_plot::{Axis, Curve, Panel, Picture, style};
 
 use crate::options::{LabOptions, ScenarioKind};
 use crate::scenario::outcome::{RunOutcome, ScenarioPhase};

@@ -1,7 +1,7 @@
 //! Times until what is not as told is named, and taken back.
 
 use comfy_table::Table;
-use ratewright_simfabric::report::plot::{Axis, Bars, Panel, Picture};
+use ratewright_plot::{Axis, Bars, Panel, Picture};
 
 use super::table::headed;
 use crate::measure::stats::percentile;

@@ -1,6 +1,6 @@
 //! The results file.
 
-use ratewright_simfabric::report::commit::commit;
+use ratewright_plot::commit::commit;
 use serde::Serialize;
 
 use crate::options::LabOptions;

@@ -1,6 +1,6 @@
 //! Links without a shaper: payload rates and processor time per bit over the link's speed.
 
-use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
+use ratewright_plot::{Axis, Curve, Panel, Picture, style};
 
 use crate::options::LabOptions;
 use crate::scenario::figures::LinkRow;

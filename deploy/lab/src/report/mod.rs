@@ -29,8 +29,8 @@ mod tests;
 
 use anyhow::{Context, Result};
 use ratewright_cli::output;
-use ratewright_simfabric::report::plot::Picture;
-use ratewright_simfabric::report::plot::style::{self, RGBColor};
+use ratewright_plot::Picture;
+use ratewright_plot::style::{self, RGBColor};
 
 use crate::options::{LabOptions, ScenarioKind};
 use crate::scenario::check::CheckRow;

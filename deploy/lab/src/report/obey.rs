@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use indexmap::IndexMap;
-use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture};
+use ratewright_plot::{Axis, Curve, Panel, Picture};
 
 use super::table::headed;
 use crate::options::LabOptions;

@@ -3,8 +3,8 @@
 
 use indexmap::IndexMap;
 use ratewright_cli::clock::{NS_PER_MS, NS_PER_S};
-use ratewright_simfabric::report::plot::style::{self, INK, MUTED, REFERENCE};
-use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture};
+use ratewright_plot::style::{self, INK, MUTED, REFERENCE};
+use ratewright_plot::{Axis, Curve, Panel, Picture};
 
 use crate::measure::recording::Recording;
 use crate::measure::stats::jain;

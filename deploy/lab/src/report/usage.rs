@@ -1,7 +1,7 @@
 //! Picture of the use scenario: the reader's rate around each kind of stall, and the rates of the
 //! reader and the bulk flow, with and without.
 
-use ratewright_simfabric::report::plot::{Axis, Bars, Curve, Panel, Picture};
+use ratewright_plot::{Axis, Bars, Curve, Panel, Picture};
 
 use crate::options::LabOptions;
 use crate::scenario::outcome::RunOutcome;

@@ -115,5 +115,6 @@ fn nobody_is_waited_for_who_is_known_to_be_free() {
         world.pass(1_000_000);
     }
     assert_eq!(ended_ns, Some(began_ns + LEASE_NS), "h2 says nothing");
-    assert!(world.hub.unanswered.is_empty() && world.hub.departed.is_empty());
+    let conduct = &world.hub.conduct;
+    assert!(conduct.unanswered.is_empty() && conduct.departed.is_empty());
 }

@@ -82,7 +82,7 @@ impl Axis {
 
 /// A value beside an axis: no more digits than it needs, thousands as `k`, millions as `M`.
 fn number(value: f64) -> String {
-    use crate::report::digits::short;
+    use crate::digits::short;
     match value.abs() {
         v if v >= 1e6 => format!("{}M", short(value / 1e6)),
         v if v >= 1e4 => format!("{}k", short(value / 1e3)),

@@ -28,7 +28,8 @@ pub fn commit() -> &'static str {
 }
 
 /// Returns true if results of this commit can be had again by it.
-pub(crate) fn is_definite(commit: &str) -> bool {
+#[must_use]
+pub fn is_definite(commit: &str) -> bool {
     commit != UNKNOWN && !commit.ends_with('+')
 }
 

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::canvas::{Canvas, Chart, DrawError};
 use super::style::{self, GRID, INK, MUTED, REFERENCE};
 use super::{Content, Mark, Panel, Picture, bars, curves};
-use crate::report::commit::commit;
+use crate::commit::commit;
 
 /// Distance of titles and legend from the sides, in pixels.
 const MARGIN: i32 = 24;

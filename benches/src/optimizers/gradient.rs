@@ -1,10 +1,10 @@
 //! First-order methods, which use no slope of the flows' rates (flowtune appendix B).
 
-use super::{Optimizer, Problem};
+use ratewright_allocator::num::utility::Utility as _;
+use ratewright_allocator::num::{Optimizer, Problem};
 
 /// Computes the rates at `prices`, clamped to each flow's cap, and the loads of all links.
 fn rates_and_loads(problem: &Problem<'_>, prices: &[f64], rates: &mut [f64], loads: &mut [f64]) {
-    use super::utility::Utility as _;
     let flows = problem.flows;
     loads.fill(0.0);
     for (s, rate) in rates.iter_mut().enumerate() {

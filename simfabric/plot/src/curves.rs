@@ -3,8 +3,7 @@
 use plotters::prelude::*;
 
 use super::canvas::{Chart, DrawError};
-use super::style;
-use crate::report::estimate::Estimate;
+use super::{Measured, style};
 
 /// Marks at the points of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,11 +54,12 @@ impl Curve {
     /// A curve through means, with a dot and the interval at each.
     pub fn estimates(
         name: impl Into<String>,
-        points: impl IntoIterator<Item = (f64, Estimate)>,
+        points: impl IntoIterator<Item = (f64, impl Into<Measured>)>,
     ) -> Self {
-        let points: Vec<(f64, Estimate)> = points.into_iter().collect();
-        let means = points.iter().map(|(x, y)| (*x, y.mean)).collect();
-        let whiskers = points.iter().filter_map(|(x, y)| Some((*x, y.interval()?)));
+        let points = points.into_iter().map(|(x, y)| (x, y.into()));
+        let points: Vec<(f64, Measured)> = points.collect();
+        let means = points.iter().map(|(x, y)| (*x, y.value)).collect();
+        let whiskers = points.iter().filter_map(|(x, y)| Some((*x, y.interval?)));
         Self {
             whiskers: whiskers.collect(),
             ..Self::new(name, means).dots()

@@ -6,11 +6,13 @@
 //! the offered load is computed from it, and another reading of the same points moves the load by
 //! per cents.
 
+mod published;
+
 use std::path::{Path, PathBuf};
 
 use rand::{Rng, RngExt as _};
 
-use super::published::{self, Points};
+use published::Points;
 
 /// Reason that a distribution cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -283,7 +285,8 @@ fn mean(points: &[(u64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Purpose, Stream};
+    use rand::SeedableRng as _;
+    use rand_pcg::Pcg64Mcg;
 
     const SAMPLES: usize = 200_000;
 
@@ -314,7 +317,7 @@ mod tests {
     fn samples_fit_every_published_curve_and_its_mean() {
         for (seed, name) in NAMES.iter().enumerate() {
             let sizes = SizeDistribution::published(name).unwrap();
-            let mut rng = Stream::new(0, Purpose::Test, seed as u64);
+            let mut rng = Pcg64Mcg::seed_from_u64(seed as u64);
             let mut sample: Vec<u64> = (0..SAMPLES).map(|_| sizes.sample(&mut rng)).collect();
             let n = SAMPLES as f64;
             let mean = sample.iter().map(|s| *s as f64).sum::<f64>() / n;
@@ -349,7 +352,7 @@ mod tests {
     fn another_curve_does_not_fit() {
         let web = SizeDistribution::published("web").unwrap();
         let hadoop = SizeDistribution::published("hadoop").unwrap();
-        let mut rng = Stream::new(1, Purpose::Test, 0);
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
         let mut sample: Vec<u64> = (0..SAMPLES).map(|_| web.sample(&mut rng)).collect();
         assert!(distance(&hadoop, &mut sample) > 0.1);
     }

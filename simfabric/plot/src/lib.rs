@@ -12,9 +12,11 @@
 //! | `draw.rs` | the frame: titles, legend, grid, references |
 //! | `canvas.rs` | types of the drawing library |
 //! | [`style`] | colours and fonts |
+//! | [`mod@commit`], [`digits`] | texts of pictures and tables: the program's commit, short numbers |
+//! | [`mod@file`] | files that are written as a whole |
 //!
 //! ```no_run
-//! use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
+//! use ratewright_plot::{Axis, Curve, Panel, Picture, style};
 //!
 //! let rates = vec![
 //!     Curve::new("Cubic", vec![(0.0, 9.1), (1.0, 4.2)]),
@@ -31,18 +33,21 @@
 //!     .columns(1)
 //!     .row_heights(&[400, 200]);
 //! picture.write("rates.svg".as_ref())?;
-//! # Ok::<(), ratewright_simfabric::report::ReportError>(())
+//! # Ok::<(), ratewright_plot::PictureError>(())
 //! ```
 
 mod axis;
 mod bars;
 mod canvas;
+pub mod commit;
 mod curves;
+pub mod digits;
 mod draw;
+pub mod file;
 mod panel;
 pub mod style;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexSet;
 
@@ -51,7 +56,32 @@ pub use bars::Bars;
 pub use curves::{Curve, Dots};
 pub use panel::{Content, Panel};
 
-use super::file::{ReportError, write_text};
+use file::{WriteError, write_text};
+
+/// A picture that could not be drawn or written.
+#[derive(Debug, thiserror::Error)]
+pub enum PictureError {
+    /// Its file or directory.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The drawing library refused.
+    #[error("{}: cannot be drawn: {reason}", path.display())]
+    Draw {
+        /// The file.
+        path: PathBuf,
+        /// The library's error.
+        reason: String,
+    },
+}
+
+/// A measured value, as a picture shows it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Measured {
+    /// The value, such as a mean.
+    pub value: f64,
+    /// Ends of its interval, if it has one.
+    pub interval: Option<[f64; 2]>,
+}
 
 /// A picture.
 #[derive(Clone, PartialEq, Debug)]
@@ -118,12 +148,12 @@ impl Picture {
     ///
     /// # Errors
     /// If the file cannot be written or drawn.
-    pub fn write(&self, path: &Path) -> Result<(), ReportError> {
-        let svg = self.svg().map_err(|error| ReportError::Draw {
+    pub fn write(&self, path: &Path) -> Result<(), PictureError> {
+        let svg = self.svg().map_err(|error| PictureError::Draw {
             path: path.to_owned(),
             reason: error.to_string(),
         })?;
-        write_text(path, &svg)
+        Ok(write_text(path, &svg)?)
     }
 }
 

@@ -8,8 +8,8 @@
 //! which suits one core and not a grid of them. It computes the optimum in
 //! experiments, and solves the neighbourhood of an event in [`CoordinateDescent::sweep`].
 
-use super::response::{Response, power, respond};
-use super::{Optimizer, Problem};
+use ratewright_allocator::num::response::{Response, power, respond};
+use ratewright_allocator::num::{Optimizer, Problem};
 
 /// Least price after one visit, as a share of the price before.
 const LARGEST_FALL: f64 = 1.0 / 32.0;
@@ -24,7 +24,7 @@ const UNFELT_FALL: f64 = 0.25;
 
 /// Index of the flows over each link.
 #[derive(Clone, Debug, Default)]
-pub struct LinkIndex {
+struct LinkIndex {
     starts: Vec<u32>,
     flows: Vec<u32>,
     fill: Vec<u32>,
@@ -32,7 +32,7 @@ pub struct LinkIndex {
 
 impl LinkIndex {
     /// Indexes all flows of a problem with a cap above 0.
-    pub fn rebuild(&mut self, problem: &Problem<'_>) {
+    fn rebuild(&mut self, problem: &Problem<'_>) {
         let links = problem.capacities.len();
         self.starts.clear();
         self.starts.resize(links + 1, 0);
@@ -60,8 +60,7 @@ impl LinkIndex {
     }
 
     /// Returns the flows over a link.
-    #[must_use]
-    pub fn flows(&self, link: usize) -> &[u32] {
+    fn flows(&self, link: usize) -> &[u32] {
         &self.flows[self.starts[link] as usize..self.starts[link + 1] as usize]
     }
 }

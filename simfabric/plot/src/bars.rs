@@ -3,12 +3,11 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::Mark;
 use super::canvas::{Canvas, Chart, DrawError};
 use super::curves::whisker;
 use super::style::{self, INK, MUTED};
-use crate::report::digits::short;
-use crate::report::estimate::Estimate;
+use super::{Mark, Measured};
+use crate::digits::short;
 
 /// Share of a group's width that its bars take.
 const FILLED: f64 = 0.82;
@@ -48,14 +47,14 @@ impl Bars {
     }
 
     /// Bars of means, each with its interval.
-    pub fn estimates(name: impl Into<String>, values: &[Option<Estimate>]) -> Self {
-        let means = values.iter().map(|value| value.map(|value| value.mean));
+    pub fn estimates<M: Copy + Into<Measured>>(
+        name: impl Into<String>,
+        values: &[Option<M>],
+    ) -> Self {
+        let measured = || values.iter().map(|value| value.map(Into::<Measured>::into));
         Self {
-            intervals: values
-                .iter()
-                .map(|value| value.and_then(|v| v.interval()))
-                .collect(),
-            ..Self::new(name, means.collect())
+            intervals: measured().map(|m| m?.interval).collect(),
+            ..Self::new(name, measured().map(|m| Some(m?.value)).collect())
         }
     }
 
@@ -182,7 +181,7 @@ fn write(
 mod tests {
     use super::super::{Axis, Bars, Panel, Picture};
     use super::shortened;
-    use crate::report::plot::style;
+    use crate::style;
 
     /// Height of a text in the picture.
     fn height_of(text: &str, mark: Option<f64>) -> f64 {

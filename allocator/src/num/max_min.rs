@@ -1,12 +1,10 @@
-//! Exact max-min fair rates.
+//! Exact max-min fair rates: what α-fair ones tend to as α grows.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::flow::FlowId;
-
-struct ActiveFlow {
-    flow: FlowId,
+struct ActiveFlow<F> {
+    flow: F,
     weight: f64,
     links: Vec<u32>,
     /// Position of this flow in the list of each of its links.
@@ -21,19 +19,21 @@ struct ActiveFlow {
 /// Algorithm: Bertsekas and Gallager, *Data Networks*, §6.5.2. The link with the least rate per
 /// weight is filled first. Its flows are fixed there, and what they leave on other links is shared
 /// by the rest.
-pub struct MaxMin {
+///
+/// `F` names a flow. The measure of other objectives' rates, and of the simulator's ideal scheme.
+pub struct MaxMin<F> {
     capacities_bps: Vec<f64>,
     on_link: Vec<Vec<u32>>,
-    flows: Vec<Option<ActiveFlow>>,
+    flows: Vec<Option<ActiveFlow<F>>>,
     free: Vec<u32>,
     solution: u64,
     residual_bps: Vec<f64>,
     weights: Vec<f64>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
-    changed: Vec<(FlowId, f64)>,
+    changed: Vec<(F, f64)>,
 }
 
-impl MaxMin {
+impl<F: Copy> MaxMin<F> {
     /// Makes a solver without flows on links of these capacities.
     #[must_use]
     pub fn new(capacities_bps: Vec<f64>) -> Self {
@@ -52,7 +52,7 @@ impl MaxMin {
     }
 
     /// Adds a flow over `links` and returns its slot.
-    pub fn add(&mut self, flow: FlowId, weight: f64, links: Vec<u32>) -> u32 {
+    pub fn add(&mut self, flow: F, weight: f64, links: Vec<u32>) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.flows.push(None);
             (self.flows.len() - 1) as u32
@@ -98,7 +98,7 @@ impl MaxMin {
     }
 
     /// Computes all rates and returns those that changed.
-    pub fn solve(&mut self) -> &[(FlowId, f64)] {
+    pub fn solve(&mut self) -> &[(F, f64)] {
         self.solution += 1;
         self.changed.clear();
         self.residual_bps.clone_from(&self.capacities_bps);
@@ -163,15 +163,15 @@ mod tests {
     fn the_textbook_example_of_max_min_fairness() {
         // Three links of 1, 2 and 1: one flow over all, others over one each.
         let mut rates = MaxMin::new(vec![1e9, 2e9, 1e9]);
-        rates.add(FlowId(0), 1.0, vec![0, 1, 2]);
-        rates.add(FlowId(1), 1.0, vec![0]);
-        rates.add(FlowId(2), 1.0, vec![1]);
-        let third = rates.add(FlowId(3), 1.0, vec![2]);
-        rates.add(FlowId(4), 2.0, vec![2]);
-        let of = |changed: &[(FlowId, f64)], flow| {
+        rates.add(0_u32, 1.0, vec![0, 1, 2]);
+        rates.add(1, 1.0, vec![0]);
+        rates.add(2, 1.0, vec![1]);
+        let third = rates.add(3, 1.0, vec![2]);
+        rates.add(4, 2.0, vec![2]);
+        let of = |changed: &[(u32, f64)], flow| {
             changed
                 .iter()
-                .find(|c| c.0 == FlowId(flow))
+                .find(|c| c.0 == flow)
                 .map(|c| (c.1 / 1e6).round())
         };
         let changed = rates.solve();

@@ -7,11 +7,11 @@
 //! steps, which only multiply and add. Flows of other utilities take a second pass through their
 //! utility's own f64 functions, so that a utility of the library's user works here as well.
 //!
-//! Rates are within 10⁻³ of the f64 reference's at rest (`tests/behaviour/num_optimizers.rs`). The
+//! Rates are within 10⁻³ of the f64 reference's at rest (`tests/behaviour/optimizers.rs`). The
 //! benchmark `optimizers` measures the gain in time.
 
-use super::utility::{Utility, UtilityKind};
-use super::{MAX_PATH_LINKS, Optimizer, Problem};
+use ratewright_allocator::num::utility::{Utility, UtilityKind};
+use ratewright_allocator::num::{MAX_PATH_LINKS, Optimizer, Problem};
 
 /// Most links of a short packed path.
 const SHORT: usize = 4;
@@ -220,7 +220,7 @@ fn update_log_rates<const N: usize>(
     }
 }
 
-/// Single-precision version of [`Ned`](super::Ned), Algorithm 1 of the paper.
+/// Single-precision version of [`Ned`](ratewright_allocator::num::Ned), Algorithm 1 of the paper.
 #[derive(Clone, Debug)]
 pub struct NedRt {
     gamma: f64,
