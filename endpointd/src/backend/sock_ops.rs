@@ -73,7 +73,6 @@ const QUIET_NS: u64 = 1_000_000_000;
 pub struct SockOps {
     table: FallbackSlots,
     ring: EventRing,
-    waiting: Vec<FlowEvent>,
     adopt: SocketPass,
     release: SocketPass,
     link: Link,
@@ -315,7 +314,6 @@ impl SockOps {
         let mut backend = Self {
             table,
             ring,
-            waiting: Vec::new(),
             adopt,
             release,
             link,
@@ -331,8 +329,7 @@ impl SockOps {
         if adopting {
             // Events for the earlier daemon are of no use: running flowlets are reported again
             // below.
-            backend.ring.drain(&mut backend.waiting)?;
-            backend.waiting.clear();
+            backend.ring.drain(drop)?;
             let report = SocketPass::of(skel.progs.rw_report.as_fd())?;
             report.run()?;
             backend.pods.run_first(report);
@@ -446,10 +443,9 @@ impl PacingBackend for SockOps {
             }
         }
         let followed = self.pods.follow(now_ns, &self.adopt);
-        let drained = self.ring.drain(&mut self.waiting);
-        // Also after an error: events that were read are gone from the ring.
         let from = out.len();
-        self.table.apply_events(&mut self.waiting, out);
+        let drained = self.ring.drain(|event| self.table.apply(event, out));
+        // Also after an error: events that were read are gone from the ring.
         for event in &out[from..] {
             if let FlowEventKind::Start(facts) = &event.kind {
                 let bytes = self.tunnels.bytes_to(facts.tuple.dst, now_ns);

@@ -36,13 +36,13 @@ use rustc_hash::FxBuildHasher;
 use super::htb_netlink::{ClassRate, HtbNetlink};
 use super::ring::EventRing;
 use super::slots::{
-    FallbackSlots, MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, closed, push_free,
-    ring_bytes, system,
+    FallbackSlots, MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, push_free, ring_bytes,
+    system,
 };
 use super::tunnels::Tunnels;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
-    PacingBackend, SlotIndex, Usage,
+    PacingBackend, Usage,
 };
 use crate::clock;
 use crate::instance_lock::InstanceLock;
@@ -99,7 +99,6 @@ const CROWDED_QUIET_NS: u64 = 1_000_000_000;
 pub struct TcHtb {
     table: FallbackSlots,
     ring: EventRing,
-    waiting: Vec<FlowEvent>,
     netlink: HtbNetlink,
     hook: TcHook,
     /// Slots by connection, as the program sees them.
@@ -344,7 +343,6 @@ impl TcHtb {
             flows: handle(&skel.maps.th_flows)?,
             free,
             table,
-            waiting: Vec::new(),
             netlink,
             hook,
             classes: IndexMap::default(),
@@ -433,16 +431,8 @@ impl TcHtb {
                 // The program may see a packet at this moment: then the flowlet runs on.
                 .exchange_phase(slot, SlotPhase::Active, SlotPhase::Resting)
             {
-                self.table.set_active(slot, false);
-                let conn = Conn {
-                    slot: SlotIndex(slot),
-                    use_count: connection.use_count,
-                };
-                out.push(FlowEvent {
-                    conn,
-                    at_ns: last_ns,
-                    kind: FlowEventKind::Idle,
-                });
+                let idle = connection.event(slot, last_ns, FlowEventKind::Idle);
+                self.table.apply(idle, out);
             }
         }
     }
@@ -511,8 +501,8 @@ impl TcHtb {
             let _ = self.slots.delete(key);
         }
         if let Some(connection) = self.table.connection(slot) {
-            let mut events = vec![closed(slot, connection.use_count, now_ns)];
-            self.table.apply_events(&mut events, out);
+            let close = connection.event(slot, now_ns, FlowEventKind::Close);
+            self.table.apply(close, out);
         }
         if self.classes.swap_remove(&slot).is_some() {
             self.netlink
@@ -535,9 +525,8 @@ impl PacingBackend for TcHtb {
     }
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        let drained = self.ring.drain(&mut self.waiting);
         let from = out.len();
-        self.table.apply_events(&mut self.waiting, out);
+        let drained = self.ring.drain(|event| self.table.apply(event, out));
         for event in &out[from..] {
             if let FlowEventKind::Start(_) = event.kind {
                 self.table
