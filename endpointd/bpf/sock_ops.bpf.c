@@ -75,7 +75,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /*
  * A socket that is faster than its application empties its backlog many thousand times a second:
  * one IDLE, and the RESUME to it, per socket and this time. User space looks at the state for what
- * was left out (`FallbackSlots::report_omitted_idles`).
+ * was left out (`SlotTable::report_omitted_idles`).
  */
 #define RW_FLAP_NS 1000000
 

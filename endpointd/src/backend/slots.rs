@@ -1,4 +1,4 @@
-//! Slot table of the fallback back ends (`bpf/slots.h`): rates reach the kernel by plain stores,
+//! Slot table of both back ends (`bpf/slots.h`): rates reach the kernel by plain stores,
 //! and reports are followed by connection.
 
 use std::io;
@@ -160,7 +160,7 @@ pub(super) struct SlotMaps<'maps> {
 
 /// The slot table, and the connections reported to the daemon.
 #[derive(Debug)]
-pub(super) struct FallbackSlots {
+pub(super) struct SlotTable {
     rates: MappedArray,
     states: MappedArray,
     counters: MappedArray,
@@ -180,7 +180,7 @@ const UNREPORTED_NS: u64 = 2_000_000;
 /// Time from a resume after which an omitted report shows in the slot's state.
 const IDLE_CHECK_NS: u64 = 4_000_000;
 
-impl FallbackSlots {
+impl SlotTable {
     /// Maps the table of `slots` entries.
     pub(super) fn new(maps: &SlotMaps<'_>, slots: u32) -> Result<Self, BackendError> {
         let map = |name: &str, map: &dyn MapCore, value: usize, entries: u32| {
@@ -356,7 +356,7 @@ impl FallbackSlots {
             .is_some_and(|connection| std::mem::replace(&mut connection.active, active) != active)
     }
 
-    /// Returns the time at which [`FallbackSlots::report_omitted_idles`] is due.
+    /// Returns the time at which [`SlotTable::report_omitted_idles`] is due.
     pub(super) fn next_idle_check_ns(&self) -> Option<u64> {
         self.idle_check_ns
     }

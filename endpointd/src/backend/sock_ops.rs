@@ -1,7 +1,6 @@
-//! Fallback back end: a cgroup sock_ops program and `SO_MAX_PACING_RATE` (`bpf/sock_ops.bpf.c`).
+//! Default back end: a cgroup sock_ops program and `SO_MAX_PACING_RATE` (`bpf/sock_ops.bpf.c`).
 //!
-//! It works with any congestion control, with or without the fq qdisc. Its limits against the
-//! primary back end:
+//! It works with any congestion control, with or without the fq qdisc. Its limits:
 //!
 //! - Rates are 32-bit bytes per second: above 34 Gbit/s a socket runs unlimited.
 //! - TCP sends bursts of up to 64 KiB on short paths, however low the rate: rates below 131 kbit/s
@@ -33,7 +32,7 @@ use super::namespaces::NAMESPACES_MAX;
 use super::pass_rest::PassRest;
 use super::pins::PinDir;
 use super::ring::EventRing;
-use super::slots::{FallbackSlots, SlotMaps, ring_bytes, system};
+use super::slots::{SlotMaps, SlotTable, ring_bytes, system};
 use super::sys::netns_cookie;
 use super::tunnels::Tunnels;
 use super::{
@@ -71,7 +70,7 @@ const QUIET_NS: u64 = 1_000_000_000;
 /// The back end.
 #[derive(Debug)]
 pub struct SockOps {
-    table: FallbackSlots,
+    table: SlotTable,
     ring: EventRing,
     adopt: SocketPass,
     release: SocketPass,
@@ -260,7 +259,7 @@ impl SockOps {
             states: &skel.maps.so_states,
             counters: &skel.maps.so_counts,
         };
-        let table = FallbackSlots::new(&maps, slots)?;
+        let table = SlotTable::new(&maps, slots)?;
         let ring = EventRing::new(&skel.maps.so_events)?;
         let adopt = SocketPass::of(skel.progs.rw_adopt.as_fd())?;
         let release = SocketPass::of(skel.progs.rw_release.as_fd())?;

@@ -1,8 +1,8 @@
-//! Fallback back end: a clsact classifier and one HTB class per paced flow (`bpf/tc_htb.bpf.c`).
+//! Second back end: a clsact classifier and one HTB class per paced flow (`bpf/tc_htb.bpf.c`).
 //!
 //! It needs neither a cgroup nor the sender's socket, so it also paces forwarded traffic (virtual
 //! machines, containers behind a bridge). HTB counts frames as the device sends them, so a rate is
-//! converted only if that device is a tunnel's. Its limits against the other back ends:
+//! converted only if that device is a tunnel's. Its limits against sock_ops:
 //!
 //! - A flowlet's end is the connection's (its FIN or RST), or a pause in its packets. The pause is
 //!   longer than 5 ms plus the time of two full bursts at the present rate. If the last packet
@@ -12,7 +12,7 @@
 //!   flowlets.
 //! - A receiver that lets nothing through, or is gone, shows only in that pause.
 //! - Use counts bytes that enter the class: acknowledgements are not seen.
-//! - An application's own `SO_MAX_PACING_RATE` is not known, nor is the cgroup of a forwarded flow.
+//! - A forwarded flow's cgroup and its application's own `SO_MAX_PACING_RATE` are not known.
 //! - HTB is one queue with one lock: a multi-queue device loses its parallelism.
 //! - Packets that wait in a class when the daemon is killed leave at the class's rate.
 //! - IPv6 extension headers and fragments are not parsed: those packets are not paced.
@@ -36,7 +36,7 @@ use rustc_hash::FxBuildHasher;
 use super::htb_netlink::{ClassRate, HtbNetlink};
 use super::ring::EventRing;
 use super::slots::{
-    FallbackSlots, MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, push_free, ring_bytes,
+    MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, SlotTable, push_free, ring_bytes,
     system,
 };
 use super::tunnels::Tunnels;
@@ -97,7 +97,7 @@ const CROWDED_QUIET_NS: u64 = 1_000_000_000;
 /// The back end.
 #[derive(Debug)]
 pub struct TcHtb {
-    table: FallbackSlots,
+    table: SlotTable,
     ring: EventRing,
     netlink: HtbNetlink,
     hook: TcHook,
@@ -279,7 +279,7 @@ impl TcHtb {
             states: &skel.maps.th_states,
             counters: &skel.maps.th_counts,
         };
-        let table = FallbackSlots::new(&maps, cfg.max_flows)?;
+        let table = SlotTable::new(&maps, cfg.max_flows)?;
         let handle = |map: &libbpf_rs::Map<'_>| MapHandle::try_from(map).map_err(bpf("open a map"));
         let free = handle(&skel.maps.th_free)?;
         table.free_all(&free)?;
