@@ -2,6 +2,7 @@
 //! and reports are followed by connection.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use indexmap::IndexMap;
@@ -151,11 +152,11 @@ impl ReportedConnection {
 /// Maps of a back end with a slot table.
 pub(super) struct SlotMaps<'maps> {
     /// `struct rw_slot_rate` by slot.
-    pub(super) rates: &'maps dyn MapCore,
+    pub(super) rates: BorrowedFd<'maps>,
     /// `struct rw_slot_state` by slot.
-    pub(super) states: &'maps dyn MapCore,
+    pub(super) states: BorrowedFd<'maps>,
     /// One `struct rw_slot_counters`.
-    pub(super) counters: &'maps dyn MapCore,
+    pub(super) counters: BorrowedFd<'maps>,
 }
 
 /// The slot table, and the connections reported to the daemon.
@@ -169,13 +170,13 @@ pub(super) struct SlotTable {
     /// Counters as they were when this process began; the kernel's outlive it.
     baseline: BackendStats,
     resynced_lost: u64,
-    /// Time of the newest resume, and of the next search for idle reports that were left out.
+    /// Time of the newest resume or loss, and of the next search for idle reports that are missing.
     last_resume_ns: u64,
     idle_check_ns: Option<u64>,
 }
 
 /// Shortest time for which a backlog must be empty to count as an omitted idle report. A program
-/// leaves such reports out within 1 ms of the one before (`RW_FLAP_NS`).
+/// leaves such reports out within 1 ms of the one before (`RW_FLAP_NS`), and the resumes to them.
 const UNREPORTED_NS: u64 = 2_000_000;
 /// Time from a resume after which an omitted report shows in the slot's state.
 const IDLE_CHECK_NS: u64 = 4_000_000;
@@ -183,12 +184,10 @@ const IDLE_CHECK_NS: u64 = 4_000_000;
 impl SlotTable {
     /// Maps the table of `slots` entries.
     pub(super) fn new(maps: &SlotMaps<'_>, slots: u32) -> Result<Self, BackendError> {
-        let map = |name: &str, map: &dyn MapCore, value: usize, entries: u32| {
-            MappedArray::new(map.as_fd(), value, index(entries)).map_err(|source| {
-                BackendError::System {
-                    what: format!("map the BPF array of {name} into the daemon"),
-                    source,
-                }
+        let map = |name: &str, map: BorrowedFd<'_>, value: usize, entries: u32| {
+            MappedArray::new(map, value, index(entries)).map_err(|source| BackendError::System {
+                what: format!("map the BPF array of {name} into the daemon"),
+                source,
             })
         };
         let mut table = Self {
@@ -362,7 +361,7 @@ impl SlotTable {
     }
 
     /// Reports the idle times that the program left out because a socket's backlog came and went
-    /// quickly.
+    /// quickly, and those that found the ring full.
     pub(super) fn report_omitted_idles(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
         if self
             .idle_check_ns
@@ -372,17 +371,12 @@ impl SlotTable {
         }
         let again = self.last_resume_ns.saturating_add(IDLE_CHECK_NS) > now_ns;
         self.idle_check_ns = again.then_some(now_ns + IDLE_CHECK_NS);
-        self.report_resting(now_ns.saturating_sub(UNREPORTED_NS), out);
-    }
-
-    /// Reports connections known as running whose backlog has been empty since before `before_ns`.
-    fn report_resting(&mut self, before_ns: u64, out: &mut Vec<FlowEvent>) {
         for (slot, connection) in &mut self.connections {
             let state = decode_state(&self.states, *slot);
             if connection.active
                 && state.use_count == connection.use_count
-                && state.phase == SlotPhase::Resting
-                && state.last_ns < before_ns
+                && matches!(state.phase, SlotPhase::Resting | SlotPhase::Quiet)
+                && state.last_ns.saturating_add(UNREPORTED_NS) < now_ns
             {
                 connection.active = false;
                 out.push(connection.event(*slot, state.last_ns, FlowEventKind::Idle));
@@ -390,8 +384,8 @@ impl SlotTable {
         }
     }
 
-    /// Compares the reported connections with the kernel's state after events were lost, and
-    /// reports the difference.
+    /// Compares the reported connections with the kernel's state after events were lost: reports
+    /// those that are gone, and makes [`SlotTable::report_omitted_idles`] due.
     pub(super) fn resync(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
         // Reading every state costs a pass over the table: only a loss makes it necessary.
         let lost = self.counter(COUNTER_EVENTS_LOST);
@@ -407,7 +401,10 @@ impl SlotTable {
             self.forget(slot);
             out.push(connection.event(slot, now_ns, FlowEventKind::Close));
         }
-        self.report_resting(u64::MAX, out);
+        // A pause that has just begun may end without a report. Ends are searched for now, and once
+        // more when those pauses show.
+        self.last_resume_ns = now_ns;
+        self.idle_check_ns = Some(now_ns);
     }
 
     /// Tells the program what tunnels add to each frame of `slot`'s connection.
@@ -652,3 +649,6 @@ pub(super) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Backe
     let what = what.into();
     move |source| BackendError::System { what, source }
 }
+
+#[cfg(test)]
+mod tests;

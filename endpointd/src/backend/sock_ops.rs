@@ -255,9 +255,9 @@ impl SockOps {
         })?;
 
         let maps = SlotMaps {
-            rates: &skel.maps.so_rates,
-            states: &skel.maps.so_states,
-            counters: &skel.maps.so_counts,
+            rates: skel.maps.so_rates.as_fd(),
+            states: skel.maps.so_states.as_fd(),
+            counters: skel.maps.so_counts.as_fd(),
         };
         let table = SlotTable::new(&maps, slots)?;
         let ring = EventRing::new(&skel.maps.so_events)?;

@@ -275,9 +275,9 @@ impl TcHtb {
             unavailable(format!("the kernel refused the program ({error:#}); Linux 5.17 or newer and root are needed"))
         })?;
         let maps = SlotMaps {
-            rates: &skel.maps.th_rates,
-            states: &skel.maps.th_states,
-            counters: &skel.maps.th_counts,
+            rates: skel.maps.th_rates.as_fd(),
+            states: skel.maps.th_states.as_fd(),
+            counters: skel.maps.th_counts.as_fd(),
         };
         let table = SlotTable::new(&maps, cfg.max_flows)?;
         let handle = |map: &libbpf_rs::Map<'_>| MapHandle::try_from(map).map_err(bpf("open a map"));
