@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Slot table of the fallback back ends `sock_ops` and `tc_htb`. User space and program write to
+ * Slot table of the back ends `sock_ops` and `tc_htb`. User space and program write to
  * separate structures, so that neither overwrites the other. `src/backend/slots.rs` holds the same
  * layouts.
  */

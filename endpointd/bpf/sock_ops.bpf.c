@@ -75,7 +75,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /*
  * A socket that is faster than its application empties its backlog many thousand times a second:
  * one IDLE, and the RESUME to it, per socket and this time. User space looks at the state for what
- * was left out (`FallbackSlots::report_omitted_idles`).
+ * was left out (`SlotTable::report_omitted_idles`).
  */
 #define RW_FLAP_NS 1000000
 
@@ -440,9 +440,10 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 		slot = st->slot;
 		state = bpf_map_lookup_elem(&so_states, &slot);
 		rate = bpf_map_lookup_elem(&so_rates, &slot);
-		if (state)
-			state->last_ns = now;
 	}
+	/* User space takes a slot that has long been quiet for one without a flowlet. */
+	if (state)
+		state->last_ns = now;
 	st->told_max = application_max(st, tp);
 	st->told_ns = now;
 	if (!emit(st, tp, RW_EVENT_START, now, st->told_max))
@@ -451,6 +452,8 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 		st->clears = rate->clears;
 	st->first_paced_due = 1;
 	st->stalled = 0;
+	/* A flowlet's first end is always reported. */
+	st->idle_ns = 0;
 	st->start_ns = st->first_ns;
 	set_phase(st, state, RW_PHASE_ACTIVE);
 }

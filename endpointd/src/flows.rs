@@ -135,13 +135,18 @@ struct OpenConnection {
 struct SlotEntry {
     /// Generation of the latest flowlet on this slot.
     generation: u32,
-    /// Use count of the newest connection; events of older ones are ignored.
+    /// Use count of the newest connection, or of the next one after its close; events of older
+    /// ones are ignored.
     newest: Option<u32>,
-    /// That connection has closed.
-    closed: bool,
     /// Due time of the slot's valid entry in the timer heap.
     timer_ns: Option<u64>,
     connection: Option<OpenConnection>,
+}
+
+impl SlotEntry {
+    fn flowlet_mut(&mut self) -> Option<&mut Flowlet> {
+        self.connection.as_mut()?.flowlet.as_mut()
+    }
 }
 
 /// The flows of this host.
@@ -226,7 +231,9 @@ impl FlowTable {
                 // The kernel drops the rate together with the socket, so there is nothing to clear.
                 self.end_flowlet(conn.slot, false);
                 let entry = &mut self.entries[index];
-                entry.closed = true;
+                // The ring may deliver events of a connection after its close: they must not open
+                // it again.
+                entry.newest = Some(conn.use_count.wrapping_add(1));
                 entry.connection = None;
                 self.counters.closed += 1;
             }
@@ -246,12 +253,9 @@ impl FlowTable {
             conn.use_count.wrapping_sub(newest).cast_signed()
         });
         if age <= 0 {
-            // The ring may deliver events of a connection after its close: they must not open it
-            // again.
-            return age == 0 && !entry.closed;
+            return age == 0;
         }
         entry.newest = Some(conn.use_count);
-        entry.closed = false;
         if entry.connection.is_some() {
             self.end_flowlet(conn.slot, true);
             self.entries[conn.slot.0 as usize].connection = None;
@@ -311,11 +315,7 @@ impl FlowTable {
 
     fn on_idle(&mut self, slot: SlotIndex, at_ns: u64) {
         let entry = &mut self.entries[slot.0 as usize];
-        let Some(flowlet) = entry
-            .connection
-            .as_mut()
-            .and_then(|connection| connection.flowlet.as_mut())
-        else {
+        let Some(flowlet) = entry.flowlet_mut() else {
             return;
         };
         flowlet.phase = FlowletPhase::Idle { since_ns: at_ns };
@@ -348,9 +348,7 @@ impl FlowTable {
             }
             entry.timer_ns = None;
             let idle = entry
-                .connection
-                .as_ref()
-                .and_then(|connection| connection.flowlet.as_ref())
+                .flowlet_mut()
                 .map(|flowlet| (flowlet.phase, flowlet.gap_ns(self.idle_gap_ns)));
             let Some((FlowletPhase::Idle { since_ns }, gap_ns)) = idle else {
                 continue;
@@ -414,15 +412,8 @@ impl FlowTable {
     }
 
     fn flowlet_mut(&mut self, flow: FlowId) -> Option<&mut Flowlet> {
-        let connection = self
-            .entries
-            .get_mut(flow.slot() as usize)?
-            .connection
-            .as_mut()?;
-        connection
-            .flowlet
-            .as_mut()
-            .filter(|flowlet| flowlet.id == flow)
+        let entry = self.entries.get_mut(flow.slot() as usize)?;
+        entry.flowlet_mut().filter(|flowlet| flowlet.id == flow)
     }
 
     fn flowlets(&self) -> impl Iterator<Item = &Flowlet> {

@@ -162,14 +162,14 @@ impl EventRing {
         self.map.as_fd()
     }
 
-    /// Appends all waiting events to `out`, oldest first.
+    /// Hands all waiting events to `take`, oldest first.
     ///
     /// # Errors
     /// When libbpf cannot consume the ring.
-    pub fn drain(&self, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+    pub fn drain(&self, take: impl FnMut(FlowEvent)) -> Result<(), BackendError> {
         let consumed = self.ring.consume_raw();
         // Before the error is returned: events that were consumed are gone from the ring.
-        out.append(&mut self.queue.borrow_mut());
+        self.queue.borrow_mut().drain(..).for_each(take);
         if consumed < 0 {
             return Err(BackendError::System {
                 what: "read the event ring buffer".to_owned(),

@@ -1,7 +1,8 @@
-//! Slot table of the fallback back ends (`bpf/slots.h`): rates reach the kernel by plain stores,
+//! Slot table of both back ends (`bpf/slots.h`): rates reach the kernel by plain stores,
 //! and reports are followed by connection.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use indexmap::IndexMap;
@@ -130,19 +131,37 @@ pub(super) struct ReportedConnection {
     pub(super) ended: bool,
 }
 
+impl ReportedConnection {
+    fn conn(self, slot: u32) -> Conn {
+        Conn {
+            slot: SlotIndex(slot),
+            use_count: self.use_count,
+        }
+    }
+
+    /// Makes an event of the connection, which has `slot`, in place of one from the kernel.
+    pub(super) fn event(self, slot: u32, at_ns: u64, kind: FlowEventKind) -> FlowEvent {
+        FlowEvent {
+            conn: self.conn(slot),
+            at_ns,
+            kind,
+        }
+    }
+}
+
 /// Maps of a back end with a slot table.
 pub(super) struct SlotMaps<'maps> {
     /// `struct rw_slot_rate` by slot.
-    pub(super) rates: &'maps dyn MapCore,
+    pub(super) rates: BorrowedFd<'maps>,
     /// `struct rw_slot_state` by slot.
-    pub(super) states: &'maps dyn MapCore,
+    pub(super) states: BorrowedFd<'maps>,
     /// One `struct rw_slot_counters`.
-    pub(super) counters: &'maps dyn MapCore,
+    pub(super) counters: BorrowedFd<'maps>,
 }
 
 /// The slot table, and the connections reported to the daemon.
 #[derive(Debug)]
-pub(super) struct FallbackSlots {
+pub(super) struct SlotTable {
     rates: MappedArray,
     states: MappedArray,
     counters: MappedArray,
@@ -151,26 +170,24 @@ pub(super) struct FallbackSlots {
     /// Counters as they were when this process began; the kernel's outlive it.
     baseline: BackendStats,
     resynced_lost: u64,
-    /// Time of the newest resume, and of the next search for idle reports that were left out.
+    /// Time of the newest resume or loss, and of the next search for idle reports that are missing.
     last_resume_ns: u64,
     idle_check_ns: Option<u64>,
 }
 
 /// Shortest time for which a backlog must be empty to count as an omitted idle report. A program
-/// leaves such reports out within 1 ms of the one before (`RW_FLAP_NS`).
+/// leaves such reports out within 1 ms of the one before (`RW_FLAP_NS`), and the resumes to them.
 const UNREPORTED_NS: u64 = 2_000_000;
 /// Time from a resume after which an omitted report shows in the slot's state.
 const IDLE_CHECK_NS: u64 = 4_000_000;
 
-impl FallbackSlots {
+impl SlotTable {
     /// Maps the table of `slots` entries.
     pub(super) fn new(maps: &SlotMaps<'_>, slots: u32) -> Result<Self, BackendError> {
-        let map = |name: &str, map: &dyn MapCore, value: usize, entries: u32| {
-            MappedArray::new(map.as_fd(), value, index(entries)).map_err(|source| {
-                BackendError::System {
-                    what: format!("map the BPF array of {name} into the daemon"),
-                    source,
-                }
+        let map = |name: &str, map: BorrowedFd<'_>, value: usize, entries: u32| {
+            MappedArray::new(map, value, index(entries)).map_err(|source| BackendError::System {
+                what: format!("map the BPF array of {name} into the daemon"),
+                source,
             })
         };
         let mut table = Self {
@@ -260,24 +277,19 @@ impl FallbackSlots {
             .any(|connection| connection.active)
     }
 
-    /// Returns the connection if it was reported and is the present user of its slot.
-    fn current(&self, conn: Conn) -> Option<ReportedConnection> {
-        let connection = *self.connections.get(&conn.slot.0)?;
-        let state = self.state(conn.slot.0);
-        (connection.use_count == conn.use_count
-            && state.use_count == conn.use_count
-            && state.phase != SlotPhase::Free)
-            .then_some(connection)
-    }
-
     /// Returns true if `conn` was reported and is the present user of its slot.
     pub(super) fn is_current(&self, conn: Conn) -> bool {
-        self.current(conn).is_some()
+        self.connection(conn.slot.0).is_some_and(|connection| {
+            let state = self.state(conn.slot.0);
+            connection.use_count == conn.use_count
+                && state.use_count == conn.use_count
+                && state.phase != SlotPhase::Free
+        })
     }
 
-    fn forget(&mut self, slot: u32) -> Option<ReportedConnection> {
+    fn forget(&mut self, slot: u32) {
         self.unset_rate(slot);
-        self.connections.swap_remove(&slot)
+        self.connections.swap_remove(&slot);
     }
 
     fn unset_rate(&self, slot: u32) {
@@ -286,78 +298,70 @@ impl FallbackSlots {
             .store(0, Ordering::Release);
     }
 
-    /// Applies events from the kernel, and appends those for the daemon to `out`. Reports on
-    /// connections of an earlier daemon are dropped; a lost close is made up.
-    pub(super) fn apply_events(&mut self, events: &mut Vec<FlowEvent>, out: &mut Vec<FlowEvent>) {
-        for event in events.drain(..) {
-            let Conn {
-                slot: SlotIndex(slot),
-                use_count,
-            } = event.conn;
-            if slot >= self.slots {
-                continue;
-            }
-            let connection = self.connection(slot);
-            let same = connection.is_some_and(|connection| connection.use_count == use_count);
-            match event.kind {
-                FlowEventKind::Start(_) => {
-                    // The close of the slot's user before was lost.
-                    if let (false, Some(old)) = (same, connection) {
-                        self.forget(slot);
-                        out.push(closed(slot, old.use_count, event.at_ns));
-                    }
-                    let rate = connection
-                        // A repeated start keeps the connection's rate.
-                        .filter(|_| same)
-                        .and_then(|connection| connection.wire_bytes_per_s);
-                    let now = ReportedConnection {
-                        use_count,
-                        active: true,
-                        wire_bytes_per_s: rate,
-                        ended: false,
-                    };
-                    self.connections.insert(slot, now);
-                }
-                _ if !same => continue,
-                FlowEventKind::Idle => {
-                    if !self.set_active(slot, false) {
-                        continue;
-                    }
-                }
-                FlowEventKind::Resume => {
-                    self.last_resume_ns = event.at_ns;
-                    self.idle_check_ns
-                        .get_or_insert(event.at_ns + IDLE_CHECK_NS);
-                    if !self.set_active(slot, true) {
-                        continue;
-                    }
-                }
-                FlowEventKind::Close => {
-                    self.forget(slot);
-                }
-                FlowEventKind::FirstPaced { .. }
-                | FlowEventKind::Limited
-                | FlowEventKind::OwnMax(_) => {}
-            }
-            out.push(event);
+    /// Applies an event from the kernel, and appends what follows for the daemon to `out`. Reports
+    /// on connections of an earlier daemon are dropped; a lost close is made up.
+    pub(super) fn apply(&mut self, event: FlowEvent, out: &mut Vec<FlowEvent>) {
+        let Conn {
+            slot: SlotIndex(slot),
+            use_count,
+        } = event.conn;
+        if slot >= self.slots {
+            return;
         }
+        let known = self.connection(slot);
+        let same = known.filter(|connection| connection.use_count == use_count);
+        match event.kind {
+            FlowEventKind::Start(_) => {
+                if let (None, Some(old)) = (same, known) {
+                    self.forget(slot);
+                    out.push(old.event(slot, event.at_ns, FlowEventKind::Close));
+                }
+                let now = ReportedConnection {
+                    use_count,
+                    active: true,
+                    // A repeated start keeps the connection's rate.
+                    wire_bytes_per_s: same.and_then(|connection| connection.wire_bytes_per_s),
+                    ended: false,
+                };
+                self.connections.insert(slot, now);
+            }
+            _ if same.is_none() => return,
+            FlowEventKind::Idle => {
+                if !self.set_active(slot, false) {
+                    return;
+                }
+            }
+            FlowEventKind::Resume => {
+                self.last_resume_ns = event.at_ns;
+                self.idle_check_ns
+                    .get_or_insert(event.at_ns + IDLE_CHECK_NS);
+                if !self.set_active(slot, true) {
+                    return;
+                }
+            }
+            FlowEventKind::Close => self.forget(slot),
+            FlowEventKind::FirstPaced { .. }
+            | FlowEventKind::Limited
+            | FlowEventKind::OwnMax(_) => {}
+        }
+        out.push(event);
     }
 
     /// Stores whether the flowlet on `slot` runs by the last report; false if that was known
     /// before.
-    pub(super) fn set_active(&mut self, slot: u32, active: bool) -> bool {
+    fn set_active(&mut self, slot: u32, active: bool) -> bool {
         self.connections
             .get_mut(&slot)
             .is_some_and(|connection| std::mem::replace(&mut connection.active, active) != active)
     }
 
-    /// Returns the time at which [`FallbackSlots::report_omitted_idles`] is due.
+    /// Returns the time at which [`SlotTable::report_omitted_idles`] is due.
     pub(super) fn next_idle_check_ns(&self) -> Option<u64> {
         self.idle_check_ns
     }
 
     /// Reports the idle times that the program left out because a socket's backlog came and went
-    /// quickly.
+    /// quickly, and those that found the ring full.
     pub(super) fn report_omitted_idles(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
         if self
             .idle_check_ns
@@ -367,34 +371,21 @@ impl FallbackSlots {
         }
         let again = self.last_resume_ns.saturating_add(IDLE_CHECK_NS) > now_ns;
         self.idle_check_ns = again.then_some(now_ns + IDLE_CHECK_NS);
-        self.report_resting(now_ns.saturating_sub(UNREPORTED_NS), out);
-    }
-
-    /// Reports connections known as running whose backlog has been empty since before `before_ns`.
-    fn report_resting(&mut self, before_ns: u64, out: &mut Vec<FlowEvent>) {
         for (slot, connection) in &mut self.connections {
             let state = decode_state(&self.states, *slot);
             if connection.active
                 && state.use_count == connection.use_count
-                && state.phase == SlotPhase::Resting
-                && state.last_ns < before_ns
+                && matches!(state.phase, SlotPhase::Resting | SlotPhase::Quiet)
+                && state.last_ns.saturating_add(UNREPORTED_NS) < now_ns
             {
                 connection.active = false;
-                let conn = Conn {
-                    slot: SlotIndex(*slot),
-                    use_count: connection.use_count,
-                };
-                out.push(FlowEvent {
-                    conn,
-                    at_ns: state.last_ns,
-                    kind: FlowEventKind::Idle,
-                });
+                out.push(connection.event(*slot, state.last_ns, FlowEventKind::Idle));
             }
         }
     }
 
-    /// Compares the reported connections with the kernel's state after events were lost, and
-    /// reports the difference.
+    /// Compares the reported connections with the kernel's state after events were lost: reports
+    /// those that are gone, and makes [`SlotTable::report_omitted_idles`] due.
     pub(super) fn resync(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
         // Reading every state costs a pass over the table: only a loss makes it necessary.
         let lost = self.counter(COUNTER_EVENTS_LOST);
@@ -402,19 +393,18 @@ impl FallbackSlots {
             return;
         }
         self.resynced_lost = lost;
-        let gone: Vec<(u32, u32)> = self
+        let gone: Vec<(u32, ReportedConnection)> = self
             .connections()
-            .filter(|(slot, connection)| {
-                let state = self.state(*slot);
-                state.use_count != connection.use_count || state.phase == SlotPhase::Free
-            })
-            .map(|(slot, connection)| (slot, connection.use_count))
+            .filter(|(slot, connection)| !self.is_current(connection.conn(*slot)))
             .collect();
-        for (slot, use_count) in gone {
+        for (slot, connection) in gone {
             self.forget(slot);
-            out.push(closed(slot, use_count, now_ns));
+            out.push(connection.event(slot, now_ns, FlowEventKind::Close));
         }
-        self.report_resting(u64::MAX, out);
+        // A pause that has just begun may end without a report. Ends are searched for now, and once
+        // more when those pauses show.
+        self.last_resume_ns = now_ns;
+        self.idle_check_ns = Some(now_ns);
     }
 
     /// Tells the program what tunnels add to each frame of `slot`'s connection.
@@ -426,7 +416,7 @@ impl FallbackSlots {
 
     /// Sets a rate; false if `conn` is stale. A rate of zero is none.
     pub(super) fn set_rate(&mut self, conn: Conn, wire_bytes_per_s: u64, expires_ns: u64) -> bool {
-        if self.current(conn).is_none() {
+        if !self.is_current(conn) {
             return false;
         }
         let slot = conn.slot.0;
@@ -474,7 +464,7 @@ impl FallbackSlots {
 
     /// Takes the rate of `conn` away and ends its flowlet; false if `conn` is stale.
     pub(super) fn clear(&mut self, conn: Conn) -> bool {
-        let current = self.current(conn).is_some();
+        let current = self.is_current(conn);
         if current {
             self.clear_slot(conn.slot.0);
         }
@@ -540,10 +530,7 @@ impl FallbackSlots {
                 word.load(Ordering::Acquire)
             };
             out.push(Usage {
-                conn: Conn {
-                    slot: SlotIndex(*slot),
-                    use_count: connection.use_count,
-                },
+                conn: connection.conn(*slot),
                 sent_bytes: word(STATE_SENT),
                 acked_bytes: word(STATE_ACKED),
                 limited_ns: state.limited_ns,
@@ -559,7 +546,7 @@ impl FallbackSlots {
     /// Asks the program for one report when `conn` is limited by its rate; a stale `conn` is
     /// ignored.
     pub(super) fn watch(&self, conn: Conn) {
-        if self.current(conn).is_some() {
+        if self.is_current(conn) {
             self.rates
                 .u64_at(index(conn.slot.0) * RATE_BYTES, RATE_WATCH)
                 .store(WATCHED | u64::from(conn.use_count), Ordering::Release);
@@ -651,18 +638,6 @@ pub(super) fn index(slot: u32) -> usize {
     usize::try_from(slot).expect("32 bits fit")
 }
 
-/// Makes the close event of a connection whose own report was lost.
-pub(super) fn closed(slot: u32, use_count: u32, at_ns: u64) -> FlowEvent {
-    FlowEvent {
-        conn: Conn {
-            slot: SlotIndex(slot),
-            use_count,
-        },
-        at_ns,
-        kind: FlowEventKind::Close,
-    }
-}
-
 /// Appends `slot` to the queue of free slots.
 pub(super) fn push_free(free: &MapHandle, slot: u32) -> Result<(), BackendError> {
     free.update(&[], &slot.to_ne_bytes(), MapFlags::ANY)
@@ -674,3 +649,6 @@ pub(super) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Backe
     let what = what.into();
     move |source| BackendError::System { what, source }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,6 @@
-//! Fallback back end: a cgroup sock_ops program and `SO_MAX_PACING_RATE` (`bpf/sock_ops.bpf.c`).
+//! Default back end: a cgroup sock_ops program and `SO_MAX_PACING_RATE` (`bpf/sock_ops.bpf.c`).
 //!
-//! It works with any congestion control, with or without the fq qdisc. Its limits against the
-//! primary back end:
+//! It works with any congestion control, with or without the fq qdisc. Its limits:
 //!
 //! - Rates are 32-bit bytes per second: above 34 Gbit/s a socket runs unlimited.
 //! - TCP sends bursts of up to 64 KiB on short paths, however low the rate: rates below 131 kbit/s
@@ -33,7 +32,7 @@ use super::namespaces::NAMESPACES_MAX;
 use super::pass_rest::PassRest;
 use super::pins::PinDir;
 use super::ring::EventRing;
-use super::slots::{FallbackSlots, SlotMaps, ring_bytes, system};
+use super::slots::{SlotMaps, SlotTable, ring_bytes, system};
 use super::sys::netns_cookie;
 use super::tunnels::Tunnels;
 use super::{
@@ -71,9 +70,8 @@ const QUIET_NS: u64 = 1_000_000_000;
 /// The back end.
 #[derive(Debug)]
 pub struct SockOps {
-    table: FallbackSlots,
+    table: SlotTable,
     ring: EventRing,
-    waiting: Vec<FlowEvent>,
     adopt: SocketPass,
     release: SocketPass,
     link: Link,
@@ -257,11 +255,11 @@ impl SockOps {
         })?;
 
         let maps = SlotMaps {
-            rates: &skel.maps.so_rates,
-            states: &skel.maps.so_states,
-            counters: &skel.maps.so_counts,
+            rates: skel.maps.so_rates.as_fd(),
+            states: skel.maps.so_states.as_fd(),
+            counters: skel.maps.so_counts.as_fd(),
         };
-        let table = FallbackSlots::new(&maps, slots)?;
+        let table = SlotTable::new(&maps, slots)?;
         let ring = EventRing::new(&skel.maps.so_events)?;
         let adopt = SocketPass::of(skel.progs.rw_adopt.as_fd())?;
         let release = SocketPass::of(skel.progs.rw_release.as_fd())?;
@@ -315,7 +313,6 @@ impl SockOps {
         let mut backend = Self {
             table,
             ring,
-            waiting: Vec::new(),
             adopt,
             release,
             link,
@@ -331,8 +328,7 @@ impl SockOps {
         if adopting {
             // Events for the earlier daemon are of no use: running flowlets are reported again
             // below.
-            backend.ring.drain(&mut backend.waiting)?;
-            backend.waiting.clear();
+            backend.ring.drain(drop)?;
             let report = SocketPass::of(skel.progs.rw_report.as_fd())?;
             report.run()?;
             backend.pods.run_first(report);
@@ -446,10 +442,9 @@ impl PacingBackend for SockOps {
             }
         }
         let followed = self.pods.follow(now_ns, &self.adopt);
-        let drained = self.ring.drain(&mut self.waiting);
-        // Also after an error: events that were read are gone from the ring.
         let from = out.len();
-        self.table.apply_events(&mut self.waiting, out);
+        let drained = self.ring.drain(|event| self.table.apply(event, out));
+        // Also after an error: events that were read are gone from the ring.
         for event in &out[from..] {
             if let FlowEventKind::Start(facts) = &event.kind {
                 let bytes = self.tunnels.bytes_to(facts.tuple.dst, now_ns);

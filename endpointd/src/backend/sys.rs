@@ -1,5 +1,5 @@
-//! System calls of the fallback back ends that have no safe wrapper: mapping a BPF array, running
-//! a pinned iterator program, and reading the network namespace's cookie.
+//! System calls of the back ends that have no safe wrapper: mapping a BPF array, running a
+//! pinned iterator program, and reading the network namespace's cookie.
 #![allow(unsafe_code)]
 
 use std::fs::File;

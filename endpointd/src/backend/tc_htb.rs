@@ -1,8 +1,8 @@
-//! Fallback back end: a clsact classifier and one HTB class per paced flow (`bpf/tc_htb.bpf.c`).
+//! Second back end: a clsact classifier and one HTB class per paced flow (`bpf/tc_htb.bpf.c`).
 //!
 //! It needs neither a cgroup nor the sender's socket, so it also paces forwarded traffic (virtual
 //! machines, containers behind a bridge). HTB counts frames as the device sends them, so a rate is
-//! converted only if that device is a tunnel's. Its limits against the other back ends:
+//! converted only if that device is a tunnel's. Its limits against sock_ops:
 //!
 //! - A flowlet's end is the connection's (its FIN or RST), or a pause in its packets. The pause is
 //!   longer than 5 ms plus the time of two full bursts at the present rate. If the last packet
@@ -12,7 +12,7 @@
 //!   flowlets.
 //! - A receiver that lets nothing through, or is gone, shows only in that pause.
 //! - Use counts bytes that enter the class: acknowledgements are not seen.
-//! - An application's own `SO_MAX_PACING_RATE` is not known, nor is the cgroup of a forwarded flow.
+//! - A forwarded flow's cgroup and its application's own `SO_MAX_PACING_RATE` are not known.
 //! - HTB is one queue with one lock: a multi-queue device loses its parallelism.
 //! - Packets that wait in a class when the daemon is killed leave at the class's rate.
 //! - IPv6 extension headers and fragments are not parsed: those packets are not paced.
@@ -36,13 +36,13 @@ use rustc_hash::FxBuildHasher;
 use super::htb_netlink::{ClassRate, HtbNetlink};
 use super::ring::EventRing;
 use super::slots::{
-    FallbackSlots, MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, closed, push_free,
-    ring_bytes, system,
+    MIN_BYTES_PER_S, ReportedConnection, SlotMaps, SlotPhase, SlotTable, push_free, ring_bytes,
+    system,
 };
 use super::tunnels::Tunnels;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
-    PacingBackend, SlotIndex, Usage,
+    PacingBackend, Usage,
 };
 use crate::clock;
 use crate::instance_lock::InstanceLock;
@@ -97,9 +97,8 @@ const CROWDED_QUIET_NS: u64 = 1_000_000_000;
 /// The back end.
 #[derive(Debug)]
 pub struct TcHtb {
-    table: FallbackSlots,
+    table: SlotTable,
     ring: EventRing,
-    waiting: Vec<FlowEvent>,
     netlink: HtbNetlink,
     hook: TcHook,
     /// Slots by connection, as the program sees them.
@@ -276,11 +275,11 @@ impl TcHtb {
             unavailable(format!("the kernel refused the program ({error:#}); Linux 5.17 or newer and root are needed"))
         })?;
         let maps = SlotMaps {
-            rates: &skel.maps.th_rates,
-            states: &skel.maps.th_states,
-            counters: &skel.maps.th_counts,
+            rates: skel.maps.th_rates.as_fd(),
+            states: skel.maps.th_states.as_fd(),
+            counters: skel.maps.th_counts.as_fd(),
         };
-        let table = FallbackSlots::new(&maps, cfg.max_flows)?;
+        let table = SlotTable::new(&maps, cfg.max_flows)?;
         let handle = |map: &libbpf_rs::Map<'_>| MapHandle::try_from(map).map_err(bpf("open a map"));
         let free = handle(&skel.maps.th_free)?;
         table.free_all(&free)?;
@@ -344,7 +343,6 @@ impl TcHtb {
             flows: handle(&skel.maps.th_flows)?,
             free,
             table,
-            waiting: Vec::new(),
             netlink,
             hook,
             classes: IndexMap::default(),
@@ -433,16 +431,8 @@ impl TcHtb {
                 // The program may see a packet at this moment: then the flowlet runs on.
                 .exchange_phase(slot, SlotPhase::Active, SlotPhase::Resting)
             {
-                self.table.set_active(slot, false);
-                let conn = Conn {
-                    slot: SlotIndex(slot),
-                    use_count: connection.use_count,
-                };
-                out.push(FlowEvent {
-                    conn,
-                    at_ns: last_ns,
-                    kind: FlowEventKind::Idle,
-                });
+                let idle = connection.event(slot, last_ns, FlowEventKind::Idle);
+                self.table.apply(idle, out);
             }
         }
     }
@@ -511,8 +501,8 @@ impl TcHtb {
             let _ = self.slots.delete(key);
         }
         if let Some(connection) = self.table.connection(slot) {
-            let mut events = vec![closed(slot, connection.use_count, now_ns)];
-            self.table.apply_events(&mut events, out);
+            let close = connection.event(slot, now_ns, FlowEventKind::Close);
+            self.table.apply(close, out);
         }
         if self.classes.swap_remove(&slot).is_some() {
             self.netlink
@@ -535,9 +525,8 @@ impl PacingBackend for TcHtb {
     }
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        let drained = self.ring.drain(&mut self.waiting);
         let from = out.len();
-        self.table.apply_events(&mut self.waiting, out);
+        let drained = self.ring.drain(|event| self.table.apply(event, out));
         for event in &out[from..] {
             if let FlowEventKind::Start(_) = event.kind {
                 self.table

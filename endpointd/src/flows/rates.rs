@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ratewright_proto::FlowId;
 
-use super::{Displaced, FlowAction, FlowTable, LeasedRate, NetworkView, PacingState};
+use super::{Displaced, FlowAction, FlowTable, LeasedRate, NetworkView, PacingState, SlotEntry};
 
 impl FlowTable {
     /// Begins a new session. Rates of the session before are never extended: their sockets continue
@@ -145,17 +145,11 @@ impl FlowTable {
     }
 
     pub(super) fn withdraw_all(&mut self) {
-        for entry in &mut self.entries {
-            if let Some(flowlet) = entry
-                .connection
-                .as_mut()
-                .and_then(|connection| connection.flowlet.as_mut())
-            {
-                // One `ClearAll` follows, instead of a `Clear` for each.
-                flowlet.rate = None;
-                flowlet.displaced = None;
-                flowlet.meter = None;
-            }
+        for flowlet in self.entries.iter_mut().filter_map(SlotEntry::flowlet_mut) {
+            // One `ClearAll` follows, instead of a `Clear` for each.
+            flowlet.rate = None;
+            flowlet.displaced = None;
+            flowlet.meter = None;
         }
         self.rated = 0;
         // Also without any known rate: the kernel may hold rates of an earlier daemon.

@@ -224,6 +224,19 @@ fn a_close_ends_at_once_and_what_comes_later_is_ignored() {
 }
 
 #[test]
+fn a_closed_connection_stays_closed_where_use_counts_wrap() {
+    let mut table = established("");
+    start(&mut table, conn(0, u32::MAX), "10.0.2.1");
+    event(&mut table, conn(0, u32::MAX), 10, FlowEventKind::Close);
+    actions(&mut table);
+    let again = FlowEventKind::Start(facts("10.0.2.1", 1));
+    event(&mut table, conn(0, u32::MAX), 20, again);
+    assert_eq!(actions(&mut table), []);
+    assert_eq!(table.counters().stale_events, 1);
+    start(&mut table, conn(0, 0), "10.0.2.1");
+}
+
+#[test]
 fn the_next_connection_on_a_slot_ends_one_whose_close_got_lost() {
     let mut table = established("");
     let lost = start(&mut table, conn(0, u32::MAX), "10.0.2.1");

@@ -70,13 +70,6 @@ impl FlowTable {
         if let Some(class) = flowlet.class() {
             self.bytes_by_class.add(class, bytes);
         }
-        let Some(flowlet) = self.entries[slot.0 as usize]
-            .connection
-            .as_mut()
-            .and_then(|connection| connection.flowlet.as_mut())
-        else {
-            return;
-        };
         match verdict {
             Verdict::Keep => {}
             // Without measured demands, use is only told to operators.
