@@ -170,6 +170,33 @@ pub struct AccessCapacity {
     pub uplink_bps: u64,
     /// From the switch to the host.
     pub downlink_bps: u64,
+    /// All that the link from the host carries, framing included, as a device tells its speed,
+    pub uplink_line_rate_bps: u64,
+    /// and the link to it.
+    pub downlink_line_rate_bps: u64,
+}
+
+impl AccessCapacity {
+    /// Makes the capacities of links whose line rates are not told.
+    #[must_use]
+    pub const fn new(uplink_bps: u64, downlink_bps: u64) -> Self {
+        Self {
+            uplink_bps,
+            downlink_bps,
+            uplink_line_rate_bps: 0,
+            downlink_line_rate_bps: 0,
+        }
+    }
+
+    /// Adds the line rates of the links from the host and to it.
+    #[must_use]
+    pub const fn with_line_rates(self, uplink_bps: u64, downlink_bps: u64) -> Self {
+        Self {
+            uplink_line_rate_bps: uplink_bps,
+            downlink_line_rate_bps: downlink_bps,
+            ..self
+        }
+    }
 }
 
 /// Address and cipher of a session's sealed datagrams at the server; see [`crate::sealed`].

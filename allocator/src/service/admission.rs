@@ -20,12 +20,18 @@
 //!   itself, and under overload the allocator serves those whose hosts still wait.
 //! - *Networks nest.* A network of /24 (IPv6: /64) counts by its /20 (/56) and /16 (/48), too.
 //!   Thousands of one owner's networks are one flood.
+//! - *Known addresses have turns of their own.* An address is known if the topology gives it to a
+//!   host, or if a host had its Hello from there. Some turns beyond the common ones are for those
+//!   alone, and where somebody has to go, it is a stranger first. A flood from any number of other
+//!   networks therefore delays no known host. One from known addresses delays strangers no more
+//!   than another flood does.
 //! - *Abandoned attempts cost no signature.* A host's first packet carries its handshake time-out
 //!   ([`ratewright_proto::handshake_timeout`]). The host is refused in time; after that it no
 //!   longer listens, and retransmissions of its first packet are ignored.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use indexmap::IndexMap;
@@ -41,6 +47,8 @@ pub struct AdmissionConfig {
     pub max_waiting: usize,
     /// Maximum of handshakes in turn. More would only make each of them last longer.
     pub turns: usize,
+    /// Maximum of handshakes of known addresses in turn beside these.
+    pub reserved_turns: usize,
     /// Maximum of handshakes in turn of one network of /16 (IPv6: /48), /20 (/56) and /24 (/64).
     pub turns_per_network: [usize; 3],
     /// Maximum of handshakes in turn of one address.
@@ -63,6 +71,7 @@ impl Default for AdmissionConfig {
         Self {
             max_waiting: 8_192,
             turns: 16,
+            reserved_turns: 4,
             turns_per_network: [15, 15, 14],
             turns_per_address: 12,
             max_overdue: 512,
@@ -83,6 +92,9 @@ const TURNS_PER_DEADLINE: u64 = 4;
 /// Upper bound of the handshake time-out that a peer states.
 const MAX_PATIENCE_NS: u64 = 10_000_000_000;
 
+/// Maximum of addresses that are known by a Hello.
+const MAX_GREETED: usize = 65_536;
+
 /// Samples in the search for an attempt to displace: they meet the address with most of them.
 const SAMPLES: usize = 8;
 
@@ -97,6 +109,8 @@ pub struct ConnectionAttempt {
     pub source: IpAddr,
     /// The source has proven its address.
     pub validated: bool,
+    /// The topology gives the source to a host.
+    pub is_host: bool,
     /// Handshake time-out of its host, if stated.
     pub patience_ns: Option<u64>,
     /// Identity: a retransmission of the first packet has the same one.
@@ -142,6 +156,7 @@ pub enum AdmissionStep {
 #[derive(Debug, Clone, Copy)]
 struct WaitingAttempt {
     source: IpAddr,
+    is_known: bool,
     id: u64,
     /// Time of its refusal as busy.
     refuse_ns: u64,
@@ -152,6 +167,9 @@ struct WaitingAttempt {
 #[derive(Debug, Clone, Copy)]
 struct Handshake {
     source: IpAddr,
+    is_known: bool,
+    /// Its turn is one of those for known addresses.
+    is_reserved: bool,
     turn_ends_ns: u64,
     deadline_ns: u64,
     in_turn: bool,
@@ -180,8 +198,10 @@ const LEVELS: usize = NETWORK_BITS.len() + 1;
 #[derive(Debug, Default)]
 struct Network {
     count: HandshakeCount,
-    /// Attempts that wait, below it.
+    /// Attempts that wait, below it,
     waiting: usize,
+    /// and those of known addresses among them.
+    known_waiting: usize,
     /// Of an address: its attempts that wait, in the order of arrival.
     tickets: VecDeque<Ticket>,
     /// Of a network: the next smaller ones, or the addresses.
@@ -208,6 +228,39 @@ fn weight(numbers: [usize; NETWORK_BITS.len()]) -> usize {
         .unwrap_or(0)
 }
 
+/// The newest values, each once.
+#[derive(Debug)]
+struct Newest<T> {
+    values: FxHashSet<T>,
+    order: VecDeque<T>,
+}
+
+impl<T: Copy + Eq + Hash> Newest<T> {
+    fn new() -> Self {
+        Self {
+            values: FxHashSet::default(),
+            order: VecDeque::new(),
+        }
+    }
+
+    fn contains(&self, value: &T) -> bool {
+        self.values.contains(value)
+    }
+
+    /// Adds a value, at the cost of the oldest if there are more than `most`.
+    fn insert(&mut self, value: T, most: usize) {
+        if !self.values.insert(value) {
+            return;
+        }
+        self.order.push_back(value);
+        if self.order.len() > most
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.values.remove(&oldest);
+        }
+    }
+}
+
 /// Queue of connection attempts; see the [module](self).
 #[derive(Debug)]
 pub struct Admission {
@@ -218,14 +271,21 @@ pub struct Admission {
     waiting: IndexMap<Ticket, WaitingAttempt, FxBuildHasher>,
     refusals: BTreeSet<(u64, Ticket)>,
     handshakes: IndexMap<Ticket, Handshake, FxBuildHasher>,
+    /// Handshakes in common turns,
     in_turn: usize,
+    /// and in those for known addresses.
+    in_reserved_turn: usize,
+    /// Handshakes of known addresses.
+    known_handshakes: usize,
     turn_ends: BTreeSet<(u64, Ticket)>,
     deadlines: BTreeSet<(u64, Ticket)>,
     /// All addresses with attempts or handshakes.
     tree: Network,
-    /// Attempts that were refused or dropped last, at most `max_waiting`.
-    rejected: FxHashSet<u64>,
-    rejected_order: VecDeque<u64>,
+    /// Attempts that were refused or dropped last, at most `max_waiting`: a flood of them must not
+    /// make it grow.
+    rejected: Newest<u64>,
+    /// Addresses of the last hosts that had their Hello.
+    greeted: Newest<IpAddr>,
     random: u64,
 }
 
@@ -240,11 +300,13 @@ impl Admission {
             refusals: BTreeSet::new(),
             handshakes: IndexMap::default(),
             in_turn: 0,
+            in_reserved_turn: 0,
+            known_handshakes: 0,
             turn_ends: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             tree: Network::default(),
-            rejected: FxHashSet::default(),
-            rejected_order: VecDeque::new(),
+            rejected: Newest::new(),
+            greeted: Newest::new(),
             random: 0x9e37_79b9_7f4a_7c15,
         }
     }
@@ -285,8 +347,10 @@ impl Admission {
             .unwrap_or(self.config.patience_ns)
             .min(MAX_PATIENCE_NS);
         let source = attempt.source.to_canonical();
+        let is_known = attempt.is_host || self.greeted.contains(&source);
         let waiting = WaitingAttempt {
             source,
+            is_known,
             id: attempt.id,
             // The last quarter is for the refusal's transit, and for a next attempt that is not
             // too late.
@@ -295,14 +359,18 @@ impl Admission {
         };
         self.waiting.insert(ticket, waiting);
         self.refusals.insert((waiting.refuse_ns, ticket));
-        let address = self.tree.change(source, &|network| network.waiting += 1);
+        let address = self.tree.change(source, &|network| {
+            network.waiting += 1;
+            network.known_waiting += usize::from(is_known);
+        });
         address.tickets.push_back(ticket);
         OfferOutcome::Waits { ticket, displaced }
     }
 
     /// Removes one attempt that waits: the oldest of the address with most of them among a few
-    /// samples.
+    /// samples, and a stranger's unless known addresses have more than half.
     fn make_room(&mut self) -> Option<Ticket> {
+        let strangers_go = self.tree.known_waiting <= self.config.max_waiting / 2;
         let mut worst = None;
         for _ in 0..SAMPLES {
             // Samples instead of a search: under a flood nearly every sample is the flood's.
@@ -310,9 +378,10 @@ impl Admission {
             let (_, waiting) = self.waiting.get_index(at)?;
             let path = self.tree.path(waiting.source)?;
             let numbers = path.map(|network| network.waiting);
-            worst = worst.max(Some((load(numbers), waiting.source)));
+            let goes = strangers_go && !waiting.is_known;
+            worst = worst.max(Some((goes, load(numbers), waiting.source)));
         }
-        let (_, source) = worst?;
+        let (_, _, source) = worst?;
         let [.., address] = self.tree.path(source)?;
         let oldest = *address.tickets.front()?;
         self.drop_waiting(oldest);
@@ -351,7 +420,8 @@ impl Admission {
         }
         // Stalled peers may keep their connections only up to a bound; the largest holder loses
         // one.
-        if self.handshakes.len() - self.in_turn > self.config.max_overdue
+        let in_turn = self.in_turn + self.in_reserved_turn;
+        if self.handshakes.len() - in_turn > self.config.max_overdue
             && let Some(ticket) = self.overdue_of_busiest()
         {
             self.finish(ticket);
@@ -372,11 +442,13 @@ impl Admission {
             });
         }
         // Each handshake costs a signature on this thread: more at a time would only finish later.
-        if self.in_turn >= self.config.turns {
-            return None;
+        let common = (self.in_turn < self.config.turns).then(|| self.choose(false));
+        if let Some(ticket) = common.flatten() {
+            return Some(self.begin(now_ns, ticket, false));
         }
-        let ticket = self.choose()?;
-        Some(self.begin(now_ns, ticket))
+        let is_free = self.in_reserved_turn < self.config.reserved_turns;
+        let ticket = is_free.then(|| self.choose(true)).flatten()?;
+        Some(self.begin(now_ns, ticket, true))
     }
 
     /// Returns the latest time of the next call of [`next`](Self::next).
@@ -388,14 +460,18 @@ impl Admission {
     }
 
     /// Chooses the newest attempt of the address with the fewest handshakes under way, in the
-    /// network with the fewest.
-    fn choose(&self) -> Option<Ticket> {
-        let mut best = None;
-        self.tree.find_best(&self.config, 0, [0; LEVELS], &mut best);
-        best.map(|(_, Reverse(ticket))| ticket)
+    /// network with the fewest. For a reserved turn it is one of the known addresses.
+    fn choose(&self, is_reserved: bool) -> Option<Ticket> {
+        let mut search = Search {
+            config: &self.config,
+            is_reserved,
+            best: None,
+        };
+        self.tree.find_best(&mut search, 0, [0; LEVELS]);
+        search.best.map(|(_, Reverse(ticket))| ticket)
     }
 
-    fn begin(&mut self, now_ns: u64, ticket: Ticket) -> AdmissionStep {
+    fn begin(&mut self, now_ns: u64, ticket: Ticket, is_reserved: bool) -> AdmissionStep {
         let waiting = self.waiting[&ticket];
         self.forget(ticket);
         let turn_ns = self.turn_ns();
@@ -407,6 +483,8 @@ impl Admission {
         );
         let handshake = Handshake {
             source: waiting.source,
+            is_known: waiting.is_known,
+            is_reserved,
             turn_ends_ns: now_ns.saturating_add(turn_ns),
             deadline_ns,
             in_turn: true,
@@ -415,7 +493,8 @@ impl Admission {
         self.turn_ends.insert((handshake.turn_ends_ns, ticket));
         self.deadlines.insert((deadline_ns, ticket));
         self.handshakes.insert(ticket, handshake);
-        self.in_turn += 1;
+        self.known_handshakes += usize::from(handshake.is_known);
+        *self.turns_of(is_reserved) += 1;
         self.count(waiting.source, |count| {
             count.in_turn += 1;
             count.handshakes += 1;
@@ -446,6 +525,7 @@ impl Admission {
         };
         handshake.has_hello = true;
         let (in_turn, deadline_ns) = (handshake.in_turn, handshake.deadline_ns);
+        self.greeted.insert(handshake.source, MAX_GREETED);
         self.deadlines.remove(&(deadline_ns, ticket));
         if !in_turn {
             self.finish(ticket);
@@ -459,6 +539,7 @@ impl Admission {
             return;
         };
         self.deadlines.remove(&(handshake.deadline_ns, ticket));
+        self.known_handshakes -= usize::from(handshake.is_known);
         self.count(handshake.source, |count| count.handshakes -= 1);
     }
 
@@ -477,13 +558,24 @@ impl Admission {
         };
         handshake.in_turn = false;
         let (source, at_ns) = (handshake.source, handshake.turn_ends_ns);
+        let is_reserved = handshake.is_reserved;
         self.turn_ends.remove(&(at_ns, ticket));
-        self.in_turn -= 1;
+        *self.turns_of(is_reserved) -= 1;
         self.count(source, |count| count.in_turn -= 1);
     }
 
-    /// Finds a handshake whose turn is over, of the address with most of them among a few samples.
+    fn turns_of(&mut self, is_reserved: bool) -> &mut usize {
+        if is_reserved {
+            &mut self.in_reserved_turn
+        } else {
+            &mut self.in_turn
+        }
+    }
+
+    /// Finds a handshake whose turn is over, of the address with most of them among a few samples,
+    /// and a stranger's unless known addresses have more than half.
     fn overdue_of_busiest(&mut self) -> Option<Ticket> {
+        let strangers_go = self.known_handshakes <= self.config.max_overdue / 2;
         let mut worst = None;
         for _ in 0..SAMPLES {
             let at = self.draw(self.handshakes.len());
@@ -491,10 +583,11 @@ impl Admission {
             if !handshake.in_turn {
                 let path = self.tree.path(handshake.source)?;
                 let numbers = path.map(|network| network.count.handshakes);
-                worst = worst.max(Some((load(numbers), Reverse(ticket))));
+                let goes = strangers_go && !handshake.is_known;
+                worst = worst.max(Some((goes, load(numbers), Reverse(ticket))));
             }
         }
-        if let Some((_, Reverse(ticket))) = worst {
+        if let Some((_, _, Reverse(ticket))) = worst {
             return Some(ticket);
         }
         let overdue = self
@@ -506,16 +599,8 @@ impl Admission {
 
     /// Removes an attempt that waits, and remembers it so that its retransmissions are ignored.
     fn drop_waiting(&mut self, ticket: Ticket) {
-        if let Some(waiting) = self.waiting.get(&ticket)
-            && self.rejected.insert(waiting.id)
-        {
-            self.rejected_order.push_back(waiting.id);
-            // Bounded like the queue, or a flood of attempts would make it grow.
-            if self.rejected_order.len() > self.config.max_waiting
-                && let Some(oldest) = self.rejected_order.pop_front()
-            {
-                self.rejected.remove(&oldest);
-            }
+        if let Some(waiting) = self.waiting.get(&ticket) {
+            self.rejected.insert(waiting.id, self.config.max_waiting);
         }
         self.forget(ticket);
     }
@@ -526,9 +611,10 @@ impl Admission {
             return;
         };
         self.refusals.remove(&(waiting.refuse_ns, ticket));
-        let address = self
-            .tree
-            .change(waiting.source, &|network| network.waiting -= 1);
+        let address = self.tree.change(waiting.source, &|network| {
+            network.waiting -= 1;
+            network.known_waiting -= usize::from(waiting.is_known);
+        });
         // At the back, unless its neighbours have a longer handshake time-out.
         if address.tickets.back() == Some(&ticket) {
             address.tickets.pop_back();
@@ -558,10 +644,36 @@ fn load(numbers: [usize; LEVELS]) -> Load {
 /// Candidate of [`Admission::choose`]: the smallest is next.
 type Candidate = (Load, Reverse<Ticket>);
 
+/// Search for the attempt that is next.
+struct Search<'a> {
+    config: &'a AdmissionConfig,
+    /// The turn is for known addresses alone, whatever their networks have.
+    is_reserved: bool,
+    best: Option<Candidate>,
+}
+
+impl Search<'_> {
+    /// Returns true if an attempt in a part of the tree may begin.
+    fn admits(&self, part: &Network, level: usize) -> bool {
+        let most = match self.config.turns_per_network.get(level) {
+            Some(_) if self.is_reserved => usize::MAX,
+            Some(&most) => most,
+            None => self.config.turns_per_address,
+        };
+        let waiting = if self.is_reserved {
+            part.known_waiting
+        } else {
+            part.waiting
+        };
+        waiting > 0 && part.count.in_turn < most
+    }
+}
+
 impl Network {
-    /// Changes all networks of an address and the address, which are made if missing. Returns the
-    /// address.
+    /// Changes this network, all networks of an address in it and the address, which are made if
+    /// missing. Returns the address.
     fn change(&mut self, source: IpAddr, change: &impl Fn(&mut Self)) -> &mut Self {
+        change(self);
         let mut part = self;
         for level in 0..LEVELS {
             part = part.parts.entry(key_at(source, level)).or_default();
@@ -583,28 +695,22 @@ impl Network {
 
     /// Finds the best attempt below this network, which is above `level`. `numbers` are the
     /// handshakes along the path to it.
-    fn find_best(
-        &self,
-        config: &AdmissionConfig,
-        level: usize,
-        numbers: [usize; LEVELS],
-        best: &mut Option<Candidate>,
-    ) {
+    fn find_best(&self, search: &mut Search<'_>, level: usize, numbers: [usize; LEVELS]) {
         let is_address = level + 1 == LEVELS;
-        let most = config.turns_per_network.get(level);
-        let most = *most.unwrap_or(&config.turns_per_address);
         // Whole networks are passed over: a flood of many small ones must not cost a search each
         // time.
-        let may_begin = |part: &&Self| part.waiting > 0 && part.count.in_turn < most;
-        for part in self.parts.values().filter(may_begin) {
+        for part in self.parts.values() {
+            if !search.admits(part, level) {
+                continue;
+            }
             let mut numbers = numbers;
             numbers[level] = part.count.handshakes;
             if !is_address {
-                part.find_best(config, level + 1, numbers, best);
+                part.find_best(search, level + 1, numbers);
             } else if let Some(&newest) = part.tickets.back() {
                 let candidate = (load(numbers), Reverse(newest));
-                if best.is_none_or(|best| candidate < best) {
-                    *best = Some(candidate);
+                if search.best.is_none_or(|best| candidate < best) {
+                    search.best = Some(candidate);
                 }
             }
         }

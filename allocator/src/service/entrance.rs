@@ -2,6 +2,7 @@
 //! attempts.
 
 use std::hash::BuildHasher as _;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
@@ -23,9 +24,14 @@ struct EntranceState {
     queue: Mutex<EntranceQueue>,
     /// Wakes [`Entrance::next`]: a turn is free, or a time-out has changed.
     changed: Notify,
+    /// Tells whether the topology gives an address to a host.
+    is_host: IsHost,
     /// Counts an attempt that ended before its turn, by reason.
     count: CountRejection,
 }
+
+/// Look-up of an address in the topology.
+type IsHost = Box<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// Counter of rejected attempts by reason.
 type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
@@ -38,10 +44,11 @@ struct EntranceQueue {
 }
 
 impl Entrance {
-    /// Creates an empty entrance. It passes the reason of attempts that end before their turn to
-    /// `count`.
+    /// Creates an empty entrance. It asks `is_host` whether the topology gives an address to a
+    /// host, and passes the reason of attempts that end before their turn to `count`.
     pub(super) fn new(
         config: AdmissionConfig,
+        is_host: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
         count: impl Fn(&'static str) + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(EntranceState {
@@ -51,6 +58,7 @@ impl Entrance {
                 ends: IndexMap::default(),
             }),
             changed: Notify::new(),
+            is_host: Box::new(is_host),
             count: Box::new(count),
         }))
     }
@@ -62,9 +70,13 @@ impl Entrance {
 
     /// Takes an attempt's first packet: answers it or lets it wait.
     pub(super) fn offer(&self, incoming: Incoming) {
+        let source = incoming.remote_address().ip();
+        let validated = incoming.remote_address_validated();
         let attempt = ConnectionAttempt {
-            source: incoming.remote_address().ip(),
-            validated: incoming.remote_address_validated(),
+            source,
+            validated,
+            // Of an address that may be forged nothing is looked up.
+            is_host: validated && (self.0.is_host)(source),
             patience_ns: handshake_timeout::of_connection_id(&incoming.orig_dst_cid()),
             id: FxBuildHasher.hash_one(&*incoming.orig_dst_cid()),
         };

@@ -137,10 +137,7 @@ mod tests {
     #[test]
     fn each_host_has_a_turn_in_a_round_and_tells_what_its_links_carry() {
         let mut links = OwnLinks::new(4, 10 * GBIT);
-        let access = AccessCapacity {
-            uplink_bps: 10 * GBIT,
-            downlink_bps: 10 * GBIT,
-        };
+        let access = AccessCapacity::new(10 * GBIT, 10 * GBIT);
         (0..4).for_each(|at| links.begin_session(at, access));
         let mut turns = [0; 4];
         let mut newest = AccessUse::default();

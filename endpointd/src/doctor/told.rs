@@ -10,11 +10,11 @@ use serde::Deserialize;
 use super::{Finding, PATIENCE, ok, warn};
 use crate::telemetry::access_figures::AccessFigures;
 
-/// Part of a told capacity, in hundredths, below which an interface's speed is less,
+/// Part of the told line rate, in hundredths, below which an interface's speed is less,
 const SLOW_PERCENT: u64 = 95;
 /// above which it is more,
 const FAST_PERCENT: u64 = 110;
-/// and below which a congested link carries less.
+/// and part of a told capacity below which a congested link carries less.
 const SHORT_PERCENT: u64 = 88;
 
 /// Part of `/status` that is judged here.
@@ -125,24 +125,36 @@ fn judge(access: &AccessFigures) -> Vec<Finding> {
                 ),
             ));
         }
-        let percent = |bps: u64| u128::from(bps) * 100 / u128::from(told_bps);
+        let percent = |bps: u64, of_bps: u64| u128::from(bps) * 100 / u128::from(of_bps);
         let speed_bps = access.speed_bps;
-        let told = format!(
-            "the allocator was told {:.2} Gbit/s of the link {name} this host",
-            gbps(told_bps)
-        );
-        if speed_bps > 0 && percent(speed_bps) < u128::from(SLOW_PERCENT) {
-            let less = format!("{told}, and the interface has {:.2}", gbps(speed_bps));
-            findings.push(warn("links", less));
-        } else if percent(speed_bps) > u128::from(FAST_PERCENT)
-            || percent(carried_bps) > u128::from(FAST_PERCENT)
+        // An earlier allocator tells no line rate.
+        let line_rate_bps = match access.line_rate_bps[link] {
+            0 => told_bps,
+            line_rate_bps => line_rate_bps,
+        };
+        let speed_percent = percent(speed_bps, line_rate_bps);
+        let told = |bps: u64| {
+            format!(
+                "the allocator was told {:.2} Gbit/s of the link {name} this host",
+                gbps(bps)
+            )
+        };
+        if speed_bps > 0 && speed_percent < u128::from(SLOW_PERCENT) {
+            let (told, speed) = (told(line_rate_bps), gbps(speed_bps));
+            findings.push(warn(
+                "links",
+                format!("{told}, and the interface has {speed:.2}"),
+            ));
+        } else if speed_percent > u128::from(FAST_PERCENT)
+            || percent(carried_bps, told_bps) > u128::from(FAST_PERCENT)
         {
-            let more = gbps(speed_bps.max(carried_bps));
+            let (told, more) = (told(line_rate_bps), gbps(speed_bps.max(carried_bps)));
             findings.push(warn("links", format!("{told}, and it has {more:.2}")));
         } else if name == "from"
             && access.congested_hosts > 0
-            && percent(carried_bps) < u128::from(SHORT_PERCENT)
+            && percent(carried_bps, told_bps) < u128::from(SHORT_PERCENT)
         {
+            let told = told(told_bps);
             findings.push(warn(
                 "links",
                 format!(
@@ -208,6 +220,24 @@ mod tests {
             (
                 AccessFigures {
                     speed_bps: 25 * GBIT,
+                    ..right
+                },
+                &["links", "links"],
+            ),
+            // Framing takes a tenth of the line: the speed is that of the line.
+            (
+                AccessFigures {
+                    told_bps: [9 * GBIT; 2],
+                    line_rate_bps: [10 * GBIT; 2],
+                    ..right
+                },
+                &["ok"],
+            ),
+            (
+                AccessFigures {
+                    told_bps: [9 * GBIT; 2],
+                    line_rate_bps: [10 * GBIT; 2],
+                    speed_bps: 9 * GBIT,
                     ..right
                 },
                 &["links", "links"],

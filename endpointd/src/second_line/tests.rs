@@ -6,10 +6,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 100 * MS;
-const ACCESS: AccessCapacity = AccessCapacity {
-    uplink_bps: 64_000_000,
-    downlink_bps: 64_000_000,
-};
+const ACCESS: AccessCapacity = AccessCapacity::new(64_000_000, 64_000_000);
 const HANDED_OUT_BPS: u64 = 63_000_000;
 /// The receiver; senders have other numbers.
 const RECEIVER: u32 = 100;

@@ -11,6 +11,9 @@ pub struct AccessFigures {
     /// Capacities as the allocator was told, in bit/s; 0: not told. They are of the session's
     /// beginning, or of the newest reload of the topology.
     pub told_bps: [u64; 2],
+    /// All that they carry by what the allocator was told, framing included, in bit/s; 0: not told.
+    #[serde(default)]
+    pub line_rate_bps: [u64; 2],
     /// Rates that the interface carried in the last second, in bit/s.
     pub carried_bps: [u64; 2],
     /// Speed that the interface tells, in bit/s; 0 if it tells none.
@@ -43,6 +46,7 @@ impl AccessFigures {
         let links = [&present.uplink, &present.downlink];
         Self {
             told_bps: [access.uplink_bps, access.downlink_bps],
+            line_rate_bps: [access.uplink_line_rate_bps, access.downlink_line_rate_bps],
             carried_bps: links.map(|link| link.carried_bps.unwrap_or(0)),
             speed_bps: present.uplink.speed_bps,
             strangers: links.map(|link| link.strangers),
@@ -66,10 +70,7 @@ mod tests {
     #[test]
     fn traffic_of_others_is_that_of_unknown_addresses_and_udp() {
         let mut meter = AccessUseMeter::default();
-        let access = AccessCapacity {
-            uplink_bps: 1_000_000_000,
-            downlink_bps: 1_000_000_000,
-        };
+        let access = AccessCapacity::new(1_000_000_000, 1_000_000_000);
         let begin = AccessCounters::default();
         meter.look(1_000_000_000, Some(begin), access);
         // 12.5 MB are all that the link carries in 0.1 s.

@@ -527,10 +527,7 @@ mod tests {
     use super::*;
 
     const SECOND_NS: u64 = 1_000_000_000;
-    const ACCESS: AccessCapacity = AccessCapacity {
-        uplink_bps: 1_000_000_000,
-        downlink_bps: 1_000_000_000,
-    };
+    const ACCESS: AccessCapacity = AccessCapacity::new(1_000_000_000, 1_000_000_000);
 
     /// Sampler at work, whose interface is the loopback one, and the time.
     fn sampler() -> (Sampler, u64) {
@@ -594,16 +591,15 @@ mod tests {
         let (mut sampler, now_ns) = sampler();
         sample(&mut sampler, now_ns);
         assert_eq!(sampler.status().access.told_bps, [1_000_000_000; 2]);
-        sampler.set_access(AccessCapacity {
-            uplink_bps: 25_000_000_000,
-            downlink_bps: 10_000_000_000,
-        });
+        let access = AccessCapacity::new(25_000_000_000, 10_000_000_000);
+        sampler.set_access(access.with_line_rates(26_000_000_000, 10_400_000_000));
         // While the link is idle, few samples look at the sockets.
         for second in 1..=u64::from(IDLE_PASSES) + 1 {
             sample(&mut sampler, now_ns + second * SECOND_NS);
         }
-        let told_bps = sampler.status().access.told_bps;
-        assert_eq!(told_bps, [25_000_000_000, 10_000_000_000]);
+        let figures = sampler.status().access;
+        assert_eq!(figures.told_bps, [25_000_000_000, 10_000_000_000]);
+        assert_eq!(figures.line_rate_bps, [26_000_000_000, 10_400_000_000]);
     }
 
     #[test]

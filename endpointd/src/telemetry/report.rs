@@ -197,10 +197,7 @@ mod tests {
     use crate::backend::SlotIndex;
 
     const MS: u64 = 1_000_000;
-    const ACCESS: AccessCapacity = AccessCapacity {
-        uplink_bps: 1_000_000_000,
-        downlink_bps: 1_000_000_000,
-    };
+    const ACCESS: AccessCapacity = AccessCapacity::new(1_000_000_000, 1_000_000_000);
 
     fn sender(name: SenderName) -> ActiveSender {
         ActiveSender {

@@ -270,6 +270,7 @@ impl StampedeModel {
                     ConnectionAttempt {
                         source,
                         validated: true,
+                        is_host: true,
                         patience_ns: Some(self.hosts[host].patience_ns),
                         id: (host as u64) << 32 | attempt,
                     },

@@ -239,10 +239,8 @@ impl TryFrom<wire::Welcome> for Welcome {
                 welcome.telemetry_hysteresis,
                 welcome.telemetry_repeat_ns,
             )?,
-            access: AccessCapacity {
-                uplink_bps: welcome.uplink_bps,
-                downlink_bps: welcome.downlink_bps,
-            },
+            access: AccessCapacity::new(welcome.uplink_bps, welcome.downlink_bps)
+                .with_line_rates(welcome.uplink_line_rate_bps, welcome.downlink_line_rate_bps),
         })
     }
 }
@@ -281,6 +279,8 @@ impl From<&Welcome> for wire::Welcome {
             telemetry_repeat_ns: welcome.telemetry_sync.map_or(0, |terms| terms.repeat_ns),
             uplink_bps: welcome.access.uplink_bps,
             downlink_bps: welcome.access.downlink_bps,
+            uplink_line_rate_bps: welcome.access.uplink_line_rate_bps,
+            downlink_line_rate_bps: welcome.access.downlink_line_rate_bps,
         }
     }
 }
@@ -315,10 +315,11 @@ impl TryFrom<wire::Topology> for TopologySnapshot {
         }
         let hosts = topology.hosts.into_iter().map(host_from_wire);
         let hosts = hosts.collect::<Result<_, SessionError>>()?;
-        let access = AccessCapacity {
-            uplink_bps: topology.uplink_bps,
-            downlink_bps: topology.downlink_bps,
-        };
+        let access = AccessCapacity::new(topology.uplink_bps, topology.downlink_bps)
+            .with_line_rates(
+                topology.uplink_line_rate_bps,
+                topology.downlink_line_rate_bps,
+            );
         Ok(Self {
             version: topology.version,
             ecmp_seed: topology.ecmp_seed,
@@ -343,6 +344,8 @@ impl From<&TopologySnapshot> for wire::Topology {
             hosts_known: topology.known,
             uplink_bps: access.uplink_bps,
             downlink_bps: access.downlink_bps,
+            uplink_line_rate_bps: access.uplink_line_rate_bps,
+            downlink_line_rate_bps: access.downlink_line_rate_bps,
         }
     }
 }

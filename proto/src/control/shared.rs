@@ -121,6 +121,8 @@ impl EncodedTopology {
         let own = wire::Topology {
             uplink_bps: access.uplink_bps,
             downlink_bps: access.downlink_bps,
+            uplink_line_rate_bps: access.uplink_line_rate_bps,
+            downlink_line_rate_bps: access.downlink_line_rate_bps,
             ..wire::Topology::default()
         };
         let bytes = own.encoded_len() + self.bytes(known).len();
@@ -250,10 +252,8 @@ mod tests {
                     ControlMessage::Welcome(welcome(expected.clone())),
                     "{hosts} hosts"
                 );
-                let own = AccessCapacity {
-                    uplink_bps: 25_000_000_000,
-                    downlink_bps: u64::MAX,
-                };
+                let own =
+                    AccessCapacity::new(25_000_000_000, u64::MAX).with_line_rates(u64::MAX, 1);
                 for access in [None, Some(own)] {
                     let head = encoded
                         .update_head(known, access.unwrap_or_default())

@@ -720,10 +720,7 @@ mod tests {
                 }
                 self.counters.rx_bytes += bytes(unseen_bps);
                 self.counters.udp_in += datagrams;
-                let access = AccessCapacity {
-                    uplink_bps: GBIT,
-                    downlink_bps: GBIT,
-                };
+                let access = AccessCapacity::new(GBIT, GBIT);
                 self.meter.look(self.now_ns, Some(self.counters), access);
                 if let Some(access_use) = self.meter.to_tell(self.now_ns, self.observes) {
                     self.told.push((self.now_ns, access_use.clone()));
@@ -836,10 +833,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_judged_alike_however_long_a_pass_over_the_sockets_takes() {
-        let access = AccessCapacity {
-            uplink_bps: GBIT,
-            downlink_bps: GBIT,
-        };
+        let access = AccessCapacity::new(GBIT, GBIT);
         for (bps, uses) in [(GBIT / 200, false), (GBIT / 30, true)] {
             let mut meter = AccessUseMeter::default();
             for second in (0..40).step_by(4) {

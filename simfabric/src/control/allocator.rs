@@ -193,10 +193,10 @@ impl AllocatorNode {
             checking.join(now_ns, HostId(host));
         }
         let topology = &self.topology;
-        let access = AccessCapacity {
-            uplink_bps: topology.effective_capacity_bps(topology.host_uplink(HostId(host))),
-            downlink_bps: topology.effective_capacity_bps(topology.host_downlink(HostId(host))),
-        };
+        let access = AccessCapacity::new(
+            topology.effective_capacity_bps(topology.host_uplink(HostId(host))),
+            topology.effective_capacity_bps(topology.host_downlink(HostId(host))),
+        );
         let client = agent.session_mut();
         client.connected(now_ns);
         let (mut to_server, mut to_client) = (FrameDecoder::new(), FrameDecoder::new());

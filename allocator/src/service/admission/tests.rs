@@ -21,8 +21,17 @@ fn attempt(source: IpAddr, patience_ms: u64) -> ConnectionAttempt {
     ConnectionAttempt {
         source,
         validated: true,
+        is_host: false,
         patience_ns: Some(patience_ms * MS),
         id,
+    }
+}
+
+/// Another one each time, of a host of the topology.
+fn hosts_attempt(source: IpAddr, patience_ms: u64) -> ConnectionAttempt {
+    ConnectionAttempt {
+        is_host: true,
+        ..attempt(source, patience_ms)
     }
 }
 
@@ -31,7 +40,11 @@ fn queue() -> Admission {
 }
 
 fn wait(queue: &mut Admission, now_ns: u64, source: IpAddr, patience_ms: u64) -> Ticket {
-    match queue.offer(now_ns, attempt(source, patience_ms)) {
+    wait_as(queue, now_ns, attempt(source, patience_ms))
+}
+
+fn wait_as(queue: &mut Admission, now_ns: u64, attempt: ConnectionAttempt) -> Ticket {
+    match queue.offer(now_ns, attempt) {
         OfferOutcome::Waits { ticket, .. } => ticket,
         other => panic!("{other:?}"),
     }
@@ -57,6 +70,7 @@ fn an_address_that_was_not_shown_leaves_nothing_behind() {
         let attempt = ConnectionAttempt {
             source: host(number),
             validated: false,
+            is_host: true,
             patience_ns: None,
             id: 0,
         };
@@ -176,25 +190,127 @@ fn a_host_has_its_turn_though_thousands_of_networks_of_one_owner_flood() {
         (&v4, host(70_000), 10),
     ];
     for (flooding, source, most_ms) in cases {
-        let mut queue = queue();
-        let (mut asked, mut number) = (None, 0);
-        let begun_ms = (0..8_000).find(|&at_ms| {
-            let now_ns = at_ms * MS;
-            // 8,000 a second, none of which ever says a word more.
-            for _ in 0..8 {
-                wait(&mut queue, now_ns, flooding(number), 10_000);
-                number += 1;
-            }
-            // Amid the turns of the flood, which all begin and end together.
-            if at_ms == 4_050 {
-                asked = Some(wait(&mut queue, now_ns, source, 2_000));
-            }
-            let begun = begun(&steps(&mut queue, now_ns));
-            asked.is_some_and(|ticket| begun.contains(&ticket))
-        });
-        let waited_ms = begun_ms.expect("it begins") - 4_050;
-        assert!(waited_ms <= most_ms, "{waited_ms} ms for {source}");
+        let flooding = |number| attempt(flooding(number), 10_000);
+        let waited_ms = wait_beside(&mut queue(), &flooding, attempt(source, 2_000));
+        assert!(waited_ms <= Some(most_ms), "{waited_ms:?} ms for {source}");
+        // What floods from known addresses, as pods in a host's prefix may, has no more.
+        let flooding = |number| ConnectionAttempt {
+            is_host: true,
+            ..flooding(number)
+        };
+        let waited_ms = wait_beside(&mut queue(), &flooding, attempt(source, 2_000));
+        assert!(waited_ms <= Some(most_ms), "{waited_ms:?} ms for {source}");
     }
+}
+
+/// Returns the time in ms for which an attempt waits for its turn beside a flood of 8,000 attempts
+/// a second, none of which ever says a word more; `None` without a turn.
+fn wait_beside(
+    queue: &mut Admission,
+    flooding: &dyn Fn(u128) -> ConnectionAttempt,
+    asks: ConnectionAttempt,
+) -> Option<u64> {
+    // Amid the turns of the flood, which all begin and end together.
+    const ASKS_MS: u64 = 4_050;
+    let (mut asked, mut number) = (None, 0);
+    let begun_ms = (0..8_000).find(|&at_ms| {
+        let now_ns = at_ms * MS;
+        for _ in 0..8 {
+            wait_as(queue, now_ns, flooding(number));
+            number += 1;
+        }
+        if at_ms == ASKS_MS {
+            asked = Some(wait_as(queue, now_ns, asks));
+        }
+        let begun = begun(&steps(queue, now_ns));
+        asked.is_some_and(|ticket| begun.contains(&ticket))
+    });
+    begun_ms.map(|at_ms| at_ms - ASKS_MS)
+}
+
+/// Hundreds of networks that nest nowhere: each has fewer under way than any host's.
+#[test]
+fn an_address_that_the_topology_names_or_a_host_had_has_its_turn_at_once_beside_any_networks() {
+    let flooding = |number: u128| {
+        let network = 11 + number as u32 % 200;
+        let address = Ipv4Addr::from(network << 24 | number as u32 % 65_536 << 8);
+        attempt(address.into(), 10_000)
+    };
+    let source = host(1);
+    let strangers_ms = wait_beside(&mut queue(), &flooding, attempt(source, 2_000));
+    assert!(strangers_ms.is_none_or(|ms| ms >= 50), "{strangers_ms:?}");
+    let hosts_ms = wait_beside(&mut queue(), &flooding, hosts_attempt(source, 2_000));
+    assert_eq!(hosts_ms, Some(0));
+    // A host of another address than the topology's, as of a network for control alone.
+    let mut queue = queue();
+    let first = wait(&mut queue, 0, source, 2_000);
+    assert_eq!(begun(&steps(&mut queue, 0)), [first]);
+    queue.hello_received(first);
+    let again_ms = wait_beside(&mut queue, &flooding, attempt(source, 2_000));
+    assert_eq!(again_ms, Some(0));
+}
+
+/// An address in the widest network of that number, away from all hosts.
+fn stranger(number: u32) -> IpAddr {
+    Ipv4Addr::from((172 << 8 | number) << 16).into()
+}
+
+#[test]
+fn strangers_leave_a_full_queue_before_hosts_do_and_a_hosts_flood_leaves_them_room() {
+    let config = AdmissionConfig {
+        max_waiting: 100,
+        turns: 0,
+        reserved_turns: 0,
+        ..AdmissionConfig::default()
+    };
+    let mut queue = Admission::new(config);
+    let wait_as = |queue: &mut Admission, attempt| match queue.offer(0, attempt) {
+        OfferOutcome::Waits { ticket, displaced } => (ticket, displaced),
+        other => panic!("{other:?}"),
+    };
+    for number in 0..10 {
+        wait_as(&mut queue, hosts_attempt(host(1_000 * number), 1_000));
+    }
+    let mut strangers = std::collections::BTreeSet::new();
+    for number in 0..256 {
+        let (ticket, displaced) = wait_as(&mut queue, attempt(stranger(number), 1_000));
+        strangers.insert(ticket);
+        let displaced = displaced.filter(|ticket| !strangers.remove(ticket));
+        assert_eq!(displaced, None, "a host had to go for a stranger");
+    }
+    assert_eq!(strangers.len(), 90);
+    // Beyond a half, who has most has to go, whoever that is. Samples find it once it has most.
+    for _ in 0..5_000 {
+        let (_, displaced) = wait_as(&mut queue, hosts_attempt(host(90_000), 1_000));
+        strangers.remove(&displaced.expect("the queue is full"));
+    }
+    assert!(strangers.len() >= 15, "{}", strangers.len());
+}
+
+#[test]
+fn of_handshakes_that_stall_those_of_strangers_end_first() {
+    let config = AdmissionConfig {
+        max_overdue: 40,
+        ..AdmissionConfig::default()
+    };
+    let mut queue = Admission::new(config);
+    // Neighbours in one network, which weighs more than any stranger's.
+    let hosts: Vec<Ticket> = (0..3)
+        .map(|number| wait_as(&mut queue, 0, hosts_attempt(host(number), 2_000)))
+        .collect();
+    assert_eq!(begun(&steps(&mut queue, 0)).len(), 3);
+    let mut closed = 0;
+    for number in 0..190 {
+        let now_ns = u64::from(number) * 10 * MS;
+        wait(&mut queue, now_ns, stranger(number), 10_000);
+        for step in steps(&mut queue, now_ns) {
+            if let AdmissionStep::Close(ticket) = step {
+                assert!(!hosts.contains(&ticket), "at {now_ns} ns");
+                closed += 1;
+            }
+        }
+    }
+    assert!(closed > 100, "{closed}");
 }
 
 #[test]
@@ -260,6 +376,7 @@ fn a_full_queue_makes_room_at_the_cost_of_whoever_fills_it() {
     let config = AdmissionConfig {
         max_waiting: 100,
         turns: 0,
+        reserved_turns: 0,
         ..AdmissionConfig::default()
     };
     let mut queue = Admission::new(config);
@@ -354,7 +471,8 @@ fn what_an_attempt_that_was_turned_away_sends_anew_begins_nothing() {
     for number in 0..1_000 {
         wait(&mut queue, 800 * MS, host(number), 1_000);
     }
-    assert!(queue.rejected.len() <= 10 && queue.rejected_order.len() <= 10);
+    let rejected = &queue.rejected;
+    assert!(rejected.values.len() <= 10 && rejected.order.len() <= 10);
 }
 
 proptest! {
@@ -366,6 +484,7 @@ proptest! {
         let config = AdmissionConfig {
             max_waiting: 20,
             turns: 4,
+            reserved_turns: 1,
             turns_per_network: [3; 3],
             turns_per_address: 2,
             max_overdue: 5,
@@ -378,9 +497,12 @@ proptest! {
         for (what, source, number) in script {
             match what {
                 0..=2 => {
-                    let source = host(source * 100);
+                    let attempt = ConnectionAttempt {
+                        is_host: source % 4 == 0,
+                        ..attempt(host(source * 100), number)
+                    };
                     if let OfferOutcome::Waits { ticket, displaced } =
-                        queue.offer(now_ns, attempt(source, number))
+                        queue.offer(now_ns, attempt)
                     {
                         prop_assert!(waiting.insert(ticket));
                         if let Some(other) = displaced {
@@ -390,7 +512,9 @@ proptest! {
                 }
                 3 if !under_way.is_empty() => {
                     let at = number as usize % under_way.len();
-                    queue.finish(under_way.swap_remove(at));
+                    let ticket = under_way.swap_remove(at);
+                    queue.hello_received(ticket);
+                    queue.finish(ticket);
                 }
                 4 => queue.record_cost(number * MS / 100),
                 _ => now_ns += number * MS / 10,
@@ -416,7 +540,8 @@ proptest! {
             prop_assert_eq!(queue.waiting(), waiting.len());
             prop_assert_eq!(queue.under_way(), under_way.len());
             prop_assert!(queue.waiting() <= config.max_waiting);
-            prop_assert!(queue.under_way() <= config.turns + config.max_overdue);
+            let in_turn = config.turns + config.reserved_turns;
+            prop_assert!(queue.under_way() <= in_turn + config.max_overdue);
             if let Some(next_ns) = queue.next_timeout() {
                 prop_assert!(next_ns > now_ns);
             }
@@ -433,6 +558,8 @@ proptest! {
         }
         prop_assert_eq!((queue.waiting(), queue.under_way()), (0, 0));
         prop_assert!(queue.tree.parts.is_empty());
+        let known = (queue.tree.known_waiting, queue.known_handshakes);
+        prop_assert_eq!((known, queue.in_reserved_turn), ((0, 0), 0));
         prop_assert_eq!(queue.next_timeout(), None);
     }
 }

@@ -63,10 +63,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
             hysteresis: 0.5,
             repeat_ns: u64::MAX,
         }),
-        access: AccessCapacity {
-            uplink_bps: u64::MAX,
-            downlink_bps: u64::MAX,
-        },
+        access: AccessCapacity::new(u64::MAX, u64::MAX).with_line_rates(u64::MAX, u64::MAX),
     };
     let frame = ControlMessage::Welcome(welcome).to_frame()?;
     let mut decoder = FrameDecoder::new();

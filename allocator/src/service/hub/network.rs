@@ -291,10 +291,13 @@ fn capacity_bps(topology: &Topology, link: &Link) -> f64 {
 
 /// Returns the capacities of a host's own links, as its daemon is told them.
 pub(super) fn access_of(topology: &Topology, host: HostId) -> AccessCapacity {
-    AccessCapacity {
-        uplink_bps: topology.effective_capacity_bps(topology.host_uplink(host)),
-        downlink_bps: topology.effective_capacity_bps(topology.host_downlink(host)),
-    }
+    let (uplink, downlink) = (topology.host_uplink(host), topology.host_downlink(host));
+    let line_rate_bps = |link: LinkId| topology.links()[link.index()].line_rate_bps;
+    AccessCapacity::new(
+        topology.effective_capacity_bps(uplink),
+        topology.effective_capacity_bps(downlink),
+    )
+    .with_line_rates(line_rate_bps(uplink), line_rate_bps(downlink))
 }
 
 pub(super) fn snapshot_of(topology: &Topology) -> TopologySnapshot {

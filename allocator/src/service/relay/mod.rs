@@ -228,7 +228,9 @@ impl Relay {
             "ready: relay, {summary}"
         );
         let counted = shared.clone();
-        let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
+        // A relay has no topology: it knows hosts by their Hello.
+        let is_host = |_| false;
+        let entrance = Entrance::new(AdmissionConfig::default(), is_host, move |reason| {
             counted.lock().counts.hosts_closed.count(reason);
         });
         Ok(Self {

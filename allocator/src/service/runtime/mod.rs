@@ -237,8 +237,9 @@ impl AllocatorService {
             tasks.spawn(serve_timers(shared.clone()));
             tasks.spawn(sweep_flows(shared.clone(), config.transport.shards() > 0));
         }
-        let counted = shared.clone();
-        let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
+        let (counted, known) = (shared.clone(), shared.clone());
+        let is_host = move |address| (known.lock().hub.topology().host_by_addr(address)).is_some();
+        let entrance = Entrance::new(AdmissionConfig::default(), is_host, move |reason| {
             let mut core = counted.lock();
             let rejected = &mut core.hub.counts_mut().connections_rejected;
             rejected.count(reason);

@@ -37,10 +37,7 @@ fn tell(allocator: &ScriptedAllocator) {
         ],
         1,
     );
-    script.access = AccessCapacity {
-        uplink_bps: 64_000_000_000,
-        downlink_bps: 64_000_000,
-    };
+    script.access = AccessCapacity::new(64_000_000_000, 64_000_000);
 }
 
 struct Trio {

@@ -14,10 +14,7 @@ use crate::netns::{BulkReceiver, BulkSender, LEFT_V4, Namespace, NamespacePair, 
 use crate::site::certificates;
 
 /// Capacity that the allocator tells; traffic over the veth may exceed it.
-const ACCESS: AccessCapacity = AccessCapacity {
-    uplink_bps: 1_000_000_000,
-    downlink_bps: 1_000_000_000,
-};
+const ACCESS: AccessCapacity = AccessCapacity::new(1_000_000_000, 1_000_000_000);
 
 /// Runs `test` with a daemon for host 1, whose address is the right namespace's. `left` is the
 /// topology's host at the other address, if it has one. `terms` are the allocator's, if it takes
@@ -299,10 +296,7 @@ fn a_default_congestion_control_that_is_changed_under_the_daemon_is_told_and_tak
 /// The allocator forgets it with the topology. Otherwise it is repeated every ten seconds.
 #[test]
 fn an_allocator_with_another_topology_is_told_at_once_what_is_wrong_with_the_host() {
-    const NEWER: AccessCapacity = AccessCapacity {
-        uplink_bps: 25_000_000_000,
-        downlink_bps: 10_000_000_000,
-    };
+    const NEWER: AccessCapacity = AccessCapacity::new(25_000_000_000, 10_000_000_000);
     on_one_thread(async {
         let folder = certificates();
         let allocator = ScriptedAllocator::start(folder.path(), 1, None);

@@ -27,10 +27,7 @@ fn topology() -> TopologySnapshot {
         .into(),
         digest: Some(HostsDigest([7; HOSTS_DIGEST_BYTES])),
         known: false,
-        access: Some(AccessCapacity {
-            uplink_bps: 10_000_000_000,
-            downlink_bps: 0,
-        }),
+        access: Some(AccessCapacity::new(10_000_000_000, 0).with_line_rates(0, 10_400_000_000)),
     }
 }
 
@@ -62,10 +59,7 @@ fn welcome() -> Welcome {
             hysteresis: 0.02,
             repeat_ns: 25_000_000,
         }),
-        access: AccessCapacity {
-            uplink_bps: 25_000_000_000,
-            downlink_bps: u64::MAX,
-        },
+        access: AccessCapacity::new(25_000_000_000, u64::MAX).with_line_rates(u64::MAX, 1),
     }
 }
 

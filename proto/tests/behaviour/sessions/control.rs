@@ -189,10 +189,8 @@ fn only_the_newest_topology_waits() {
 fn a_topology_brings_the_capacities_of_the_hosts_own_links() {
     let mut pair = SessionPair::new();
     pair.client_events();
-    let access = AccessCapacity {
-        uplink_bps: 25_000_000_000,
-        downlink_bps: 10_000_000_000,
-    };
+    let access = AccessCapacity::new(24_400_000_000, 9_750_000_000)
+        .with_line_rates(25_000_000_000, 10_000_000_000);
     pair.server.set_access(access);
     pair.server.set_topology(two_hosts().into()).unwrap();
     pair.server_stream();

@@ -2,7 +2,7 @@
 
 use ratewright_proto::control::{AccessCapacity, RefusalCode};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
-use ratewright_topology::TwoTierClos;
+use ratewright_topology::{Frames, TwoTierClos};
 
 use super::{HubWorld, settings};
 use crate::service::admin_request::{
@@ -136,26 +136,24 @@ fn another_topology_of_the_same_hosts_keeps_sessions_and_flows() {
     let flow = world.start("h1", 0, "h16");
     world.settle();
     let version = world.hosts["h1"].topology_version;
-    let of_10_gbps = AccessCapacity {
-        uplink_bps: 10_000_000_000,
-        downlink_bps: 10_000_000_000,
-    };
+    let of_10_gbps = AccessCapacity::new(10_000_000_000, 10_000_000_000)
+        .with_line_rates(10_000_000_000, 10_000_000_000);
     assert_eq!(world.hosts["h1"].access, of_10_gbps);
     let slower = TwoTierClos {
         host_capacity_bps: 2_000_000_000,
         ..TwoTierClos::default()
     };
-    world.replace_topology(slower.build().expect("good"));
+    let slower = slower.build().expect("good").with_frames(Frames::default());
+    world.replace_topology(slower);
     world.settle();
     assert!(world.hosts["h1"].established);
     assert!(
         world.hosts["h1"].topology_version > version,
         "the host was told of the new version"
     );
-    let of_2_gbps = AccessCapacity {
-        uplink_bps: 2_000_000_000,
-        downlink_bps: 2_000_000_000,
-    };
+    // 1,514 bytes of each frame of 1,538.
+    let of_2_gbps = AccessCapacity::new(1_968_790_637, 1_968_790_637)
+        .with_line_rates(2_000_000_000, 2_000_000_000);
     assert_eq!(world.hosts["h1"].access, of_2_gbps);
     let rate = world.rate("h1", flow).expect("rated");
     assert!(rate <= 2_000_000_000 && rate > 1_900_000_000, "{rate}");
