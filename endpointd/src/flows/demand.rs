@@ -37,7 +37,7 @@ pub(super) const WINDOW_NS: u64 = 20_000_000;
 const WINDOW_MOST_NS: u64 = 20 * WINDOW_NS;
 /// Time for which a flow that its rate held back is not lowered,
 pub(super) const HOLD_NS: u64 = 100_000_000;
-/// and its bound after repeated growth.
+/// and its bound after repeated growth. No demand that was lowered is held for longer without use.
 const HOLD_MOST_NS: u64 = 8 * HOLD_NS;
 /// Longest pause that does not end a flowlet with a lowered demand.
 pub(super) const LOWERED_GAP_NS: u64 = 50_000_000;
@@ -228,10 +228,13 @@ impl Meter {
         let is_since = self.limited_ns > Some(self.lowered_ns);
         let silent_ns = now_ns.saturating_sub(self.acked_ns);
         let has_stopped = silent_ns >= 2 * usage.round_trip_ns.max(WINDOW_NS);
+        // Bursts into a queue of the host meet their limit for ever, and use a fifth of it.
+        let is_recent = now_ns.saturating_sub(self.lowered_ns) < HOLD_MOST_NS;
         let takes_little = |bps| {
             self.observes
                 || bps <= self.lowered_to_bps.saturating_mul(2)
                     && (is_since || !(shrinks && has_stopped))
+                    && (is_recent || !shrinks)
         };
         if self.limited_ns.is_some_and(held)
             && (uses_most || reported_bps.is_some_and(takes_little))
@@ -379,6 +382,40 @@ mod tests {
         flow.run(220..260, 0, false);
         assert_eq!(flow.lowerings, 2);
         assert_eq!(flow.reported, Some(FLOOR_BPS));
+    }
+
+    /// Five flows behind a queue of 10 Mbit/s, which takes a burst of 64 KiB of each by turns.
+    #[test]
+    fn bursts_into_a_queue_of_the_host_hold_no_more_than_three_times_what_it_carries() {
+        const BURST_BYTES: u64 = 64 << 10;
+        const CYCLE_MS: u64 = 260;
+        let mut meter = Meter::new(0, &usage(0, 0));
+        let (mut sent, mut reported) = (0, None);
+        let mut claimed = 0;
+        for at_ms in (20..10_000).step_by(20) {
+            let is_burst = at_ms % CYCLE_MS == 20;
+            let rate_bps = reported.map_or(33 * MBIT, |bps: u64| bps.min(33 * MBIT));
+            if is_burst {
+                sent += BURST_BYTES;
+                reported = meter.on_limited(at_ms * MS, reported, rate_bps);
+            }
+            let used = Usage {
+                // The queue is not full at first.
+                round_trip_ns: if at_ms < 100 { 0 } else { CYCLE_MS * MS },
+                ..usage(sent, 0)
+            };
+            match meter.evaluate(at_ms * MS, &used, rate_bps, reported) {
+                Verdict::Lower(bps) => reported = Some(bps),
+                Verdict::Keep => {}
+                Verdict::Stalled => panic!("progress was made"),
+            }
+            if at_ms >= 2_000 {
+                claimed += reported.unwrap_or(rate_bps);
+            }
+        }
+        let mean_bps = claimed / 400;
+        let carried_bps = BURST_BYTES * 8 * 1_000 / CYCLE_MS;
+        assert!(mean_bps < 3 * carried_bps, "{mean_bps} of {carried_bps}");
     }
 
     #[test]
