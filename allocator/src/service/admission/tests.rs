@@ -233,7 +233,7 @@ fn wait_beside(
 fn an_address_that_the_topology_names_or_a_host_had_has_its_turn_at_once_beside_any_networks() {
     let flooding = |number: u128| {
         let network = 11 + number as u32 % 200;
-        let address = Ipv4Addr::from(network << 24 | number as u32 % 65_536 << 8);
+        let address = Ipv4Addr::from((network << 24) | ((number as u32 % 65_536) << 8));
         attempt(address.into(), 10_000)
     };
     let source = host(1);

@@ -516,7 +516,7 @@ fn after_a_loss_the_slots_show_what_was_missed_and_what_comes_late_is_not_repeat
         program.now_ns += UNREPORTED_NS + 1;
         let events = polled(&mut table, &mut program);
         let kinds: Vec<_> = events.into_iter().map(|event| event.kind).collect();
-        assert_eq!(kinds, [missed.clone()]);
+        assert_eq!(kinds, std::slice::from_ref(&missed));
         assert_eq!(applied(&mut table, 0, &[missed]), []);
         program.now_ns += IDLE_CHECK_NS;
         assert_eq!(polled(&mut table, &mut program), []);
