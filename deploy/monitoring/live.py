@@ -136,6 +136,9 @@ class Site:
         for name in list(self.children)[::-1]:
             self.children[name].send_signal(signal.SIGCONT)
             self.end(name, signal.SIGTERM if name == "daemon" else signal.SIGKILL)
+        # A daemon that was killed leaves its programs to the next one.
+        subprocess.run(["ip", "netns", "exec", NAMESPACE, BINARIES / "ratewright-endpointd", "cleanup", "--yes",
+                        "--config", self.path("daemon.toml")], capture_output=True)
         subprocess.run(["ip", "netns", "del", NAMESPACE], capture_output=True)
         subprocess.run(["ip", "link", "del", LINK_HERE], capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
