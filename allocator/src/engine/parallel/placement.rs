@@ -42,14 +42,7 @@ impl EngineFlows {
                 self.queue_insert(shared, block, ends, state);
                 return Ok(());
             }
-            let mut cells = lock(&shared.flow_blocks[block]);
-            let block = block as u16;
-            let directory = &mut self.directory;
-            let mut relocate =
-                |flow, cell| directory.set_location(flow, Location::Cell { block, cell });
-            if let Some(cell) = cells.insert(ends, state, &mut relocate) {
-                self.directory
-                    .set_location(flow, Location::Cell { block, cell });
+            if self.insert_at_once(shared, block, ends, state) {
                 return Ok(());
             }
             cause = Cause::NoRoom;
@@ -122,6 +115,26 @@ impl EngineFlows {
         lock(&shared.batches[usize::from(block)]).queue_noted_remove(cell);
         self.row_updates = RowUpdates::Queued;
         Some(Terms::of_cell(&shared.classes, &leaves.state))
+    }
+
+    /// Inserts a flow into a FlowBlock. Returns false if its rows have no space.
+    fn insert_at_once(
+        &mut self,
+        shared: &ParallelState,
+        index: usize,
+        ends: [FlowEnd; 2],
+        state: CellState,
+    ) -> bool {
+        let block = index as u16;
+        let directory = &mut self.directory;
+        let mut relocate =
+            |flow, cell| directory.set_location(flow, Location::Cell { block, cell });
+        let flow = state.flow;
+        let cell = lock(&shared.flow_blocks[index]).insert(ends, state, &mut relocate);
+        if let Some(cell) = cell {
+            relocate(flow, cell);
+        }
+        cell.is_some()
     }
 
     /// Queues a flow's insert into a FlowBlock.
@@ -270,22 +283,11 @@ impl EngineFlows {
             let Some((block, ends)) = row_ends(&shared.layout, &links) else {
                 continue;
             };
-            let mut cells = lock(&shared.flow_blocks[block]);
-            let directory = &mut self.directory;
-            let mut relocate = |flow, cell| {
-                let block = block as u16;
-                directory.set_location(flow, Location::Cell { block, cell });
-            };
-            let Some(cell) = cells.insert(ends, state, &mut relocate) else {
-                drop(cells);
+            if self.insert_at_once(shared, block, ends, state) {
+                self.remove_scalar(shared, usize::from(worker), index as usize);
+            } else {
                 self.scalars.overflow.push_back(flow);
-                continue;
-            };
-            drop(cells);
-            self.remove_scalar(shared, usize::from(worker), index as usize);
-            let block = block as u16;
-            self.directory
-                .set_location(flow, Location::Cell { block, cell });
+            }
         }
     }
 
