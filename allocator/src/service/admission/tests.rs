@@ -44,8 +44,17 @@ fn wait(queue: &mut Admission, now_ns: u64, source: IpAddr, patience_ms: u64) ->
 }
 
 fn wait_as(queue: &mut Admission, now_ns: u64, attempt: ConnectionAttempt) -> Ticket {
+    wait_displacing(queue, now_ns, attempt).0
+}
+
+/// Returns the attempt's ticket, and that of one that had to go for it.
+fn wait_displacing(
+    queue: &mut Admission,
+    now_ns: u64,
+    attempt: ConnectionAttempt,
+) -> (Ticket, Option<Ticket>) {
     match queue.offer(now_ns, attempt) {
-        OfferOutcome::Waits { ticket, .. } => ticket,
+        OfferOutcome::Waits { ticket, displaced } => (ticket, displaced),
         other => panic!("{other:?}"),
     }
 }
@@ -264,16 +273,12 @@ fn strangers_leave_a_full_queue_before_hosts_do_and_a_hosts_flood_leaves_them_ro
         ..AdmissionConfig::default()
     };
     let mut queue = Admission::new(config);
-    let wait_as = |queue: &mut Admission, attempt| match queue.offer(0, attempt) {
-        OfferOutcome::Waits { ticket, displaced } => (ticket, displaced),
-        other => panic!("{other:?}"),
-    };
     for number in 0..10 {
-        wait_as(&mut queue, hosts_attempt(host(1_000 * number), 1_000));
+        wait_displacing(&mut queue, 0, hosts_attempt(host(1_000 * number), 1_000));
     }
     let mut strangers = std::collections::BTreeSet::new();
     for number in 0..256 {
-        let (ticket, displaced) = wait_as(&mut queue, attempt(stranger(number), 1_000));
+        let (ticket, displaced) = wait_displacing(&mut queue, 0, attempt(stranger(number), 1_000));
         strangers.insert(ticket);
         let displaced = displaced.filter(|ticket| !strangers.remove(ticket));
         assert_eq!(displaced, None, "a host had to go for a stranger");
@@ -281,7 +286,7 @@ fn strangers_leave_a_full_queue_before_hosts_do_and_a_hosts_flood_leaves_them_ro
     assert_eq!(strangers.len(), 90);
     // Beyond a half, who has most has to go, whoever that is. Samples find it once it has most.
     for _ in 0..5_000 {
-        let (_, displaced) = wait_as(&mut queue, hosts_attempt(host(90_000), 1_000));
+        let (_, displaced) = wait_displacing(&mut queue, 0, hosts_attempt(host(90_000), 1_000));
         strangers.remove(&displaced.expect("the queue is full"));
     }
     assert!(strangers.len() >= 15, "{}", strangers.len());
@@ -384,13 +389,9 @@ fn a_full_queue_makes_room_at_the_cost_of_whoever_fills_it() {
         .map(|number| wait(&mut queue, 0, host(1_000 * number), 1_000))
         .collect();
     for _ in 0..5_000 {
-        match queue.offer(0, attempt(host(7), 1_000)) {
-            OfferOutcome::Waits { displaced, .. } => {
-                let hit = displaced.is_some_and(|ticket| hosts.contains(&ticket));
-                assert!(!hit, "a host had to go for the flood");
-            }
-            other => panic!("{other:?}"),
-        }
+        let (_, displaced) = wait_displacing(&mut queue, 0, attempt(host(7), 1_000));
+        let hit = displaced.is_some_and(|ticket| hosts.contains(&ticket));
+        assert!(!hit, "a host had to go for the flood");
         assert!(queue.waiting() <= 100);
     }
 }

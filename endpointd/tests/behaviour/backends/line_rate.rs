@@ -115,7 +115,7 @@ fn a_line_rate_is_filled_without_a_queue_by_tc_htb() {
 
 /// A line rate that is taken for what can be allocated is 1.6 % too much.
 ///
-/// How deep the queue is depends on how much of its time the sender has a core.
+/// A sender that lacks a core for some of its time leaves a smaller queue.
 #[test]
 fn a_line_rate_without_its_frames_stands_in_a_queue() {
     let rate_bps = Frame::AS_COUNTED.allocatable_bps(LINE_MBIT * MBIT);
