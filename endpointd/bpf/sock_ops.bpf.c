@@ -56,6 +56,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RW_UNPACED_SEGS 10
 /* More than this waits only below a sender that its rate limits, however fast. */
 #define RW_HELD_BYTES 65536
+/* A socket that TCP has never paced gets a maximum once it delivers all but 1/8 of it. */
+#define RW_REACHED_SHIFT 3
 /*
  * How far a flow may be behind or ahead of its rate and be remembered for it: so many of its own bursts, TCP's
  * initial window (RFC 6928), or what its rate sends in this time. Four bursts outlast the pauses of a queue
@@ -84,6 +86,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 	 BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 
 #define NSEC_PER_SEC 1000000000ULL
+#define USEC_PER_SEC 1000000ULL
 #define NO_LIMIT (~0ULL)
 /* SO_MAX_PACING_RATE has 32 bits here, and all of them set mean "none". */
 #define MAX_PACING (~0U - 1)
@@ -645,6 +648,24 @@ static __always_inline void lift(void *target, struct so_sock *st, struct tcp_so
 }
 
 /*
+ * Whether a socket without our maximum could exceed it. Any maximum makes TCP pace by itself from then on, at 1.2
+ * to 2 windows per smoothed round-trip time. A first round-trip time that is far too long (a neighbour had to be
+ * found) would then slow the samples that correct it. And cubic leaves slow start later if it is paced (HyStart's
+ * threshold for trains of acknowledgements doubles): where the path carries less than the rate, a flow with a
+ * maximum would have more than its neighbours for as long as a deep queue remembers.
+ */
+static __always_inline bool reaches(struct tcp_sock *tp, __u64 limit)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	__u64 delivered = (__u64)tp->rate_delivered * tp->mss_cache;
+
+	if (sk->sk_pacing_rate < limit)
+		return false;
+	return sk->sk_pacing_status != RW_SK_PACING_NONE ||
+	       delivered * USEC_PER_SEC > (limit - (limit >> RW_REACHED_SHIFT)) * tp->rate_interval_us;
+}
+
+/*
  * Puts the slot's rate in force, or lifts it. `target`: what bpf_setsockopt takes here; `writes`: the
  * socket is about to queue or send something.
  */
@@ -694,12 +715,7 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 		limit = wish;
 	if (limit > MAX_PACING)
 		limit = NO_LIMIT;
-	/*
-	 * A limit makes TCP pace by itself, at 1.2 to 2 windows per smoothed round-trip time at most. A
-	 * first round-trip time that is far too long (a neighbour had to be found) would then slow the
-	 * samples that correct it. So the limit waits until the socket could exceed it.
-	 */
-	if (runs_free || (!st->applied && tp->inet_conn.icsk_inet.sk.sk_pacing_rate < limit))
+	if (runs_free || (!st->applied && !reaches(tp, limit)))
 		st->app_max = wish;
 	else if (limit != st->applied || tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate != limit) {
 		if (set_max(target, limit))

@@ -21,9 +21,12 @@
 //! that is handed out to the greatest part of its capacity: of a right network's links, that one is
 //! full. The sender's uplink is cleared while it has backlogged connections without congestion. So
 //! is a link that was full within [`PROVEN_NS`], if another one was not. A probe of a link that is
-//! lowered explains congestion beside others. A link between switches is named if it is the only
-//! one; its carried rate is not known. Where the end of the way tells nothing, nobody is named, and
-//! neither between two switches where the facts know no link: a host's first flows are looked at.
+//! lowered explains congestion beside others. Nobody is named where the receiver's other senders
+//! have what they were handed out, and that is most of its load: the link to it serves them, and a
+//! queue of the sender's host may hold its flows up. A link between switches is named if it is the
+//! only one; its carried rate is not known. Where the end of the way tells nothing, nobody is
+//! named, and neither between two switches where the facts know no link: a host's first flows are
+//! looked at.
 //!
 //! A network device that counts what an allowance held up ([`LinkWord::is_held_up`]: Amazon's ENA)
 //! says which link it is. If its link carries less by the figures above, it is named before any
@@ -314,6 +317,30 @@ pub enum LinkChange {
     },
 }
 
+/// Load of a link or of several: handed out, and carried.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    handed_out_bps: f64,
+    carried_bps: f64,
+}
+
+/// Loads of the links from all senders that meet congestion to a host, by the link to it.
+type Complaints = BTreeMap<LinkId, Load>;
+
+impl Load {
+    fn add(&mut self, other: Load) {
+        self.handed_out_bps += other.handed_out_bps;
+        self.carried_bps += other.carried_bps;
+    }
+
+    /// Returns true if most of this load is others' than that of some senders, and they have it.
+    fn serves_all_but(self, senders: Load) -> bool {
+        let handed_out_bps = self.handed_out_bps - senders.handed_out_bps;
+        let carried_bps = self.carried_bps - senders.carried_bps;
+        handed_out_bps > self.handed_out_bps / 2.0 && carried_bps >= SHORT * handed_out_bps
+    }
+}
+
 /// Figures of one link.
 #[derive(Debug, Clone, Copy, Default)]
 struct Checked {
@@ -564,11 +591,16 @@ impl LinkCheck {
                 has_uncongested,
             });
         }
+        let mut complaints = Complaints::new();
+        for pair in &congested {
+            let sender = self.load(pair.uplink, facts);
+            complaints.entry(pair.downlink).or_default().add(sender);
+        }
         let in_network = self.find_in_network(now_ns, &congested, facts);
         let mut found: Vec<LinkId> = in_network.less.into_iter().collect();
         for (pair, is_explained) in congested.iter().zip(in_network.explained) {
             if !is_explained {
-                self.congested_of(pair, now_ns, facts, &mut found);
+                self.congested_of(pair, now_ns, facts, &complaints, &mut found);
             }
         }
         for link in in_network.clear {
@@ -592,6 +624,7 @@ impl LinkCheck {
         pair: &CongestedPair,
         now_ns: u64,
         facts: &dyn LinkFacts,
+        complaints: &Complaints,
         found: &mut Vec<LinkId>,
     ) {
         let &CongestedPair {
@@ -614,6 +647,10 @@ impl LinkCheck {
         let before = found.len();
         found.extend(candidates.iter().filter(held_up).map(|&(link, _)| link));
         if found.len() > before {
+            return;
+        }
+        let of_senders = complaints.get(&downlink).copied().unwrap_or_default();
+        if self.load(downlink, facts).serves_all_but(of_senders) {
             return;
         }
         let part = |link: LinkId| self.handed_out_part(link, facts);
@@ -655,6 +692,14 @@ impl LinkCheck {
             candidates.retain(|&(link, _)| are_missing && part(link) >= FULL);
         }
         found.extend(candidates.into_iter().map(|(link, _)| link));
+    }
+
+    fn load(&self, link: LinkId, facts: &dyn LinkFacts) -> Load {
+        let carried_bps = self.links.get(&link.0).and_then(Checked::carried_bps);
+        Load {
+            handed_out_bps: facts.handed_out_bps(link),
+            carried_bps: carried_bps.unwrap_or(0.0),
+        }
     }
 
     fn has_others(&self, link: LinkId) -> bool {

@@ -446,6 +446,29 @@ fn a_sender_whose_other_flows_meet_no_congestion_has_a_right_uplink() {
     assert_eq!(named, [(down(1), LinkState::CarriesLess)]);
 }
 
+/// A queue of its host holds one sender up. Its claims come and go, and leave the other one less.
+#[test]
+fn a_sender_behind_a_queue_of_its_host_names_no_link_of_a_receiver_that_serves_the_others() {
+    let mut world = World::new(3);
+    world.flow(1, 0);
+    world.flow(2, 0);
+    world.hosts[1].real_up_bps = 0.05 * GBIT;
+    for turn in 0..600 {
+        // Its demand is what it uses, but for a fifth of each second and more.
+        world.flows[0].demand_bps = if turn % 8 < 2 {
+            f64::INFINITY
+        } else {
+            0.06 * GBIT
+        };
+        world.step();
+    }
+    let receivers: Vec<_> = (world.changes.iter())
+        .filter(|(_, link, _)| *link == down(0).0)
+        .collect();
+    assert!(receivers.is_empty(), "{receivers:?}");
+    assert_eq!(world.check.lowered_bps(down(0)), None);
+}
+
 #[test]
 fn a_capacity_that_is_1_25_times_too_low_is_named_by_the_interface_or_by_what_it_carries() {
     for by_speed in [true, false] {

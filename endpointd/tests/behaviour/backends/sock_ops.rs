@@ -1,8 +1,12 @@
 //! The sock_ops back end: `SO_MAX_PACING_RATE` set from a cgroup program (flowtune §5.1, §6).
 
+use std::io::Write;
 use std::mem::MaybeUninit;
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
@@ -11,11 +15,12 @@ use libbpf_rs::{Link, MapCore, MapFlags};
 use ratewright_endpointd::backend::{BackendConfig, BackendKind, open};
 use ratewright_endpointd::clock::now_ns;
 
-use super::demand::RateEnd;
+use super::demand::{Bottleneck, RateEnd};
 use super::{
-    Driver, FOREVER_NS, MS, alone, cgroup_root, config, demand, ensure_kept, owner, wire_mbit,
+    Driver, FOREVER_NS, MBIT, MS, alone, cgroup_root, config, demand, ensure_kept, owner, wire_mbit,
 };
 use crate::netns::cubic::{allowed, cubic_pair};
+use crate::netns::echo::get_max_pacing;
 use crate::netns::tries::best_of_three;
 use crate::netns::{
     ArrivalTrace, BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6,
@@ -86,6 +91,50 @@ fn the_table_is_bounded() {
 #[test]
 fn clearing_all_lifts_every_rate() {
     super::clearing_all_lifts_every_rate(KIND, WIRE_V4);
+}
+
+/// A maximum would make TCP pace the socket for good, and cubic leave slow start later than its
+/// neighbours.
+#[test]
+fn a_rate_that_the_path_does_not_carry_sets_no_maximum() {
+    const PATH_MBIT: u64 = 50;
+    const NO_MAXIMUM: u64 = u32::MAX as u64;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let _path = Bottleneck::of_mbit(&pair, PATH_MBIT);
+    let mut driver = Driver::open(KIND, &pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let to = receiver.address;
+    let connect = move || TcpStream::connect(to).expect("connect");
+    let stream = pair.left.spawn(connect).join().expect("connected");
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let mut writes = stream.try_clone().expect("another handle");
+    let sender = std::thread::spawn(move || {
+        let block = vec![7u8; 1 << 16];
+        while !stopped.load(Ordering::Relaxed) {
+            writes.write_all(&block).expect("the connection lives");
+        }
+    });
+    let conn = driver.started();
+    let mut maximum_at = |rate_mbit: u64| {
+        driver
+            .backend
+            .set_rate(conn, rate_mbit * MBIT, FOREVER_NS)
+            .expect("set a rate");
+        (0..100).find_map(|_| {
+            driver.run_for(Duration::from_millis(10));
+            Some(get_max_pacing(&stream)).filter(|&maximum| maximum != NO_MAXIMUM)
+        })
+    };
+    assert_eq!(maximum_at(2 * PATH_MBIT), None);
+    let maximum = maximum_at(PATH_MBIT / 2).expect("half of what the path carries binds");
+    assert!(maximum <= PATH_MBIT / 2 * MBIT / 8, "{maximum} bytes/s");
+    stop.store(true, Ordering::Relaxed);
+    sender.join().expect("sender");
+    drop(stream);
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
 }
 
 /// Returns true if the kernel gives callbacks to connections that are already there.

@@ -14,7 +14,7 @@ mod cases;
 pub mod judge;
 mod side;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Error, Result, bail};
@@ -29,6 +29,8 @@ use side::{Column, Side};
 
 /// Groups that run at a time for each core: flows of 200 Mbit/s take a quarter of one.
 const LANES_PER_CORE: usize = 2;
+/// Pairs of a case that misses, over those of other cases. Its judgement is on all of them.
+const TIMES_WHERE_MISSED: usize = 3;
 
 /// Results of the lanes.
 #[derive(Debug, Default)]
@@ -146,63 +148,146 @@ fn work(lab: &Lab, progress: &Mutex<Progress>) {
 /// Samples of one traffic on one side in one column: of each run, of each span.
 type Runs = Vec<Vec<Sample>>;
 
+/// A group whose cases are run by turns.
+struct Played<'a> {
+    group: &'a Group,
+    columns: Vec<Column>,
+    /// The first is without us.
+    sides: Vec<Side>,
+    /// By traffic, column and side.
+    runs: Vec<Vec<Vec<Runs>>>,
+}
+
+/// Place of a case in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct CasePlace {
+    traffic: usize,
+    column: usize,
+    side: usize,
+}
+
 fn run_group(lab: &Lab, number: usize, group: &Group) -> Result<Vec<ObeyRow>> {
-    let columns = columns(lab, group);
-    lab.live
-        .say(format!("building the networks of `{}`", group.name));
-    let mut kinds = vec![None];
-    for told in &group.told {
-        kinds.extend(group.backends.iter().map(|backend| Some((*backend, *told))));
+    let mut played = Played::build(lab, number, group)?;
+    let pairs = usize::from(lab.options.runs());
+    let all: Vec<CasePlace> = played.places().collect();
+    for turn in 0..pairs {
+        played.play(lab, turn, &all)?;
     }
-    let mut sides = Vec::new();
-    for (index, kind) in kinds.into_iter().enumerate() {
-        sides.push(Side::build(
-            lab,
-            &format!("g{number}s{index}"),
-            group,
-            kind,
-        )?);
-    }
-    // By traffic, column and side.
-    let mut runs: Vec<Vec<Vec<Runs>>> =
-        vec![vec![vec![Runs::new(); sides.len()]; columns.len()]; group.traffics.len()];
-    for turn in 0..usize::from(lab.options.runs()) {
-        for (t, traffic) in group.traffics.iter().enumerate() {
-            for (c, column) in columns.iter().enumerate() {
-                for offset in 0..sides.len() {
-                    // The order changes from turn to turn.
-                    let s = (offset + turn) % sides.len();
-                    if !runs_on(traffic, &sides[s]) {
-                        continue;
-                    }
-                    let what = format!(
-                        "{}: {}, {}, IPv{}",
-                        group.name,
-                        traffic.name,
-                        column.congestion.name(),
-                        column.family()
-                    );
-                    sides[s].show(lab, &what);
-                    let samples = sides[s].run(lab, traffic, *column)?;
-                    lab.live
-                        .say(format!("{what}, {}: {}", sides[s].name(), told(&samples)));
-                    runs[t][c][s].push(samples);
-                }
-            }
+    // Only further pairs tell what misses by chance from what misses always. All of them count.
+    let missed: BTreeSet<CasePlace> = played
+        .rows()
+        .into_iter()
+        .filter(|(_, row)| !row.missed.is_empty())
+        .flat_map(|(place, _)| [CasePlace { side: 0, ..place }, place])
+        .collect();
+    if !missed.is_empty() {
+        let missed: Vec<CasePlace> = missed.into_iter().collect();
+        for turn in pairs..pairs * TIMES_WHERE_MISSED {
+            played.play(lab, turn, &missed)?;
         }
     }
-    let mut rows = Vec::new();
-    for (traffic, of_traffic) in group.traffics.iter().zip(&runs) {
-        for (column, of_column) in columns.iter().zip(of_traffic) {
-            let plain = plain_runs(group, traffic, *column, &columns, &runs);
-            for (side, with) in sides.iter().zip(of_column).skip(1) {
-                let without = [&of_column[0], &plain];
-                rows.extend(rows_of(group, traffic, *column, side, with, without));
-            }
-        }
-    }
-    sides.into_iter().for_each(Side::finish);
+    let rows = played.rows().into_iter().map(|(_, row)| row).collect();
+    played.sides.into_iter().for_each(Side::finish);
     Ok(rows)
+}
+
+impl<'a> Played<'a> {
+    fn build(lab: &Lab, number: usize, group: &'a Group) -> Result<Self> {
+        let columns = columns(lab, group);
+        lab.live
+            .say(format!("building the networks of `{}`", group.name));
+        let mut kinds = vec![None];
+        for told in &group.told {
+            kinds.extend(group.backends.iter().map(|backend| Some((*backend, *told))));
+        }
+        let mut sides = Vec::new();
+        for (index, kind) in kinds.into_iter().enumerate() {
+            sides.push(Side::build(
+                lab,
+                &format!("g{number}s{index}"),
+                group,
+                kind,
+            )?);
+        }
+        let runs = vec![vec![vec![Runs::new(); sides.len()]; columns.len()]; group.traffics.len()];
+        Ok(Played {
+            group,
+            columns,
+            sides,
+            runs,
+        })
+    }
+
+    /// Cases, those without us included, in the order of traffics, columns and sides.
+    fn places(&self) -> impl Iterator<Item = CasePlace> {
+        let traffics = self.group.traffics.iter().enumerate();
+        traffics.flat_map(move |(t, traffic)| {
+            (0..self.columns.len()).flat_map(move |column| {
+                let sides = self.sides.iter().enumerate();
+                sides
+                    .filter(move |(_, side)| runs_on(traffic, side))
+                    .map(move |(side, _)| CasePlace {
+                        traffic: t,
+                        column,
+                        side,
+                    })
+            })
+        })
+    }
+
+    /// Runs each of the cases once, in the order of traffics and columns.
+    fn play(&mut self, lab: &Lab, turn: usize, places: &[CasePlace]) -> Result<()> {
+        let is_alike =
+            |a: &CasePlace, b: &CasePlace| (a.traffic, a.column) == (b.traffic, b.column);
+        for sides in places.chunk_by(is_alike) {
+            for offset in 0..sides.len() {
+                // The order changes from turn to turn.
+                self.play_one(lab, sides[(offset + turn) % sides.len()])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn play_one(&mut self, lab: &Lab, place: CasePlace) -> Result<()> {
+        let traffic = &self.group.traffics[place.traffic];
+        let column = self.columns[place.column];
+        let side = &mut self.sides[place.side];
+        let what = format!(
+            "{}: {}, {}, IPv{}",
+            self.group.name,
+            traffic.name,
+            column.congestion.name(),
+            column.family()
+        );
+        side.show(lab, &what);
+        let samples = side.run(lab, traffic, column)?;
+        lab.live
+            .say(format!("{what}, {}: {}", side.name(), told(&samples)));
+        self.runs[place.traffic][place.column][place.side].push(samples);
+        Ok(())
+    }
+
+    fn rows(&self) -> Vec<(CasePlace, ObeyRow)> {
+        let mut rows = Vec::new();
+        for place in self.places().filter(|place| place.side > 0) {
+            let traffic = &self.group.traffics[place.traffic];
+            let column = self.columns[place.column];
+            let of_column = &self.runs[place.traffic][place.column];
+            let plain = plain_runs(self.group, traffic, column, &self.columns, &self.runs);
+            let side = &self.sides[place.side];
+            let without = [&of_column[0], &plain];
+            let of_case = rows_of(
+                self.group,
+                traffic,
+                column,
+                side,
+                &of_column[place.side],
+                without,
+            );
+            rows.extend(of_case.into_iter().map(|row| (place, row)));
+        }
+        rows
+    }
 }
 
 /// Runs without us with which a traffic's are compared: its own, or where chance decides those of

@@ -34,7 +34,8 @@ fn hundreds_of_slow_connections_all_end() {
         for key in ["unfinished", "broken", "missing_bytes", "silent_backoff"] {
             assert_eq!(number(row, &[key]), 0.0, "{key}: {row}");
         }
-        // Connections without a rate would show nothing.
-        assert!(number(row, &["held"]) > 75.0, "few had a rate: {row}");
+        // A third is bulk. The others are limited by themselves, and run as plain TCP. Without
+        // rates in force nothing would be shown.
+        assert!(number(row, &["held"]) >= 45.0, "few had a rate: {row}");
     }
 }
