@@ -653,7 +653,7 @@ fn a_rate_raised_tenfold_after_losses_is_in_use_within_five_ms_of_the_last_burst
     for mbit in [18, 40] {
         let _alone = alone();
         let pair = cubic_pair();
-        let link = demand::Bottleneck::of_mbit(&pair, 11 * mbit);
+        let link = Bottleneck::of_mbit(&pair, 11 * mbit);
         let mut driver = Driver::open(KIND, &pair);
         let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
         let sender = BulkSender::start(&pair.left, receiver.address);
