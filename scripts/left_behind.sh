@@ -86,7 +86,8 @@ all() {
   pins
   programs_of_bpf
   processes
-  find /run/netns -mindepth 1 -printf 'network namespace %f\n' 2>/dev/null
+  # A machine that has not made a namespace since it booted has no such folder.
+  [ ! -d /run/netns ] || find /run/netns -mindepth 1 -printf 'network namespace %f\n'
   ip -o link | sed -n 's/^[0-9]*: \([^:@]*\).*/interface \1/p'
   tc qdisc | sed -n 's/^qdisc \([^ ]*\) .* dev \([^ ]*\) .*/qdisc \1 of \2/p'
   # Locks are files that stay, since a lock on a removed file locks nobody out.
