@@ -151,6 +151,8 @@ type Runs = Vec<Vec<Sample>>;
 /// A group whose cases are run by turns.
 struct Played<'a> {
     group: &'a Group,
+    /// Pairs of each case that are asked for.
+    pairs: usize,
     columns: Vec<Column>,
     /// The first is without us.
     sides: Vec<Side>,
@@ -168,7 +170,7 @@ struct CasePlace {
 
 fn run_group(lab: &Lab, number: usize, group: &Group) -> Result<Vec<ObeyRow>> {
     let mut played = Played::build(lab, number, group)?;
-    let pairs = usize::from(lab.options.runs());
+    let pairs = played.pairs;
     let all: Vec<CasePlace> = played.places().collect();
     for turn in 0..pairs {
         played.play(lab, turn, &all)?;
@@ -212,6 +214,7 @@ impl<'a> Played<'a> {
         let runs = vec![vec![vec![Runs::new(); sides.len()]; columns.len()]; group.traffics.len()];
         Ok(Played {
             group,
+            pairs: usize::from(lab.options.runs()),
             columns,
             sides,
             runs,
@@ -276,14 +279,8 @@ impl<'a> Played<'a> {
             let plain = plain_runs(self.group, traffic, column, &self.columns, &self.runs);
             let side = &self.sides[place.side];
             let without = [&of_column[0], &plain];
-            let of_case = rows_of(
-                self.group,
-                traffic,
-                column,
-                side,
-                &of_column[place.side],
-                without,
-            );
+            let with = (&of_column[place.side], self.pairs);
+            let of_case = rows_of(self.group, traffic, column, side, with, without);
             rows.extend(of_case.into_iter().map(|row| (place, row)));
         }
         rows
@@ -324,7 +321,7 @@ fn rows_of(
     traffic: &Traffic,
     column: Column,
     side: &Side,
-    with: &Runs,
+    (with, pairs): (&Runs, usize),
     without: [&Runs; 2],
 ) -> Vec<ObeyRow> {
     let Some((backend, told)) = side.kind.filter(|_| !with.is_empty()) else {
@@ -354,7 +351,7 @@ fn rows_of(
                 &traffic.flows,
                 span,
                 column.payload(),
-                &of_span(with, index),
+                (&of_span(with, index), pairs),
                 without.map(|runs| of_span(runs, index)),
             )
         })
