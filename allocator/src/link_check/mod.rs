@@ -45,12 +45,17 @@
 //!
 //! Such pairs are looked at together, by the switch of their senders, and by that of their
 //! receivers. They count where there are [`MIN_ENDS`] senders and receivers or more: one host's
-//! link alone would be that of one end.
+//! link alone would be that of one end. Flows that share a queue meet congestion by turns, so that
+//! each pair counts for [`REMEMBER_NS`] beside others that meet it now.
 //!
 //! - If they are all told to cross one link, that link carries less: a LAG has lost a member, say.
 //!   A link of right capacity is overrun only by a flow that is told to be elsewhere.
 //! - If no link is common to all, some flows are not where they are told to be. The links that they
-//!   are told to cross are a *wrong path*: ECMP hashes otherwise, say.
+//!   are told to cross are a *wrong path*: ECMP hashes otherwise, say. Links that are named so stay
+//!   a wrong path while any of the pairs go on.
+//!
+//! The two are one complaint: it is named [`NAME_NS`] after its begin as a wrong path, and
+//! [`NAME_INNER_NS`] after it as a link that carries less.
 //!
 //! Of several common links, that or those are named which are handed out to the greatest part of
 //! their capacity, unless these are more than one path has ([`MAX_HOPS`]): connections between two
@@ -64,6 +69,8 @@
 //! | [`ABOVE`] 1.05, [`FAST`] 1.1, [`SLOW`] 0.95 | what is told may be payload, or less framing: 0.95 to 0.99 of the line |
 //! | [`MIN_ENDS`] 2 | with one sender or one receiver, its own link explains all; links of two hosts at each end do not break at one time, just after they carried as much |
 //! | [`NAME_NS`] 1 s | with a second at the host, half of one between its words and [`SAMPLES`] ticks, a link is named within 5 s, and starts and their first losses are over |
+//! | [`NAME_INNER_NS`] 1.5 s | on a wrong path flows that are told to cross one link may meet congestion before the others do |
+//! | [`REMEMBER_NS`] 4 s | longer than flows of TCP take turns; shorter than [`CLEAR_NS`] |
 //! | [`CLEAR_NS`] 5 s | longer than bursts are apart; shorter than the 10 s in which a state is taken back |
 //!
 //! A host is named by a daemon's word alone ([`HostFault`]): the daemon has seen the fault for a
@@ -97,7 +104,7 @@ pub use hosts::{BEYOND_NS, HostFault};
 use hosts::{HostFaults, Teller};
 use lowering::{Carriage, Lowering};
 use network::CongestedPair;
-pub use network::{MAX_HOPS, MIN_ENDS};
+pub use network::{MAX_HOPS, MIN_ENDS, REMEMBER_NS};
 
 /// Part of its capacity below which a congested link carries less.
 pub const SHORT: f64 = 0.88;
@@ -121,6 +128,9 @@ pub const TIE: f64 = 0.05;
 pub const FULL: f64 = 0.9;
 /// Time for which evidence stands before a link is named.
 pub const NAME_NS: u64 = SECOND_NS;
+/// Time for which evidence that a link between switches carries less stands before: on a wrong path
+/// some flows meet congestion before others.
+pub const NAME_INNER_NS: u64 = 3 * SECOND_NS / 2;
 /// Time without evidence after which a state is taken back,
 pub const CLEAR_NS: u64 = 5 * SECOND_NS;
 /// and of a congested link that is not in use since.
@@ -383,6 +393,8 @@ pub struct LinkCheck {
     links: IndexMap<u32, Checked, FxBuildHasher>,
     /// Hosts with a word about congestion.
     congested: BTreeMap<u32, (Vec<HostId>, bool)>,
+    /// Pairs of hosts that met congestion between switches within [`REMEMBER_NS`], and when.
+    between: BTreeMap<(u32, u32), u64>,
     faults: HostFaults,
     /// Host from which the next tick goes on.
     turn: u32,
@@ -566,30 +578,18 @@ impl LinkCheck {
         }
         let mut congested = Vec::new();
         for (from, to, has_uncongested) in pairs {
-            let access = (facts.access(from), facts.access(to));
-            let (Some((uplink, _)), Some((_, downlink))) = access else {
+            let Some(pair) = CongestedPair::of(from, to, has_uncongested, facts) else {
                 continue;
             };
-            let mut inner = Vec::new();
-            facts.inner_links(from, to, &mut |link| inner.push(link));
-            if inner.is_empty() && facts.switch(from) != facts.switch(to) {
+            if pair.inner.is_empty() && facts.switch(from) != facts.switch(to) {
                 // Nobody knows which links its flows cross: it may be that of any of them.
                 continue;
             }
-            inner.sort_unstable();
-            inner.dedup();
-            for link in [uplink, downlink] {
+            for link in [pair.uplink, pair.downlink] {
                 let sampled = self.links.entry(link.0).or_default();
                 sampled.sample(now_ns, facts.handed_out_bps(link));
             }
-            congested.push(CongestedPair {
-                from,
-                to,
-                uplink,
-                downlink,
-                inner,
-                has_uncongested,
-            });
+            congested.push(pair);
         }
         let mut complaints = Complaints::new();
         for pair in &congested {
@@ -927,6 +927,15 @@ impl Checked {
         }
     }
 
+    /// Returns the time for which evidence of a state has to stand.
+    fn name_ns(&self, state: LinkState) -> u64 {
+        if state == LinkState::CarriesLess && self.word.is_none() {
+            NAME_INNER_NS
+        } else {
+            NAME_NS
+        }
+    }
+
     /// Names the state that evidence has asked for long enough, or takes back one that it has not
     /// asked for.
     fn name(&mut self, now_ns: u64, evidence: Option<LinkState>) {
@@ -937,12 +946,14 @@ impl Checked {
             return;
         }
         self.asked = match (evidence, self.asked) {
-            (Some(state), Some((asked, since_ns))) if state == asked => Some((asked, since_ns)),
+            (Some(state), Some((asked, since_ns))) if state == asked || are_one(state, asked) => {
+                Some((state, since_ns))
+            }
             (Some(state), _) => Some((state, now_ns)),
             (None, _) => None,
         };
         if let Some((state, since_ns)) = self.asked
-            && now_ns.saturating_sub(since_ns) >= NAME_NS
+            && now_ns.saturating_sub(since_ns) >= self.name_ns(state)
             // A probe that goes well for a moment does not end it.
             && self.lowered_bps().is_none()
         {
@@ -982,6 +993,13 @@ impl Checked {
             (self.named, self.since_ns) = (LinkState::Unknown, now_ns);
         }
     }
+}
+
+/// Returns true if two states are of one complaint, which goes on if further pairs of hosts make it
+/// another: congestion between switches.
+fn are_one(one: LinkState, other: LinkState) -> bool {
+    let of_paths = [LinkState::CarriesLess, LinkState::WrongPath];
+    of_paths.contains(&one) && of_paths.contains(&other)
 }
 
 /// Returns the faults that a host's word is about: its own, and those of hosts in whose prefixes it

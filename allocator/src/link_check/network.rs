@@ -4,21 +4,25 @@
 //! theirs: several of them, at both ends, meet congestion at once, and all of their own links have
 //! carried before what they are handed out now.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ratewright_topology::{HostId, LinkId};
 
-use super::{Checked, GAP, LinkCheck, LinkFacts, LinkState, PROVEN_NS, TIE};
+use super::{Checked, GAP, LinkCheck, LinkFacts, LinkState, MAX_PAIRS, PROVEN_NS, SECOND_NS, TIE};
 
 /// Senders, and receivers, that have to meet congestion at once: two links of hosts do not break at
 /// one time.
 pub const MIN_ENDS: usize = 2;
+/// Time for which a pair that met it counts beside others: flows that share one queue meet
+/// congestion by turns.
+pub const REMEMBER_NS: u64 = 4 * SECOND_NS;
 /// Links between switches of one path, at most.
 pub const MAX_HOPS: usize = 4;
 
 /// Two hosts between which flows meet congestion.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct CongestedPair {
     pub(super) from: HostId,
     pub(super) to: HostId,
@@ -31,12 +35,45 @@ pub(super) struct CongestedPair {
 }
 
 impl CongestedPair {
+    /// Makes the pair of two hosts; `None` if the facts know not both.
+    pub(super) fn of(
+        from: HostId,
+        to: HostId,
+        has_uncongested: bool,
+        facts: &dyn LinkFacts,
+    ) -> Option<Self> {
+        let (uplink, downlink) = (facts.access(from)?.0, facts.access(to)?.1);
+        let mut inner = Vec::new();
+        facts.inner_links(from, to, &mut |link| inner.push(link));
+        inner.sort_unstable();
+        inner.dedup();
+        Some(Self {
+            from,
+            to,
+            uplink,
+            downlink,
+            inner,
+            has_uncongested,
+        })
+    }
+
+    /// Returns the numbers of its hosts.
+    fn key(&self) -> (u32, u32) {
+        (self.from.0, self.to.0)
+    }
+
     /// Returns the switches at which its path begins and ends. Where links meet that a flow may
     /// take in place of each other, these two are at their ends.
     fn ends(&self, facts: &dyn LinkFacts) -> impl Iterator<Item = (bool, u32)> + use<> {
         let (first, last) = (facts.switch(self.from), facts.switch(self.to));
         (first.map(|switch| (false, switch)).into_iter()).chain(last.map(|switch| (true, switch)))
     }
+}
+
+/// A pair that counts, with its place in the list of those that meet congestion now.
+struct Member<'a> {
+    pair: Cow<'a, CongestedPair>,
+    at: Option<usize>,
 }
 
 /// Congestion between switches.
@@ -53,38 +90,68 @@ pub(super) struct InNetwork {
 }
 
 impl LinkCheck {
-    /// Finds the pairs whose congestion is between switches, and the links of which it is.
+    /// Finds the pairs whose congestion is between switches, and the links of which it is. Pairs
+    /// that met it a moment ago tell of the links, too, where others meet it now.
     pub(super) fn find_in_network(
-        &self,
+        &mut self,
         now_ns: u64,
         pairs: &[CongestedPair],
         facts: &dyn LinkFacts,
     ) -> InNetwork {
+        self.note_between(now_ns, pairs, facts);
         let mut found = InNetwork {
             explained: vec![false; pairs.len()],
             ..InNetwork::default()
         };
-        let mut groups: BTreeMap<(bool, u32), Vec<usize>> = BTreeMap::new();
-        for (at, pair) in pairs.iter().enumerate() {
-            if self.is_between_switches(now_ns, pair, facts) {
-                for end in pair.ends(facts) {
-                    groups.entry(end).or_default().push(at);
+        let mut members: Vec<Member<'_>> = Vec::new();
+        let places: BTreeMap<_, _> = (pairs.iter().enumerate())
+            .map(|(at, pair)| (pair.key(), at))
+            .collect();
+        for key in self.between.keys() {
+            let member = if let Some(&at) = places.get(key) {
+                Member {
+                    pair: Cow::Borrowed(&pairs[at]),
+                    at: Some(at),
                 }
+            } else {
+                let (from, to) = (HostId(key.0), HostId(key.1));
+                let Some(pair) = CongestedPair::of(from, to, false, facts) else {
+                    continue;
+                };
+                Member {
+                    pair: Cow::Owned(pair),
+                    at: None,
+                }
+            };
+            if !member.pair.inner.is_empty() {
+                members.push(member);
+            }
+        }
+        let mut groups: BTreeMap<(bool, u32), Vec<usize>> = BTreeMap::new();
+        for (at, member) in members.iter().enumerate() {
+            for end in member.pair.ends(facts) {
+                groups.entry(end).or_default().push(at);
             }
         }
         // The largest first: what is one link's shows in all pairs that cross it.
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by_key(|(end, group)| (Reverse(group.len()), *end));
         let mut doubted = BTreeSet::new();
+        let mut is_told = vec![false; members.len()];
         for (end, mut group) in groups {
-            group.retain(|&at| !found.explained[at]);
-            if !has_several_ends(&group, pairs) {
+            group.retain(|&member| !is_told[member]);
+            let is_present = group.iter().any(|&member| members[member].at.is_some());
+            let of_group: Vec<&CongestedPair> =
+                group.iter().map(|&member| &*members[member].pair).collect();
+            if !is_present || !has_several_ends(&of_group) {
                 continue;
             }
-            let common = common_links(&group, pairs);
-            if common.is_empty() {
-                for &at in &group {
-                    let links = self.fullest_of(&pairs[at].inner, facts);
+            let common = common_links(&of_group);
+            let fullest = self.fullest_of(&common, facts);
+            if common.is_empty() || common.iter().all(|&link| self.is_misled(link)) {
+                // Some of the flows that meet on a wrong path may meet nothing for a while.
+                for pair in &of_group {
+                    let links = self.fullest_of(&pair.inner, facts);
                     found.misled.extend(
                         links
                             .filter(|links| links.len() <= MAX_HOPS)
@@ -93,18 +160,23 @@ impl LinkCheck {
                 }
                 doubted.insert(end);
             } else {
-                match self.fullest_of(&common, facts) {
+                match fullest {
                     Some(links) if links.len() <= MAX_HOPS => found.less.extend(links),
                     _ => {
                         doubted.insert(end);
                     }
                 }
             }
-            for at in group {
-                found.explained[at] = true;
-                found.clear.extend([pairs[at].uplink, pairs[at].downlink]);
+            for member in group {
+                is_told[member] = true;
+                let Member { pair, at } = &members[member];
+                if let Some(at) = at {
+                    found.explained[*at] = true;
+                }
+                found.clear.extend([pair.uplink, pair.downlink]);
             }
         }
+        found.less.retain(|link| !found.misled.contains(link));
         for (at, pair) in pairs.iter().enumerate() {
             let crosses = |link: &LinkId| found.less.contains(link) || found.misled.contains(link);
             let is_doubted = || pair.ends(facts).any(|end| doubted.contains(&end));
@@ -113,6 +185,26 @@ impl LinkCheck {
             }
         }
         found
+    }
+
+    /// Notes the pairs whose congestion is between switches now, and forgets those of long ago.
+    fn note_between(&mut self, now_ns: u64, pairs: &[CongestedPair], facts: &dyn LinkFacts) {
+        self.between
+            .retain(|_, seen_ns| now_ns.saturating_sub(*seen_ns) < REMEMBER_NS);
+        for pair in pairs {
+            let has_room = self.between.len() < MAX_PAIRS;
+            if (has_room || self.between.contains_key(&pair.key()))
+                && self.is_between_switches(now_ns, pair, facts)
+            {
+                self.between.insert(pair.key(), now_ns);
+            }
+        }
+    }
+
+    /// Returns true if a link is named because flows that are told to cross it do not.
+    fn is_misled(&self, link: LinkId) -> bool {
+        let known = self.links.get(&link.0);
+        known.is_some_and(|known| known.named == LinkState::WrongPath)
     }
 
     /// Returns true if the congestion of a pair is none of its hosts' links, as far as these tell,
@@ -167,20 +259,20 @@ impl LinkCheck {
     }
 }
 
-fn has_several_ends(group: &[usize], pairs: &[CongestedPair]) -> bool {
-    let senders: BTreeSet<HostId> = group.iter().map(|&at| pairs[at].from).collect();
-    let receivers: BTreeSet<HostId> = group.iter().map(|&at| pairs[at].to).collect();
+fn has_several_ends(group: &[&CongestedPair]) -> bool {
+    let senders: BTreeSet<HostId> = group.iter().map(|pair| pair.from).collect();
+    let receivers: BTreeSet<HostId> = group.iter().map(|pair| pair.to).collect();
     senders.len() >= MIN_ENDS && receivers.len() >= MIN_ENDS
 }
 
 /// Returns the links between switches that flows of all pairs of a group cross.
-fn common_links(group: &[usize], pairs: &[CongestedPair]) -> Vec<LinkId> {
-    let Some((&first, rest)) = group.split_first() else {
+fn common_links(group: &[&CongestedPair]) -> Vec<LinkId> {
+    let Some((first, rest)) = group.split_first() else {
         return Vec::new();
     };
-    let mut common = pairs[first].inner.clone();
-    for &at in rest {
-        common.retain(|link| pairs[at].inner.binary_search(link).is_ok());
+    let mut common = first.inner.clone();
+    for pair in rest {
+        common.retain(|link| pair.inner.binary_search(link).is_ok());
     }
     common
 }

@@ -134,6 +134,90 @@ fn a_sender_without_ratewright_is_named_at_the_link_to_its_receiver() {
     }
 }
 
+/// Two racks of three hosts under two spines, each of which sends to its like, by CUBIC or DCTCP.
+fn across(change: [&str; 2], over: &str, seed: u64) -> Vec<Finding> {
+    let [begin, end] = FAULT;
+    let [fault, repair] = change;
+    let queue = match over {
+        "cubic" => "discipline = \"drop-tail\"\nlimit_packets = 150",
+        _ => "discipline = \"ecn-threshold\"\nmark_packets = 20\nlimit_packets = 150",
+    };
+    let flows: Vec<String> = (0..3)
+        .map(|host| {
+            let start_us = 10 + (seed % 7 + 3) * host;
+            let dst = host + 3;
+            format!("{{ src = {host}, dst = {dst}, start = \"{start_us}us\" }}")
+        })
+        .collect();
+    let text = format!(
+        r#"
+[run]
+duration = "24s"
+[topology]
+kind = "leaf-spine"
+racks = 2
+hosts_per_rack = 3
+spines = 2
+host_rate = "100Mbit/s"
+fabric_rate = "100Mbit/s"
+link_delay = "5us"
+host_jitter = "20us"
+[queue]
+{queue}
+[[fault]]
+at = "{begin}s"
+link = "leaf1->spine1"
+{fault}
+[[fault]]
+at = "{end}s"
+link = "leaf1->spine1"
+{repair}
+[transport]
+name = "ratewright"
+over = "{over}"
+control_first = true
+link_check = {{}}
+[[workload]]
+kind = "list"
+flows = [{}]
+"#,
+        flows.join(", ")
+    );
+    let plan = parse_plan(&text, seed).expect("a good plan");
+    run_plan(&plan).summary.findings
+}
+
+/// The first uplink fails, so that all flows take the other one, and the allocator is not told.
+#[test]
+fn flows_that_share_a_link_which_they_are_not_told_to_share_have_a_wrong_path_in_time() {
+    let inner = [
+        "leaf1->spine1",
+        "leaf1->spine2",
+        "spine1->leaf2",
+        "spine2->leaf2",
+    ];
+    for over in ["cubic", "dctcp"] {
+        for seed in 1..=4 {
+            let found = across(["up = false", "up = true"], over, seed);
+            named_in_time(&found, &inner, "wrong_path");
+        }
+    }
+}
+
+/// Two of three flows cross it, and the links of one path cannot be told apart.
+#[test]
+fn a_link_between_switches_that_carries_less_is_no_wrong_path() {
+    let inner = ["leaf1->spine1", "spine1->leaf2"];
+    for over in ["cubic", "dctcp"] {
+        for seed in [1, 3, 5] {
+            let rates = ["rate = \"50Mbit/s\"", "rate = \"100Mbit/s\""];
+            let found = across(rates, over, seed);
+            named_in_time(&found, &inner, "carries_less");
+            assert!(found.iter().all(|finding| finding.lowered_gbps.is_none()));
+        }
+    }
+}
+
 #[test]
 fn in_a_right_network_nothing_is_named() {
     let workload = "kind = \"poisson\"\nload = 0.6\nsizes = \"web-search\"";

@@ -65,6 +65,8 @@ struct Fabric {
     congested_ms: Vec<BTreeMap<u32, u64>>,
     /// Links whose devices count what an allowance holds up.
     held_up: BTreeSet<LinkId>,
+    /// Hosts tell of their congestion by turns, the odd ones and the even ones.
+    by_turns: bool,
     now_ms: u64,
     changes: Vec<(u64, u32, LinkState)>,
 }
@@ -151,6 +153,7 @@ impl Fabric {
             words: vec![HostWord::default(); HOSTS as usize],
             congested_ms: vec![BTreeMap::new(); HOSTS as usize],
             held_up: BTreeSet::new(),
+            by_turns: false,
             now_ms: 0,
             changes: Vec::new(),
         }
@@ -244,6 +247,10 @@ impl Fabric {
                     .filter(|(_, since_ms)| now_ms - **since_ms >= 1_000)
                     .map(|(&to, _)| HostId(to))
                     .collect();
+                let turn = self.now_ms / 2_500 % 2;
+                if self.by_turns && turn != u64::from(host % 2) {
+                    word.congested.clear();
+                }
                 word.has_uncongested = has_uncongested;
                 let word = word.clone();
                 self.act(|check, now_ns, facts, _| check.tell(now_ns, HostId(host), word, facts));
@@ -331,6 +338,20 @@ fn flows_that_collide_on_another_path_are_named_where_they_are_told_to_be() {
             fabric.flows[1].spine = 1;
         });
     }
+}
+
+/// Flows that share a queue lose packets by turns.
+#[test]
+fn flows_that_meet_on_a_wrong_path_by_turns_stay_named_so() {
+    let mut fabric = across(2.0 * GBIT);
+    for flow in [1, 3] {
+        fabric.flows[flow].spine = 0;
+    }
+    fabric.run(NAMED_MS);
+    fabric.by_turns = true;
+    fabric.run(60_000);
+    assert_eq!(fabric.named(), both_paths(LinkState::WrongPath));
+    assert_eq!(fabric.changes.len(), 4, "{:?}", fabric.changes);
 }
 
 #[test]
