@@ -553,6 +553,15 @@ impl SlotTable {
         }
     }
 
+    /// Returns true if `conn` was asked about by [`watch`](Self::watch), and not limited since.
+    pub(super) fn is_watched(&self, conn: Conn) -> bool {
+        let watch = self
+            .rates
+            .u64_at(index(conn.slot.0) * RATE_BYTES, RATE_WATCH)
+            .load(Ordering::Acquire);
+        watch == WATCHED | u64::from(conn.use_count)
+    }
+
     /// Takes every rate away, those of an earlier daemon included.
     pub(super) fn clear_all(&mut self) {
         // All slots, not only the reported ones: an adopted table may hold rates of connections

@@ -450,6 +450,24 @@ impl TcHtb {
             .map_err(system("release a flow's class"))
     }
 
+    /// Gives the class of a flow that is watched no more the flow's rate.
+    fn hold_again(&mut self, conn: Conn) -> Result<(), BackendError> {
+        let slot = conn.slot.0;
+        let rate = self.table.connection(slot).and_then(|connection| {
+            let is_same = connection.use_count == conn.use_count;
+            connection.wire_bytes_per_s.filter(|_| is_same)
+        });
+        let Some(rate) = rate else { return Ok(()) };
+        let of_class = self.device_bytes_per_s(slot, rate);
+        match self.classes.get_mut(&slot) {
+            Some(present) if *present != of_class => *present = of_class,
+            _ => return Ok(()),
+        }
+        self.netlink
+            .change_class(class_of(slot), class_rate(of_class))
+            .map_err(system("change a flow's class"))
+    }
+
     /// Takes back the slots of connections that are over or have been quiet for long.
     fn sweep(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
         for slot in self.table.forget_lapsed(now_ns) {
@@ -528,9 +546,13 @@ impl PacingBackend for TcHtb {
         let from = out.len();
         let drained = self.ring.drain(|event| self.table.apply(event, out));
         for event in &out[from..] {
-            if let FlowEventKind::Start(_) = event.kind {
-                self.table
-                    .set_tunnel_bytes(event.conn.slot.0, self.tunnel_bytes);
+            match event.kind {
+                FlowEventKind::Start(_) => {
+                    let slot = event.conn.slot.0;
+                    self.table.set_tunnel_bytes(slot, self.tunnel_bytes);
+                }
+                FlowEventKind::Limited => self.hold_again(event.conn)?,
+                _ => {}
             }
         }
         self.table.resync(now_ns, out);
@@ -566,7 +588,12 @@ impl PacingBackend for TcHtb {
             return Ok(());
         }
         let bytes_per_s = bytes_per_s.max(MIN_BYTES_PER_S);
-        let of_class = self.device_bytes_per_s(slot, bytes_per_s);
+        let mut of_class = self.device_bytes_per_s(slot, bytes_per_s);
+        if self.table.is_watched(conn) {
+            // The flow is not held, and uses no class. What still waits there leaves at the rate
+            // that it came for: TCP sends nothing again that waits in its own host.
+            of_class = of_class.max(self.classes.get(&slot).copied().unwrap_or(0));
+        }
         match self.classes.insert(slot, of_class) {
             Some(present) if present == of_class => {}
             Some(_) => self

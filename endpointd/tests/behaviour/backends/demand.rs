@@ -13,7 +13,7 @@ use ratewright_endpointd::clock::now_ns;
 
 use super::{Driver, FOREVER_NS, MBIT, MS, alone};
 use crate::netns::cubic::cubic_pair;
-use crate::netns::{BulkReceiver, BulkSender, Namespace, NamespacePair, run, wait_for};
+use crate::netns::{BulkReceiver, BulkSender, Namespace, NamespacePair, RIGHT_V4, run, wait_for};
 
 /// Writer thread that writes on command.
 struct Writer {
@@ -247,6 +247,46 @@ pub fn a_watched_flow_is_not_held(kind: BackendKind, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
+/// TCP sends nothing again that waits in its own host. What waits when a rate is lowered keeps a
+/// watched flow from going on.
+pub fn what_waits_when_a_watched_flows_rate_is_lowered_leaves_at_the_rate_before(
+    kind: BackendKind,
+) {
+    const BURST: usize = 400_000;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(kind, &pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let writer = Writer::start(&pair.left, receiver.address);
+    writer.write(60_000);
+    let conn = driver.started();
+    writer.written();
+    let set_rate = |driver: &mut Driver, rate_bps| {
+        let backend = &mut driver.backend;
+        backend
+            .set_rate(conn, rate_bps, FOREVER_NS)
+            .expect("set a rate");
+        backend.flush().expect("flush");
+    };
+    set_rate(&mut driver, 10_000_000);
+    writer.write(BURST);
+    driver.run_for(Duration::from_millis(50));
+    let usage = driver.usage_of(conn).expect("its use");
+    assert!(usage.limited_ns != 0, "packets wait");
+    driver.backend.watch(conn);
+    set_rate(&mut driver, 140_000);
+    let lowered_ns = now_ns();
+    writer.written();
+    writer.stop();
+    let trace = receiver.finish().remove(0);
+    let (last_ns, total) = *trace.last().expect("data");
+    assert_eq!(total, (60_000 + BURST) as u64);
+    // At 140 kbit/s a burst of 64 KiB takes 3.7 s.
+    let took_ms = last_ns.saturating_sub(lowered_ns) / MS;
+    assert!(took_ms < 1_000, "{took_ms} ms");
+    driver.backend.shut_down().expect("shut down");
+}
+
 /// A receiver that does not read ends the flowlet and frees its slot. When it reads again, the
 /// flowlet is reported again, and every byte arrives.
 pub fn a_receiver_that_does_not_read_gives_its_slot_back(
@@ -340,10 +380,7 @@ pub fn a_receiver_that_is_gone_ends_the_flowlet(kind: BackendKind, address: &str
         .filter(|event| event.at_ns > idle_ns)
         .collect();
     assert!(later.is_empty(), "no progress: {later:?}");
-    for (ip, bits) in [
-        (crate::netns::RIGHT_V4, "24"),
-        (crate::netns::RIGHT_V6, "64 nodad"),
-    ] {
+    for (ip, bits) in [(RIGHT_V4, "24"), (crate::netns::RIGHT_V6, "64 nodad")] {
         pair.right.run(&format!("ip addr add {ip}/{bits} dev v0"));
     }
     driver.until("progress", |events| {
@@ -532,7 +569,7 @@ impl Bottleneck {
         run(&format!("ip -n {left} link del v0"));
         for (namespace, v4, v6, port) in [
             (left, crate::netns::LEFT_V4, crate::netns::LEFT_V6, "p0"),
-            (right, crate::netns::RIGHT_V4, crate::netns::RIGHT_V6, "p1"),
+            (right, RIGHT_V4, crate::netns::RIGHT_V6, "p1"),
         ] {
             run(&format!(
                 "ip -n {namespace} link add v0 type veth peer name {port} netns {middle}"

@@ -272,6 +272,11 @@ fn what_a_slow_link_holds_back_is_not_limited_over_ipv6() {
 }
 
 #[test]
+fn what_waits_when_a_watched_flows_rate_is_lowered_leaves_at_the_rate_before() {
+    demand::what_waits_when_a_watched_flows_rate_is_lowered_leaves_at_the_rate_before(KIND);
+}
+
+#[test]
 fn a_watched_flow_is_not_held() {
     demand::a_watched_flow_is_not_held(KIND, RIGHT_V4);
 }
