@@ -7,6 +7,10 @@
 //! |---|---|---|
 //! | VXLAN | 50, over IPv6 70 | outer IP 20 or 40, UDP 8, VXLAN 8, inner Ethernet 14 |
 //! | WireGuard | 80 | outer IP up to 40, UDP 8, WireGuard 32 |
+//! | Geneve | 50, over IPv6 70 | as VXLAN, without options |
+//! | IPIP, SIT | 20 | outer IPv4 |
+//! | GRE | 24, with an Ethernet header 38 | outer IPv4 20, GRE 4 and 4 for each of its fields |
+//! | IPv4 or IPv6 in IPv6 | 48 | outer IPv6 40, its limit of encapsulations 8 |
 //! | VLAN | 4 | the tag |
 //! | macvlan, ipvlan | 0 | what the device below adds |
 //!
@@ -37,6 +41,19 @@ const VXLAN_GROUP6: u16 = 16;
 const VXLAN_LOCAL6: u16 = 17;
 const VXLAN_COLLECT_METADATA: u16 = 25;
 
+/// Attribute of a Geneve device with an IPv4 remote end.
+const GENEVE_REMOTE: u16 = 2;
+/// Attributes of an IP or GRE tunnel: the device below, and the fields of its GRE headers.
+const TUNNEL_LINK: u16 = 1;
+const GRE_FLAGS: u16 = 3;
+/// Fields of 4 bytes each, in the first byte of the flags.
+const GRE_CHECKSUM: u8 = 0x80;
+const GRE_KEY: u8 = 0x20;
+const GRE_SEQUENCE: u8 = 0x10;
+
+const ETHERNET_BYTES: u16 = 14;
+const IPV4_BYTES: u16 = 20;
+const IN_IPV6_BYTES: u16 = 48;
 const VLAN_BYTES: u16 = 4;
 const VXLAN_BYTES: u16 = 20 + 8 + 8 + 14;
 const VXLAN_OVER_IPV6_BYTES: u16 = 40 + 8 + 8 + 14;
@@ -172,6 +189,14 @@ fn device_in(attributes: &[u8]) -> Device {
         "vlan" => (VLAN_BYTES, parent()),
         "vxlan" => (vxlan_bytes(data), number(data, VXLAN_LINK).filter(|_| here)),
         "wireguard" => (WIREGUARD_BYTES, None),
+        "geneve" => (geneve_bytes(data), None),
+        "ipip" | "sit" => (IPV4_BYTES, number(data, TUNNEL_LINK).filter(|_| here)),
+        "gre" => (gre_bytes(data), number(data, TUNNEL_LINK).filter(|_| here)),
+        "gretap" => (
+            gre_bytes(data) + ETHERNET_BYTES,
+            number(data, TUNNEL_LINK).filter(|_| here),
+        ),
+        "ip6tnl" => (IN_IPV6_BYTES, number(data, TUNNEL_LINK).filter(|_| here)),
         "macvlan" | "ipvlan" => (0, parent()),
         _ => (0, None),
     };
@@ -191,6 +216,21 @@ fn vxlan_bytes(data: &[u8]) -> u16 {
     } else {
         VXLAN_BYTES
     }
+}
+
+fn geneve_bytes(data: &[u8]) -> u16 {
+    if find_attribute(data, GENEVE_REMOTE).is_some() {
+        VXLAN_BYTES
+    } else {
+        // Such a device takes the outer addresses from each packet, or has IPv6 ones.
+        VXLAN_OVER_IPV6_BYTES
+    }
+}
+
+fn gre_bytes(data: &[u8]) -> u16 {
+    let flags = find_attribute(data, GRE_FLAGS).and_then(|bytes| bytes.first().copied());
+    let fields = flags.unwrap_or_default() & (GRE_CHECKSUM | GRE_KEY | GRE_SEQUENCE);
+    IPV4_BYTES + 4 + 4 * fields.count_ones() as u16
 }
 
 #[cfg(test)]
@@ -238,6 +278,19 @@ mod tests {
         let any = |out: &mut Vec<u8>| attribute(out, VXLAN_COLLECT_METADATA, |out| out.push(1));
         assert_eq!(of(&link("any", "vxlan", None, any)), (70, None));
         assert_eq!(of(&link("wg0", "wireguard", None, none)), (80, None));
+        // Calico's, and its like over IPv6.
+        assert_eq!(of(&link("tunl0", "ipip", None, none)), (20, None));
+        let over = |out: &mut Vec<u8>| attribute(out, TUNNEL_LINK, |out| put_u32(out, 2));
+        assert_eq!(of(&link("sit1", "sit", None, over)), (20, Some(2)));
+        assert_eq!(of(&link("ip6tnl1", "ip6tnl", None, over)), (48, Some(2)));
+        assert_eq!(of(&link("gre1", "gre", None, over)), (24, Some(2)));
+        let keyed = |out: &mut Vec<u8>| attribute(out, GRE_FLAGS, |out| out.extend([0x20, 0]));
+        assert_eq!(of(&link("gre2", "gre", None, keyed)), (28, None));
+        assert_eq!(of(&link("gretap1", "gretap", None, none)), (38, None));
+        let remote =
+            |out: &mut Vec<u8>| attribute(out, GENEVE_REMOTE, |out| out.extend([10, 0, 0, 2]));
+        assert_eq!(of(&link("gnv0", "geneve", None, remote)), (50, None));
+        assert_eq!(of(&link("gnv6", "geneve", None, none)), (70, None));
         assert_eq!(of(&link("m0", "macvlan", Some(3), none)), (0, Some(3)));
         // The other end of a veth is no device below.
         assert_eq!(of(&link("v0", "veth", Some(9), none)), (0, None));
