@@ -106,15 +106,9 @@ pub fn secret_of(
     epoch: u64,
     session: u32,
 ) -> Result<Secret, KeyExportError> {
-    let mut bytes = [0; Secret::BYTES];
-    connection
-        .export_keying_material(
-            &mut bytes,
-            EXPORTER_LABEL,
-            &exporter_context(epoch, session),
-        )
-        .map_err(|_| KeyExportError)?;
-    Ok(Secret::new(bytes))
+    let context = exporter_context(epoch, session);
+    Secret::filled(|bytes| connection.export_keying_material(bytes, EXPORTER_LABEL, &context))
+        .map_err(|_| KeyExportError)
 }
 
 /// Outcome of sending a datagram.

@@ -86,7 +86,19 @@ impl Secret {
     /// Its length.
     pub const BYTES: usize = 32;
 
-    /// Wraps bytes of the TLS exporter.
+    /// Wraps bytes of the TLS exporter, which `fill` writes in place: no copy stays elsewhere.
+    ///
+    /// # Errors
+    /// Those of `fill`.
+    pub fn filled<E>(
+        fill: impl FnOnce(&mut [u8; Self::BYTES]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut secret = Self(Zeroizing::new([0; Self::BYTES]));
+        fill(&mut secret.0)?;
+        Ok(secret)
+    }
+
+    /// Wraps a copy of bytes.
     pub fn new(bytes: [u8; Self::BYTES]) -> Self {
         Self(Zeroizing::new(bytes))
     }
@@ -131,8 +143,8 @@ impl Secret {
         let mut key = Zeroizing::new([0; Self::BYTES]);
         let key = &mut key[..algorithm.key_len()];
         self.expand(b"ratewright sealed key", key);
-        let mut iv = [0; aead::NONCE_LEN];
-        self.expand(b"ratewright sealed iv", &mut iv);
+        let mut iv = Zeroizing::new([0; aead::NONCE_LEN]);
+        self.expand(b"ratewright sealed iv", &mut *iv);
         let key = UnboundKey::new(algorithm, key).expect("the length is the algorithm's");
         Key {
             aead: LessSafeKey::new(key),
@@ -141,17 +153,22 @@ impl Secret {
     }
 }
 
-/// A key and its IV.
-#[derive(Debug)]
+/// A key and its IV, which is wiped when it is dropped.
 pub(super) struct Key {
     aead: LessSafeKey,
-    iv: [u8; aead::NONCE_LEN],
+    iv: Zeroizing<[u8; aead::NONCE_LEN]>,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
 }
 
 impl Key {
     /// The IV xor the number, as in TLS 1.3 (RFC 8446 §5.3).
     fn nonce(&self, seq: u64) -> Nonce {
-        let mut nonce = self.iv;
+        let mut nonce = *self.iv;
         // The number fills the low 8 of the nonce's 12 bytes.
         for (byte, of_seq) in nonce[4..].iter_mut().zip(seq.to_be_bytes()) {
             *byte ^= of_seq;
@@ -187,5 +204,25 @@ impl Key {
         self.aead
             .open_in_place(self.nonce(seq), aead::Aad::from(header), text)
             .ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zeroize::ZeroizeOnDrop;
+
+    use super::*;
+
+    fn is_wiped_when_dropped<T: ZeroizeOnDrop>(_: &T) {}
+
+    #[test]
+    fn secrets_and_ivs_are_wiped_when_they_are_dropped_and_not_shown() {
+        let secret = Secret::new([42; Secret::BYTES]);
+        let key = secret.key(Cipher::default());
+        is_wiped_when_dropped(&secret.0);
+        is_wiped_when_dropped(&key.iv);
+        for shown in [format!("{secret:?}"), format!("{key:?}")] {
+            assert!(shown.ends_with("(..)"), "{shown}");
+        }
     }
 }
