@@ -12,8 +12,10 @@ use crate::telemetry::access_figures::AccessFigures;
 
 /// Part of the told line rate, in hundredths, below which an interface's speed is less,
 const SLOW_PERCENT: u64 = 95;
-/// above which it is more,
+/// and above which it is more;
 const FAST_PERCENT: u64 = 110;
+/// part of a told capacity above which a link carries more,
+const ABOVE_PERCENT: u64 = 105;
 /// and part of a told capacity below which a congested link carries less.
 const SHORT_PERCENT: u64 = 88;
 
@@ -146,7 +148,7 @@ fn judge(access: &AccessFigures) -> Vec<Finding> {
                 format!("{told}, and the interface has {speed:.2}"),
             ));
         } else if speed_percent > u128::from(FAST_PERCENT)
-            || percent(carried_bps, told_bps) > u128::from(FAST_PERCENT)
+            || percent(carried_bps, told_bps) > u128::from(ABOVE_PERCENT)
         {
             let (told, more) = (told(line_rate_bps), gbps(speed_bps.max(carried_bps)));
             findings.push(warn("links", format!("{told}, and it has {more:.2}")));
