@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCENARIO ?= fairness
 LAB_ARGS ?=
-FUZZ_SECONDS ?= 120
+FUZZ_SECONDS ?= 60
 # Papers whose figures the simulated fabric reproduces, the feeds' closed loop, and networks that are not as told.
 PAPERS ?= flowtune rpm fncc sird dart feeds obey
 RESULTS_ARGS ?= --sensitivity
@@ -22,9 +22,9 @@ LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpoin
 LABS := fairness coflow failover mixed use feeds starts links safety check obey
 NIGHTLY := tests-nightly figures memcheck instructions fuzz test-dpdk test-page test-monitoring deny $(addprefix lab-,$(LABS))
 # Fewer runs than `make lab` has, so that all of nightly fits into 100 minutes.
-lab-use: LAB_ARGS := --runs 2
+lab-use: LAB_ARGS := --runs 2 --duration-scale 0.6
 lab-links: LAB_ARGS := --runs 1
-lab-safety: LAB_ARGS := --runs 3
+lab-safety: LAB_ARGS := --runs 1 --duration-scale 0.4
 lab-check: LAB_ARGS := --runs 1
 WEEKLY := mutants asan monitoring-soak safety-soak check-soak
 
@@ -232,7 +232,7 @@ instructions: bins
 	@scripts/setup.sh valgrind
 	$(TARGET)/debug/instructions check
 
-## fuzz: every fuzz target for a while (FUZZ_SECONDS=120); builds them with coverage in fuzz/target
+## fuzz: every fuzz target for a while (FUZZ_SECONDS=60); builds them with coverage in fuzz/target
 fuzz: setup-check
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 

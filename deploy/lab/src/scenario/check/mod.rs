@@ -227,10 +227,16 @@ impl Side {
         if case.change == Change::Path {
             self.spread(lab, &pairs, &mut flows)?;
         }
-        lab.sleep_until(now_ns() + LEAD_NS + lab.scaled(AS_TOLD))?;
         let mut run = CheckRun::default();
+        let until_ns = now_ns() + LEAD_NS + lab.scaled(AS_TOLD);
+        while now_ns() < until_ns {
+            // Nothing is wrong yet, so that any name is.
+            let names = self.watch(case, &mut run)?;
+            run.others
+                .extend(names.into_iter().map(|name| format!("{name} before")));
+            lab.sleep_until(now_ns() + POLL_NS)?;
+        }
         let is_named = |names: &BTreeSet<String>| names.iter().any(|name| case.named.is(name));
-        self.watch(case, &mut run)?;
 
         let changed_ns = now_ns();
         self.change(lab, case.change, &mut flows)?;

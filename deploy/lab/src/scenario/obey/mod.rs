@@ -32,6 +32,9 @@ const LANES_PER_CORE: usize = 2;
 /// Pairs of a case that misses, over those of other cases. Its judgement is on all of them.
 const TIMES_WHERE_MISSED: usize = 3;
 
+/// Times that the topology says the capacity in columns beyond the first.
+const TOLD_ELSEWHERE: [f64; 2] = [1.0, 1.25];
+
 /// Results of the lanes.
 #[derive(Debug, Default)]
 struct Progress {
@@ -54,6 +57,10 @@ pub fn run(lab: &Lab) -> Result<RunOutcome> {
     let groups = chosen(lab, &backends);
     if groups.is_empty() {
         bail!("no case of obey has these back ends and a name with the text of --only");
+    }
+    if groups.iter().any(|group| group.bbr) && !is_available(Congestion::Bbr) {
+        lab.live
+            .say("this kernel has no bbr: its column is left out");
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (exclusive, shared): (Vec<_>, Vec<_>) = groups
@@ -228,7 +235,7 @@ impl<'a> Played<'a> {
             (0..self.columns.len()).flat_map(move |column| {
                 let sides = self.sides.iter().enumerate();
                 sides
-                    .filter(move |(_, side)| runs_on(traffic, side))
+                    .filter(move |(_, side)| runs_on(traffic, column, side))
                     .map(move |(side, _)| CasePlace {
                         traffic: t,
                         column,
@@ -311,9 +318,15 @@ fn plain_runs(
     all
 }
 
-/// Returns true if the traffic runs on a side: always without us, else by what the topology says.
-fn runs_on(traffic: &Traffic, side: &Side) -> bool {
-    traffic.any_told || side.kind.is_none_or(|(_, told)| told == 1.0)
+/// Returns true if the traffic runs on a side in a column: always without us, else by what the
+/// topology says.
+fn runs_on(traffic: &Traffic, column: usize, side: &Side) -> bool {
+    let told_here: &[f64] = match (traffic.any_told, column) {
+        (false, _) => &[1.0],
+        (true, 0) => return true,
+        (true, _) => &TOLD_ELSEWHERE,
+    };
+    side.kind.is_none_or(|(_, told)| told_here.contains(&told))
 }
 
 fn rows_of(
