@@ -40,26 +40,25 @@ fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
 #[test]
 fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
     require_control_plane();
-    let [used, fallback] = medians_of_three(|| {
-        let value = results(&[
-            "failover",
-            "--hosts",
-            "5",
-            "--duration-scale",
-            "0.4",
-            "--no-baseline",
-        ]);
+    let [used, plain, fallback] = medians_of_three(|| {
+        let value = results(&["failover", "--hosts", "5", "--duration-scale", "0.4"]);
+        let [used, plain] =
+            ["with", "without"].map(|side| number(&value, &[side, "utilization_outage_min"]));
         assert_eq!(number(&value, &["with", "connections_lost"]), 0.0);
-        let used = number(&value, &["with", "utilization_outage_min"]);
         let fallback = number(&value, &["with", "fallback_ms"]);
         let recovery = number(&value, &["with", "recovery_ms"]);
         // One standstill of the machine is enough for a low window of 100 ms, or a late sample.
         assert!(used >= 0.8, "{used} of the link");
         assert!(fallback <= 600.0, "fallback after {fallback} ms");
         assert!(recovery < 5_000.0, "recovery after {recovery} ms");
-        [used, fallback]
+        [used, plain, fallback]
     });
-    assert!(used >= 0.95, "{used} of the link in the worst 100 ms");
+    // Without rates the sockets are Cubic's, whose own least is not far from this.
+    let due = f64::min(0.95, 0.98 * plain);
+    assert!(
+        used >= due,
+        "{used} of the link in the worst 100 ms, Cubic {plain}"
+    );
     // The lease, and what ten samples of 2 ms take.
     assert!(fallback <= 320.0, "fallback after {fallback} ms");
 }

@@ -261,11 +261,16 @@ fn two_daemons_of_one_instance_are_refused() {
     let _alone = alone();
     let pair = cubic_pair();
     let mut driver = Driver::open(KIND, &pair);
-    let error = open(Some(KIND), &config(&pair)).err().expect("refused");
-    assert!(
-        error.to_string().contains("another daemon of the instance"),
-        "{error}"
-    );
+    // In another network namespace, too: the instance has one folder of pins.
+    for end in [&pair.left, &pair.right] {
+        end.enter();
+        let error = open(Some(KIND), &config(&pair)).err().expect("refused");
+        assert!(
+            error.to_string().contains("another daemon of the instance"),
+            "{error}"
+        );
+    }
+    pair.left.enter();
     driver.backend.shut_down().expect("shut down");
 }
 
