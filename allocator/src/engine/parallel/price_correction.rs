@@ -322,10 +322,14 @@ impl PriceCorrection {
 
     /// Fetches prices, capacities and sums of the links that became dirty since the last call.
     fn fetch(&mut self, shared: &ParallelState) {
+        // Links are numbered in the order of the codes, so the list goes on where it ended.
+        let fresh = &self.links.codes[self.dirty.len()..];
+        if fresh.is_empty() {
+            return;
+        }
         let link_blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
         let copies: Vec<_> = shared.copies.iter().map(read).collect();
-        // Links are numbered in the order of the codes, so the list goes on where it ended.
-        for &code in &self.links.codes[self.dirty.len()..] {
+        for &code in fresh {
             let (link_block, slot) = self.links.split(code);
             let links = &link_blocks[link_block];
             let sum = link_response(shared, &copies, link_block, slot);
