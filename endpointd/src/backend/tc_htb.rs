@@ -69,6 +69,13 @@ const UNLIMITED: ClassRate = ClassRate {
 };
 /// Time that a class may catch up on after its timer was late.
 const BURST_NS: u64 = 4_000_000;
+/// Time after the end of a watch for which a class has at least [`GROWING_BYTES_PER_S`].
+///
+/// The flow's demand is known to be too small then, and its rate grows in steps. HTB counts what a
+/// class owes in time: a burst that entered at the first step would wait as long at every later one.
+const GROWING_NS: u64 = 200_000_000;
+/// Rate at which the largest burst of a sender takes 50 ms.
+const GROWING_BYTES_PER_S: u64 = 20 * SENDER_BURST_BYTES;
 /// Queue of a paced class; TCP small queues keep local senders far below it.
 const QUEUE_BYTES: u32 = 1 << 20;
 const DEFAULT_QUEUE_BYTES: u32 = 16 << 20;
@@ -107,6 +114,8 @@ pub struct TcHtb {
     free: MapHandle,
     /// Rates of the slots that have a class.
     classes: IndexMap<u32, u64, FxBuildHasher>,
+    /// Connections whose watch has ended, and the time until which their rates grow.
+    growing: IndexMap<Conn, u64, FxBuildHasher>,
     /// Classes of an earlier daemon, and the time until which they drain.
     retired: Vec<u32>,
     retired_until_ns: u64,
@@ -346,6 +355,7 @@ impl TcHtb {
             netlink,
             hook,
             classes: IndexMap::default(),
+            growing: IndexMap::default(),
             retired,
             retired_until_ns: clock::now_ns() + LINGER_NS,
             has_root,
@@ -450,22 +460,56 @@ impl TcHtb {
             .map_err(system("release a flow's class"))
     }
 
-    /// Gives the class of a flow that is watched no more the flow's rate.
-    fn hold_again(&mut self, conn: Conn) -> Result<(), BackendError> {
+    /// Returns what the class of `conn` gets for its rate.
+    fn class_bytes_per_s(&self, conn: Conn, wire_bytes_per_s: u64) -> u64 {
+        let slot = conn.slot.0;
+        let of_rate = self.device_bytes_per_s(slot, wire_bytes_per_s);
+        let least = if self.table.is_watched(conn) {
+            // The flow is not held, and uses no class. What still waits there leaves at the rate
+            // that it came for: TCP sends nothing again that waits in its own host.
+            self.classes.get(&slot).copied().unwrap_or(0)
+        } else if self.growing.contains_key(&conn) {
+            GROWING_BYTES_PER_S
+        } else {
+            0
+        };
+        of_rate.max(least)
+    }
+
+    /// Gives the class of a flow, if it has one, what its rate asks for by now.
+    fn adapt_class(&mut self, conn: Conn) -> Result<(), BackendError> {
         let slot = conn.slot.0;
         let rate = self.table.connection(slot).and_then(|connection| {
             let is_same = connection.use_count == conn.use_count;
             connection.wire_bytes_per_s.filter(|_| is_same)
         });
         let Some(rate) = rate else { return Ok(()) };
-        let of_class = self.device_bytes_per_s(slot, rate);
-        match self.classes.get_mut(&slot) {
-            Some(present) if *present != of_class => *present = of_class,
-            _ => return Ok(()),
+        if !self.classes.contains_key(&slot) {
+            return Ok(());
+        }
+        let of_class = self.class_bytes_per_s(conn, rate);
+        self.change_class(slot, of_class)
+    }
+
+    /// Changes the class of a slot with the next `flush`, unless it has this rate.
+    fn change_class(&mut self, slot: u32, of_class: u64) -> Result<(), BackendError> {
+        if self.classes.insert(slot, of_class) == Some(of_class) {
+            return Ok(());
         }
         self.netlink
             .change_class(class_of(slot), class_rate(of_class))
             .map_err(system("change a flow's class"))
+    }
+
+    /// Ends the growth of those whose time is over.
+    fn end_growth(&mut self, now_ns: u64) -> Result<(), BackendError> {
+        let grown = |_: &Conn, until_ns: &mut u64| *until_ns <= now_ns;
+        let over: Vec<Conn> = self
+            .growing
+            .extract_if(.., grown)
+            .map(|(conn, _)| conn)
+            .collect();
+        over.into_iter().try_for_each(|conn| self.adapt_class(conn))
     }
 
     /// Takes back the slots of connections that are over or have been quiet for long.
@@ -551,7 +595,10 @@ impl PacingBackend for TcHtb {
                     let slot = event.conn.slot.0;
                     self.table.set_tunnel_bytes(slot, self.tunnel_bytes);
                 }
-                FlowEventKind::Limited => self.hold_again(event.conn)?,
+                FlowEventKind::Limited => {
+                    self.growing.insert(event.conn, now_ns + GROWING_NS);
+                    self.adapt_class(event.conn)?;
+                }
                 _ => {}
             }
         }
@@ -559,6 +606,7 @@ impl PacingBackend for TcHtb {
         if now_ns >= self.next_scan_ns {
             self.next_scan_ns = now_ns + SCAN_NS;
             self.scan(now_ns, out);
+            self.end_growth(now_ns)?;
         }
         if now_ns >= self.next_sweep_ns {
             self.next_sweep_ns = now_ns + SWEEP_NS;
@@ -588,38 +636,27 @@ impl PacingBackend for TcHtb {
             return Ok(());
         }
         let bytes_per_s = bytes_per_s.max(MIN_BYTES_PER_S);
-        let mut of_class = self.device_bytes_per_s(slot, bytes_per_s);
-        if self.table.is_watched(conn) {
-            // The flow is not held, and uses no class. What still waits there leaves at the rate
-            // that it came for: TCP sends nothing again that waits in its own host.
-            of_class = of_class.max(self.classes.get(&slot).copied().unwrap_or(0));
-        }
-        match self.classes.insert(slot, of_class) {
-            Some(present) if present == of_class => {}
-            Some(_) => self
-                .netlink
-                .change_class(class_of(slot), class_rate(of_class))
-                .map_err(system("change a flow's class"))?,
-            None => {
-                let class = class_of(slot);
-                let there = self.retired.iter().position(|retired| *retired == class);
-                let made = match there {
-                    // An earlier daemon left this class.
-                    Some(position) => {
-                        self.retired.swap_remove(position);
-                        // Packets may still wait in it: deleting and adding it would drop them.
-                        self.netlink.change_class(class, class_rate(of_class))
-                    }
-                    None => self
-                        .netlink
-                        .add_class(class, class_rate(of_class), QUEUE_BYTES),
-                };
-                if let Err(error) = made.and_then(|()| self.netlink.flush()) {
-                    // Not kept as present: the flow's next rate tries to add the class again.
-                    self.classes.swap_remove(&slot);
-                    return Err(system("add a flow's class")(error));
+        let of_class = self.class_bytes_per_s(conn, bytes_per_s);
+        if self.classes.contains_key(&slot) {
+            self.change_class(slot, of_class)?;
+        } else {
+            let class = class_of(slot);
+            let there = self.retired.iter().position(|retired| *retired == class);
+            let made = match there {
+                // An earlier daemon left this class.
+                Some(position) => {
+                    self.retired.swap_remove(position);
+                    // Packets may still wait in it: deleting and adding it would drop them.
+                    self.netlink.change_class(class, class_rate(of_class))
                 }
-            }
+                None => self
+                    .netlink
+                    .add_class(class, class_rate(of_class), QUEUE_BYTES),
+            };
+            // Not kept as present if it fails: the flow's next rate tries to add it again.
+            made.and_then(|()| self.netlink.flush())
+                .map_err(system("add a flow's class"))?;
+            self.classes.insert(slot, of_class);
         }
         // The class first: the program sends packets there as soon as it sees the rate.
         self.table.set_rate(conn, bytes_per_s, expires_ns);

@@ -277,6 +277,11 @@ fn what_waits_when_a_watched_flows_rate_is_lowered_leaves_at_the_rate_before() {
 }
 
 #[test]
+fn what_leaves_at_a_first_step_does_not_wait_after_the_last() {
+    demand::what_leaves_at_a_first_step_does_not_wait_after_the_last(KIND);
+}
+
+#[test]
 fn a_watched_flow_is_not_held() {
     demand::a_watched_flow_is_not_held(KIND, RIGHT_V4);
 }
