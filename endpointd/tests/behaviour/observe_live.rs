@@ -15,6 +15,8 @@ use crate::site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LISTEN: &str = "127.0.0.1:7600";
+/// Seconds of which a rate is the median.
+const SECONDS: usize = 5;
 
 /// Classes in the order of their numbers.
 const CLASSES: &str = "[[class]]\nid = 0\nname = \"default\"\n\
@@ -94,14 +96,23 @@ impl Site {
         bytes
     }
 
-    /// Mbit/s of each class over some seconds.
+    /// Mbit/s of each class: medians of some seconds.
     fn rates(&self, field: &str) -> [f64; 3] {
-        let before = self.bytes(field);
-        let began = ratewright_endpointd::clock::now_ns();
-        sleep(Duration::from_secs(3));
-        let after = self.bytes(field);
-        let passed_s = (ratewright_endpointd::clock::now_ns() - began) as f64 / 1e9;
-        std::array::from_fn(|class| (after[class] - before[class]) * 8e-6 / passed_s)
+        let mut seconds: [Vec<f64>; 3] = Default::default();
+        let mut last = (ratewright_endpointd::clock::now_ns(), self.bytes(field));
+        for _ in 0..SECONDS {
+            sleep(Duration::from_secs(1));
+            let now = (ratewright_endpointd::clock::now_ns(), self.bytes(field));
+            let passed_s = (now.0 - last.0) as f64 / 1e9;
+            for (class, rates) in seconds.iter_mut().enumerate() {
+                rates.push((now.1[class] - last.1[class]) * 8e-6 / passed_s);
+            }
+            last = now;
+        }
+        seconds.map(|mut rates| {
+            rates.sort_by(f64::total_cmp);
+            rates[SECONDS / 2]
+        })
     }
 }
 

@@ -8,27 +8,33 @@ use ratewright_topology::Frame;
 
 use super::demand::Bottleneck;
 use super::tunnels::{INNER_RIGHT_V4, add_tunnel, send_single_frames};
-use super::{Driver, FOREVER_NS, MBIT, MS, alone, config};
+use super::{Driver, FOREVER_NS, MBIT, alone, config};
 use crate::netns::cubic::cubic_pair;
 use crate::netns::{BulkReceiver, BulkSender, RIGHT_V4};
 
-const LINE_MBIT: u64 = 200;
+/// So slow that a frame takes longer than a virtual machine lets most timers wait.
+const LINE_MBIT: u64 = 10;
 /// Bytes of an Ethernet frame that a queue does not count: preamble, checksum and gap.
 const UNCOUNTED_BYTES: u16 = 24;
 /// Ethernet's 14 bytes, and those.
 const WIRE_BYTES: u16 = 14 + UNCOUNTED_BYTES;
+/// Headers of IPv4 and of TCP with timestamps.
+const HEADER_BYTES: u16 = 52;
+/// What VXLAN adds to a frame.
+const TUNNEL_BYTES: u16 = 50;
 /// Frames that a queue holds, in the median, of a link that its rates fit.
 const STANDING_FRAMES: u64 = 2;
 /// Part of a capacity that the allocator hands out.
 const DERATING: f64 = 0.99;
 const SAMPLES: usize = 200;
-/// Samples of each window whose use counts by its median.
-const WINDOW_SAMPLES: usize = 10;
+/// Longest wait for what the first windows left in the queue, before anything is measured.
+const DRAIN_MS: u64 = 5_000;
 
 /// Use by a flow of a link that counts whole Ethernet frames.
 #[derive(Debug)]
 struct LinkUse {
-    /// Part of the line rate that its frames take.
+    /// Part of the line rate that its frames take, by the median of their distances. A virtual
+    /// machine that stops for a while spoils few of those, but much of the mean.
     used: f64,
     /// Median and most of what stands in its queue.
     queued_bytes: [u64; 2],
@@ -47,7 +53,7 @@ fn use_of(kind: BackendKind, mtu_bytes: u16, rate_bps: u64, tunnelled: bool) -> 
     let mut device = "v0";
     let mut address = RIGHT_V4;
     if tunnelled {
-        add_tunnel(&pair, mtu_bytes - 50);
+        add_tunnel(&pair, mtu_bytes - TUNNEL_BYTES);
         (device, address) = ("vx0", INNER_RIGHT_V4);
         send_single_frames(&pair, &[device]);
     }
@@ -59,39 +65,55 @@ fn use_of(kind: BackendKind, mtu_bytes: u16, rate_bps: u64, tunnelled: bool) -> 
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
-    driver
-        .backend
-        .set_rate(conn, rate_bps, FOREVER_NS)
-        .expect("set a rate");
-    // What the first window left in the queue drains at a hundredth of the line rate.
-    driver.run_for(Duration::from_millis(1_500));
-    let before = (now_ns(), link.queue());
-    let mut last = (before.0, before.1.sent_bytes);
-    let (mut queued, mut used) = (Vec::new(), Vec::new());
-    for sample in 1..=SAMPLES {
+    let mut set_rate = |driver: &mut Driver, rate_bps| {
+        let backend = &mut driver.backend;
+        backend
+            .set_rate(conn, rate_bps, FOREVER_NS)
+            .expect("set a rate");
+        backend.flush().expect("flush");
+    };
+    // At the rate itself the first windows would drain at a hundredth of the line rate.
+    set_rate(&mut driver, rate_bps / 2);
+    driver.run_for(Duration::from_millis(500));
+    for _ in 0..DRAIN_MS / 10 {
         driver.run_for(Duration::from_millis(10));
-        let queue = link.queue();
-        queued.push(queue.backlog_bytes);
-        if sample.is_multiple_of(WINDOW_SAMPLES) {
-            let (now_ns, sent_bytes) = (now_ns(), queue.sent_bytes);
-            let took_ms = (now_ns - last.0) as f64 / MS as f64;
-            let sent_bits = 8.0 * (sent_bytes - last.1) as f64;
-            used.push(sent_bits / (took_ms * 1e3 * LINE_MBIT as f64));
-            last = (now_ns, sent_bytes);
+        if link.queue().backlog_bytes == 0 {
+            break;
         }
     }
-    let after = link.queue();
+    set_rate(&mut driver, rate_bps);
+    driver.run_for(Duration::from_millis(500));
+    let (from_ns, before) = (now_ns(), link.queue());
+    let mut queued = Vec::new();
+    for _ in 0..SAMPLES {
+        driver.run_for(Duration::from_millis(10));
+        queued.push(link.queue().backlog_bytes);
+    }
+    let (to_ns, after) = (now_ns(), link.queue());
     driver.backend.clear(conn).expect("clear");
     sender.stop();
-    receiver.finish();
+    let trace = receiver.finish().remove(0);
     driver.backend.shut_down().expect("shut down");
     queued.sort_unstable();
+    let inner_bytes = if tunnelled {
+        mtu_bytes - TUNNEL_BYTES
+    } else {
+        mtu_bytes
+    };
+    let of_payload = f64::from(mtu_bytes + WIRE_BYTES) / f64::from(inner_bytes - HEADER_BYTES);
+    let mut used: Vec<f64> = trace
+        .windows(2)
+        .filter(|reads| reads[0].0 >= from_ns && reads[1].0 <= to_ns)
+        .map(|reads| {
+            let wire_bits = 8.0 * of_payload * (reads[1].1 - reads[0].1) as f64;
+            wire_bits / ((reads[1].0 - reads[0].0) as f64 / 1e3 * LINE_MBIT as f64)
+        })
+        .collect();
     used.sort_by(f64::total_cmp);
     LinkUse {
-        // A timer that a busy machine lets wait spoils one window or two.
         used: used[used.len() / 2],
         queued_bytes: [queued[SAMPLES / 2], queued[SAMPLES - 1]],
-        dropped: after.dropped - before.1.dropped,
+        dropped: after.dropped - before.dropped,
     }
 }
 
@@ -109,7 +131,8 @@ fn a_line_rate_is_filled_without_a_queue(kind: BackendKind) {
         let standing_bytes = STANDING_FRAMES * u64::from(mtu_bytes + WIRE_BYTES);
         assert!(median <= standing_bytes, "a queue stands: {link:?}");
         assert_eq!(link.dropped, 0, "{link:?}");
-        assert!(link.used > 0.95, "the line rate is not used: {link:?}");
+        let filled = 0.95..1.0;
+        assert!(filled.contains(&link.used), "the line rate: {link:?}");
     }
 }
 
@@ -123,15 +146,15 @@ fn a_line_rate_is_filled_without_a_queue_by_tc_htb() {
     a_line_rate_is_filled_without_a_queue(BackendKind::TcHtb);
 }
 
-/// A line rate that is taken for what can be allocated is 1.6 % too much.
-///
-/// A sender that lacks a core for some of its time leaves a smaller queue.
+/// A line rate that is taken for what can be allocated is 1.6 % too much. While the sender is never
+/// late a queue stands. Else it finds none, and its frames follow each other faster than the link.
 #[test]
-fn a_line_rate_without_its_frames_stands_in_a_queue() {
+fn a_line_rate_without_its_frames_is_too_much() {
     let rate_bps = Frame::AS_COUNTED.allocatable_bps(LINE_MBIT * MBIT);
     let link = use_of(BackendKind::SockOps, 1_500, rate_bps, false);
     println!("{link:?}");
     let [median, _] = link.queued_bytes;
     let standing_bytes = STANDING_FRAMES * u64::from(1_500 + WIRE_BYTES);
-    assert!(median > standing_bytes || link.dropped > 0, "{link:?}");
+    let queues = median > standing_bytes || link.dropped > 0;
+    assert!(queues || link.used > 1.005, "{link:?}");
 }
