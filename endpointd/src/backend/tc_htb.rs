@@ -72,7 +72,8 @@ const BURST_NS: u64 = 4_000_000;
 /// Time after the end of a watch for which a class has at least [`GROWING_BYTES_PER_S`].
 ///
 /// The flow's demand is known to be too small then, and its rate grows in steps. HTB counts what a
-/// class owes in time: a burst that entered at the first step would wait as long at every later one.
+/// class owes in time: a burst that entered at the first step would wait as long at every later
+/// one.
 const GROWING_NS: u64 = 200_000_000;
 /// Rate at which the largest burst of a sender takes 50 ms.
 const GROWING_BYTES_PER_S: u64 = 20 * SENDER_BURST_BYTES;

@@ -20,7 +20,7 @@ const UNCOUNTED_BYTES: u16 = 24;
 const WIRE_BYTES: u16 = 14 + UNCOUNTED_BYTES;
 /// Headers of IPv4 and of TCP with timestamps.
 const HEADER_BYTES: u16 = 52;
-/// What VXLAN adds to a frame.
+/// Headers that VXLAN adds to a frame.
 const TUNNEL_BYTES: u16 = 50;
 /// Frames that a queue holds, in the median, of a link that its rates fit.
 const STANDING_FRAMES: u64 = 2;
