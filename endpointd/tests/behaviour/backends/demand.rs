@@ -274,20 +274,13 @@ pub fn what_waits_when_a_watched_flows_rate_is_lowered_leaves_at_the_rate_before
     writer.write(60_000);
     let conn = driver.started();
     writer.written();
-    let set_rate = |driver: &mut Driver, rate_bps| {
-        let backend = &mut driver.backend;
-        backend
-            .set_rate(conn, rate_bps, FOREVER_NS)
-            .expect("set a rate");
-        backend.flush().expect("flush");
-    };
-    set_rate(&mut driver, 10_000_000);
+    driver.set_bps(conn, 10_000_000);
     writer.write(BURST);
     driver.run_for(Duration::from_millis(50));
     let usage = driver.usage_of(conn).expect("its use");
     assert!(usage.limited_ns != 0, "packets wait");
     driver.backend.watch(conn);
-    set_rate(&mut driver, 140_000);
+    driver.set_bps(conn, 140_000);
     let lowered_ns = now_ns();
     writer.written();
     writer.stop();
@@ -313,14 +306,7 @@ pub fn what_leaves_at_a_first_step_does_not_wait_after_the_last(kind: BackendKin
     writer.write(60_000);
     let conn = driver.started();
     writer.written();
-    let set_rate = |driver: &mut Driver, rate_bps| {
-        let backend = &mut driver.backend;
-        backend
-            .set_rate(conn, rate_bps, FOREVER_NS)
-            .expect("set a rate");
-        backend.flush().expect("flush");
-    };
-    set_rate(&mut driver, 140_000);
+    driver.set_bps(conn, 140_000);
     driver.backend.watch(conn);
     writer.write(BURST);
     driver.until("a limited flow", |events| {
@@ -329,10 +315,10 @@ pub fn what_leaves_at_a_first_step_does_not_wait_after_the_last(kind: BackendKin
     });
     let limited_ns = now_ns();
     for step in 1..=4 {
-        set_rate(&mut driver, 140_000 << step);
+        driver.set_bps(conn, 140_000 << step);
         driver.run_for(Duration::from_millis(4));
     }
-    set_rate(&mut driver, 100_000_000);
+    driver.set_bps(conn, 100_000_000);
     while now_ns() < limited_ns + 1_000 * MS {
         driver.run_for(Duration::from_millis(10));
     }
@@ -694,17 +680,15 @@ impl Bottleneck {
         let all: serde_json::Value = serde_json::from_str(&shown).expect("tc's JSON");
         let count = |key: &str| all[0][key].as_u64().expect(key);
         QueueState {
-            sent_bytes: count("bytes"),
             dropped: count("drops"),
             backlog_bytes: count("backlog"),
         }
     }
 }
 
-/// Counters of a queue, and what stands in it.
+/// Drops of a queue, and what stands in it.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueState {
-    pub sent_bytes: u64,
     pub dropped: u64,
     pub backlog_bytes: u64,
 }

@@ -8,7 +8,7 @@ use ratewright_topology::Frame;
 
 use super::demand::Bottleneck;
 use super::tunnels::{INNER_RIGHT_V4, add_tunnel, send_single_frames};
-use super::{Driver, FOREVER_NS, MBIT, alone, config};
+use super::{Driver, MBIT, alone, config};
 use crate::netns::cubic::cubic_pair;
 use crate::netns::{BulkReceiver, BulkSender, RIGHT_V4};
 
@@ -65,15 +65,8 @@ fn use_of(kind: BackendKind, mtu_bytes: u16, rate_bps: u64, tunnelled: bool) -> 
     let receiver = BulkReceiver::start(&pair.right, address, 1);
     let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
-    let mut set_rate = |driver: &mut Driver, rate_bps| {
-        let backend = &mut driver.backend;
-        backend
-            .set_rate(conn, rate_bps, FOREVER_NS)
-            .expect("set a rate");
-        backend.flush().expect("flush");
-    };
     // At the rate itself the first windows would drain at a hundredth of the line rate.
-    set_rate(&mut driver, rate_bps / 2);
+    driver.set_bps(conn, rate_bps / 2);
     driver.run_for(Duration::from_millis(500));
     for _ in 0..DRAIN_MS / 10 {
         driver.run_for(Duration::from_millis(10));
@@ -81,7 +74,7 @@ fn use_of(kind: BackendKind, mtu_bytes: u16, rate_bps: u64, tunnelled: bool) -> 
             break;
         }
     }
-    set_rate(&mut driver, rate_bps);
+    driver.set_bps(conn, rate_bps);
     driver.run_for(Duration::from_millis(500));
     let (from_ns, before) = (now_ns(), link.queue());
     let mut queued = Vec::new();

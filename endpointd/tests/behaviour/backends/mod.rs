@@ -167,6 +167,14 @@ impl Driver {
             .expect("set a rate");
         self.poll();
     }
+
+    /// Sets a rate that does not end, and tells the kernel at once.
+    pub fn set_bps(&mut self, conn: Conn, rate_bps: u64) {
+        self.backend
+            .set_rate(conn, rate_bps, FOREVER_NS)
+            .expect("set a rate");
+        self.backend.flush().expect("flush");
+    }
 }
 
 /// Mbit/s on the wire between two times, seen at the receiver.
