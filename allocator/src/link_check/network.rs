@@ -4,7 +4,6 @@
 //! theirs: several of them, at both ends, meet congestion at once, and all of their own links have
 //! carried before what they are handed out now.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,12 +69,6 @@ impl CongestedPair {
     }
 }
 
-/// A pair that counts, with its place in the list of those that meet congestion now.
-struct Member<'a> {
-    pair: Cow<'a, CongestedPair>,
-    at: Option<usize>,
-}
-
 /// Congestion between switches.
 #[derive(Debug, Default)]
 pub(super) struct InNetwork {
@@ -103,33 +96,21 @@ impl LinkCheck {
             explained: vec![false; pairs.len()],
             ..InNetwork::default()
         };
-        let mut members: Vec<Member<'_>> = Vec::new();
-        let places: BTreeMap<_, _> = (pairs.iter().enumerate())
-            .map(|(at, pair)| (pair.key(), at))
+        let present: BTreeSet<_> = pairs.iter().map(CongestedPair::key).collect();
+        let remembered: Vec<CongestedPair> = (self.between.keys())
+            .filter(|key| !present.contains(key))
+            .filter_map(|&(from, to)| CongestedPair::of(HostId(from), HostId(to), false, facts))
             .collect();
-        for key in self.between.keys() {
-            let member = if let Some(&at) = places.get(key) {
-                Member {
-                    pair: Cow::Borrowed(&pairs[at]),
-                    at: Some(at),
-                }
-            } else {
-                let (from, to) = (HostId(key.0), HostId(key.1));
-                let Some(pair) = CongestedPair::of(from, to, false, facts) else {
-                    continue;
-                };
-                Member {
-                    pair: Cow::Owned(pair),
-                    at: None,
-                }
-            };
-            if !member.pair.inner.is_empty() {
-                members.push(member);
-            }
-        }
+        // Pairs that count, with their places among those that meet congestion now.
+        let members: Vec<(&CongestedPair, Option<usize>)> = (pairs.iter().enumerate())
+            .filter(|(_, pair)| self.between.contains_key(&pair.key()))
+            .map(|(at, pair)| (pair, Some(at)))
+            .chain(remembered.iter().map(|pair| (pair, None)))
+            .filter(|(pair, _)| !pair.inner.is_empty())
+            .collect();
         let mut groups: BTreeMap<(bool, u32), Vec<usize>> = BTreeMap::new();
-        for (at, member) in members.iter().enumerate() {
-            for end in member.pair.ends(facts) {
+        for (at, (pair, _)) in members.iter().enumerate() {
+            for end in pair.ends(facts) {
                 groups.entry(end).or_default().push(at);
             }
         }
@@ -140,15 +121,14 @@ impl LinkCheck {
         let mut is_told = vec![false; members.len()];
         for (end, mut group) in groups {
             group.retain(|&member| !is_told[member]);
-            let is_present = group.iter().any(|&member| members[member].at.is_some());
+            let is_present = group.iter().any(|&member| members[member].1.is_some());
             let of_group: Vec<&CongestedPair> =
-                group.iter().map(|&member| &*members[member].pair).collect();
+                group.iter().map(|&member| members[member].0).collect();
             if !is_present || !has_several_ends(&of_group) {
                 continue;
             }
             let common = common_links(&of_group);
-            let fullest = self.fullest_of(&common, facts);
-            if common.is_empty() || common.iter().all(|&link| self.is_misled(link)) {
+            if common.iter().all(|&link| self.is_named_misled(link)) {
                 // Some of the flows that meet on a wrong path may meet nothing for a while.
                 for pair in &of_group {
                     let links = self.fullest_of(&pair.inner, facts);
@@ -160,7 +140,7 @@ impl LinkCheck {
                 }
                 doubted.insert(end);
             } else {
-                match fullest {
+                match self.fullest_of(&common, facts) {
                     Some(links) if links.len() <= MAX_HOPS => found.less.extend(links),
                     _ => {
                         doubted.insert(end);
@@ -169,9 +149,9 @@ impl LinkCheck {
             }
             for member in group {
                 is_told[member] = true;
-                let Member { pair, at } = &members[member];
+                let (pair, at) = members[member];
                 if let Some(at) = at {
-                    found.explained[*at] = true;
+                    found.explained[at] = true;
                 }
                 found.clear.extend([pair.uplink, pair.downlink]);
             }
@@ -202,7 +182,7 @@ impl LinkCheck {
     }
 
     /// Returns true if a link is named because flows that are told to cross it do not.
-    fn is_misled(&self, link: LinkId) -> bool {
+    fn is_named_misled(&self, link: LinkId) -> bool {
         let known = self.links.get(&link.0);
         known.is_some_and(|known| known.named == LinkState::WrongPath)
     }
