@@ -68,6 +68,10 @@ impl Slot {
     }
 }
 
+/// Slots for which a table has room once it has one: most hosts have fewer flows at a time, and
+/// copy none.
+const FIRST_SLOTS: usize = 32;
+
 /// Outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordOutcome {
@@ -125,6 +129,10 @@ impl ServerSlots {
                 seen_seq: 0,
                 sent_seq: 0,
             };
+            if self.slots.is_empty() {
+                self.slots
+                    .reserve_exact(FIRST_SLOTS.min(self.limit as usize));
+            }
             // The table grows with the slots that the client uses; `limit` bounds it.
             self.slots.resize(index + 1, empty);
         }

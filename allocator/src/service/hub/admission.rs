@@ -97,7 +97,9 @@ impl Hub {
                 false,
             );
         }
-        self.take_events(now_ns, id);
+        if let Some(position) = self.sessions.get_index_of(&id) {
+            self.take_events(now_ns, position);
+        }
     }
 
     /// Returns the time to wait before reading more of a session's control stream; `None` if none.
@@ -120,17 +122,23 @@ impl Hub {
     }
 
     /// Handles the events of a session's state machine.
-    pub(super) fn take_events(&mut self, now_ns: u64, id: u32) {
-        while let Some(event) = self
-            .sessions
-            .get_mut(&id)
-            .and_then(|session| session.proto.poll_event())
-        {
+    pub(super) fn take_events(&mut self, now_ns: u64, mut position: usize) {
+        let id = self.sessions[position].id;
+        while let Some(event) = self.sessions[position].proto.poll_event() {
             match event {
+                ServerEvent::Start(record) => {
+                    self.start(now_ns, position, record);
+                    continue;
+                }
+                ServerEvent::Update(record) => {
+                    self.update(now_ns, position, record);
+                    continue;
+                }
+                ServerEvent::End(flow) => {
+                    self.end(now_ns, position, flow);
+                    continue;
+                }
                 ServerEvent::Hello(hello) => self.on_hello(now_ns, id, hello),
-                ServerEvent::Start(record) => self.start(now_ns, id, record),
-                ServerEvent::Update(record) => self.update(now_ns, id, record),
-                ServerEvent::End(flow) => self.end(now_ns, id, flow),
                 ServerEvent::ReleaseAck {
                     released,
                     paced_flows,
@@ -146,8 +154,13 @@ impl Hub {
                     self.end_session(now_ns, id, reasons::loss(loss), false);
                 }
             }
+            // Sessions may have left: this one, or another one whose position it takes.
+            match self.sessions.get_index_of(&id) {
+                Some(now) => position = now,
+                None => return,
+            }
         }
-        self.mark_ready(id);
+        self.ready.mark(&mut self.sessions[position]);
     }
 
     /// Returns the offer of sealed datagrams to a session, if there is one.

@@ -230,10 +230,9 @@ impl Hub {
     }
 
     /// Notes how many flows of a host the allocator has no room for.
-    pub(super) fn note_flows_beyond(&mut self, now_ns: u64, id: u32) {
-        if let Some(session) = self.sessions.get(&id)
-            && let Some(peer) = &session.peer
-        {
+    pub(super) fn note_flows_beyond(&mut self, now_ns: u64, position: usize) {
+        let session = &self.sessions[position];
+        if let Some(peer) = &session.peer {
             let has = session.beyond > 0;
             self.link_check.set_flows_beyond(now_ns, peer.host, has);
         }

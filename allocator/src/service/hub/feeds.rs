@@ -150,21 +150,18 @@ impl Hub {
             });
         self.push_external(events);
         for (sender, flow_id) in demands {
-            let Some(id) = self.registry.session_of(sender.0) else {
+            let id = self.registry.session_of(sender.0);
+            let Some(position) = id.and_then(|id| self.sessions.get_index_of(&id)) else {
                 continue;
             };
             let slot = flow_id.slot();
-            let is_there = self
-                .sessions
-                .get(&id)
-                .and_then(|session| session.flows.get(slot))
-                .is_some_and(|flow| {
-                    flow.id() == flow_id
-                        && flow.placement == Placement::Allocated
-                        && flow.engine_number == self.engine_number
-                });
+            let is_there = self.sessions[position].flows.get(slot).is_some_and(|flow| {
+                flow.id() == flow_id
+                    && flow.placement == Placement::Allocated
+                    && flow.engine_number == self.engine_number
+            });
             if is_there {
-                self.push_demand(id, slot);
+                self.push_demand(position, slot);
             }
         }
     }

@@ -1,4 +1,7 @@
 //! Flowlet starts and ends as engine events, and rate updates to sessions.
+//!
+//! A session goes by its position among the sessions here, which stands until one of them leaves:
+//! one look-up by its number serves a datagram.
 
 use std::num::NonZeroU32;
 
@@ -8,6 +11,7 @@ use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
 use crate::shared_links::FlowKind;
 
+use super::session::Session;
 use super::session_flows::{HubFlow, Placement, UnmanagedReason};
 use super::sharing::kind_of;
 use super::{Hub, MAX_ENGINE_BACKLOG};
@@ -25,9 +29,10 @@ impl Hub {
     /// Takes one datagram of a session; true if it was taken. A datagram that is refused changes
     /// only a counter.
     pub fn on_datagram(&mut self, now_ns: u64, id: u32, bytes: &[u8]) -> bool {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(position) = self.sessions.get_index_of(&id) else {
             return false;
         };
+        let session = &mut self.sessions[position];
         if session.closing.is_some() {
             self.counts.datagrams_dropped.count("closing");
             return false;
@@ -56,7 +61,7 @@ impl Hub {
                 .datagrams_dropped
                 .count(super::reasons::datagram(error)),
         }
-        self.take_events(now_ns, id);
+        self.take_events(now_ns, position);
         result.is_ok()
     }
 
@@ -98,17 +103,15 @@ impl Hub {
     }
 
     /// Starts a flowlet, or replaces the description of an active one.
-    pub(super) fn start(&mut self, now_ns: u64, id: u32, record: StartRecord) {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
+    pub(super) fn start(&mut self, now_ns: u64, position: usize, record: StartRecord) {
+        let session = &mut self.sessions[position];
         self.counts.starts += 1;
         session.starts.spend(1);
         if let Some(old) = session.flows.get(record.flow().slot()).copied()
             && old.id() != record.flow()
         {
             // The slot's next flowlet: the end of the former one was lost or overtaken.
-            self.end(now_ns, id, old.id());
+            self.end(now_ns, position, old.id());
         }
         let budgeted = self.starts.has_credit(now_ns);
         if budgeted {
@@ -116,24 +119,22 @@ impl Hub {
         }
         // Without credit too: the table then has it as unmanaged, so that its end and its retry
         // find it.
-        self.place(now_ns, id, &record, budgeted);
+        self.place(now_ns, position, &record, budgeted);
         if !budgeted {
-            self.defer(id, record.flow().slot(), now_ns + CREDIT_RETRY_NS);
+            self.defer(position, record.flow().slot(), now_ns + CREDIT_RETRY_NS);
         }
     }
 
     /// Takes another description of an active flowlet. If only its demand differs, its path stays.
-    pub(super) fn update(&mut self, now_ns: u64, id: u32, record: StartRecord) {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
+    pub(super) fn update(&mut self, now_ns: u64, position: usize, record: StartRecord) {
+        let session = &mut self.sessions[position];
         let slot = record.flow().slot();
         let engine_number = self.engine_number;
         let Some(flow) = session.flows.get_mut(slot).filter(|flow| {
             flow.placement == Placement::Allocated
                 && flow.record.with_demand(record.demand()) == record
         }) else {
-            return self.start(now_ns, id, record);
+            return self.start(now_ns, position, record);
         };
         self.counts.demand_changes += 1;
         let is_paced = flow.counted == Some(FlowKind::Paced);
@@ -146,21 +147,19 @@ impl Hub {
         // A flow that can use more waits for a higher rate as a new one waits for its first.
         flow.has_rate &= !more;
         if !is_paced {
-            self.recount(now_ns, id, slot);
+            self.recount(now_ns, position, slot);
         }
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
+        let session = &mut self.sessions[position];
         if session.flows.deferred() > 0 {
             // In turn, behind the flows that have waited longer.
             session.flows.defer(slot);
             return;
         }
-        match self.demand_credit(now_ns, id) {
-            Ok(()) => self.push_demand(id, slot),
+        match self.demand_credit(now_ns, position) {
+            Ok(()) => self.push_demand(position, slot),
             Err(retry_ns) => {
                 self.counts.demand_changes_deferred += 1;
-                self.defer(id, slot, retry_ns);
+                self.defer(position, slot, retry_ns);
             }
         }
     }
@@ -169,10 +168,8 @@ impl Hub {
     ///
     /// # Errors
     /// There is no credit. The error is the time of the next attempt.
-    fn demand_credit(&mut self, now_ns: u64, id: u32) -> Result<(), u64> {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return Ok(());
-        };
+    fn demand_credit(&mut self, now_ns: u64, position: usize) -> Result<(), u64> {
+        let session = &mut self.sessions[position];
         if let Some(wait_ns) = session.demands.wait_ns(now_ns) {
             return Err(now_ns + wait_ns.max(MIN_WAIT_NS));
         }
@@ -188,30 +185,23 @@ impl Hub {
     }
 
     /// Queues the flow on a slot until there is credit.
-    fn defer(&mut self, id: u32, slot: u32, retry_ns: u64) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.flows.defer(slot);
-            session.deferred_ns.get_or_insert(retry_ns);
-            // For its timeout.
-            self.mark_ready(id);
-        }
+    fn defer(&mut self, position: usize, slot: u32, retry_ns: u64) {
+        let session = &mut self.sessions[position];
+        session.flows.defer(slot);
+        session.deferred_ns.get_or_insert(retry_ns);
+        // For its timeout.
+        self.ready.mark(session);
     }
 
     /// Serves a session's deferred flows as far as credit reaches, at most [`DEFERRED_AT_ONCE`] of
     /// them, so that other sessions do not wait.
-    pub(super) fn serve_deferred(&mut self, now_ns: u64, id: u32) {
+    pub(super) fn serve_deferred(&mut self, now_ns: u64, position: usize) {
         for _ in 0..DEFERRED_AT_ONCE {
-            let waits = self
-                .sessions
-                .get_mut(&id)
-                .is_some_and(|session| session.flows.deferred() > 0);
-            if !waits {
+            if self.sessions[position].flows.deferred() == 0 {
                 break;
             }
-            let credit = self.demand_credit(now_ns, id);
-            let Some(session) = self.sessions.get_mut(&id) else {
-                return;
-            };
+            let credit = self.demand_credit(now_ns, position);
+            let session = &mut self.sessions[position];
             if let Err(retry_ns) = credit {
                 session.deferred_ns = Some(retry_ns);
                 return;
@@ -221,41 +211,36 @@ impl Hub {
             };
             match session.flows.get(slot).copied() {
                 Some(flow) if flow.is_allocated_by(self.engine_number) => {
-                    self.push_demand(id, slot);
+                    self.push_demand(position, slot);
                 }
                 Some(flow)
                     if flow.placement == Placement::Unmanaged(UnmanagedReason::StartRate) =>
                 {
-                    self.place(now_ns, id, &flow.record, true);
+                    self.place(now_ns, position, &flow.record, true);
                 }
                 // It has ended, or needs no credit any more.
                 _ => {}
             }
         }
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.deferred_ns = (session.flows.deferred() > 0).then_some(now_ns);
-        }
+        let session = &mut self.sessions[position];
+        session.deferred_ns = (session.flows.deferred() > 0).then_some(now_ns);
     }
 
     /// Sends a flow's present demand to the engine. Its path stays.
-    pub(super) fn push_demand(&mut self, id: u32, slot: u32) {
-        let Some(session) = self.sessions.get(&id) else {
-            return;
-        };
+    pub(super) fn push_demand(&mut self, position: usize, slot: u32) {
+        let session = &self.sessions[position];
         let Some(flow) = session.flows.get(slot) else {
             return;
         };
         // A start with a known key replaces the flow's parameters in the engine.
         let links = session.flows.path(slot).iter().copied().collect();
-        let spec = self.spec(id, &flow.record, links);
+        let spec = self.spec(session, &flow.record, links);
         self.engine_events.push_back(EngineEvent::Start(spec));
     }
 
     /// Ends a flowlet.
-    pub(super) fn end(&mut self, now_ns: u64, id: u32, flow_id: FlowId) {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
+    pub(super) fn end(&mut self, now_ns: u64, position: usize, flow_id: FlowId) {
+        let session = &mut self.sessions[position];
         let slot = flow_id.slot();
         if session
             .flows
@@ -277,21 +262,26 @@ impl Hub {
             was_last_beyond = had_beyond && session.beyond == 0;
             if flow.is_allocated_by(self.engine_number) {
                 self.engine_events
-                    .push_back(EngineEvent::End(FlowKey::new(id, flow_id.0)));
+                    .push_back(EngineEvent::End(FlowKey::new(session.id, flow_id.0)));
             }
         }
         if was_last_beyond {
-            self.note_flows_beyond(now_ns, id);
+            self.note_flows_beyond(now_ns, position);
         }
         self.push_shared();
     }
 
     /// Hands a flow to the engine or leaves it unmanaged, in place of its former placement. A new
     /// flow, or one whose description has changed, must be within the budget.
-    pub(super) fn place(&mut self, now_ns: u64, id: u32, record: &StartRecord, budgeted: bool) {
-        let Some(session) = self.sessions.get(&id) else {
-            return;
-        };
+    pub(super) fn place(
+        &mut self,
+        now_ns: u64,
+        position: usize,
+        record: &StartRecord,
+        budgeted: bool,
+    ) {
+        let session = &self.sessions[position];
+        let id = session.id;
         let slot = record.flow().slot();
         let before = session
             .flows
@@ -316,7 +306,7 @@ impl Hub {
         let path = path.and_then(|path| room.then_some(path).ok_or(UnmanagedReason::TableFull));
         let (placement, path) = match path {
             Ok(path) => {
-                let spec = self.spec(id, record, path.clone());
+                let spec = self.spec(session, record, path.clone());
                 self.engine_events.push_back(EngineEvent::Start(spec));
                 (Placement::Allocated, path)
             }
@@ -332,9 +322,7 @@ impl Hub {
                 (Placement::Unmanaged(reason), LinkPath::new())
             }
         };
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
+        let session = &mut self.sessions[position];
         if let Some(kind) = before.and_then(|flow| flow.counted_by(self.engine_number)) {
             self.shared.remove(now_ns, session.flows.path(slot), kind);
         }
@@ -368,40 +356,36 @@ impl Hub {
             && placement != Placement::Allocated
             && session.proto.set_rate(now_ns, record.flow(), 0).is_ok()
         {
-            self.mark_ready(id);
+            self.ready.mark(session);
         }
         if beyond_changed {
-            self.note_flows_beyond(now_ns, id);
+            self.note_flows_beyond(now_ns, position);
         }
         self.push_shared();
     }
 
     /// Builds the engine's description of a flow.
-    fn spec(&self, id: u32, record: &StartRecord, links: LinkPath) -> FlowSpec {
+    fn spec(&self, session: &Session, record: &StartRecord, links: LinkPath) -> FlowSpec {
         let demand_bps = if self.class_rules.ignores_demand(record.class()) {
             f64::INFINITY
         } else {
             demand_bps(record)
         };
         FlowSpec {
-            key: FlowKey::new(id, record.flow().0),
+            key: FlowKey::new(session.id, record.flow().0),
             links,
             class: record.class(),
             weight: record.weight().decode(),
             demand_bps: demand_bps
-                .min(self.max_flow_bps(id, record))
-                .min(self.credit_demand_bps(id, record.flow())),
+                .min(self.max_flow_bps(session, record))
+                .min(self.credit_demand_bps(session, record.flow())),
         }
     }
 
     /// Returns the network's bound on a flow of a session in bit/s; infinite if it has none.
     #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
-    fn max_flow_bps(&self, id: u32, record: &StartRecord) -> f64 {
-        let peer = self
-            .sessions
-            .get(&id)
-            .and_then(|session| session.peer.as_ref());
-        let bound = peer.and_then(|peer| {
+    fn max_flow_bps(&self, session: &Session, record: &StartRecord) -> f64 {
+        let bound = session.peer.as_ref().and_then(|peer| {
             self.topology
                 .max_flow_bps(peer.host, HostId(record.dst_host()))
         });
@@ -409,14 +393,11 @@ impl Hub {
     }
 
     /// Returns the bound that credit puts on a flow's demand, in bit/s; infinite without one.
-    pub(super) fn credit_demand_bps(&self, id: u32, flow: FlowId) -> f64 {
+    pub(super) fn credit_demand_bps(&self, session: &Session, flow: FlowId) -> f64 {
         if !self.feeds.bounds_demands() {
             return f64::INFINITY;
         }
-        let peer = self
-            .sessions
-            .get(&id)
-            .and_then(|session| session.peer.as_ref());
+        let peer = session.peer.as_ref();
         peer.map_or(f64::INFINITY, |peer| {
             self.feeds.demand_bps(peer.host, flow.0)
         })

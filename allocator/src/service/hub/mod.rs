@@ -393,13 +393,15 @@ impl Hub {
 
     /// Serves a session whose timeout has come.
     pub fn on_timeout(&mut self, now_ns: u64, id: u32) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            let waited = session.deferred_ns.is_some_and(|at_ns| at_ns <= now_ns);
-            session.proto.on_timeout(now_ns);
-            self.take_events(now_ns, id);
-            if waited {
-                self.serve_deferred(now_ns, id);
-            }
+        let Some(position) = self.sessions.get_index_of(&id) else {
+            return;
+        };
+        let session = &mut self.sessions[position];
+        let waited = session.deferred_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        session.proto.on_timeout(now_ns);
+        self.take_events(now_ns, position);
+        if waited && let Some(position) = self.sessions.get_index_of(&id) {
+            self.serve_deferred(now_ns, position);
         }
     }
 

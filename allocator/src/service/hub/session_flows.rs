@@ -85,6 +85,9 @@ impl UnmanagedReason {
     }
 }
 
+/// Slots for which the lists have room once there is a flow, as the protocol's table has.
+const FIRST_SLOTS: usize = 32;
+
 /// Flows of one session by slot.
 #[derive(Debug, Default)]
 pub(super) struct SessionFlows {
@@ -129,6 +132,11 @@ impl SessionFlows {
         // slots by the session's max_flows, and with them this growth.
         let slot = slot as usize;
         if slot >= self.slots.len() {
+            if self.slots.is_empty() {
+                self.slots.reserve_exact(FIRST_SLOTS);
+                self.paths.reserve_exact(FIRST_SLOTS);
+                self.is_deferred.reserve_exact(FIRST_SLOTS);
+            }
             self.slots.resize(slot + 1, None);
             self.paths.resize(slot + 1, LinkPath::new());
             self.is_deferred.resize(slot + 1, false);

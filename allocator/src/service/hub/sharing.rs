@@ -25,11 +25,9 @@ impl Hub {
     }
 
     /// Counts the flow on a slot anew, after its host's conduct or its demand has changed.
-    pub(super) fn recount(&mut self, now_ns: u64, id: u32, slot: u32) {
+    pub(super) fn recount(&mut self, now_ns: u64, position: usize, slot: u32) {
         let engine_number = self.engine_number;
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
+        let session = &mut self.sessions[position];
         let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
             return;
         };

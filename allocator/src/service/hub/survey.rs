@@ -4,6 +4,7 @@ use ratewright_proto::records::StartRecord;
 use ratewright_topology::LinkId;
 
 use super::report::link_name;
+use super::session::Session;
 use super::session_flows::Placement;
 use super::{Hub, PacingOrder, flows};
 use crate::engine::LinkLoad;
@@ -218,7 +219,7 @@ impl Hub {
             Placement::Unmanaged(reason) => Some(reason.reason()),
         };
         let is_ignored = class.is_some_and(|class| !class.measured_demand);
-        let demand = self.demand_in_force(id, record, is_ignored);
+        let demand = self.demand_in_force(session, record, is_ignored);
         let class_cap_bps = class.and_then(|class| class.max_rate_bps);
         let limit = limit_of(rate_bps, &demand, class_cap_bps, unmanaged, &links);
         let mut row = self.flow_row(id, record, rate_bps);
@@ -236,9 +237,9 @@ impl Hub {
 
     /// Returns the lesser of a flow's own demand, unless its class ignores it, and of the bound
     /// that credit puts on it.
-    fn demand_in_force(&self, id: u32, record: &StartRecord, is_ignored: bool) -> Demand {
+    fn demand_in_force(&self, session: &Session, record: &StartRecord, is_ignored: bool) -> Demand {
         let own_bps = reported_demand(record).filter(|_| !is_ignored);
-        let credit_bps = finite_bps(self.credit_demand_bps(id, record.flow()));
+        let credit_bps = finite_bps(self.credit_demand_bps(session, record.flow()));
         if credit_bps.is_some_and(|credit| own_bps.is_none_or(|own| credit < own)) {
             return Demand {
                 bps: credit_bps,

@@ -84,12 +84,13 @@ impl Hub {
             // long.
             left -= 1;
             let from = self.sweep.next_slot;
-            let end = self.sessions.get(&id).map_or(0, |s| s.flows.slots());
+            let position = self.sessions.get_index_of(&id);
+            let end = position.map_or(0, |position| self.sessions[position].flows.slots());
             // One flow adds at most one event, so the backlog stays below twice MAX_EVENTS.
             let room = u32::try_from(left.min(MAX_EVENTS)).unwrap_or(u32::MAX);
             let until = end.min(from.saturating_add(room));
-            for slot in from..until {
-                self.revisit(now_ns, id, slot);
+            if let Some(position) = position {
+                (from..until).for_each(|slot| self.revisit(now_ns, position, slot));
             }
             left -= until.saturating_sub(from) as usize;
             if until < end {
@@ -113,10 +114,8 @@ impl Hub {
     }
 
     /// Renews the path and the placement of the flow on a slot.
-    fn revisit(&mut self, now_ns: u64, id: u32, slot: u32) {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
+    fn revisit(&mut self, now_ns: u64, position: usize, slot: u32) {
+        let session = &mut self.sessions[position];
         let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
             return;
         };
@@ -133,17 +132,16 @@ impl Hub {
                     }
                     session.flows.set_path(slot, path.clone());
                     self.counts.reroutes += 1;
-                    let key = FlowKey::new(id, flow.id().0);
+                    let key = FlowKey::new(session.id, flow.id().0);
                     self.engine_events
                         .push_back(EngineEvent::Reroute { key, links: path });
                 }
-                self.recount(now_ns, id, slot);
+                self.recount(now_ns, position, slot);
                 return;
             }
         }
-        self.place(now_ns, id, &flow.record, true);
-        if let Some(now) = self.sessions.get_mut(&id)
-            && let Some(now) = now.flows.get_mut(slot)
+        self.place(now_ns, position, &flow.record, true);
+        if let Some(now) = self.sessions[position].flows.get_mut(slot)
             && (flow.placement, now.placement) == (Placement::Allocated, Placement::Allocated)
         {
             // It has a rate, if an older one, and is no more urgent than others.

@@ -272,7 +272,8 @@ fn million() -> HubWorld {
             let path = ratewright_proto::FlowPath::Hash((random >> 20) as u32);
             let record = ratewright_proto::StartRecord::new(FlowId::new(slot, 1), to, path);
             let now_ns = world.now_ns;
-            world.hub.start(now_ns, id, record);
+            let position = world.hub.sessions.get_index_of(&id).expect("connected");
+            world.hub.start(now_ns, position, record);
         }
         for event in std::mem::take(world.hub.engine_events()) {
             world.engine.apply(event).expect("taken");
