@@ -4,7 +4,7 @@
 # usage: scripts/parts.sh nightly|weekly MAKE_TARGET... [-- MAKE_TARGET...]
 #   before --: the parts that there are; those with a stamp are left out. After it: parts to run, stamp or not.
 # A part has failed if its target fails, or if it leaves something behind (scripts/left_behind.sh). Others run
-# nevertheless. Stamps and logs: target/nightly/COMMIT, and COMMIT-CHANGES for a changed tree.
+# nevertheless. Stamps and logs: target/nightly/SOURCES, and SOURCES-CHANGES for a changed tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1
@@ -19,8 +19,10 @@ done
 
 # As root in somebody else's checkout git would refuse.
 git() { command git -c safe.directory='*' "$@"; }
-state=$(git rev-parse --short=12 HEAD)
-changes=$(git status --porcelain && git diff HEAD)
+# Texts for readers change no part: a commit that notes what a run showed keeps its stamps.
+sources=(. ':(exclude)*.md')
+state=$(git ls-tree -r HEAD | grep -v '\.md$' | sha1sum | cut -c 1-12)
+changes=$(git status --porcelain -- "${sources[@]}" && git diff HEAD -- "${sources[@]}")
 [ -z "$changes" ] || state=$state-$(sha1sum <<<"$changes" | cut -c 1-8)
 folder=${CARGO_TARGET_DIR:-target}/$name/$state
 mkdir -p "$folder"
