@@ -10,6 +10,7 @@ use ratewright_lab::cleanup::{self, LabResources};
 use ratewright_lab::options::LabOptions;
 use ratewright_lab::view::NobodyListens;
 use ratewright_lab::{run, traffic};
+use ratewright_plot::commit::commit;
 
 /// Build a datacenter on this machine, send real traffic through it, with and without Ratewright
 #[derive(Debug, Parser)]
@@ -55,6 +56,8 @@ enum Helper {
 }
 
 fn main() -> ExitCode {
+    // Before sources may change beside a run of an hour.
+    let _ = commit();
     // No scenario has a helper's name, so the first argument decides before either is parsed.
     let first = std::env::args_os().nth(1);
     let is_helper = first.is_some_and(|name| name.to_str().is_some_and(Helper::has_subcommand));
