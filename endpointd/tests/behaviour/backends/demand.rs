@@ -13,7 +13,9 @@ use ratewright_endpointd::clock::now_ns;
 
 use super::{Driver, FOREVER_NS, MBIT, MS, alone};
 use crate::netns::cubic::cubic_pair;
-use crate::netns::{BulkReceiver, BulkSender, Namespace, NamespacePair, RIGHT_V4, run, wait_for};
+use crate::netns::{
+    BulkReceiver, BulkSender, Namespace, NamespacePair, RIGHT_V4, payload_rate_bps, run, wait_for,
+};
 
 /// Writer thread that writes on command.
 struct Writer {
@@ -57,6 +59,14 @@ impl Driver {
         let mut usage = Vec::new();
         self.backend.usage(now_ns(), &mut usage);
         usage.into_iter().find(|usage| usage.conn == conn)
+    }
+
+    /// Waits until a watched flow is limited by its rate.
+    fn limited(&mut self) {
+        self.until("a limited flow", |events| {
+            let limited = |event: &&FlowEvent| event.kind == FlowEventKind::Limited;
+            events.iter().find(limited).map(|_| ())
+        });
     }
 
     fn count(&self, kind: &FlowEventKind) -> usize {
@@ -188,8 +198,14 @@ pub fn not_limited(
     let stopped = Arc::clone(&stop);
     let sender = pair.left.spawn(move || {
         let mut stream = TcpStream::connect(to).expect("connect");
-        prepare(&stream);
-        while !stopped.load(Ordering::Relaxed) {
+        for write in 0.. {
+            if stopped.load(Ordering::Relaxed) {
+                break;
+            }
+            // The flowlet runs by then.
+            if write == 16 {
+                prepare(&stream);
+            }
             stream.write_all(&[7; 1 << 14]).expect("write");
         }
     });
@@ -309,10 +325,7 @@ pub fn what_leaves_at_a_first_step_does_not_wait_after_the_last(kind: BackendKin
     driver.set_bps(conn, 140_000);
     driver.backend.watch(conn);
     writer.write(BURST);
-    driver.until("a limited flow", |events| {
-        let limited = |event: &&FlowEvent| event.kind == FlowEventKind::Limited;
-        events.iter().find(limited).map(|_| ())
-    });
+    driver.limited();
     let limited_ns = now_ns();
     for step in 1..=4 {
         driver.set_bps(conn, 140_000 << step);
@@ -331,6 +344,33 @@ pub fn what_leaves_at_a_first_step_does_not_wait_after_the_last(kind: BackendKin
     let took_ms = last_ns.saturating_sub(limited_ns) / MS;
     println!("{took_ms} ms");
     assert!(took_ms < 1_000, "{took_ms} ms");
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// The rate that a flow has after the steps holds soon, however low it is.
+pub fn a_rate_that_has_grown_holds(kind: BackendKind) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let _link = Bottleneck::between(&pair);
+    let mut driver = Driver::open(kind, &pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = BulkSender::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    driver.set_bps(conn, 140_000);
+    driver.backend.watch(conn);
+    driver.limited();
+    driver.set_bps(conn, MBIT);
+    driver.run_for(Duration::from_millis(500));
+    let from_ns = now_ns();
+    driver.run_for(Duration::from_secs(2));
+    let to_ns = now_ns();
+    driver.backend.clear(conn).expect("clear");
+    sender.stop();
+    let trace = receiver.finish().remove(0);
+    let mbit = payload_rate_bps(&trace, from_ns, to_ns) / 1e6;
+    println!("{mbit:.2} of 1 Mbit/s");
+    // Within a burst of 64 KiB or two; a class that kept its first rate would have 10.5.
+    assert!(mbit < 2.0, "{mbit} Mbit/s");
     driver.backend.shut_down().expect("shut down");
 }
 

@@ -282,6 +282,11 @@ fn what_leaves_at_a_first_step_does_not_wait_after_the_last() {
 }
 
 #[test]
+fn a_rate_that_has_grown_holds() {
+    demand::a_rate_that_has_grown_holds(KIND);
+}
+
+#[test]
 fn a_watched_flow_is_not_held() {
     demand::a_watched_flow_is_not_held(KIND, RIGHT_V4);
 }
