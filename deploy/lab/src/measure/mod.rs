@@ -9,6 +9,7 @@
 //! | [`sockdiag`] | asks a host's kernel how its sockets are paced |
 //! | [`backoff`] | watches for connections in back-off that send no data |
 //! | [`response`] | how fast a traced flow's rate responds |
+//! | [`segments`] | counts segments that hosts have sent again |
 //! | [`processor`] | processor time of the whole machine |
 
 pub mod backoff;
@@ -16,6 +17,7 @@ pub mod ports;
 pub mod processor;
 pub mod recording;
 pub mod response;
+pub mod segments;
 pub mod sockdiag;
 pub mod stats;
 pub mod windows;

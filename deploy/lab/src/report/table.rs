@@ -21,6 +21,9 @@ const ROWS: &[(&str, Show)] = &[
     ("bottleneck used while any flow is active", |f| {
         f.utilization_active.map(percent)
     }),
+    ("segments sent again", |f| {
+        f.retransmitted.map(|v| v.to_string())
+    }),
     ("coflow completion p50", |f| {
         f.completion_s.as_ref().map(|c| format!("{:.3} s", c.p50))
     }),

@@ -15,6 +15,7 @@ use crate::lab::context::Lab;
 use crate::lab::control::Control;
 use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::recording::Recording;
+use crate::measure::segments::retransmitted;
 use crate::measure::stats::{median, minimum};
 use crate::measure::windows::{settled_jain, utilization_active};
 use crate::traffic::protocol::Behaviour;
@@ -102,11 +103,13 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
             flow.failed.as_deref().unwrap_or_default()
         );
     }
-    let figures = figures(&recording);
+    let mut figures = figures(&recording);
     // The probes below add flows to the recording, which the plot must not show.
     let steps = recording.clone();
     // The reader threads need the lock while the probes run.
     drop(recording);
+    let sent_again = (0..receiver).map(|host| retransmitted(testbed.network.netns(host)));
+    figures.retransmitted = Some(sent_again.sum::<Result<u64>>()?);
     if with_ratewright {
         probe(lab, testbed)?;
         // The plot and the figures are of the steps.

@@ -16,6 +16,8 @@ pub struct Figures {
     pub jain_settled_windows: Option<usize>,
     /// Share of the bottleneck that was used while any flow was active.
     pub utilization_active: Option<f64>,
+    /// Segments that the senders have sent again (fairness).
+    pub retransmitted: Option<u64>,
     /// From a flowlet's first byte to its first paced transmission.
     pub first_paced_us: Option<FirstPaced>,
     /// From the kernel's seeing a flowlet begin to its first rate.
@@ -318,6 +320,7 @@ mod tests {
             "jain_settled_min",
             "jain_settled_median",
             "utilization_active",
+            "retransmitted",
             "first_paced_us",
             "first_rate_us",
             "completion_s",

@@ -27,6 +27,8 @@ fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
         let [used, plain] =
             ["with", "without"].map(|phase| number(&value, &[phase, "utilization_active"]));
         assert!(used <= 1.01, "more than the bottleneck carries: {used}");
+        let again = ["with", "without"].map(|phase| number(&value, &[phase, "retransmitted"]));
+        assert!(again[0] <= again[1], "sent again: {again:?}");
         for phase in ["with", "without"] {
             assert_eq!(number(&value, &[phase, "connections_lost"]), 0.0);
         }
