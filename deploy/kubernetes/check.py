@@ -84,7 +84,7 @@ def rules(overlay, documents):
 def a_rule_notices_its_breach(documents):
     for rule, change in {
         "endpointd: capabilities": lambda c, pod: c["securityContext"]["capabilities"]["add"].append("SYS_MODULE"),
-        "endpointd: host paths": lambda c, pod: pod["volumes"][2]["hostPath"].update(path="/"),
+        "endpointd: host paths": lambda c, pod: pod["volumes"][2]["hostPath"].update(path="/proc"),
         "endpointd: no privilege": lambda c, pod: c["securityContext"].update(privileged=True),
     }.items():
         copy = yaml.safe_load(yaml.safe_dump(documents))
