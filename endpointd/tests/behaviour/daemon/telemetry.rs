@@ -188,8 +188,10 @@ fn an_allocator_that_takes_a_state_is_told_what_moved() {
             let told = watched.borrow().telemetry.clone();
             let stands = |message: &&Telemetry| message.is_empty() && !message.whole;
             assert!(told.iter().filter(stands).count() >= 1, "{told:?}");
+            // One in each pass without a state. With it, one in twenty, and what moves where a busy
+            // machine stops the sender.
             assert!(
-                told.len() as u64 <= passes / 5,
+                told.len() as u64 <= passes / 3,
                 "{} in {passes}: {told:?}",
                 told.len()
             );
