@@ -481,11 +481,8 @@ def alerts(site):
     # A socket that the kernel takes away.
     site.lose_sealed_port()
     fires("RatewrightSealedPortLost")
-    # Who has flows beyond the bound leaves.
-    site.end("swarm")
-    site.end("twins")
-    ends(beyond)
-    site.end("allocator")
+    for name in ("allocator", "swarm", "twins"):
+        site.end(name)
     fires("RatewrightAllocatorDown", "RatewrightDaemonWithoutSession")
     # An engine with defects, and no daemon.
     site.end("daemon")
