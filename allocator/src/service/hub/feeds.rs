@@ -17,7 +17,6 @@ use crate::service::admin_request::{ExternalLoad, ExternalLoadReport, TopologyCh
 use crate::service::status::{ExternalStatus, FeedLink, FeedsReport, MAX_FEED_LINKS};
 
 use super::report::link_name;
-use super::session_flows::Placement;
 use super::{Hub, HubSettings};
 
 /// Maximum weight of a link's dummy flow, in flows.
@@ -156,9 +155,7 @@ impl Hub {
             };
             let slot = flow_id.slot();
             let is_there = self.sessions[position].flows.get(slot).is_some_and(|flow| {
-                flow.id() == flow_id
-                    && flow.placement == Placement::Allocated
-                    && flow.engine_number == self.engine_number
+                flow.id() == flow_id && flow.is_allocated_by(self.engine_number)
             });
             if is_there {
                 self.push_demand(position, slot);

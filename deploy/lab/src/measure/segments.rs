@@ -1,4 +1,5 @@
-//! TCP segments that hosts have sent again.
+//! TCP segments that hosts have sent again, also those of sockets that are closed, which
+//! [`sockdiag`](super::sockdiag) does not know any more.
 
 use anyhow::{Context as _, Result};
 

@@ -54,6 +54,18 @@ impl Writer {
     }
 }
 
+/// Bytes of a flowlet's beginning.
+const OPENING_BYTES: usize = 60_000;
+
+/// Ends a writer, and returns when the last of all its bytes arrived: the opening's and `more`.
+fn last_arrival(writer: Writer, receiver: BulkReceiver, more: usize) -> u64 {
+    writer.stop();
+    let trace = receiver.finish().remove(0);
+    let (last_ns, total) = *trace.last().expect("data");
+    assert_eq!(total, (OPENING_BYTES + more) as u64);
+    last_ns
+}
+
 impl Driver {
     pub fn usage_of(&mut self, conn: Conn) -> Option<Usage> {
         let mut usage = Vec::new();
@@ -61,12 +73,22 @@ impl Driver {
         usage.into_iter().find(|usage| usage.conn == conn)
     }
 
-    /// Waits until a watched flow is limited by its rate.
-    fn limited(&mut self) {
+    /// Starts a flowlet of [`OPENING_BYTES`], to which its writer adds on command.
+    fn writing(&mut self, pair: &NamespacePair, address: &str) -> (BulkReceiver, Writer, Conn) {
+        let receiver = BulkReceiver::start(&pair.right, address, 1);
+        let writer = Writer::start(&pair.left, receiver.address);
+        writer.write(OPENING_BYTES);
+        let conn = self.started();
+        writer.written();
+        (receiver, writer, conn)
+    }
+
+    /// Waits until a watched flow is limited by its rate, and returns since when.
+    fn limited(&mut self) -> u64 {
         self.until("a limited flow", |events| {
             let limited = |event: &&FlowEvent| event.kind == FlowEventKind::Limited;
-            events.iter().find(limited).map(|_| ())
-        });
+            events.iter().find(limited).map(|event| event.at_ns)
+        })
     }
 
     fn count(&self, kind: &FlowEventKind) -> usize {
@@ -137,11 +159,7 @@ pub fn growing_demand_is_an_event(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
     let mut driver = Driver::open(kind, &pair);
-    let receiver = BulkReceiver::start(&pair.right, address, 1);
-    let writer = Writer::start(&pair.left, receiver.address);
-    writer.write(60_000);
-    let conn = driver.started();
-    writer.written();
+    let (receiver, writer, conn) = driver.writing(&pair, address);
     driver.set(conn, 20, FOREVER_NS);
     driver.run_for(Duration::from_millis(300));
     driver.backend.watch(conn);
@@ -161,10 +179,7 @@ pub fn growing_demand_is_an_event(kind: BackendKind, address: &str) {
     );
     let grows = now_ns();
     writer.write(400_000);
-    let limited_ns = driver.until("a limited flow", |events| {
-        let limited = |event: &&FlowEvent| event.kind == FlowEventKind::Limited;
-        events.iter().find(limited).map(|event| event.at_ns)
-    });
+    let limited_ns = driver.limited();
     println!(
         "limited {} us after the write",
         (limited_ns - grows) / 1_000
@@ -247,16 +262,8 @@ pub fn a_watched_flow_is_not_held(kind: BackendKind, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
     let mut driver = Driver::open(kind, &pair);
-    let receiver = BulkReceiver::start(&pair.right, address, 1);
-    let writer = Writer::start(&pair.left, receiver.address);
-    writer.write(60_000);
-    let conn = driver.started();
-    writer.written();
-    driver
-        .backend
-        .set_rate(conn, 500_000, FOREVER_NS)
-        .expect("set a rate");
-    driver.backend.flush().expect("flush");
+    let (receiver, writer, conn) = driver.writing(&pair, address);
+    driver.set_bps(conn, 500_000);
     driver.backend.watch(conn);
     // Small writes, of which the rate lets all through, keep the flowlet running.
     for _ in 0..100 {
@@ -267,10 +274,7 @@ pub fn a_watched_flow_is_not_held(kind: BackendKind, address: &str) {
     assert_eq!(driver.count(&FlowEventKind::Limited), 0);
     let grows = now_ns();
     writer.write(BURST);
-    writer.stop();
-    let trace = receiver.finish().remove(0);
-    let (last_ns, total) = *trace.last().expect("data");
-    assert_eq!(total, (60_000 + 100 * 50 + BURST) as u64);
+    let last_ns = last_arrival(writer, receiver, 100 * 50 + BURST);
     let took_ms = last_ns.saturating_sub(grows) / MS;
     assert!(took_ms < 200, "{BURST} bytes took {took_ms} ms");
     driver.backend.shut_down().expect("shut down");
@@ -285,11 +289,7 @@ pub fn what_waits_when_a_watched_flows_rate_is_lowered_leaves_at_the_rate_before
     let _alone = alone();
     let pair = cubic_pair();
     let mut driver = Driver::open(kind, &pair);
-    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
-    let writer = Writer::start(&pair.left, receiver.address);
-    writer.write(60_000);
-    let conn = driver.started();
-    writer.written();
+    let (receiver, writer, conn) = driver.writing(&pair, RIGHT_V4);
     driver.set_bps(conn, 10_000_000);
     writer.write(BURST);
     driver.run_for(Duration::from_millis(50));
@@ -299,10 +299,7 @@ pub fn what_waits_when_a_watched_flows_rate_is_lowered_leaves_at_the_rate_before
     driver.set_bps(conn, 140_000);
     let lowered_ns = now_ns();
     writer.written();
-    writer.stop();
-    let trace = receiver.finish().remove(0);
-    let (last_ns, total) = *trace.last().expect("data");
-    assert_eq!(total, (60_000 + BURST) as u64);
+    let last_ns = last_arrival(writer, receiver, BURST);
     // At 140 kbit/s a burst of 64 KiB takes 3.7 s.
     let took_ms = last_ns.saturating_sub(lowered_ns) / MS;
     assert!(took_ms < 1_000, "{took_ms} ms");
@@ -317,11 +314,7 @@ pub fn what_leaves_at_a_first_step_does_not_wait_after_the_last(kind: BackendKin
     let pair = cubic_pair();
     let _link = Bottleneck::between(&pair);
     let mut driver = Driver::open(kind, &pair);
-    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
-    let writer = Writer::start(&pair.left, receiver.address);
-    writer.write(60_000);
-    let conn = driver.started();
-    writer.written();
+    let (receiver, writer, conn) = driver.writing(&pair, RIGHT_V4);
     driver.set_bps(conn, 140_000);
     driver.backend.watch(conn);
     writer.write(BURST);
@@ -336,10 +329,7 @@ pub fn what_leaves_at_a_first_step_does_not_wait_after_the_last(kind: BackendKin
         driver.run_for(Duration::from_millis(10));
     }
     writer.written();
-    writer.stop();
-    let trace = receiver.finish().remove(0);
-    let (last_ns, total) = *trace.last().expect("data");
-    assert_eq!(total, (60_000 + BURST) as u64);
+    let last_ns = last_arrival(writer, receiver, BURST);
     // 320 ms at the last step; a burst of 64 KiB takes 1.9 s at the first.
     let took_ms = last_ns.saturating_sub(limited_ns) / MS;
     println!("{took_ms} ms");
