@@ -481,8 +481,11 @@ def alerts(site):
     # A socket that the kernel takes away.
     site.lose_sealed_port()
     fires("RatewrightSealedPortLost")
-    for name in ("allocator", "swarm", "twins"):
+    # Who has flows beyond a bound leaves: the daemon's crowd, too.
+    for name in ("crowd", "swarm", "twins"):
         site.end(name)
+    ends(beyond)
+    site.end("allocator")
     fires("RatewrightAllocatorDown", "RatewrightDaemonWithoutSession")
     # An engine with defects, and no daemon.
     site.end("daemon")

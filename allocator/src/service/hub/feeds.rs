@@ -141,6 +141,7 @@ impl Hub {
         }
         self.end_shared(now_ns);
         self.check_links(now_ns);
+        self.give_room(now_ns);
         let (mut events, mut demands) = (Vec::new(), Vec::new());
         self.feeds
             .apply(now_ns, &self.topology, &mut |change| match change {
@@ -191,6 +192,7 @@ impl Hub {
             self.feeds.next_due_ns(),
             self.shared.next_due_ns(),
             self.link_check.next_due_ns(),
+            self.next_room_ns(),
         ];
         due.into_iter().flatten().min()
     }

@@ -304,6 +304,7 @@ impl Hub {
             allocated: 0,
             unroutable: 0,
             beyond: 0,
+            awaiting_room: 0,
             deferred_ns: None,
             demands: TokenBucket::new(limits.max_demand_changes_per_s, now_ns),
             release: Release::No,

@@ -34,6 +34,8 @@ pub(super) struct Session {
     pub(super) unroutable: u32,
     /// Flows of these that wait for room in the allocator's table, or for its budget.
     pub(super) beyond: u32,
+    /// Flows of these that wait for room in the allocator's table.
+    pub(super) awaiting_room: u32,
     /// Time of the next attempt for flows that wait for credit; `None` if none waits.
     pub(super) deferred_ns: Option<u64>,
     /// Budget of demand changes.
@@ -85,6 +87,8 @@ pub(super) struct Tallies {
     pub(super) allocated: u32,
     /// Flows without a path.
     pub(super) unroutable: u32,
+    /// Flows that wait for room in the allocator's table.
+    pub(super) awaiting_room: u32,
 }
 
 impl Tallies {
@@ -108,8 +112,12 @@ impl Tallies {
                 Placement::Unmanaged(UnmanagedReason::Unroutable) => {
                     [&mut self.unroutable, &mut session.unroutable].map(add)
                 }
-                // The check of links names hosts that have such flows.
-                Placement::Unmanaged(UnmanagedReason::TableFull | UnmanagedReason::StartRate) => {
+                // The check of links names hosts that have flows beyond a bound.
+                Placement::Unmanaged(UnmanagedReason::TableFull) => {
+                    add(&mut session.beyond);
+                    [&mut self.awaiting_room, &mut session.awaiting_room].map(add)
+                }
+                Placement::Unmanaged(UnmanagedReason::StartRate) => {
                     add(&mut session.beyond);
                     continue;
                 }
@@ -129,6 +137,7 @@ impl Tallies {
         self.known -= session.flows.len() as u64;
         self.allocated -= allocated;
         self.unroutable -= std::mem::take(&mut session.unroutable);
+        self.awaiting_room -= std::mem::take(&mut session.awaiting_room);
         allocated > 0
     }
 }

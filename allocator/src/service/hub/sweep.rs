@@ -8,6 +8,8 @@
 //!
 //! If the network changes during a sweep, the sweep runs to its end and then once more over the
 //! flows that it had already passed. Changes that keep coming therefore leave no flow unvisited.
+//!
+//! Flows that found the allocator's table full are visited again once it has room.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -26,6 +28,9 @@ const MAX_EVENTS: usize = 1 << 13;
 /// visited.
 const DEAD_LINK_DELAY_NS: u64 = 200_000_000;
 
+/// Time between two looks whether there is room for flows that wait for it.
+const ROOM_INTERVAL_NS: u64 = 100_000_000;
+
 /// Progress of a sweep.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
@@ -40,6 +45,10 @@ pub(super) struct Sweep {
     dead_links: BTreeSet<LinkId>,
     /// Time at which the engine learns of the dead links in any case.
     dead_links_due_ns: u64,
+    /// Time of the last look whether there is room for flows that wait for it.
+    room_ns: u64,
+    /// Position of the session that comes first once there is room.
+    room_turn: usize,
 }
 
 impl Sweep {
@@ -169,6 +178,42 @@ impl Hub {
         if !ids.is_empty() {
             self.sweep.extend(ids.into_iter());
         }
+    }
+
+    /// Returns the time of the next [`give_room`](Self::give_room); `None` if no flow waits.
+    pub(super) fn next_room_ns(&self) -> Option<u64> {
+        let waits = self.tallies.awaiting_room > 0;
+        waits.then(|| self.sweep.room_ns.saturating_add(ROOM_INTERVAL_NS))
+    }
+
+    /// Starts a sweep over sessions whose flows wait for room, in turn and as many as there is room
+    /// for. O(sessions).
+    pub(super) fn give_room(&mut self, now_ns: u64) {
+        if (self.next_room_ns()).is_none_or(|due_ns| due_ns > now_ns) {
+            return;
+        }
+        self.sweep.room_ns = now_ns;
+        let mut room = (self.settings.limits.max_flows).saturating_sub(self.tallies.allocated);
+        // A sweep that is under way may come by them.
+        if room == 0 || self.is_rerouting() {
+            return;
+        }
+        let turn = self.sweep.room_turn;
+        let positions = (turn..self.sessions.len()).chain(0..turn.min(self.sessions.len()));
+        let mut ids = Vec::new();
+        for position in positions {
+            let session = &self.sessions[position];
+            if session.awaiting_room == 0 {
+                continue;
+            }
+            ids.push(session.id);
+            self.sweep.room_turn = position + 1;
+            room = room.saturating_sub(session.awaiting_room);
+            if room == 0 {
+                break;
+            }
+        }
+        self.sweep_sessions(ids);
     }
 
     /// Starts a sweep that hands all flows to an engine that has none.

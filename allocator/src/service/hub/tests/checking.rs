@@ -495,7 +495,7 @@ fn a_prefix_of_several_hosts_is_listed_with_the_host_that_has_an_address_in_it()
 }
 
 #[test]
-fn hosts_whose_flows_the_allocator_has_no_room_for_are_named_until_these_end() {
+fn hosts_whose_flows_the_allocator_has_no_room_for_are_named_until_it_has() {
     let mut settings = as_by_default();
     settings.limits.max_flows = 2;
     let mut world = HubWorld::with_hosts(settings, &["h1", "h2"]);
@@ -518,8 +518,11 @@ fn hosts_whose_flows_the_allocator_has_no_room_for_are_named_until_these_end() {
     world.pass_tenths(30);
     assert_eq!(named(&world), [("h2".to_owned(), fault)]);
     assert_eq!(world.hub.totals().hosts_named, [0, 0, 0, 1]);
-    world.end("h2", beyond);
+    assert_eq!(world.rate("h2", beyond), None);
     world.end("h1", first);
+    world.pass_tenths(2);
+    world.sweep();
     world.pass_tenths(70);
     assert_eq!(named(&world), []);
+    assert!(world.rate("h2", beyond).is_some());
 }

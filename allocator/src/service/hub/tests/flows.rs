@@ -136,6 +136,56 @@ fn flows_that_cannot_be_rated_are_left_alone_and_counted() {
 }
 
 #[test]
+fn flows_that_found_the_table_full_get_rates_in_turn_as_there_is_room() {
+    let mut full = settings();
+    full.limits.max_flows = 2;
+    let hosts = ["h1", "h2", "h3"];
+    let mut world = HubWorld::with_hosts(full, &hosts);
+    let mut rated: Vec<_> = (0..2)
+        .map(|slot| ("h1", world.start("h1", slot, "h16")))
+        .collect();
+    world.settle();
+    let waiting: Vec<_> = (0..4)
+        .map(|at| {
+            (
+                hosts[1 + at % 2],
+                world.start(hosts[1 + at % 2], at as u32 / 2, "h16"),
+            )
+        })
+        .collect();
+    let look = |world: &mut HubWorld| {
+        for _ in 0..12 {
+            world.pass(10_000_000);
+            world.sweep();
+        }
+        world.settle();
+        assert_eq!(world.hub.flow_count(), 2);
+        let has = |&&(host, flow): &&(&str, FlowId)| world.rate(host, flow).is_some();
+        waiting.iter().filter(has).copied().collect::<Vec<_>>()
+    };
+    assert_eq!(look(&mut world), []);
+    let mut served = Vec::new();
+    while served.len() < waiting.len() {
+        let (host, flow) = rated.pop().expect("two of them have rates");
+        world.end(host, flow);
+        let newly: Vec<_> = look(&mut world)
+            .into_iter()
+            .filter(|flow| !served.contains(flow))
+            .collect();
+        assert_eq!(newly.len(), 1, "one flow in the place of one");
+        served.extend(&newly);
+        rated.splice(0..0, newly);
+    }
+    let order: Vec<&str> = served.iter().map(|&(host, _)| host).collect();
+    assert_eq!(
+        order,
+        ["h2", "h3", "h2", "h3"],
+        "no host waits for all of another's"
+    );
+    assert_eq!(world.hub.next_feeds_ns(), None, "nobody waits");
+}
+
+#[test]
 fn hosts_connect_anew_when_classes_get_other_names_or_ids() {
     let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let to = world.hub.topology().host_by_name("h16").expect("there").0;
