@@ -17,31 +17,35 @@ pub(super) const PLACES: [&str; 4] = ["status", "explain", "page", "metrics"];
 /// Name that a change has to be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Named {
-    /// Any link with this text in its name, and its state.
+    /// The link whose name ends so, and its state.
     Link(&'static str, &'static str),
+    /// A link between switches that flows of the case are told to cross, and its state.
+    OfPaths(&'static str),
     /// A host, and its fault.
     Host(&'static str, &'static str),
 }
 
 impl Named {
-    /// Returns true if a link or host is the one, or one of those.
-    pub(super) fn is_of(self, who: &str) -> bool {
+    /// Returns true if a link or host is the one, or one of those; `paths` has the links between
+    /// switches that the flows are told to cross.
+    pub(super) fn is_of(self, who: &str, paths: &BTreeSet<String>) -> bool {
         match self {
-            Self::Link(part, _) => who.contains(part),
+            Self::Link(end, _) => who.ends_with(end),
+            Self::OfPaths(_) => paths.contains(who),
             Self::Host(host, _) => who == host,
         }
     }
 
     /// Returns true if `name` is it: `link state` or `host fault`.
-    pub(super) fn is(self, name: &str) -> bool {
+    pub(super) fn is(self, name: &str, paths: &BTreeSet<String>) -> bool {
         name.split_once(' ')
-            .is_some_and(|(who, what)| self.is_of(who) && what == self.label())
+            .is_some_and(|(who, what)| self.is_of(who, paths) && what == self.label())
     }
 
     /// Label in metrics.
     pub(super) fn label(self) -> &'static str {
         match self {
-            Self::Link(_, state) => state,
+            Self::Link(_, state) | Self::OfPaths(state) => state,
             Self::Host(_, fault) => fault,
         }
     }
@@ -171,11 +175,17 @@ mod tests {
 
     #[test]
     fn a_name_is_of_its_link_and_state() {
-        assert!(LESS.is("leaf1->h4 carries_less"));
-        assert!(!LESS.is("leaf1->h4 carries_more"));
-        assert!(!LESS.is("h4->leaf1 carries_less"));
-        assert!(Named::Host("h1", "a_fault").is("h1 a_fault"));
-        assert!(!Named::Host("h1", "a_fault").is("h11 a_fault"));
+        let paths = BTreeSet::from(["leaf1->spine2".to_owned()]);
+        let is = |named: Named, name| named.is(name, &paths);
+        assert!(is(LESS, "leaf1->h4 carries_less"));
+        assert!(!is(LESS, "leaf1->h4 carries_more"));
+        assert!(!is(LESS, "h4->leaf1 carries_less"));
+        assert!(is(Named::Host("h1", "a_fault"), "h1 a_fault"));
+        assert!(!is(Named::Host("h1", "a_fault"), "h11 a_fault"));
+        let misled = Named::OfPaths("wrong_path");
+        assert!(is(misled, "leaf1->spine2 wrong_path"));
+        assert!(!is(misled, "leaf1->spine2 carries_less"));
+        assert!(!is(misled, "leaf1->spine1 wrong_path"));
     }
 
     #[test]

@@ -118,7 +118,7 @@ const CASES: [Case; 5] = [
 const WRONG_PATH: Case = Case {
     name: "a wrong path",
     change: Change::Path,
-    named: Named::Link("spine", "wrong_path"),
+    named: Named::OfPaths("wrong_path"),
     beside: None,
 };
 
@@ -168,6 +168,8 @@ struct Side {
     testbed: Testbed,
     control: Control,
     port: u16,
+    /// Links between switches that the flows are told to cross.
+    paths: BTreeSet<String>,
 }
 
 impl Side {
@@ -191,6 +193,7 @@ impl Side {
             testbed,
             control,
             port: 0,
+            paths: BTreeSet::new(),
         })
     }
 
@@ -225,7 +228,7 @@ impl Side {
             flows.push(self.flow(from, to)?);
         }
         if case.change == Change::Path {
-            self.spread(lab, &pairs, &mut flows)?;
+            self.paths = self.spread(lab, &pairs, &mut flows)?;
         }
         let mut run = CheckRun::default();
         let until_ns = now_ns() + LEAD_NS + lab.scaled(AS_TOLD);
@@ -236,14 +239,13 @@ impl Side {
                 .extend(names.into_iter().map(|name| format!("{name} before")));
             lab.sleep_until(now_ns() + POLL_NS)?;
         }
-        let is_named = |names: &BTreeSet<String>| names.iter().any(|name| case.named.is(name));
 
         let changed_ns = now_ns();
         self.change(lab, case.change, &mut flows)?;
         let within_ns = (PATIENCE * NAMED_WITHIN_S * NS_PER_S as f64) as u64;
         while now_ns() < changed_ns + within_ns {
             let names = self.watch(case, &mut run)?;
-            if is_named(&names) {
+            if names.iter().any(|name| case.named.is(name, &self.paths)) {
                 run.named_s = Some(seconds(now_ns() - changed_ns));
                 run.seen_in = self.places(case, pairs[0])?;
                 break;
@@ -288,8 +290,14 @@ impl Side {
         })
     }
 
-    /// Starts the last pair's flow anew until not all flows are told to take one spine.
-    fn spread(&mut self, lab: &Lab, pairs: &[(usize, usize)], flows: &mut [u32]) -> Result<()> {
+    /// Starts the last pair's flow anew until not all flows are told to take one spine. Returns the
+    /// links between switches that they are told to cross.
+    fn spread(
+        &mut self,
+        lab: &Lab,
+        pairs: &[(usize, usize)],
+        flows: &mut [u32],
+    ) -> Result<BTreeSet<String>> {
         for _ in 0..PATH_TRIES {
             // Until the allocator knows them.
             lab.sleep_until(now_ns() + 5 * LEAD_NS)?;
@@ -304,7 +312,7 @@ impl Side {
             }
             // Up and down the same one for all is two links.
             if spines.len() > 2 {
-                return Ok(());
+                return Ok(spines);
             }
             let (&(from, to), last) = pairs.last().zip(flows.last_mut()).context("no flows")?;
             self.testbed.abort_flow(*last)?;
@@ -339,9 +347,9 @@ impl Side {
             let is_beside = || {
                 let beside = case.beside?;
                 let (link, state) = name.split_once(' ')?;
-                (case.named.is_of(link) && state == beside).then_some(())
+                (case.named.is_of(link, &self.paths) && state == beside).then_some(())
             };
-            if !case.named.is(name) && is_beside().is_none() {
+            if !case.named.is(name, &self.paths) && is_beside().is_none() {
                 run.others.insert(name.clone());
             }
         }
@@ -360,7 +368,7 @@ impl Side {
         // Of a host, whoever asks about it is told.
         let ends = match case.named {
             Named::Host(..) => self.explain((MANAGED[0], MANAGED[1]))?.0,
-            Named::Link(..) => answer,
+            Named::Link(..) | Named::OfPaths(_) => answer,
         };
         for end in ["from", "to"] {
             explained.extend(names_in(&ends[end], "links", "faults"));
@@ -373,7 +381,8 @@ impl Side {
                 && name.contains(&format!("\"{}\"", case.named.label()))
                 && value.parse::<f64>().is_ok_and(|count| count > 0.0)
         };
-        let stands = |names: &BTreeSet<String>| names.iter().any(|name| case.named.is(name));
+        let stands =
+            |names: &BTreeSet<String>| (names.iter()).any(|name| case.named.is(name, &self.paths));
         for (place, is_there) in PLACES[1..].iter().zip([
             stands(&explained),
             stands(&shown),
