@@ -9,10 +9,8 @@
 use std::error::Error;
 
 use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
-use ratewright_allocator::engine::{EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine};
+use ratewright_allocator::engine::{EngineConfig, EngineEvent, FlowNumber, FlowSpec, RateEngine};
 use ratewright_topology::{HostId, PathChoice, Topology, TwoTierClos};
-
-const SESSION: u32 = 0;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let topology = TwoTierClos {
@@ -51,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("after a fourth one has started:     {rates_gbps:.3?} ({iterations} iterations)");
 
     // Its share goes back to the others when it ends.
-    engine.apply(EngineEvent::End(FlowKey::new(SESSION, 3)))?;
+    engine.apply(EngineEvent::End(FlowNumber::first(3)))?;
     rates_gbps[3] = 0.0;
     iterate_until_settled(&mut engine, &mut rates_gbps);
     println!("after it has ended:                 {rates_gbps:.3?}");
@@ -69,7 +67,7 @@ fn start(
     let choice = PathChoice::Hash(flow);
     let path = topology.path(HostId(source), HostId(destination), choice)?;
     Ok(EngineEvent::Start(FlowSpec {
-        key: FlowKey::new(SESSION, flow),
+        number: FlowNumber::first(flow),
         links: path.iter().map(|link| link.0).collect(),
         class: 0,
         weight,
@@ -84,7 +82,7 @@ fn iterate_until_settled(engine: &mut ParallelEngine, rates_gbps: &mut [f64]) ->
         let settled = engine.iterate().settled;
         iterations += 1;
         engine.drain_updates(&mut |update| {
-            rates_gbps[update.key.flow_id() as usize] = update.rate_bps / 1e9;
+            rates_gbps[update.number.index() as usize] = update.rate_bps / 1e9;
         });
         if settled {
             return iterations;

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
+    EngineConfig, EngineEvent, FlowNumber, FlowSpec, RateEngine, ReferenceEngine,
 };
 use ratewright_allocator::num::utility::{Class, ClassTable, Utility, UtilityKind};
 
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut engine = ReferenceEngine::new(config, &[4e9])?;
     for (flow, class) in [(0, 0), (1, 1)] {
         engine.apply(EngineEvent::Start(FlowSpec {
-            key: FlowKey::new(0, flow),
+            number: FlowNumber::first(flow),
             links: [0].into_iter().collect(),
             class,
             weight: 1.0,
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut rates_gbps = [0.0; 2];
     while !engine.iterate().settled {
         engine.drain_updates(&mut |update| {
-            rates_gbps[update.key.flow_id() as usize] = update.rate_bps / 1e9;
+            rates_gbps[update.number.index() as usize] = update.rate_bps / 1e9;
         });
     }
     // 1/x = 1/(1 + y) and x + y = 4 give x = 2.5 and y = 1.5.

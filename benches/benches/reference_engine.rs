@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ratewright_allocator::engine::{EngineEvent, FlowKey, RateEngine};
+use ratewright_allocator::engine::{EngineEvent, FlowNumber, RateEngine};
 use ratewright_bench::{SIZES, clos, random_flow, rng, warm_engine};
 
 /// One iteration over everything.
@@ -42,18 +42,18 @@ fn events(c: &mut Criterion) {
         let mut engine = warm_engine(&topology, size);
         let mut rng = rng();
         let specs: Vec<_> = (0..1024)
-            .map(|key| random_flow(&topology, &mut rng, key))
+            .map(|key| random_flow(&topology, &mut rng, FlowNumber::first(key)))
             .collect();
-        let mut next = (0..u64::from(size.flows)).cycle().step_by(7);
+        let mut next = (0..size.flows).cycle().step_by(7);
         group.bench_function(
             BenchmarkId::from_parameter(format!("{}x{}", size.hosts, size.flows)),
             |b| {
                 b.iter(|| {
                     let key = next.next().unwrap_or(0);
                     let mut spec = specs[key as usize % specs.len()].clone();
-                    spec.key = FlowKey(key);
+                    spec.number = FlowNumber::first(key);
                     engine
-                        .apply(EngineEvent::End(FlowKey(key)))
+                        .apply(EngineEvent::End(FlowNumber::first(key)))
                         .expect("it is there");
                     engine
                         .apply(EngineEvent::Start(spec))

@@ -6,7 +6,6 @@ use serde::Serialize;
 /// Bytes per flow, and how full rows are.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct BytesPerFlow {
-    index: f64,
     directory: f64,
     words: f64,
     row_state: f64,
@@ -34,7 +33,6 @@ impl BytesPerFlow {
         // A rack-pair row holds its flows for both sides.
         let rows = |rows: usize| flows / ((rows + bytes.rack_pair_rows).max(1)) as f64;
         Self {
-            index: per_flow(bytes.index),
             directory: per_flow(bytes.directory),
             words: per_flow(bytes.words),
             row_state: per_flow(bytes.row_state),

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::engine::parallel::{ParallelEngine, ParallelOptions};
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowKey, FlowSpec, LinkPath, RateEngine,
+    EngineConfig, EngineEvent, FlowNumber, FlowSpec, LinkPath, RateEngine,
 };
 use ratewright_cli::clock::now_ns;
 use ratewright_plot::commit::commit;
@@ -162,8 +162,7 @@ fn measure(options: &ChangesOptions) -> Result<ChangesResults> {
         topology.set_capacity_bps(uplink, capacity_bps / 2);
     })?);
     let dummy = EngineEvent::Start(FlowSpec {
-        // Session 0 is free: the flows are of session 1.
-        key: FlowKey::new(0, uplink.0),
+        number: world.number_beside(0),
         links: [uplink.0].into_iter().collect(),
         class: 0,
         // Stands for traffic beyond the allocator's control, with the share of ten flows.
@@ -171,8 +170,8 @@ fn measure(options: &ChangesOptions) -> Result<ChangesResults> {
         demand_bps: f64::INFINITY,
     });
     changes.push(world.carry_out("external traffic on a link", vec![dummy])?);
-    world.start_alone(2)?;
-    let end = vec![EngineEvent::DropSession(2)];
+    let alone = world.start_alone()?;
+    let end = vec![EngineEvent::EndAll(vec![alone])];
     changes.push(world.carry_out("a session with one flow ends", end)?);
     let demands = world.demands(1e8);
     changes.push(world.carry_out("every tenth flow has a demand", demands)?);
@@ -262,19 +261,19 @@ impl EngineScene {
         self.flows.iter().map(path).collect()
     }
 
-    fn start_of(&self, flow: usize) -> EngineEvent {
-        EngineEvent::Start(FlowSpec {
-            key: FlowKey::new(1, flow as u32),
+    fn spec_of(&self, flow: usize) -> FlowSpec {
+        FlowSpec {
+            number: FlowNumber::first(flow as u32),
             links: self.paths[flow].clone(),
             class: 0,
             weight: 1.0,
             demand_bps: f64::INFINITY,
-        })
+        }
     }
 
     fn starts(&self) -> Vec<EngineEvent> {
         (0..self.flows.len())
-            .map(|flow| self.start_of(flow))
+            .map(|flow| EngineEvent::Start(self.spec_of(flow)))
             .collect()
     }
 
@@ -289,30 +288,35 @@ impl EngineScene {
     }
 
     /// A session with a flow like the first one.
-    fn start_alone(&mut self, session: u32) -> Result<()> {
-        let EngineEvent::Start(first) = self.start_of(0) else {
-            return Ok(());
-        };
+    fn start_alone(&mut self) -> Result<FlowNumber> {
+        let number = self.number_beside(1);
         self.engine.apply(EngineEvent::Start(FlowSpec {
-            key: FlowKey::new(session, 0),
-            ..first
+            number,
+            ..self.spec_of(0)
         }))?;
         self.rest();
-        Ok(())
+        Ok(number)
+    }
+
+    /// Number of a flow beside those of the scene.
+    fn number_beside(&self, at: u32) -> FlowNumber {
+        FlowNumber::first(self.flows.len() as u32 + at)
     }
 
     /// Another demand for every tenth flow.
     fn demands(&self, demand_bps: f64) -> Vec<EngineEvent> {
-        let spec = |flow| match self.start_of(flow) {
-            EngineEvent::Start(spec) => Some(EngineEvent::Start(FlowSpec { demand_bps, ..spec })),
-            _ => None,
+        let start = |flow| {
+            EngineEvent::Start(FlowSpec {
+                demand_bps,
+                ..self.spec_of(flow)
+            })
         };
-        (0..self.flows.len()).step_by(10).filter_map(spec).collect()
+        (0..self.flows.len()).step_by(10).map(start).collect()
     }
 
     fn replace_first(&mut self) -> Result<Vec<EngineEvent>> {
-        let end = EngineEvent::End(FlowKey::new(1, 0));
-        Ok(vec![end, self.start_of(0)])
+        let end = EngineEvent::End(FlowNumber::first(0));
+        Ok(vec![end, EngineEvent::Start(self.spec_of(0))])
     }
 
     /// Applies a change in the order of the service: added capacity first, then the flows' new
@@ -333,7 +337,7 @@ impl EngineScene {
         // More capacity first and less last: no link is over its capacity in between.
         let mut events: Vec<EngineEvent> = more.map(event).collect();
         events.extend(reroutes.map(|(flow, (links, _))| EngineEvent::Reroute {
-            key: FlowKey::new(1, flow as u32),
+            number: FlowNumber::first(flow as u32),
             links: links.clone(),
         }));
         events.extend(less.map(event));

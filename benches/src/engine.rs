@@ -439,8 +439,8 @@ fn cap(
     // Evenly spread.
     let number = |flow: usize| (flow as f64 * options.capped).floor() as usize;
     let mut capped = 0;
-    for (key, rate_bps) in engine.rates_bps() {
-        let flow = key.0 as usize;
+    for (number_of, rate_bps) in engine.rates_bps() {
+        let flow = number_of.index() as usize;
         // The rounded share grows at flows that get a demand, and nowhere else.
         if number(flow) == number(flow + 1) {
             continue;

@@ -1,9 +1,11 @@
 //! Events for the engine: starts and ends of flows between random hosts.
 
-use anyhow::Result;
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use ratewright_allocator::engine::{EngineEvent, FlowKey, FlowSpec};
+use ratewright_allocator::engine::{EngineEvent, FlowNumber, FlowNumbers, FlowSpec};
 use ratewright_topology::{HostId, PathChoice, Topology};
 
 /// Makes flows between random hosts of different racks.
@@ -11,7 +13,9 @@ pub(super) struct EngineTraffic<'a> {
     topology: &'a Topology,
     random: Pcg64Mcg,
     started: u64,
-    ended: u64,
+    numbers: FlowNumbers<()>,
+    /// In the order in which they started.
+    active: VecDeque<FlowNumber>,
     classes: u8,
 }
 
@@ -21,7 +25,8 @@ impl<'a> EngineTraffic<'a> {
             topology,
             random: Pcg64Mcg::seed_from_u64(seed),
             started: 0,
-            ended: 0,
+            numbers: FlowNumbers::new(0),
+            active: VecDeque::new(),
             classes: 1,
         }
     }
@@ -32,7 +37,7 @@ impl<'a> EngineTraffic<'a> {
         self
     }
 
-    /// Starts another flow. Keys count up from 0.
+    /// Starts another flow.
     pub(super) fn start(&mut self) -> Result<EngineEvent> {
         let hosts = self.topology.hosts().len() as u32;
         let rack = |host: u32| self.topology.hosts()[host as usize].rack;
@@ -49,8 +54,10 @@ impl<'a> EngineTraffic<'a> {
             .topology
             .path(HostId(source), HostId(destination), choice)?;
         self.started += 1;
+        let number = self.numbers.take(());
+        self.active.push_back(number);
         Ok(EngineEvent::Start(FlowSpec {
-            key: FlowKey(self.started - 1),
+            number,
             links: path.iter().map(|link| link.0).collect(),
             // In turn, so that classes have equally many flows.
             class: ((self.started - 1) % u64::from(self.classes)) as u8,
@@ -60,9 +67,12 @@ impl<'a> EngineTraffic<'a> {
     }
 
     /// Ends the oldest flow.
-    pub(super) fn end(&mut self) -> EngineEvent {
-        self.ended += 1;
-        // Keys count up, so the oldest flow is the one that follows the last end.
-        EngineEvent::End(FlowKey(self.ended - 1))
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn end(&mut self) -> Result<EngineEvent> {
+        let oldest = self.active.pop_front().context("no flow is active")?;
+        self.numbers.give_back(oldest);
+        Ok(EngineEvent::End(oldest))
     }
 }

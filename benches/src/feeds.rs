@@ -436,11 +436,11 @@ impl Run {
             let events = changes.len() as u64;
             for event in changes.drain(..) {
                 if let EngineEvent::Start(spec) = event {
-                    let link = LinkId(spec.key.flow_id());
+                    let link = LinkId(spec.number.index());
                     let rate_bps = spec.demand_bps / 2.0;
                     granted_bps[link.index()] = rate_bps;
                     let update = RateUpdate {
-                        key: spec.key,
+                        number: spec.number,
                         rate_bps,
                     };
                     feeds.external_mut().on_rate(&update);

@@ -119,7 +119,7 @@ pub(super) fn iterate(
     let mut events = Vec::new();
     for iteration in 0..options.iterations {
         if options.churn == 0.0 && iteration % STIR_INTERVAL == STIR_INTERVAL - 1 {
-            engine.apply(traffic.end())?;
+            engine.apply(traffic.end()?)?;
             engine.apply(traffic.start()?)?;
             engine.iterate();
             engine.drain_updates(&mut |_| {});
@@ -135,7 +135,7 @@ pub(super) fn iterate(
         );
         while due >= 1.0 {
             due -= 1.0;
-            events.push(traffic.end());
+            events.push(traffic.end()?);
             events.push(traffic.start()?);
         }
         let count = events.len();

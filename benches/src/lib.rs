@@ -41,7 +41,7 @@ pub mod sweep;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
+    EngineConfig, EngineEvent, FlowNumber, FlowSpec, RateEngine, ReferenceEngine,
 };
 use ratewright_topology::{HostId, PathChoice, Topology, TwoTierClos};
 
@@ -84,7 +84,7 @@ pub fn clos(size: Size) -> Topology {
 
 /// A log flow between two random hosts on a random path.
 #[must_use]
-pub fn random_flow(topology: &Topology, rng: &mut Pcg64Mcg, key: u64) -> FlowSpec {
+pub fn random_flow(topology: &Topology, rng: &mut Pcg64Mcg, number: FlowNumber) -> FlowSpec {
     let hosts = topology.hosts().len() as u32;
     let src = rng.random_range(0..hosts);
     let dst = (src + rng.random_range(1..hosts)) % hosts;
@@ -92,7 +92,7 @@ pub fn random_flow(topology: &Topology, rng: &mut Pcg64Mcg, key: u64) -> FlowSpe
         .path(HostId(src), HostId(dst), PathChoice::Hash(rng.random()))
         .expect("all links are up");
     FlowSpec {
-        key: FlowKey(key),
+        number,
         links: path.iter().map(|link| link.0).collect(),
         class: 0,
         weight: 1.0,
@@ -117,8 +117,8 @@ pub fn warm_engine(topology: &Topology, size: Size) -> ReferenceEngine {
     let mut engine =
         ReferenceEngine::new(EngineConfig::default(), &capacities).expect("valid settings");
     let mut rng = rng();
-    for key in 0..u64::from(size.flows) {
-        let spec = random_flow(topology, &mut rng, key);
+    for flow in 0..size.flows {
+        let spec = random_flow(topology, &mut rng, FlowNumber::first(flow));
         engine
             .apply(EngineEvent::Start(spec))
             .expect("a valid flow");

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions, Simd};
-use ratewright_allocator::engine::{EngineConfig, EngineEvent, FlowKey, RateEngine};
+use ratewright_allocator::engine::{
+    EngineConfig, EngineEvent, FlowNumber, FlowNumbers, RateEngine,
+};
 use ratewright_topology::{ThreeTierClos, Topology, TwoTierClos};
 
 use crate::{random_flow, rng};
@@ -47,9 +49,9 @@ pub struct Busy<'a> {
     /// The engine.
     pub engine: ParallelEngine,
     random: Pcg64Mcg,
+    numbers: FlowNumbers<()>,
     /// In the order in which they started.
-    keys: VecDeque<FlowKey>,
-    next: u64,
+    active: VecDeque<FlowNumber>,
 }
 
 impl<'a> Busy<'a> {
@@ -77,8 +79,8 @@ impl<'a> Busy<'a> {
             topology,
             engine,
             random: rng(),
-            keys: VecDeque::new(),
-            next: 0,
+            numbers: FlowNumbers::new(0),
+            active: VecDeque::new(),
         };
         (0..flows).for_each(|_| busy.start());
         (0..WARM_UP).for_each(|_| busy.iterate());
@@ -86,9 +88,9 @@ impl<'a> Busy<'a> {
     }
 
     fn start(&mut self) {
-        let spec = random_flow(self.topology, &mut self.random, self.next);
-        self.keys.push_back(spec.key);
-        self.next += 1;
+        let number = self.numbers.take(());
+        let spec = random_flow(self.topology, &mut self.random, number);
+        self.active.push_back(number);
         self.engine
             .apply(EngineEvent::Start(spec))
             .expect("a valid flow");
@@ -96,7 +98,8 @@ impl<'a> Busy<'a> {
 
     /// The oldest flow ends, another starts.
     pub fn replace(&mut self) {
-        if let Some(oldest) = self.keys.pop_front() {
+        if let Some(oldest) = self.active.pop_front() {
+            self.numbers.give_back(oldest);
             self.engine
                 .apply(EngineEvent::End(oldest))
                 .expect("a known flow");

@@ -283,8 +283,8 @@ fn problem(options: &EngineOptions) -> Result<Problem> {
     let mut shared_bps = Vec::new();
     engine.link_capacities(&mut shared_bps);
     let mut rates = engine.rates_bps();
-    // Keys count up from 0, so the order is that of `paths`.
-    rates.sort_unstable_by_key(|(key, _)| key.0);
+    // Numbers count up from 0, so the order is that of `paths`.
+    rates.sort_unstable_by_key(|&(number, _)| number);
     Ok(Problem {
         paths,
         capacities: shared_bps.iter().map(|c| c / RATE_UNIT_BPS).collect(),

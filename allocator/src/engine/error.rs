@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::FlowKey;
+use super::FlowNumber;
 
 /// Refusal of an event or a setting. The engine is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
@@ -15,7 +15,7 @@ pub enum EngineError {
     },
     /// The flow never started, or has ended already.
     #[error("flow {0} is not known")]
-    UnknownFlow(FlowKey),
+    UnknownFlow(FlowNumber),
     /// A link index beyond the topology.
     #[error("link {link} does not exist, the topology has {links} links")]
     UnknownLink {
@@ -26,7 +26,7 @@ pub enum EngineError {
     },
     /// A path without links, or one that crosses a link twice.
     #[error("flow {0}: a path has 1 to 6 distinct links")]
-    BadPath(FlowKey),
+    BadPath(FlowNumber),
     /// A class that is not in the table.
     #[error("class {class} is not defined")]
     UnknownClass {

@@ -5,6 +5,7 @@
 //! | `mod.rs` | the vocabulary: events in, rate updates out, the [`RateEngine`] trait |
 //! | `config` | settings of the allocation, and their bounds |
 //! | `error` | reasons for which an event is refused |
+//! | `flow_number` | numbers of flows, and who has them |
 //! | `reference`, `reference_flows` | [`ReferenceEngine`]: f64 NED, F-NORM and threshold filter on one thread; its flows |
 //! | `parallel` | the engine for many flows and cores: single precision, vector kernels, workers |
 //! | `thread` | the engine on an OS thread of its own, fed and drained by rings |
@@ -16,7 +17,6 @@
 //! the optimiser over all flows). Rates leave through [`RateEngine::drain_updates`], and only those
 //! that moved by more than the threshold since they were last notified (flowtune §5.3.2).
 
-use std::fmt;
 use std::sync::Arc;
 
 use ratewright_topology::Topology;
@@ -25,6 +25,7 @@ mod affinity;
 mod clock;
 mod config;
 mod error;
+mod flow_number;
 pub mod parallel;
 mod reference;
 mod reference_flows;
@@ -38,6 +39,7 @@ mod tests;
 pub use affinity::pin_current_thread;
 pub use config::{EngineConfig, StepRule};
 pub use error::EngineError;
+pub use flow_number::{FlowNumber, FlowNumbers};
 pub use reference::ReferenceEngine;
 pub use scan::Scan;
 pub use stats::{EngineStats, Exceptions, LinkLoad};
@@ -46,44 +48,11 @@ pub use crate::num::optimality::Optimality;
 
 pub use crate::num::{LinkPath, MAX_PATH_LINKS};
 
-/// Name of a flowlet in the whole allocator: `(session << 32) | flow id`.
-///
-/// The flow id carries a generation in its high bits, so a key is not reused soon after its flowlet
-/// ended. An update in flight for an ended flowlet then matches no flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FlowKey(pub u64);
-
-impl FlowKey {
-    /// Key of flow `flow_id` of session `session`.
-    #[must_use]
-    pub const fn new(session: u32, flow_id: u32) -> Self {
-        Self(((session as u64) << 32) | flow_id as u64)
-    }
-
-    /// Session that owns the flow.
-    #[must_use]
-    pub const fn session(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    /// Flow id within the session.
-    #[must_use]
-    pub const fn flow_id(self) -> u32 {
-        self.0 as u32
-    }
-}
-
-impl fmt::Display for FlowKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{:#x}", self.session(), self.flow_id())
-    }
-}
-
 /// Description of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSpec {
-    /// Name of the flow.
-    pub key: FlowKey,
+    /// Number of the flow.
+    pub number: FlowNumber,
     /// Links from source to destination; at least one.
     pub links: LinkPath,
     /// Index into the engine's class table.
@@ -97,14 +66,14 @@ pub struct FlowSpec {
 /// A change of the problem. Events are applied in the order in which they are given.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EngineEvent {
-    /// A flowlet begins. A known key takes the new description.
+    /// A flowlet begins. A known number takes the new description.
     Start(FlowSpec),
     /// A flowlet is over.
-    End(FlowKey),
+    End(FlowNumber),
     /// A flowlet takes another route.
     Reroute {
         /// The flowlet.
-        key: FlowKey,
+        number: FlowNumber,
         /// Its new links; at least one.
         links: LinkPath,
     },
@@ -115,8 +84,8 @@ pub enum EngineEvent {
         /// The new capacity.
         capacity_bps: f64,
     },
-    /// A session is gone: all of its flows end.
-    DropSession(u32),
+    /// A session is gone: all of its flows end. Those that the engine does not have are passed over.
+    EndAll(Vec<FlowNumber>),
     /// A new topology: the engine forgets every flow, whose links mean nothing any more, and resets
     /// prices.
     Reset {
@@ -133,7 +102,7 @@ pub enum EngineEvent {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateUpdate {
     /// The flow.
-    pub key: FlowKey,
+    pub number: FlowNumber,
     /// Its new rate. 0 means that no usable path is left.
     pub rate_bps: f64,
 }

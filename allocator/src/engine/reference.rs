@@ -2,7 +2,7 @@
 
 use super::reference_flows::{NEVER_NOTIFIED, ReferenceFlows};
 use super::{
-    EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, IterationReport, LinkPath,
+    EngineConfig, EngineError, EngineEvent, FlowNumber, FlowSpec, IterationReport, LinkPath,
     MAX_PATH_LINKS, Optimality, RateEngine, RateUpdate, StepRule,
 };
 use crate::num::utility::ClassTable;
@@ -65,9 +65,9 @@ impl ReferenceEngine {
 
     /// Rate of a flow after the last iteration, notified or not.
     #[must_use]
-    pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+    pub fn rate_bps(&self, number: FlowNumber) -> Option<f64> {
         self.flows
-            .find(key)
+            .find(number)
             .map(|slot| self.flows.normalized[slot] * RATE_UNIT_BPS)
     }
 
@@ -98,9 +98,9 @@ impl ReferenceEngine {
         Ok(())
     }
 
-    fn check_path(&self, key: FlowKey, links: &LinkPath) -> Result<(), EngineError> {
+    fn check_path(&self, number: FlowNumber, links: &LinkPath) -> Result<(), EngineError> {
         if links.is_empty() || links.len() > MAX_PATH_LINKS {
-            return Err(EngineError::BadPath(key));
+            return Err(EngineError::BadPath(number));
         }
         for (i, &link) in links.iter().enumerate() {
             if link as usize >= self.capacities.len() {
@@ -110,14 +110,14 @@ impl ReferenceEngine {
                 });
             }
             if links[..i].contains(&link) {
-                return Err(EngineError::BadPath(key));
+                return Err(EngineError::BadPath(number));
             }
         }
         Ok(())
     }
 
     fn start(&mut self, spec: &FlowSpec) -> Result<(), EngineError> {
-        self.check_path(spec.key, &spec.links)?;
+        self.check_path(spec.number, &spec.links)?;
         let Some(class) = self.config.classes.get(spec.class) else {
             return Err(EngineError::UnknownClass { class: spec.class });
         };
@@ -129,14 +129,14 @@ impl ReferenceEngine {
             return Err(EngineError::BadDemand(spec.demand_bps));
         }
         let max_flows = self.config.max_flows;
-        if self.flows.len() >= max_flows && self.flows.find(spec.key).is_none() {
+        if self.flows.len() >= max_flows && self.flows.find(spec.number).is_none() {
             return Err(EngineError::Full { max_flows });
         }
         let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
         let path_capacity = path_capacity(&spec.links, &self.capacities);
         let limit = RateLimit::new(&class.utility, weight, demand, path_capacity);
         // A restart replaces the flow, so its former part leaves the sums first.
-        if let Some(slot) = self.flows.find(spec.key) {
+        if let Some(slot) = self.flows.find(spec.number) {
             let old = view(&self.flows, &self.config.classes, slot);
             self.optimizer.flow_ended(&old);
         }
@@ -154,16 +154,26 @@ impl ReferenceEngine {
             RateLimit::new(utility, flows.weights[slot], flows.demands[slot], capacity);
     }
 
-    fn slot_of(&self, key: FlowKey) -> Result<usize, EngineError> {
-        self.flows.find(key).ok_or(EngineError::UnknownFlow(key))
+    fn slot_of(&self, number: FlowNumber) -> Result<usize, EngineError> {
+        self.flows
+            .find(number)
+            .ok_or(EngineError::UnknownFlow(number))
+    }
+
+    fn end(&mut self, number: FlowNumber) -> Result<(), EngineError> {
+        let slot = self.slot_of(number)?;
+        let old = view(&self.flows, &self.config.classes, slot);
+        self.optimizer.flow_ended(&old);
+        self.flows.remove(slot);
+        Ok(())
     }
 
     fn filter(&mut self) {
         self.moved.clear();
         let threshold = self.config.threshold;
         let flows = &mut self.flows;
-        for ((&key, &rate), notified) in flows
-            .keys
+        for ((&number, &rate), notified) in flows
+            .numbers
             .iter()
             .zip(&flows.normalized)
             .zip(&mut flows.notified)
@@ -172,7 +182,7 @@ impl ReferenceEngine {
             if *notified == NEVER_NOTIFIED || (rate - *notified).abs() > threshold * *notified {
                 *notified = rate;
                 self.moved.push(RateUpdate {
-                    key,
+                    number,
                     rate_bps: rate * RATE_UNIT_BPS,
                 });
             }
@@ -203,16 +213,10 @@ impl RateEngine for ReferenceEngine {
         self.quiet_iterations = 0;
         match event {
             EngineEvent::Start(spec) => self.start(&spec),
-            EngineEvent::End(key) => {
-                let slot = self.slot_of(key)?;
-                let old = view(&self.flows, &self.config.classes, slot);
-                self.optimizer.flow_ended(&old);
-                self.flows.remove(slot);
-                Ok(())
-            }
-            EngineEvent::Reroute { key, links } => {
-                let slot = self.slot_of(key)?;
-                self.check_path(key, &links)?;
+            EngineEvent::End(number) => self.end(number),
+            EngineEvent::Reroute { number, links } => {
+                let slot = self.slot_of(number)?;
+                self.check_path(number, &links)?;
                 let old = view(&self.flows, &self.config.classes, slot);
                 self.optimizer.flow_ended(&old);
                 self.flows.paths[slot] = links;
@@ -232,11 +236,10 @@ impl RateEngine for ReferenceEngine {
                 self.limits_stale = true;
                 Ok(())
             }
-            EngineEvent::DropSession(session) => {
-                let (classes, optimizer) = (&self.config.classes, &mut self.optimizer);
-                self.flows.remove_session(session, |flows, slot| {
-                    optimizer.flow_ended(&view(flows, classes, slot));
-                });
+            EngineEvent::EndAll(numbers) => {
+                for number in numbers {
+                    let _ = self.end(number);
+                }
                 Ok(())
             }
             EngineEvent::Reset { capacities, .. } => self.reset(&capacities),

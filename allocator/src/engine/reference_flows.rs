@@ -1,12 +1,12 @@
 //! Flows of the reference engine: dense arrays, over which an iteration passes in the order of
-//! memory, and an index by key.
+//! memory, and an index by number.
 //!
-//! Ending a flow moves the last one into its slot. Slots are never handed out: the key names a
-//! flow, and it carries a generation of its own (see [`FlowKey`]).
+//! Ending a flow moves the last one into its slot. Slots are never handed out: the number names a
+//! flow.
 
 use rustc_hash::FxHashMap;
 
-use super::{FlowKey, FlowSpec, LinkPath};
+use super::{FlowNumber, FlowSpec, LinkPath};
 use crate::num::{FlowArrays, RateLimit};
 
 /// Notified rate of a flow that was notified none.
@@ -15,8 +15,8 @@ pub(super) const NEVER_NOTIFIED: f64 = -1.0;
 /// All flows, as a structure of arrays in internal units.
 #[derive(Debug, Default)]
 pub(super) struct ReferenceFlows {
-    index: FxHashMap<FlowKey, u32>,
-    pub(super) keys: Vec<FlowKey>,
+    index: FxHashMap<FlowNumber, u32>,
+    pub(super) numbers: Vec<FlowNumber>,
     pub(super) paths: Vec<LinkPath>,
     pub(super) classes: Vec<u8>,
     pub(super) weights: Vec<f64>,
@@ -34,14 +34,14 @@ pub(super) struct ReferenceFlows {
 
 impl ReferenceFlows {
     pub(super) fn len(&self) -> usize {
-        self.keys.len()
+        self.numbers.len()
     }
 
-    pub(super) fn find(&self, key: FlowKey) -> Option<usize> {
-        self.index.get(&key).map(|&slot| slot as usize)
+    pub(super) fn find(&self, number: FlowNumber) -> Option<usize> {
+        self.index.get(&number).map(|&slot| slot as usize)
     }
 
-    /// Adds a flow, or replaces the one of the same key. In both cases it counts as never notified.
+    /// Adds a flow, or replaces the one of the same number. In both cases it counts as never notified.
     /// Returns its slot.
     pub(super) fn put(
         &mut self,
@@ -50,7 +50,7 @@ impl ReferenceFlows {
         demand: f64,
         limit: RateLimit,
     ) -> usize {
-        if let Some(slot) = self.find(spec.key) {
+        if let Some(slot) = self.find(spec.number) {
             self.paths[slot].clone_from(&spec.links);
             self.classes[slot] = spec.class;
             self.weights[slot] = weight;
@@ -60,8 +60,8 @@ impl ReferenceFlows {
             return slot;
         }
         // `max_flows` keeps the table far below 2³² slots.
-        self.index.insert(spec.key, self.keys.len() as u32);
-        self.keys.push(spec.key);
+        self.index.insert(spec.number, self.numbers.len() as u32);
+        self.numbers.push(spec.number);
         self.paths.push(spec.links.clone());
         self.classes.push(spec.class);
         self.weights.push(weight);
@@ -70,13 +70,13 @@ impl ReferenceFlows {
         self.rates.push(0.0);
         self.normalized.push(0.0);
         self.notified.push(NEVER_NOTIFIED);
-        self.keys.len() - 1
+        self.numbers.len() - 1
     }
 
     /// Removes the flow at `slot`; the last one takes its place.
     pub(super) fn remove(&mut self, slot: usize) {
-        self.index.remove(&self.keys[slot]);
-        self.keys.swap_remove(slot);
+        self.index.remove(&self.numbers[slot]);
+        self.numbers.swap_remove(slot);
         self.paths.swap_remove(slot);
         self.classes.swap_remove(slot);
         self.weights.swap_remove(slot);
@@ -85,30 +85,9 @@ impl ReferenceFlows {
         self.rates.swap_remove(slot);
         self.normalized.swap_remove(slot);
         self.notified.swap_remove(slot);
-        if let Some(&moved) = self.keys.get(slot) {
+        if let Some(&moved) = self.numbers.get(slot) {
             self.index.insert(moved, slot as u32);
         }
-    }
-
-    /// Removes every flow of a session; returns their number. Scans the table, which is acceptable
-    /// for lost sessions. Calls `ends` with each flow's slot before its removal.
-    pub(super) fn remove_session(
-        &mut self,
-        session: u32,
-        mut ends: impl FnMut(&ReferenceFlows, usize),
-    ) -> usize {
-        let before = self.len();
-        let mut slot = 0;
-        while slot < self.len() {
-            if self.keys[slot].session() == session {
-                ends(self, slot);
-                // The flow that has moved into this slot is examined next.
-                self.remove(slot);
-            } else {
-                slot += 1;
-            }
-        }
-        before - self.len()
     }
 
     pub(super) fn clear(&mut self) {

@@ -1,7 +1,7 @@
 //! Behaviour of the reference engine.
 
 use super::{
-    EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, LinkPath, RateEngine, RateUpdate,
+    EngineConfig, EngineError, EngineEvent, FlowNumber, FlowSpec, LinkPath, RateEngine, RateUpdate,
     ReferenceEngine,
 };
 use crate::num::utility::{Class, ClassTable};
@@ -15,9 +15,9 @@ fn engine(capacities_bps: &[f64]) -> ReferenceEngine {
 /// Share of a link that is allocated with the default threshold of 1 %.
 const SHARE: f64 = 0.99;
 
-fn spec(key: u64, links: &[u32]) -> FlowSpec {
+fn spec(key: u32, links: &[u32]) -> FlowSpec {
     FlowSpec {
-        key: FlowKey(key),
+        number: FlowNumber::first(key),
         links: links.iter().copied().collect(),
         class: 0,
         weight: 1.0,
@@ -48,8 +48,10 @@ fn settle(engine: &mut ReferenceEngine) -> u32 {
     panic!("not settled");
 }
 
-fn rate(engine: &ReferenceEngine, key: u64) -> f64 {
-    engine.rate_bps(FlowKey(key)).expect("a known flow")
+fn rate(engine: &ReferenceEngine, key: u32) -> f64 {
+    engine
+        .rate_bps(FlowNumber::first(key))
+        .expect("a known flow")
 }
 
 fn near(a: f64, b: f64, tolerance: f64) -> bool {
@@ -64,7 +66,7 @@ fn the_first_rate_leaves_with_the_first_iteration() {
     assert_eq!((report.flows, report.updates), (1, 1));
     let updates = drain(&mut engine);
     assert_eq!(updates.len(), 1);
-    assert_eq!(updates[0].key, FlowKey(1));
+    assert_eq!(updates[0].number, FlowNumber::first(1));
     assert!(
         near(updates[0].rate_bps, SHARE * GBIT, 1e-9),
         "alone, it gets all there is: {updates:?}"
@@ -117,12 +119,15 @@ fn rates_within_the_threshold_are_not_notified_again() {
 fn notified_rates_fit_into_the_whole_capacity() {
     let mut engine = engine(&[GBIT; 9]);
     let mut notified = std::collections::BTreeMap::new();
-    for round in 0..400u64 {
+    for round in 0..400u32 {
         let key = round % 8;
         // One end in three events and eight keys: most starts replace a flow with other weights.
         if round % 3 == 2 {
-            if engine.apply(EngineEvent::End(FlowKey(key))).is_ok() {
-                notified.remove(&FlowKey(key));
+            if engine
+                .apply(EngineEvent::End(FlowNumber::first(key)))
+                .is_ok()
+            {
+                notified.remove(&FlowNumber::first(key));
             }
         } else {
             start(
@@ -135,7 +140,7 @@ fn notified_rates_fit_into_the_whole_capacity() {
         }
         engine.iterate();
         engine.drain_updates(&mut |update| {
-            notified.insert(update.key, update.rate_bps);
+            notified.insert(update.number, update.rate_bps);
         });
         let total: f64 = notified.values().sum();
         assert!(total <= GBIT * (1.0 + 1e-9), "round {round}: {total}");
@@ -182,7 +187,7 @@ fn a_failed_link_gives_nothing_and_its_flows_recover() {
     let notified = drain(&mut engine);
     assert!(
         notified.contains(&RateUpdate {
-            key: FlowKey(0),
+            number: FlowNumber::first(0),
             rate_bps: 0.0
         }),
         "{notified:?}"
@@ -205,7 +210,7 @@ fn a_failed_link_gives_nothing_and_its_flows_recover() {
     let taken = settle(&mut engine);
     assert!(taken < 200, "{taken} iterations after the repair");
     for (key, &rate_before) in before.iter().enumerate() {
-        assert!(near(rate(&engine, key as u64), rate_before, 1e-3));
+        assert!(near(rate(&engine, key as u32), rate_before, 1e-3));
     }
 }
 
@@ -219,7 +224,7 @@ fn reroute_moves_the_load() {
     let links: LinkPath = [2].into_iter().collect();
     engine
         .apply(EngineEvent::Reroute {
-            key: FlowKey(1),
+            number: FlowNumber::first(1),
             links,
         })
         .expect("a valid way");
@@ -255,31 +260,26 @@ fn a_second_start_replaces_the_first_and_is_notified_again() {
 }
 
 #[test]
-fn a_session_goes_with_all_of_its_flows() {
+fn many_flows_end_at_once() {
     let mut engine = engine(&[GBIT; 2]);
     for i in 0..10 {
         start(
             &mut engine,
             FlowSpec {
-                key: FlowKey::new(i % 2, i),
+                number: FlowNumber::first(i),
                 ..spec(0, &[0, 1])
             },
         );
     }
-    engine
-        .apply(EngineEvent::DropSession(1))
-        .expect("always fine");
+    let odd = EngineEvent::EndAll((0..5).map(|i| FlowNumber::first(2 * i + 1)).collect());
+    engine.apply(odd.clone()).expect("always fine");
     assert_eq!(engine.flow_count(), 5);
     engine
-        .apply(EngineEvent::DropSession(1))
-        .expect("an empty session is fine");
+        .apply(odd)
+        .expect("flows that have ended are passed over");
     settle(&mut engine);
-    assert!(near(
-        rate(&engine, FlowKey::new(0, 4).0),
-        SHARE * GBIT / 5.0,
-        1e-4
-    ));
-    assert_eq!(engine.rate_bps(FlowKey::new(1, 3)), None);
+    assert!(near(rate(&engine, 4), SHARE * GBIT / 5.0, 1e-4));
+    assert_eq!(engine.rate_bps(FlowNumber::first(3)), None);
 }
 
 #[test]
@@ -321,15 +321,15 @@ fn refused_events_change_nothing() {
     };
     let capacity = |link, capacity_bps| EngineEvent::Capacity { link, capacity_bps };
     let way = |key, links: &[u32]| EngineEvent::Reroute {
-        key: FlowKey(key),
+        number: FlowNumber::first(key),
         links: links.iter().copied().collect(),
     };
     let refused: Vec<(EngineEvent, Expected)> = vec![
         (EngineEvent::Start(spec(2, &[0])), |e| {
             *e == EngineError::Full { max_flows: 2 }
         }),
-        (EngineEvent::End(FlowKey(9)), |e| {
-            *e == EngineError::UnknownFlow(FlowKey(9))
+        (EngineEvent::End(FlowNumber::first(9)), |e| {
+            *e == EngineError::UnknownFlow(FlowNumber::first(9))
         }),
         (way(9, &[0]), |e| matches!(e, EngineError::UnknownFlow(_))),
         (way(0, &[]), |e| matches!(e, EngineError::BadPath(_))),
@@ -445,7 +445,7 @@ fn arrival_order_does_not_matter() {
         settle_tolerance: 1e-9,
         ..EngineConfig::default()
     };
-    let flows: Vec<FlowSpec> = (0..24u64)
+    let flows: Vec<FlowSpec> = (0..24u32)
         .map(|key| FlowSpec {
             class: u8::from(key % 5 == 0),
             weight: 1.0 + (key % 3) as f64,
@@ -460,7 +460,7 @@ fn arrival_order_does_not_matter() {
                 start(&mut engine, spec(99, &[index as u32 % 6, 10]));
                 engine.iterate();
                 engine
-                    .apply(EngineEvent::End(FlowKey(99)))
+                    .apply(EngineEvent::End(FlowNumber::first(99)))
                     .expect("it is there");
             }
         }

@@ -32,7 +32,7 @@ pub fn cost_of(event: &EngineEvent) -> usize {
     match event {
         EngineEvent::Start(_) | EngineEvent::End(_) => 1,
         EngineEvent::Reroute { .. } => 16,
-        EngineEvent::DropSession(_) => 64,
+        EngineEvent::EndAll(numbers) => numbers.len().max(1),
         EngineEvent::Capacity { .. } => EVENTS_AT_ONCE / 4,
         EngineEvent::Reset { .. } => EVENTS_AT_ONCE,
     }

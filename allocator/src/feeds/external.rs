@@ -15,10 +15,7 @@ use arrayvec::ArrayVec;
 use ratewright_topology::{LinkId, Topology};
 
 use super::link_map::LinkMap;
-use crate::engine::{EngineEvent, FlowKey, FlowSpec, RateUpdate};
-
-/// Session number of dummy flows, which no host has.
-pub const EXTERNAL_SESSION: u32 = 0;
+use crate::engine::{EngineEvent, FlowNumber, FlowSpec, RateUpdate};
 
 /// Class of dummy flows; every configuration has it.
 const CLASS: u8 = 0;
@@ -244,19 +241,19 @@ impl ExternalTraffic {
         let Some(traffic) = self.links.get_mut(link) else {
             return;
         };
-        let key = FlowKey::new(EXTERNAL_SESSION, link.0);
+        let number = FlowNumber::of_dummy(link.0);
         let weight = traffic.told.flows + traffic.measured.flows;
         let wanted = weight > 0.0 && share.dummy_bps > 0.0;
         if wanted {
             events(EngineEvent::Start(FlowSpec {
-                key,
+                number,
                 links: ArrayVec::from_iter([link.0]),
                 class: CLASS,
                 weight,
                 demand_bps: share.dummy_bps,
             }));
         } else if traffic.is_allocated {
-            events(EngineEvent::End(key));
+            events(EngineEvent::End(number));
             traffic.granted_bps = 0.0;
             if let Some(granted_bps) = self.granted_bps.get_mut(link.index()) {
                 *granted_bps = 0.0;
@@ -335,10 +332,9 @@ impl ExternalTraffic {
 
     /// Takes the engine's rate, if it is that of a dummy flow. Returns false if it is a session's.
     pub fn on_rate(&mut self, update: &RateUpdate) -> bool {
-        if update.key.session() != EXTERNAL_SESSION {
+        let Some(link) = update.number.dummy_link().map(LinkId) else {
             return false;
-        }
-        let link = LinkId(update.key.flow_id());
+        };
         if let Some(traffic) = self.links.get_mut(link) {
             traffic.granted_bps = update.rate_bps;
             if link.index() >= self.granted_bps.len() {

@@ -73,7 +73,7 @@ mod standing;
 mod status;
 
 pub use config::FeedsConfig;
-pub use external::{EXTERNAL_SESSION, ExternalTraffic, LinkTraffic, MeasuredLoad, ToldLoad};
+pub use external::{ExternalTraffic, LinkTraffic, MeasuredLoad, ToldLoad};
 pub use status::{Feed, FeedStatus, FeedsStatus, LinkEffect, Refused};
 
 use credit::{CreditTaken, Credits, PairKey};

@@ -24,7 +24,7 @@ pub const RATE_UNIT_BPS: f64 = 1e9;
 /// use std::sync::Arc;
 ///
 /// use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
-/// use ratewright_allocator::engine::{EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine};
+/// use ratewright_allocator::engine::{EngineConfig, EngineEvent, FlowNumber, FlowSpec, RateEngine};
 /// use ratewright_allocator::num::utility::{Class, ClassTable, Utility, UtilityKind};
 ///
 /// #[derive(Debug)]
@@ -60,7 +60,7 @@ pub const RATE_UNIT_BPS: f64 = 1e9;
 ///     ParallelEngine::new(config, ParallelOptions::default(), Layout::unknown(1), &[4e9])?;
 /// for (flow, weight) in [(0, 1.0), (1, 2.0)] {
 ///     engine.apply(EngineEvent::Start(FlowSpec {
-///         key: FlowKey::new(0, flow),
+///         number: FlowNumber::first(flow),
 ///         links: [0].into_iter().collect(),
 ///         class: 0,
 ///         weight,
@@ -70,7 +70,7 @@ pub const RATE_UNIT_BPS: f64 = 1e9;
 /// let mut rates_bps = [0.0; 2];
 /// while !engine.iterate().settled {
 ///     engine.drain_updates(&mut |update| {
-///         rates_bps[update.key.flow_id() as usize] = update.rate_bps;
+///         rates_bps[update.number.index() as usize] = update.rate_bps;
 ///     });
 /// }
 /// assert!((rates_bps[0] / 1e9 - 1.0).abs() < 1e-3);

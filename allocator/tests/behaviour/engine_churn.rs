@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rand::RngExt;
 use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
+    EngineConfig, EngineEvent, FlowNumber, FlowSpec, RateEngine, ReferenceEngine,
 };
 use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
 use ratewright_topology::Topology;
@@ -15,33 +15,30 @@ use crate::num_support::{capacities_bps, flow, random_path, rng, three_tiers, tw
 #[derive(Clone, Debug)]
 enum ChurnEvent {
     Start {
-        key: u64,
+        key: u32,
         class: u8,
         weight: f64,
         demand_bps: f64,
     },
     End {
-        key: u64,
+        key: u32,
     },
     Reroute {
-        key: u64,
+        key: u32,
     },
     Capacity {
         link: u32,
         factor: f64,
     },
-    DropSession {
+    /// Ends of all flows of a session.
+    EndSession {
         session: u32,
     },
     Iterate,
 }
 
 const SESSIONS: u32 = 4;
-const KEYS: u64 = 120;
-
-fn key_of(pick: u64) -> FlowKey {
-    FlowKey::new(pick as u32 % SESSIONS, pick as u32)
-}
+const KEYS: u32 = 120;
 
 fn event() -> impl Strategy<Value = ChurnEvent> {
     let weight = prop_oneof![Just(1.0), Just(4.0), 0.01..100.0f64];
@@ -53,7 +50,7 @@ fn event() -> impl Strategy<Value = ChurnEvent> {
         4 => (0..KEYS).prop_map(|key| ChurnEvent::End { key }),
         1 => (0..KEYS).prop_map(|key| ChurnEvent::Reroute { key }),
         2 => (0..512u32, factor).prop_map(|(link, factor)| ChurnEvent::Capacity { link, factor }),
-        1 => (0..SESSIONS * 8).prop_map(|session| ChurnEvent::DropSession { session }),
+        1 => (0..SESSIONS * 8).prop_map(|session| ChurnEvent::EndSession { session }),
         10 => Just(ChurnEvent::Iterate),
     ]
 }
@@ -63,14 +60,14 @@ trait Subject: RateEngine {
     /// Relative error of sums.
     const ROUNDING: f64;
 
-    fn rate_bps(&self, key: FlowKey) -> Option<f64>;
+    fn rate_bps(&self, key: FlowNumber) -> Option<f64>;
     fn prices(&self) -> Vec<f64>;
 }
 
 impl Subject for ReferenceEngine {
     const ROUNDING: f64 = 1e-9;
 
-    fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+    fn rate_bps(&self, key: FlowNumber) -> Option<f64> {
         self.rate_bps(key)
     }
 
@@ -83,7 +80,7 @@ impl Subject for ParallelEngine {
     /// Single precision.
     const ROUNDING: f64 = 1e-5;
 
-    fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+    fn rate_bps(&self, key: FlowNumber) -> Option<f64> {
         self.rate_bps(key)
     }
 
@@ -137,7 +134,9 @@ fn default_engine(topology: &Topology) -> ParallelEngine {
 fn check<E: Subject>(engine: &E, flows: &[Option<FlowSpec>], capacities_bps: &[f64]) {
     let mut loads = vec![0.0; capacities_bps.len()];
     for spec in flows.iter().flatten() {
-        let rate = engine.rate_bps(spec.key).expect("a live flow has a rate");
+        let rate = engine
+            .rate_bps(spec.number)
+            .expect("a live flow has a rate");
         assert!(
             rate >= 0.0 && rate <= spec.demand_bps * (1.0 + E::ROUNDING) + 1.0,
             "{spec:?}: {rate}"
@@ -184,7 +183,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, events: &[Chur
                 weight,
                 demand_bps,
             } => {
-                let base = flow(key_of(key).0, &random_path(topology, &mut rng));
+                let base = flow(key, &random_path(topology, &mut rng));
                 let spec = FlowSpec {
                     class,
                     weight,
@@ -197,7 +196,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, events: &[Chur
                     .expect("a valid flow");
             }
             ChurnEvent::End { key } => {
-                let ended = engine.apply(EngineEvent::End(key_of(key)));
+                let ended = engine.apply(EngineEvent::End(FlowNumber::first(key)));
                 assert_eq!(ended.is_ok(), flows[key as usize].take().is_some());
             }
             ChurnEvent::Reroute { key } => {
@@ -206,7 +205,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, events: &[Chur
                     let links = spec.links.clone();
                     engine
                         .apply(EngineEvent::Reroute {
-                            key: spec.key,
+                            number: spec.number,
                             links,
                         })
                         .expect("a valid way");
@@ -220,14 +219,13 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, events: &[Chur
                     .apply(EngineEvent::Capacity { link, capacity_bps })
                     .expect("a valid capacity");
             }
-            ChurnEvent::DropSession { session } => {
-                if session < SESSIONS {
-                    flows
-                        .iter_mut()
-                        .for_each(|f| *f = f.take().filter(|f| f.key.session() != session));
-                }
+            ChurnEvent::EndSession { session } => {
+                let of_session =
+                    |spec: &mut FlowSpec| spec.number.index() % (SESSIONS * 8) == session;
+                let ended = flows.iter_mut().filter_map(|flow| flow.take_if(of_session));
+                let numbers = ended.map(|spec| spec.number).collect();
                 engine
-                    .apply(EngineEvent::DropSession(session))
+                    .apply(EngineEvent::EndAll(numbers))
                     .expect("always fine");
             }
             ChurnEvent::Iterate => {
@@ -253,7 +251,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, events: &[Chur
     // them.
     for spec in flows.iter().flatten() {
         engine
-            .apply(EngineEvent::End(spec.key))
+            .apply(EngineEvent::End(spec.number))
             .expect("it is there");
     }
     for (link, &capacity_bps) in (0u32..).zip(&full_bps) {
@@ -274,7 +272,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, events: &[Chur
     for _ in 0..200 {
         engine.iterate();
     }
-    let rate = engine.rate_bps(FlowKey(0)).expect("it is there");
+    let rate = engine.rate_bps(FlowNumber::first(0)).expect("it is there");
     assert!(
         (rate / all - 1.0).abs() < 1e-3,
         "alone, it has {rate} of {all}"

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ratewright_allocator::engine::thread::{EngineHandle, EngineThreadConfig, Interval, spawn};
 use ratewright_allocator::engine::{
-    EngineConfig, EngineError, EngineEvent, EngineStats, FlowKey, FlowSpec, IterationReport,
+    EngineConfig, EngineError, EngineEvent, EngineStats, FlowNumber, FlowSpec, IterationReport,
     Optimality, RateEngine, RateUpdate, ReferenceEngine,
 };
 
@@ -43,14 +43,14 @@ fn start(engine: &mut EngineHandle, spec: FlowSpec) {
 /// Takes updates until `done` or five seconds have passed; returns the newest rates.
 fn collect(
     engine: &mut EngineHandle,
-    done: impl Fn(&BTreeMap<FlowKey, f64>) -> bool,
-) -> BTreeMap<FlowKey, f64> {
+    done: impl Fn(&BTreeMap<FlowNumber, f64>) -> bool,
+) -> BTreeMap<FlowNumber, f64> {
     let mut rates = BTreeMap::new();
     let began = now();
     while !done(&rates) && began.elapsed() < Duration::from_secs(5) {
         match engine.pop_update() {
             Some(update) => {
-                rates.insert(update.key, update.rate_bps);
+                rates.insert(update.number, update.rate_bps);
             }
             None => pause(Duration::from_micros(50)),
         }
@@ -90,7 +90,7 @@ fn starts_in_rates_out() {
         let began = now();
         // Before the others start: a first rate waits for no other event.
         let rates = collect(&mut engine, |rates| !rates.is_empty());
-        assert!(rates.contains_key(&FlowKey(0)), "the first rate");
+        assert!(rates.contains_key(&FlowNumber::first(0)), "the first rate");
         println!("{interval:?}: first rate after {:?}", began.elapsed());
         (1..8).for_each(|key| start(&mut engine, flow(key, &[key as u32, 8])));
         let shared = |r: &f64| (r / EIGHTH - 1.0).abs() < 0.02;
@@ -136,7 +136,7 @@ fn refused_events_are_counted() {
     // Link 5 does not exist.
     start(&mut engine, flow(0, &[5]));
     engine
-        .push(EngineEvent::End(FlowKey(7)))
+        .push(EngineEvent::End(FlowNumber::first(7)))
         .expect("room in the ring");
     let stats = wait_for(&engine, |s| s.events_refused_unknown_flow == 1);
     assert_eq!(stats.events_applied, 1);
@@ -226,13 +226,18 @@ fn an_idle_engine_costs_nothing() {
     let spent = cpu_time_ns("idle-engine") - before;
     assert_eq!(spent, 0, "{spent} ns of CPU in 500 ms of rest");
     engine
-        .push(EngineEvent::End(FlowKey(0)))
+        .push(EngineEvent::End(FlowNumber::first(0)))
         .expect("room in the ring");
     // An end raises the others' rates by a seventh, far beyond the threshold.
     let rates = collect(&mut engine, |rates| {
-        rates.get(&FlowKey(1)).is_some_and(|r| *r > 1.1 * EIGHTH)
+        rates
+            .get(&FlowNumber::first(1))
+            .is_some_and(|r| *r > 1.1 * EIGHTH)
     });
-    assert!(rates.contains_key(&FlowKey(1)), "it wakes up again");
+    assert!(
+        rates.contains_key(&FlowNumber::first(1)),
+        "it wakes up again"
+    );
 }
 
 /// A slow consumer loses nothing: it finds the newest rate of every flow.
@@ -257,20 +262,20 @@ fn a_full_update_ring_keeps_the_newest_rates() {
     );
     // Ended while its rate waits: that rate is of no use any more.
     engine
-        .push(EngineEvent::End(FlowKey(31)))
+        .push(EngineEvent::End(FlowNumber::first(31)))
         .expect("room in the ring");
     wait_for(&engine, |s| s.settled && s.events_applied == 33);
     let share = 0.99 * GBIT / 31.0;
-    let done = |rates: &BTreeMap<FlowKey, f64>| {
+    let done = |rates: &BTreeMap<FlowNumber, f64>| {
         (0..31).all(|k| {
             rates
-                .get(&FlowKey(k))
+                .get(&FlowNumber::first(k))
                 .is_some_and(|r| (r / share - 1.0).abs() < 0.02)
         })
     };
     let rates = collect(&mut engine, done);
     assert!(done(&rates), "{rates:?}");
-    assert!(!rates.contains_key(&FlowKey(31)));
+    assert!(!rates.contains_key(&FlowNumber::first(31)));
     let stats = wait_for(&engine, |s| s.updates_waiting == 0);
     assert_eq!(stats.updates_waiting, 0);
 }

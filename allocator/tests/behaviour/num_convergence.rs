@@ -56,10 +56,7 @@ fn iterations_to(
 fn senders_to_one(count: u32, capacity_bps: f64) -> (Vec<f64>, Vec<FlowSpec>) {
     // Links 0 to 7 are the senders', link 8 is the receiver's and the only bottleneck.
     let capacities = vec![capacity_bps; 9];
-    (
-        capacities,
-        (0..count).map(|i| flow(u64::from(i), &[i, 8])).collect(),
-    )
+    (capacities, (0..count).map(|i| flow(i, &[i, 8])).collect())
 }
 
 /// Experiment (A) of flowtune §5.1: senders to one receiver start one after another, and end
@@ -219,7 +216,7 @@ fn churn_on_a_clos() {
     let mut rng = rng(8);
     for _ in 0..specs.len() / 100 {
         let index = rng.random_range(0..specs.len());
-        specs[index] = flow(index as u64, &random_path(&topology, &mut rng));
+        specs[index] = flow(index as u32, &random_path(&topology, &mut rng));
     }
     let after = instance(&capacities, &specs);
     let (_, prices) = optimum(&before);

@@ -8,7 +8,7 @@ use clarabel::solver::{
 use rand::RngExt;
 use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
+    EngineConfig, EngineEvent, FlowNumber, FlowSpec, RateEngine, ReferenceEngine,
 };
 use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, Utility, UtilityKind};
 use ratewright_allocator::num::{LinkPath, RATE_UNIT_BPS, path_capacity};
@@ -263,7 +263,7 @@ fn compare(topology: &Topology, specs: &[FlowSpec], name: &str) -> (f64, u32) {
     }
     let rates: Vec<f64> = specs
         .iter()
-        .map(|spec| engine.rate_bps(spec.key).expect("a known flow") / RATE_UNIT_BPS)
+        .map(|spec| engine.rate_bps(spec.number).expect("a known flow") / RATE_UNIT_BPS)
         .collect();
     assert!(
         fullest(&instance.problem(), &rates) <= 1.0 + 1e-9,
@@ -329,7 +329,7 @@ fn iterate(engine: &mut ParallelEngine, instance: &Instance, name: &str) -> (Vec
     });
     let mut rates = vec![f64::NAN; instance.paths.len()];
     for (key, rate_bps) in engine.rates_bps() {
-        rates[key.0 as usize] = rate_bps / RATE_UNIT_BPS;
+        rates[key.index() as usize] = rate_bps / RATE_UNIT_BPS;
     }
     assert!(
         rates.iter().all(|rate| rate.is_finite() && *rate >= 0.0),
@@ -437,11 +437,11 @@ fn mixed_classes() -> ClassTable {
 /// Flows to one host, whose link alone is narrow, from all other racks.
 fn to_one_host(
     topology: &Topology,
-    count: u64,
+    count: u32,
     capacity_bps: f64,
-    class: impl Fn(u64) -> u8,
+    class: impl Fn(u32) -> u8,
 ) -> (Vec<f64>, Vec<FlowSpec>) {
-    let hosts = topology.hosts().len() as u64;
+    let hosts = topology.hosts().len() as u32;
     let mut capacities = vec![100.0 * capacity_bps; topology.links().len()];
     let specs = (0..count).map(|key| {
         let source = HostId(4 + (key % (hosts - 4)) as u32);
@@ -466,7 +466,7 @@ fn recovers(engine: &mut ParallelEngine, capacities: &[f64], specs: &[FlowSpec],
     let derating = 1.0 - EngineConfig::default().threshold;
     let derated: Vec<f64> = capacities.iter().map(|c| c * derating).collect();
     for spec in specs {
-        engine.apply(EngineEvent::End(spec.key)).expect("there");
+        engine.apply(EngineEvent::End(spec.number)).expect("there");
     }
     let no_flows = Instance::new(classes.clone(), &derated, &[]);
     for _ in 0..3 {
@@ -551,7 +551,7 @@ fn no_class_starves_beside_another() {
                 });
                 let (_, engine) =
                     compare_default(&topology, &mixed_classes(), &capacities, &specs, &name);
-                let rate = engine.rate_bps(FlowKey(50)).expect("there");
+                let rate = engine.rate_bps(FlowNumber::first(50)).expect("there");
                 let equal = capacity_bps * 0.99 / 101.0;
                 assert!(rate >= 0.01 * equal, "{name}: {rate} of {equal}");
             }

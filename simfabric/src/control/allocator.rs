@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
 use ratewright_allocator::engine::{
-    EngineEvent, FlowKey, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
+    EngineEvent, FlowNumber, FlowNumbers, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
 };
 use ratewright_allocator::feeds::{FeedChange, Feeds, FeedsConfig, Reporter};
 use ratewright_allocator::link_check::TICK_NS;
@@ -64,6 +64,16 @@ struct HostSession {
     /// The session's number: `attempt × hosts + host`.
     number: u32,
     ready: bool,
+    /// Flows that the engine has, by slot.
+    flows: Vec<Option<(FlowId, FlowNumber)>>,
+}
+
+impl HostSession {
+    /// Returns the number of a flow that the engine has.
+    fn number_of(&self, flow: FlowId) -> Option<FlowNumber> {
+        let (known, number) = (*self.flows.get(flow.slot() as usize)?)?;
+        (known == flow).then_some(number)
+    }
 }
 
 /// The allocator, without a network.
@@ -72,6 +82,8 @@ pub struct AllocatorNode {
     config: Arc<ServerConfig>,
     threshold: f64,
     engine: Box<dyn RateEngine>,
+    /// Numbers of the flows that the engine has, with their hosts.
+    numbers: FlowNumbers<(u32, FlowId)>,
     sessions: Vec<HostSession>,
     /// Hosts whose session may have datagrams to send.
     ready: Vec<u32>,
@@ -130,6 +142,7 @@ impl AllocatorNode {
                 session: ServerSession::new(0, Arc::clone(&server)),
                 number: host,
                 ready: false,
+                flows: Vec::new(),
             })
             .collect();
         let deaf = config.link_check.map(|_| FeedsConfig {
@@ -151,6 +164,7 @@ impl AllocatorNode {
             config: server,
             threshold: config.threshold,
             engine,
+            numbers: FlowNumbers::new(capacities_bps.len() as u32),
             sessions,
             ready: Vec::new(),
             // Without flows an iteration changes nothing.
@@ -179,15 +193,13 @@ impl AllocatorNode {
             host,
             reason: error.to_string(),
         };
+        // The client reports the flows of an earlier session again. Rates for that one's flows no
+        // longer match and count as stale.
+        self.end_flows(host);
         let hosts = self.sessions.len() as u32;
         let host_session = &mut self.sessions[host as usize];
-        let old = FlowKey::new(host_session.number, 0).session();
         host_session.session = ServerSession::new(now_ns, Arc::clone(&self.config));
-        // A new number per attempt: rates for the old session's flows no longer match and count as
-        // stale.
         host_session.number = host_session.number.wrapping_add(hosts);
-        // The client reports the flows of an earlier session again.
-        let _ = self.engine.apply(EngineEvent::DropSession(old));
         if let Some(checking) = &mut self.checking {
             checking.leave(now_ns, HostId(host), &self.topology);
             checking.join(now_ns, HostId(host));
@@ -324,8 +336,8 @@ impl AllocatorNode {
         let link = match &event {
             EngineEvent::Capacity { link, .. } => *link,
             // Dummy flows have the number of their link.
-            EngineEvent::Start(spec) => spec.key.flow_id(),
-            EngineEvent::End(key) => key.flow_id(),
+            EngineEvent::Start(spec) => spec.number.index(),
+            EngineEvent::End(number) => number.index(),
             // External traffic asks for no other event.
             _ => return,
         };
@@ -418,14 +430,13 @@ impl AllocatorNode {
         let Some(host_session) = self.sessions.get(host as usize) else {
             return;
         };
-        let session = host_session.number;
         let record = {
             let mut flows = host_session.session.flows();
             flows.find(|(record, _)| record.flow() == flow)
         };
         if let Some((record, _)) = record {
             self.counts.starts += 1;
-            self.start(now_ns, host, session, &record);
+            self.start(now_ns, host, &record);
         }
     }
 
@@ -458,20 +469,19 @@ impl AllocatorNode {
         // Every datagram may have to be acknowledged, even one without events.
         self.mark_ready(host);
         while let Some(event) = self.sessions[host as usize].session.poll_event() {
-            let session = self.sessions[host as usize].number;
             match event {
                 ServerEvent::Start(record) => {
                     self.counts.starts += 1;
-                    self.start(now_ns, host, session, &record);
+                    self.start(now_ns, host, &record);
                 }
-                ServerEvent::Update(record) => self.start(now_ns, host, session, &record),
+                ServerEvent::Update(record) => self.start(now_ns, host, &record),
                 ServerEvent::End(flow) => {
                     self.counts.ends += 1;
                     self.settled = false;
                     // A flow that had no path is not in the engine.
-                    let _ = self
-                        .engine
-                        .apply(EngineEvent::End(FlowKey::new(session, flow.0)));
+                    if let Some(number) = self.forget_flow(host, flow) {
+                        let _ = self.engine.apply(EngineEvent::End(number));
+                    }
                     if let Some(checking) = &mut self.checking {
                         checking.end(now_ns, HostId(host), flow.0);
                     }
@@ -479,7 +489,7 @@ impl AllocatorNode {
                 ServerEvent::PeerLost(_) | ServerEvent::Refused(_) => {
                     self.counts.sessions_lost += 1;
                     self.settled = false;
-                    let _ = self.engine.apply(EngineEvent::DropSession(session));
+                    self.end_flows(host);
                     if let Some(checking) = &mut self.checking {
                         checking.leave(now_ns, HostId(host), &self.topology);
                     }
@@ -498,7 +508,26 @@ impl AllocatorNode {
         self.push_shared();
     }
 
-    fn start(&mut self, now_ns: u64, host: u32, session: u32, record: &StartRecord) {
+    /// Forgets a flow. Returns its number if the engine has it.
+    fn forget_flow(&mut self, host: u32, flow: FlowId) -> Option<FlowNumber> {
+        let host_session = &mut self.sessions[host as usize];
+        let number = host_session.number_of(flow)?;
+        host_session.flows[flow.slot() as usize] = None;
+        self.numbers.give_back(number);
+        Some(number)
+    }
+
+    /// Ends all flows of a host in the engine.
+    fn end_flows(&mut self, host: u32) {
+        let flows = std::mem::take(&mut self.sessions[host as usize].flows);
+        let numbers: Vec<FlowNumber> = flows.into_iter().flatten().map(|(_, of)| of).collect();
+        for &number in &numbers {
+            self.numbers.give_back(number);
+        }
+        let _ = self.engine.apply(EngineEvent::EndAll(numbers));
+    }
+
+    fn start(&mut self, now_ns: u64, host: u32, record: &StartRecord) {
         self.settled = false;
         let choice = match record.path() {
             FlowPath::Hash(hash) => PathChoice::Hash(hash),
@@ -518,8 +547,11 @@ impl AllocatorNode {
         let by_feeds = self.feeds.as_ref();
         let by_feeds = by_feeds.map(|feeds| feeds.demand_bps(HostId(host), record.flow().0));
         let demand_bps = demand_bps.min(by_feeds.unwrap_or(f64::INFINITY));
+        let flow = record.flow();
+        let known = self.sessions[host as usize].number_of(flow);
+        let number = known.unwrap_or_else(|| self.numbers.take((host, flow)));
         let spec = FlowSpec {
-            key: FlowKey::new(session, record.flow().0),
+            number,
             links: path.iter().map(|link| link.0).collect(),
             class: record.class(),
             weight: record.weight().decode(),
@@ -530,7 +562,17 @@ impl AllocatorNode {
         }
         if self.engine.apply(EngineEvent::Start(spec)).is_err() {
             self.counts.refused += 1;
+            if known.is_none() {
+                self.numbers.give_back(number);
+            }
+            return;
         }
+        let flows = &mut self.sessions[host as usize].flows;
+        let slot = flow.slot() as usize;
+        if slot >= flows.len() {
+            flows.resize(slot + 1, None);
+        }
+        flows[slot] = Some((flow, number));
     }
 
     /// Returns true if another iteration would change nothing.
@@ -559,8 +601,8 @@ impl AllocatorNode {
         reason = "the engine's rates are finite and not negative; rounding down never over-allocates"
     )]
     pub fn announce(&mut self, now_ns: u64) {
-        let hosts = self.sessions.len() as u32;
         let (sessions, ready, counts) = (&mut self.sessions, &mut self.ready, &mut self.counts);
+        let numbers = &self.numbers;
         let mut feeds = self.feeds.as_mut();
         self.engine.drain_updates(&mut |update| {
             if let Some(feeds) = &mut feeds
@@ -568,16 +610,12 @@ impl AllocatorNode {
             {
                 return;
             }
-            // Session numbers are `attempt × hosts + host`.
-            let host = update.key.session() % hosts;
-            let host_session = &mut sessions[host as usize];
-            let flow = FlowId(update.key.flow_id());
-            let notified = host_session.number == update.key.session()
-                && host_session
-                    .session
+            if let Some(&(host, flow)) = numbers.owner(update.number)
+                && let host_session = &mut sessions[host as usize]
+                && (host_session.session)
                     .set_rate(now_ns, flow, update.rate_bps as u64)
-                    .is_ok();
-            if notified {
+                    .is_ok()
+            {
                 counts.updates += 1;
                 if !std::mem::replace(&mut host_session.ready, true) {
                     ready.push(host);

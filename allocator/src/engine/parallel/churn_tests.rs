@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use super::sync::lock;
 use super::tests::{Sketch, capacities, parallel, settle, start, two_tiers};
 use super::{FLOWS_PER_COMPACTION, ParallelEngine, Simd};
-use crate::engine::{EngineEvent, FlowKey, LinkPath, RateEngine};
+use crate::engine::{EngineEvent, FlowNumber, LinkPath, RateEngine};
 
 const HOSTS: u32 = 24;
 /// Rounding of sums in single precision.
@@ -18,9 +18,9 @@ const ROUNDING: f64 = 1e-5;
 /// Flows and rates as endpoints know them.
 #[derive(Default)]
 struct Endpoints {
-    flows: BTreeMap<u64, (LinkPath, Option<f64>)>,
+    flows: BTreeMap<u32, (LinkPath, Option<f64>)>,
     /// In the order in which they started.
-    keys: Vec<u64>,
+    keys: Vec<u32>,
 }
 
 impl Endpoints {
@@ -95,7 +95,7 @@ proptest! {
                     (1..8, Some(key)) => {
                         endpoints.keys.remove(pick);
                         endpoints.flows.remove(&key);
-                        EngineEvent::End(FlowKey(key))
+                        EngineEvent::End(FlowNumber::first(key))
                     }
                     (kind, known) => {
                         let key = match (kind, known) {
@@ -116,7 +116,7 @@ proptest! {
                         let moves = kind == 9 && known.is_some();
                         endpoints.flows.insert(key, (spec.links.clone(), known.filter(|_| moves)));
                         if moves {
-                            EngineEvent::Reroute { key: FlowKey(key), links: spec.links }
+                            EngineEvent::Reroute { number: FlowNumber::first(key), links: spec.links }
                         } else {
                             EngineEvent::Start(spec)
                         }
@@ -126,7 +126,7 @@ proptest! {
             }
             engine.iterate();
             engine.drain_updates(&mut |update| {
-                if let Some((_, rate)) = endpoints.flows.get_mut(&update.key.0) {
+                if let Some((_, rate)) = endpoints.flows.get_mut(&update.number.index()) {
                     *rate = Some(update.rate_bps);
                 }
             });
@@ -162,12 +162,12 @@ fn rows(engine: &ParallelEngine) -> [usize; 2] {
 fn rows_stay_full_under_churn() {
     const RACKS: u32 = 8;
     const RACK_HOSTS: u32 = 24;
-    const FLOWS: u64 = 4_000;
-    const TURNS: u64 = 6;
-    const EVENTS: u64 = 40;
+    const FLOWS: u32 = 4_000;
+    const TURNS: u32 = 6;
+    const EVENTS: u32 = 40;
     let topology = two_tiers(RACKS, RACK_HOSTS, 8);
-    let flow = |key: u64| {
-        let mut random = Pcg64Mcg::seed_from_u64(key);
+    let flow = |key: u32| {
+        let mut random = Pcg64Mcg::seed_from_u64(key.into());
         let hosts = RACKS * RACK_HOSTS;
         let source = random.random_range(0..hosts);
         let beyond = random.random_range(RACK_HOSTS..hosts - RACK_HOSTS);
@@ -196,7 +196,7 @@ fn rows_stay_full_under_churn() {
         }
         for key in 0..last {
             engine
-                .apply(EngineEvent::End(FlowKey(key)))
+                .apply(EngineEvent::End(FlowNumber::first(key)))
                 .expect("it is there");
             engine.apply(flow(key + FLOWS)).expect("valid");
             if key % EVENTS == EVENTS - 1 {

@@ -10,7 +10,7 @@ use super::tests::{
     Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,
 };
 use super::*;
-use crate::engine::{FlowKey, ReferenceEngine};
+use crate::engine::{FlowNumber, ReferenceEngine};
 
 const RACKS: u32 = 4;
 const RACK_HOSTS: u32 = 20;
@@ -66,7 +66,7 @@ fn shapes(topology: &Topology) -> Vec<ParallelEngine> {
 fn agree(engine: &mut ParallelEngine, exact: &mut ReferenceEngine, left: &[u32]) {
     assert!(settle(engine), "it comes to rest");
     assert!(settle(exact), "it comes to rest");
-    compare(engine, exact, left.iter().map(|&number| u64::from(number))).expect("the same rates");
+    compare(engine, exact, left.iter().copied()).expect("the same rates");
     fits(engine).expect("no link is too full");
 }
 
@@ -111,7 +111,7 @@ fn flows_that_share_both_racks_form_rows_and_leave_them() {
             apply(
                 &mut engine,
                 &mut exact,
-                EngineEvent::End(FlowKey(number.into())),
+                EngineEvent::End(FlowNumber::first(number)),
             );
         }
         for &number in all.iter().filter(|&number| number % 6 == 0) {
@@ -133,7 +133,7 @@ fn flows_that_share_both_racks_form_rows_and_leave_them() {
             apply(
                 &mut engine,
                 &mut exact,
-                EngineEvent::End(FlowKey(number.into())),
+                EngineEvent::End(FlowNumber::first(number)),
             );
         }
         let left: Vec<u32> = left

@@ -10,7 +10,7 @@ use super::tests::{
     Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,
 };
 use super::*;
-use crate::engine::{FlowKey, LinkPath, ReferenceEngine};
+use crate::engine::{FlowNumber, LinkPath, ReferenceEngine};
 use crate::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
 use ratewright_topology::ThreeTierClos;
 
@@ -32,10 +32,10 @@ fn capped(source: u32, destination: u32, demand_bps: f64) -> Sketch {
     }
 }
 
-fn notified(engine: &mut ParallelEngine) -> Vec<(u64, f64)> {
+fn notified(engine: &mut ParallelEngine) -> Vec<(u32, f64)> {
     let mut notified = Vec::new();
     engine.iterate();
-    engine.drain_updates(&mut |update| notified.push((update.key.0, update.rate_bps)));
+    engine.drain_updates(&mut |update| notified.push((update.number.index(), update.rate_bps)));
     notified
 }
 
@@ -47,7 +47,7 @@ fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
     for simd in Simd::available() {
         for workers in [1, 2] {
             let mut engine = parallel(&topology, 2, workers, simd);
-            let of_flow = |key: u64, demand| start(&topology, key, &capped(key as u32, 23, demand));
+            let of_flow = |key: u32, demand| start(&topology, key, &capped(key, 23, demand));
             for key in 0..4 {
                 engine.apply(of_flow(key, f64::INFINITY)).expect("valid");
             }
@@ -65,8 +65,11 @@ fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
             );
             fits(&engine).expect("it fits");
             assert!(settle(&mut engine));
-            let rate =
-                |engine: &ParallelEngine, key| engine.rate_bps(FlowKey(key)).expect("it is there");
+            let rate = |engine: &ParallelEngine, key| {
+                engine
+                    .rate_bps(FlowNumber::first(key))
+                    .expect("it is there")
+            };
             let near = |rate: f64, exact: f64| (rate - exact).abs() <= 1e-3 * exact;
             assert!(near(rate(&engine, 0), 1e8));
             for key in 1..4 {
@@ -95,11 +98,11 @@ fn config() -> EngineConfig {
     EngineConfig::default()
 }
 
-fn location_of(engine: &ParallelEngine, key: u64) -> directory::Location {
+fn location_of(engine: &ParallelEngine, key: u32) -> directory::Location {
     let flow = engine
         .flows
         .directory
-        .find(FlowKey(key))
+        .find(FlowNumber::first(key))
         .expect("it is there");
     engine.flows.directory.location(flow)
 }
@@ -121,23 +124,23 @@ fn several_changes_between_two_iterations_are_one() {
         }
         assert!(settle(&mut engine) && settle(&mut exact));
         // The keys share a few hosts, so that every flow competes with every other.
-        let again = |key: u64, demand| start(&topology, key, &capped(key as u32 % 6, 23, demand));
+        let again = |key: u32, demand| start(&topology, key, &capped(key % 6, 23, demand));
         let events = [
             again(0, 1e7),
             again(0, 2e9),
             again(0, 3e7),
             again(1, 1e7),
-            EngineEvent::End(FlowKey(1)),
+            EngineEvent::End(FlowNumber::first(1)),
             again(2, 5e8),
             EngineEvent::Reroute {
-                key: FlowKey(2),
+                number: FlowNumber::first(2),
                 links: path_of(&topology, 8, 15),
             },
             again(12, 1e9),
             again(12, 2e8),
             again(13, 1e9),
-            EngineEvent::End(FlowKey(13)),
-            EngineEvent::DropSession(7),
+            EngineEvent::End(FlowNumber::first(13)),
+            EngineEvent::EndAll(vec![FlowNumber::first(7), FlowNumber::first(12)]),
         ];
         for event in events {
             engine.apply(event.clone()).expect("valid");
@@ -171,7 +174,7 @@ fn demands_that_no_link_holds_are_cut_to_the_optimum() {
         // Alone, the first flows leave prices at 0.
         for (keys, demand) in [(0..5, 1e8), (5..60, 5e8)] {
             for key in keys {
-                let event = start(&topology, key, &capped(key as u32 % 18, 23, demand));
+                let event = start(&topology, key, &capped(key % 18, 23, demand));
                 engine.apply(event.clone()).expect("valid");
                 exact.apply(event).expect("valid");
             }
@@ -220,7 +223,7 @@ fn every_log_class_is_in_rows() {
     assert!(settle(&mut engine));
     assert_eq!(engine.flows_in_rows(), 9);
     let all = 10e9 * derating(&EngineConfig::default());
-    let rate = |key| engine.rate_bps(FlowKey(key)).expect("there");
+    let rate = |key| engine.rate_bps(FlowNumber::first(key)).expect("there");
     let left = (all - 1.5e9) / 9.0;
     assert!((rate(0) / left - 1.0).abs() < 1e-3);
     assert!((rate(1) / (2.0 * left) - 1.0).abs() < 1e-3);
@@ -242,7 +245,7 @@ fn holds(engine: &ParallelEngine) {
 /// overflow is counted, has rates, and returns to rows once flows have ended.
 #[test]
 fn a_host_with_very_many_flows_leaves_rows_to_others() {
-    const HOT: u64 = 16_384;
+    const HOT: u32 = 16_384;
     let topology = two_tiers(4, 6, 2);
     let mut engine = parallel(&topology, 1, 1, Simd::best());
     for key in 0..HOT {
@@ -269,11 +272,13 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
     holds(&engine);
     let share = 10e9 * derating(&EngineConfig::default()) / HOT as f64;
     for key in [0, HOT / 2, HOT - 1] {
-        let rate = engine.rate_bps(FlowKey(key)).expect("there");
+        let rate = engine.rate_bps(FlowNumber::first(key)).expect("there");
         assert!((rate / share - 1.0).abs() < 0.01, "{rate} of {share}");
     }
     for key in 0..HOT - 4_000 {
-        engine.apply(EngineEvent::End(FlowKey(key))).expect("there");
+        engine
+            .apply(EngineEvent::End(FlowNumber::first(key)))
+            .expect("there");
     }
     // Retries take a few flows per iteration, hence hundreds of iterations.
     for _ in 0..400 {
@@ -288,46 +293,46 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
     holds(&engine);
 }
 
-/// The end of a session reads its own flows' keys, whatever the number of others.
+/// Flows whose ends come in one event leave the others as they are, and their indexes to later ones.
 #[test]
-fn the_end_of_a_session_looks_at_its_own_flows() {
+fn many_flows_that_end_at_once_leave_the_others() {
     let topology = two_tiers(4, 6, 2);
     let mut engine = parallel(&topology, 2, 1, Simd::best());
-    let spec = |session: u32, flow: u32| {
+    let spec = |number: FlowNumber| {
+        let flow = number.index();
         let EngineEvent::Start(mut spec) = start(&topology, 0, &sketch(flow % 6, 6 + flow % 18))
         else {
             panic!("a start");
         };
-        spec.key = FlowKey::new(session, flow);
+        spec.number = number;
         EngineEvent::Start(spec)
     };
     for flow in 0..20_000 {
-        engine.apply(spec(flow % 40, flow)).expect("valid");
-    }
-    for flow in 0..3 {
-        engine.apply(spec(99, flow)).expect("valid");
+        engine.apply(spec(FlowNumber::first(flow))).expect("valid");
     }
     engine.iterate();
     engine.drain_updates(&mut |_| ());
-    for (session, flows) in [(99, 3), (98, 0), (0, 500)] {
-        let (before, count) = (engine.flows.directory.key_reads.get(), engine.flow_count());
+    let every_40th: Vec<FlowNumber> = (0..500).map(|flow| FlowNumber::first(40 * flow)).collect();
+    for left in [19_500, 19_500] {
         engine
-            .apply(EngineEvent::DropSession(session))
+            .apply(EngineEvent::EndAll(every_40th.clone()))
             .expect("always fine");
-        let key_reads = engine.flows.directory.key_reads.get() - before;
-        assert!(
-            key_reads <= 2 * flows,
-            "{key_reads} key reads for {flows} flows"
-        );
-        assert_eq!(engine.flow_count(), count - flows);
+        assert_eq!(engine.flow_count(), left);
     }
     engine.iterate();
     holds(&engine);
-    engine.apply(spec(99, 1)).expect("a session may come back");
-    engine
-        .apply(EngineEvent::DropSession(99))
-        .expect("always fine");
-    assert_eq!(engine.flow_count(), 19_500);
+    // The same index with another generation is another flow.
+    let (former, later) = (FlowNumber::first(40), FlowNumber::new(40, 2));
+    engine.apply(spec(later)).expect("valid");
+    engine.iterate();
+    assert_eq!(
+        engine.apply(EngineEvent::End(former)),
+        Err(EngineError::UnknownFlow(former))
+    );
+    assert_eq!(engine.rate_bps(former), None);
+    assert!(engine.rate_bps(later).is_some());
+    assert_eq!(engine.flow_count(), 19_501);
+    holds(&engine);
 }
 
 /// A price that is not a number is reset and counted. A load that is not a number makes the scale
@@ -487,7 +492,7 @@ fn equally_full_links_of_one_path_come_to_rest() {
             for (key, sketch) in sketches.enumerate() {
                 for engine in [&mut engine as &mut dyn RateEngine, &mut exact] {
                     engine
-                        .apply(start(&topology, key as u64, &sketch))
+                        .apply(start(&topology, key as u32, &sketch))
                         .expect("valid");
                 }
             }

@@ -1,12 +1,10 @@
-//! Flow directory: flow numbers by key, and the location of each flow. Numbers stay while flows
+//! Flow directory: the location of each flow, by the index of its number. Numbers stay while flows
 //! move.
 
-use rustc_hash::FxHashMap;
-
-use super::key_index::KeyIndex;
 use super::lanes::CellIndex;
 use super::rows::CELL_BITS;
-use crate::engine::FlowKey;
+use crate::engine::FlowNumber;
+use crate::engine::flow_number::NO_GENERATION;
 
 /// Location of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,74 +27,32 @@ pub(super) enum Location {
 
 const SCALAR: u32 = 1 << 31;
 const SCALAR_INDEX_BITS: u32 = 22;
-const FREE: u64 = u64::MAX;
 
 /// Upper bound of a worker's scalar flows, by the bits of a location.
 pub(super) const MAX_SCALAR_PER_WORKER: usize = 1 << SCALAR_INDEX_BITS;
 
-/// No flow.
-const NONE: u32 = u32::MAX;
-
-/// Neighbours of a flow in the list of its session.
-#[derive(Clone, Copy, Debug)]
-struct Neighbours {
-    before: u32,
-    after: u32,
-}
-
-/// All flows. A flow takes 20 bytes here, and some 5 in the index.
-#[derive(Debug)]
+/// All flows, with 8 bytes each.
+#[derive(Debug, Default)]
 pub(super) struct FlowDirectory {
-    index: KeyIndex,
-    keys: Vec<u64>,
+    generations: Vec<u32>,
     locations: Vec<u32>,
-    /// Lists of the flows of each session, so that a session ends without reading other sessions'
-    /// flows.
-    neighbours: Vec<Neighbours>,
-    /// First flow of each session.
-    firsts: FxHashMap<u32, u32>,
-    free: Vec<u32>,
-    /// Keys that were read.
-    #[cfg(test)]
-    pub(super) key_reads: std::cell::Cell<usize>,
-}
-
-/// Hash of a key: the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
-/// number generators, fig. 13). Keys are numbers in sequence, and every bit of a hash is used.
-fn hash(key: u64) -> u64 {
-    let mixed = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
+    len: usize,
 }
 
 impl FlowDirectory {
-    /// Makes a directory for up to `max_flows` flows.
-    pub(super) fn new(max_flows: usize) -> Self {
-        Self {
-            index: KeyIndex::new(max_flows),
-            keys: Vec::new(),
-            locations: Vec::new(),
-            neighbours: Vec::new(),
-            firsts: FxHashMap::default(),
-            free: Vec::new(),
-            #[cfg(test)]
-            key_reads: std::cell::Cell::default(),
-        }
-    }
-
     pub(super) fn len(&self) -> usize {
-        self.keys.len() - self.free.len()
+        self.len
     }
 
-    pub(super) fn find(&self, key: FlowKey) -> Option<u32> {
-        let same = |flow: u32| self.keys[flow as usize] == key.0;
-        self.index.find(hash(key.0), same)
+    /// Index of a flow; `None` if the directory does not have it.
+    pub(super) fn find(&self, number: FlowNumber) -> Option<u32> {
+        let generation = *self.generations.get(number.index() as usize)?;
+        (generation == number.generation()).then_some(number.index())
     }
 
-    pub(super) fn key(&self, flow: u32) -> FlowKey {
-        #[cfg(test)]
-        self.key_reads.set(self.key_reads.get() + 1);
-        FlowKey(self.keys[flow as usize])
+    /// Number of the flow with this index.
+    pub(super) fn number(&self, flow: u32) -> FlowNumber {
+        FlowNumber::new(flow, self.generations[flow as usize])
     }
 
     pub(super) fn location(&self, flow: u32) -> Location {
@@ -124,102 +80,56 @@ impl FlowDirectory {
         };
     }
 
-    /// True if a number is a flow's.
+    /// True if a flow has this index.
     pub(super) fn is_in_use(&self, flow: u32) -> bool {
-        self.keys[flow as usize] != FREE
+        let generation = self.generations.get(flow as usize);
+        generation.is_some_and(|&generation| generation != NO_GENERATION)
     }
 
-    /// Inserts a new key, and returns its flow's number.
-    pub(super) fn insert(&mut self, key: FlowKey) -> u32 {
-        let flow = self.free.pop().unwrap_or_else(|| {
-            if self.keys.len() == self.keys.capacity() {
+    /// Takes a new flow, which has no location yet. Returns its index.
+    pub(super) fn insert(&mut self, number: FlowNumber) -> u32 {
+        let flow = number.index() as usize;
+        if flow >= self.generations.len() {
+            if flow >= self.generations.capacity() {
                 // A sixteenth at a time: doubling would leave a third of the memory unused.
-                let more = self.keys.len() / 16 + 64;
-                self.keys.reserve_exact(more);
+                let more = flow - self.generations.len() + flow / 16 + 64;
+                self.generations.reserve_exact(more);
                 self.locations.reserve_exact(more);
-                self.neighbours.reserve_exact(more);
             }
-            self.keys.push(FREE);
-            self.locations.push(0);
-            self.neighbours.push(Neighbours {
-                before: NONE,
-                after: NONE,
-            });
-            // `max_flows` keeps the table below 2³⁰.
-            (self.keys.len() - 1) as u32
-        });
-        self.keys[flow as usize] = key.0;
-        let keys = &self.keys;
-        let hash_of = |flow: u32| hash(keys[flow as usize]);
-        self.index.insert(hash(key.0), flow, hash_of);
-        // The new flow becomes the first of its session: no search for the last.
-        let after = self.firsts.insert(key.session(), flow).unwrap_or(NONE);
-        self.neighbours[flow as usize] = Neighbours {
-            before: NONE,
-            after,
-        };
-        if let Some(next) = self.neighbours.get_mut(after as usize) {
-            next.before = flow;
+            self.generations.resize(flow + 1, NO_GENERATION);
+            self.locations.resize(flow + 1, 0);
         }
-        flow
-    }
-
-    /// Any flow of a session.
-    pub(super) fn first_of(&self, session: u32) -> Option<u32> {
-        self.firsts.get(&session).copied()
-    }
-
-    fn leave_session(&mut self, flow: u32, session: u32) {
-        let Neighbours { before, after } = self.neighbours[flow as usize];
-        if let Some(next) = self.neighbours.get_mut(after as usize) {
-            next.before = before;
-        }
-        if let Some(last) = self.neighbours.get_mut(before as usize) {
-            last.after = after;
-        // No neighbour before: the flow was the first of its session.
-        } else if after == NONE {
-            self.firsts.remove(&session);
-        } else {
-            self.firsts.insert(session, after);
-        }
+        let before = std::mem::replace(&mut self.generations[flow], number.generation());
+        self.len += usize::from(before == NO_GENERATION);
+        number.index()
     }
 
     pub(super) fn remove(&mut self, flow: u32) {
-        // The key names the session, so the lists come before it is freed.
-        self.leave_session(flow, self.key(flow).session());
-        let key = std::mem::replace(&mut self.keys[flow as usize], FREE);
-        self.index.remove(hash(key), flow);
-        self.free.push(flow);
+        let before = std::mem::replace(&mut self.generations[flow as usize], NO_GENERATION);
+        self.len -= usize::from(before != NO_GENERATION);
     }
 
     /// Every flow.
     pub(super) fn flows(&self) -> impl Iterator<Item = u32> + '_ {
-        self.index.flows()
+        (0..self.locations.len() as u32).filter(|&flow| self.is_in_use(flow))
     }
 
-    /// Flows among `most` numbers from `first` on, and the number to continue with, if any are
-    /// left.
+    /// Flows among `most` indexes from `first` on, and the index to continue with, if any are left.
     pub(super) fn flows_from(
         &self,
         first: u32,
         most: usize,
     ) -> (impl Iterator<Item = u32> + '_, Option<u32>) {
-        let end = (first as usize).saturating_add(most).min(self.keys.len());
-        let used = move |&flow: &u32| self.keys[flow as usize] != FREE;
-        let next = (end < self.keys.len()).then_some(end as u32);
-        ((first..end as u32).filter(used), next)
+        let end = (first as usize)
+            .saturating_add(most)
+            .min(self.locations.len());
+        let next = (end < self.locations.len()).then_some(end as u32);
+        let used = (first..end as u32).filter(|&flow| self.is_in_use(flow));
+        (used, next)
     }
 
-    /// Bytes of the index.
-    pub(super) fn index_bytes(&self) -> usize {
-        self.index.bytes()
-    }
-
-    /// Bytes of everything else.
+    /// Bytes of its lists.
     pub(super) fn bytes(&self) -> usize {
-        let of_sessions = self.neighbours.capacity() * size_of::<Neighbours>()
-            + self.firsts.capacity() * size_of::<(u32, u32)>();
-        let numbers = self.locations.capacity() + self.free.capacity();
-        self.keys.capacity() * 8 + numbers * 4 + of_sessions
+        (self.generations.capacity() + self.locations.capacity()) * 4
     }
 }

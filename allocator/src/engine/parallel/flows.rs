@@ -15,7 +15,7 @@ use super::shared::ParallelState;
 use super::state::RowUpdates;
 use super::sync::{lock, read, write};
 use crate::engine::{
-    EngineConfig, EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS, StepRule,
+    EngineConfig, EngineError, FlowNumber, FlowSpec, LinkPath, MAX_PATH_LINKS, StepRule,
 };
 use crate::num::{RATE_UNIT_BPS, path_capacity};
 
@@ -58,7 +58,7 @@ impl EngineFlows {
             max_flows: config.max_flows,
             derating,
             capacities,
-            directory: FlowDirectory::new(config.max_flows),
+            directory: FlowDirectory::default(),
             row_updates: RowUpdates::Current,
             correction: (config.step_rule == StepRule::Safeguarded)
                 .then(|| PriceCorrection::new(layout)),
@@ -98,7 +98,7 @@ impl EngineFlows {
         shared: &ParallelState,
         spec: &FlowSpec,
     ) -> Result<(), EngineError> {
-        self.check_path(spec.key, &spec.links)?;
+        self.check_path(spec.number, &spec.links)?;
         let Some(class) = shared.classes.get(spec.class) else {
             return Err(EngineError::UnknownClass { class: spec.class });
         };
@@ -112,8 +112,11 @@ impl EngineFlows {
         let weight = weight.clamp(*WEIGHTS.start(), *WEIGHTS.end());
         let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
         let max_flows = self.max_flows;
-        let known = self.directory.find(spec.key);
-        if self.directory.len() >= max_flows && known.is_none() {
+        let known = self.directory.find(spec.number);
+        // Indexes are handed out densely, behind those of dummy flows.
+        let has_room = self.directory.len() < max_flows
+            && (spec.number.index() as usize) < max_flows + self.capacities.len();
+        if known.is_none() && !has_room {
             return Err(EngineError::Full { max_flows });
         }
         let terms = Terms {
@@ -123,8 +126,8 @@ impl EngineFlows {
             rate: 0.0,
             notified: f64::from(NEVER_NOTIFIED),
         };
-        // A second start of a known key is one of two things: new terms in place, or another flow
-        // under the same key.
+        // A second start of a known number is one of two things: new terms in place, or another path
+        // or class.
         let flow = match known {
             Some(flow) => {
                 if self.change_demand(shared, flow, &spec.links, &terms) {
@@ -135,7 +138,7 @@ impl EngineFlows {
                 self.remove_flow(shared, flow);
                 flow
             }
-            None => self.directory.insert(spec.key),
+            None => self.directory.insert(spec.number),
         };
         self.note_start(shared, flow, &spec.links, &terms, StartKind::Newcomer);
         self.place_flow(shared, flow, &spec.links, &terms)
@@ -246,11 +249,15 @@ impl EngineFlows {
         true
     }
 
-    pub(super) fn end(&mut self, shared: &ParallelState, key: FlowKey) -> Result<(), EngineError> {
+    pub(super) fn end(
+        &mut self,
+        shared: &ParallelState,
+        number: FlowNumber,
+    ) -> Result<(), EngineError> {
         let flow = self
             .directory
-            .find(key)
-            .ok_or(EngineError::UnknownFlow(key))?;
+            .find(number)
+            .ok_or(EngineError::UnknownFlow(number))?;
         if !self.queue_remove(shared, flow) {
             self.remove_flow(shared, flow);
         }
@@ -258,27 +265,17 @@ impl EngineFlows {
         Ok(())
     }
 
-    /// Ends the flows of a session. Its cost does not depend on other sessions.
-    pub(super) fn drop_session(&mut self, shared: &ParallelState, session: u32) {
-        while let Some(flow) = self.directory.first_of(session) {
-            if !self.queue_remove(shared, flow) {
-                self.remove_flow(shared, flow);
-            }
-            self.directory.remove(flow);
-        }
-    }
-
     pub(super) fn reroute(
         &mut self,
         shared: &ParallelState,
-        key: FlowKey,
+        number: FlowNumber,
         links: &LinkPath,
     ) -> Result<(), EngineError> {
         let flow = self
             .directory
-            .find(key)
-            .ok_or(EngineError::UnknownFlow(key))?;
-        self.check_path(key, links)?;
+            .find(number)
+            .ok_or(EngineError::UnknownFlow(number))?;
+        self.check_path(number, links)?;
         let terms = match self.queue_move(shared, flow) {
             Some(terms) => terms,
             None => {
@@ -325,9 +322,9 @@ impl EngineFlows {
         Ok(())
     }
 
-    fn check_path(&self, key: FlowKey, links: &LinkPath) -> Result<(), EngineError> {
+    fn check_path(&self, number: FlowNumber, links: &LinkPath) -> Result<(), EngineError> {
         if links.is_empty() || links.len() > MAX_PATH_LINKS {
-            return Err(EngineError::BadPath(key));
+            return Err(EngineError::BadPath(number));
         }
         for (i, &link) in links.iter().enumerate() {
             if link as usize >= self.capacities.len() {
@@ -337,7 +334,7 @@ impl EngineFlows {
                 });
             }
             if links[..i].contains(&link) {
-                return Err(EngineError::BadPath(key));
+                return Err(EngineError::BadPath(number));
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use super::directory::{FlowDirectory, Location};
 use super::layout::{LinkPlace, links_by_slot, slots_of};
 use super::shared::ParallelState;
 use super::sync::{lock, read};
-use crate::engine::{FlowKey, LinkPath, Scan};
+use crate::engine::{FlowNumber, LinkPath, Scan};
 use crate::num::optimality::FlowSample;
 use crate::num::utility::UtilityKind;
 use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
@@ -42,20 +42,20 @@ pub(super) struct FlowReader<'a> {
 
 impl FlowReader<'_> {
     /// Normalised rates of all flows after the last iteration.
-    pub(super) fn rates_bps(self) -> Vec<(FlowKey, f64)> {
+    pub(super) fn rates_bps(self) -> Vec<(FlowNumber, f64)> {
         let links_of = links_by_slot(&self.shared.layout);
         let flows = self.directory.flows();
         flows
             .map(|flow| {
                 let rate = self.flow_info(flow, &links_of).rate * RATE_UNIT_BPS;
-                (self.directory.key(flow), rate)
+                (self.directory.number(flow), rate)
             })
             .collect()
     }
 
     /// Normalised rate of a flow after the last iteration, notified or not.
-    pub(super) fn rate_bps(self, key: FlowKey) -> Option<f64> {
-        let flow = self.directory.find(key)?;
+    pub(super) fn rate_bps(self, number: FlowNumber) -> Option<f64> {
+        let flow = self.directory.find(number)?;
         let links_of = links_by_slot(&self.shared.layout);
         Some(self.flow_info(flow, &links_of).rate * RATE_UNIT_BPS)
     }

@@ -12,9 +12,7 @@ use super::sync::{lock, read};
 /// Bytes of an engine by purpose, and the numbers of its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineBytes {
-    /// The index from keys to flow numbers.
-    pub index: usize,
-    /// Keys and locations, by flow number.
+    /// Generations and locations, by flow number.
     pub directory: usize,
     /// Look-up words.
     pub words: usize,
@@ -49,11 +47,11 @@ pub struct EngineBytes {
 }
 
 impl EngineBytes {
-    /// Bytes that grow with flows: cells, look-up words, index, queues.
+    /// Bytes that grow with flows: cells, look-up words, locations, queues.
     #[must_use]
     pub fn of_flows(&self) -> usize {
         let rows = self.words + self.row_state + self.cell_maps + self.rates + self.flow_numbers;
-        self.index + self.directory + rows + self.terms + self.event_batches + self.scalar_flows
+        self.directory + rows + self.terms + self.event_batches + self.scalar_flows
     }
 
     /// Bytes that grow with links: prices, sums, places and the index of dirty links.
@@ -92,7 +90,6 @@ impl EngineBytes {
     /// Counts the bytes of an engine's parts. Locks each once.
     pub(super) fn count(shared: &ParallelState, flows: &EngineFlows) -> Self {
         let mut bytes = Self {
-            index: flows.directory.index_bytes(),
             directory: flows.directory.bytes(),
             link_places: shared.layout.bytes() + flows.capacities.capacity() * size_of::<f32>(),
             price_correction: flows

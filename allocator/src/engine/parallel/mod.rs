@@ -15,7 +15,7 @@
 //! | `state` | what the next iteration has to do; how events reach the rows |
 //! | `shared` | what workers, events and views share, with a lock for each piece |
 //! | `worker`, `barrier`, `sync` | each worker's part of an iteration, and the barriers between |
-//! | `directory`, `key_index` | flows by key |
+//! | `directory` | locations of flows by number |
 //! | `introspect`, `memory`, `phases` | loads and optimality; bytes by part; times by phase |
 //!
 //! Events (`EngineFlows`), workers (`Worker`) and views (`FlowReader`) know one another by the
@@ -50,7 +50,6 @@ mod flow_delta;
 mod flows;
 mod introspect;
 mod kernels;
-mod key_index;
 mod lanes;
 mod layout;
 mod link_block;
@@ -100,7 +99,7 @@ use self::sync::lock;
 use self::worker::{Pass, Worker};
 use super::affinity::{installed_cores, pin_current_thread};
 use super::{
-    EngineConfig, EngineError, EngineEvent, Exceptions, FlowKey, IterationReport, Optimality,
+    EngineConfig, EngineError, EngineEvent, Exceptions, FlowNumber, IterationReport, Optimality,
     RateEngine, RateUpdate, Scan,
 };
 use crate::num::RATE_UNIT_BPS;
@@ -286,13 +285,13 @@ impl ParallelEngine {
 
     /// Normalised rates of all flows after the last iteration.
     #[must_use]
-    pub fn rates_bps(&self) -> Vec<(FlowKey, f64)> {
+    pub fn rates_bps(&self) -> Vec<(FlowNumber, f64)> {
         self.reader().rates_bps()
     }
 
     /// Normalised rate of a flow after the last iteration, notified or not.
     #[must_use]
-    pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+    pub fn rate_bps(&self, key: FlowNumber) -> Option<f64> {
         self.reader().rate_bps(key)
     }
 
@@ -478,7 +477,7 @@ impl ParallelEngine {
             let enough = KEPT_UPDATES.max(4 * updates.len());
             for Notification { flow, rate } in updates.drain(..) {
                 sink(RateUpdate {
-                    key: directory.key(flow),
+                    number: directory.number(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
                 });
             }
@@ -497,7 +496,7 @@ impl ParallelEngine {
             // From the end, so that nothing has to move within the outbox.
             for Notification { flow, rate } in updates.drain(rest..) {
                 sink(RateUpdate {
-                    key: self.flows.directory.key(flow),
+                    number: self.flows.directory.number(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
                 });
             }
@@ -564,7 +563,7 @@ impl Drop for ParallelEngine {
 impl RateEngine for ParallelEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
         self.state = self.state.after_event();
-        // An end frees its flow's number for the next start, so updates need their keys now.
+        // An end frees its flow's number for the next start, so updates need their generations now.
         if self.updates.in_outboxes > 0 {
             let mut updates = std::mem::take(&mut self.updates.saved);
             self.take_updates(&mut |update| updates.push(update));
@@ -572,13 +571,17 @@ impl RateEngine for ParallelEngine {
         }
         match event {
             EngineEvent::Start(spec) => self.flows.start(&self.shared, &spec),
-            EngineEvent::End(key) => self.flows.end(&self.shared, key),
-            EngineEvent::Reroute { key, links } => self.flows.reroute(&self.shared, key, &links),
+            EngineEvent::End(number) => self.flows.end(&self.shared, number),
+            EngineEvent::Reroute { number, links } => {
+                self.flows.reroute(&self.shared, number, &links)
+            }
             EngineEvent::Capacity { link, capacity_bps } => {
                 self.flows.set_capacity(&self.shared, link, capacity_bps)
             }
-            EngineEvent::DropSession(session) => {
-                self.flows.drop_session(&self.shared, session);
+            EngineEvent::EndAll(numbers) => {
+                for number in numbers {
+                    let _ = self.flows.end(&self.shared, number);
+                }
                 Ok(())
             }
             EngineEvent::Reset {
@@ -665,7 +668,7 @@ impl RateEngine for ParallelEngine {
         };
         for (flow, rate) in correction.first_rates.drain(..) {
             sink(RateUpdate {
-                key: directory.key(flow),
+                number: directory.number(flow),
                 rate_bps: f64::from(rate) * RATE_UNIT_BPS,
             });
         }

@@ -8,7 +8,7 @@ use ratewright_topology::{BigSwitch, HostId, PathChoice, ThreeTierClos, Topology
 
 use super::flows::derating;
 use super::*;
-use crate::engine::{FlowKey, FlowSpec, LinkPath, ReferenceEngine};
+use crate::engine::{FlowNumber, FlowSpec, LinkPath, ReferenceEngine};
 use crate::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
 
 const TOLERANCE: f64 = 1e-3;
@@ -106,9 +106,9 @@ fn sketches(hosts: u32, most: usize) -> impl Strategy<Value = Vec<Sketch>> {
     prop::collection::vec(sketch, 1..most)
 }
 
-pub(super) fn start(topology: &Topology, key: u64, sketch: &Sketch) -> EngineEvent {
+pub(super) fn start(topology: &Topology, key: u32, sketch: &Sketch) -> EngineEvent {
     EngineEvent::Start(FlowSpec {
-        key: FlowKey(key),
+        number: FlowNumber::first(key),
         links: path(topology, sketch.source, sketch.destination, sketch.hash),
         class: sketch.class,
         weight: sketch.weight,
@@ -124,12 +124,12 @@ pub(super) fn settle(engine: &mut dyn RateEngine) -> bool {
 pub(super) fn compare(
     parallel: &ParallelEngine,
     reference: &ReferenceEngine,
-    keys: impl Iterator<Item = u64>,
+    keys: impl Iterator<Item = u32>,
 ) -> Result<(), TestCaseError> {
     for key in keys {
         let (ours, exact) = (
-            parallel.rate_bps(FlowKey(key)),
-            reference.rate_bps(FlowKey(key)),
+            parallel.rate_bps(FlowNumber::first(key)),
+            reference.rate_bps(FlowNumber::first(key)),
         );
         match (ours, exact) {
             (Some(ours), Some(exact)) => prop_assert!(
@@ -157,12 +157,12 @@ pub(super) fn fits(engine: &ParallelEngine) -> Result<(), TestCaseError> {
 
 /// Last rate that each flow was notified of, in bit/s.
 #[derive(Default)]
-struct Told(BTreeMap<u64, f64>);
+struct Told(BTreeMap<u32, f64>);
 
 impl Told {
     fn take(&mut self, engine: &mut ParallelEngine) {
         engine.drain_updates(&mut |update| {
-            self.0.insert(update.key.0, update.rate_bps);
+            self.0.insert(update.number.index(), update.rate_bps);
         });
     }
 
@@ -179,7 +179,7 @@ impl Told {
         prop_assert_eq!(self.0.len(), reference.flow_count());
         let most = config().threshold + 2.0 * TOLERANCE;
         for (&key, &told) in &self.0 {
-            let exact = reference.rate_bps(FlowKey(key)).expect("active");
+            let exact = reference.rate_bps(FlowNumber::first(key)).expect("active");
             prop_assert!(
                 (told - exact).abs() <= most * exact.max(1.0),
                 "flow {key}: told {told}, for {exact}"
@@ -218,7 +218,7 @@ proptest! {
         for mut engine in engines(&topology) {
             let first = rotation.index(flows.len());
             for key in (first..flows.len()).chain(0..first) {
-                engine.apply(start(&topology, key as u64, &flows[key])).expect("valid");
+                engine.apply(start(&topology, key as u32, &flows[key])).expect("valid");
             }
             let mut told = Told::default();
             for _ in 0..10 {
@@ -227,7 +227,7 @@ proptest! {
                 fits(&engine)?;
             }
             prop_assert!(told.settle(&mut engine));
-            compare(&engine, &exact, 0..flows.len() as u64)?;
+            compare(&engine, &exact, 0..flows.len() as u32)?;
             told.compare(&exact)?;
         }
     }
@@ -254,7 +254,7 @@ proptest! {
             }
             events.push(EngineEvent::Capacity { link, capacity_bps: 3e9 });
             for index in &ended {
-                events.push(EngineEvent::End(FlowKey(index.index(flows.len()) as u64)));
+                events.push(EngineEvent::End(FlowNumber::first(index.index(flows.len()) as u32)));
             }
             events
         };
@@ -271,7 +271,7 @@ proptest! {
             }
             prop_assert!(settle(&mut engine));
             prop_assert_eq!(engine.flow_count(), exact.flow_count());
-            compare(&engine, &exact, 0..flows.len() as u64)?;
+            compare(&engine, &exact, 0..flows.len() as u32)?;
         }
     }
 }
@@ -294,9 +294,7 @@ fn start_both(
             demand_bps: f64::INFINITY,
         };
         for engine in &mut engines {
-            engine
-                .apply(start(topology, u64::from(key), &sketch))
-                .expect("valid");
+            engine.apply(start(topology, key, &sketch)).expect("valid");
         }
     }
 }
@@ -391,7 +389,10 @@ fn a_lone_flow_over_the_cores_has_its_path_to_itself() {
                 .apply(EngineEvent::Capacity { link, capacity_bps })
                 .expect("valid");
             assert!(settle(&mut engine));
-            let (rate, most) = (engine.rate_bps(FlowKey(0)), capacity_bps * derating);
+            let (rate, most) = (
+                engine.rate_bps(FlowNumber::first(0)),
+                capacity_bps * derating,
+            );
             assert!(
                 rate.is_some_and(|rate| (rate / most - 1.0).abs() < TOLERANCE),
                 "{rate:?} for {most}"
@@ -414,12 +415,10 @@ fn starts_have_rates_in_the_next_iteration() {
             class: (key % 5 == 4).into(),
             demand_bps: f64::INFINITY,
         };
-        engine
-            .apply(start(&topology, u64::from(key), &sketch))
-            .expect("valid");
+        engine.apply(start(&topology, key, &sketch)).expect("valid");
         engine.iterate();
         let mut notified = false;
-        engine.drain_updates(&mut |update| notified |= update.key == FlowKey(u64::from(key)));
+        engine.drain_updates(&mut |update| notified |= update.number == FlowNumber::first(key));
         assert!(notified, "flow {key}");
     }
     assert!(settle(&mut engine));
@@ -447,7 +446,7 @@ fn prices_are_corrected_for_starts_ends_and_capacities_before_the_iteration() {
             class: 0,
             demand_bps: f64::INFINITY,
         };
-        let spec = |source: u32| start(&topology, u64::from(source), &sender(source));
+        let spec = |source: u32| start(&topology, source, &sender(source));
         for source in [7, 8, 13, 14] {
             engine.apply(spec(source)).expect("valid");
         }
@@ -470,7 +469,11 @@ fn prices_are_corrected_for_starts_ends_and_capacities_before_the_iteration() {
             );
         };
         price(&mut engine, spec(19), "a start");
-        price(&mut engine, EngineEvent::End(FlowKey(7)), "an end");
+        price(
+            &mut engine,
+            EngineEvent::End(FlowNumber::first(7)),
+            "an end",
+        );
         let halved = EngineEvent::Capacity {
             link: downlink,
             capacity_bps: capacity_bps / 2.0,
@@ -494,7 +497,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
             class: 0,
             demand_bps: f64::INFINITY,
         };
-        start(&topology, u64::from(source), &sketch)
+        start(&topology, source, &sketch)
     };
     for source in [7, 8, 13, 14] {
         engine.apply(spec(source, 0.1)).expect("valid");
@@ -502,7 +505,9 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     assert!(settle(&mut engine));
     let before = engine.prices();
     engine.apply(spec(19, 0.1)).expect("valid");
-    engine.apply(EngineEvent::End(FlowKey(19))).expect("valid");
+    engine
+        .apply(EngineEvent::End(FlowNumber::first(19)))
+        .expect("valid");
     engine.update_rows();
     engine.flows.correct_prices(&engine.shared, false, false);
     for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
@@ -532,15 +537,13 @@ fn many_rows_survive_churn() {
                 class: 0,
                 demand_bps: f64::INFINITY,
             };
-            engine
-                .apply(start(&topology, u64::from(key), &sketch))
-                .expect("valid");
+            engine.apply(start(&topology, key, &sketch)).expect("valid");
             known.push((key, sketch));
             if key % 3 == 0 {
                 let at = (mixed >> 4) as usize % known.len();
                 let (gone, _) = known.swap_remove(at);
                 engine
-                    .apply(EngineEvent::End(FlowKey(u64::from(gone))))
+                    .apply(EngineEvent::End(FlowNumber::first(gone)))
                     .expect("known");
             }
             if key % 50 == 0 {
@@ -555,9 +558,7 @@ fn many_rows_survive_churn() {
             })
             .expect("valid");
         for (key, sketch) in &known {
-            exact
-                .apply(start(&topology, u64::from(*key), sketch))
-                .expect("valid");
+            exact.apply(start(&topology, *key, sketch)).expect("valid");
         }
         assert!(settle(&mut exact) && settle(&mut engine));
         assert_eq!(engine.flows_in_rows(), known.len());
@@ -593,7 +594,7 @@ fn many_flows_get_the_rates_of_few() {
                         class: 0,
                         demand_bps: f64::INFINITY,
                     };
-                    let event = start(&topology, u64::from(key), &sketch);
+                    let event = start(&topology, key, &sketch);
                     engine.apply(event).expect("valid");
                     if key % 40 == 0 {
                         engine.iterate();
@@ -640,12 +641,15 @@ fn first_rates_come_before_the_iteration() {
     for round in 0..20 {
         let first = 1_000 + 3 * round;
         for key in first..first + 3 {
-            apply(&mut engines, &EngineEvent::End(FlowKey(key - 1_000)));
+            apply(
+                &mut engines,
+                &EngineEvent::End(FlowNumber::first(key - 1_000)),
+            );
             apply(&mut engines, &start(&topology, key, &sketch(key as u32)));
         }
         let mut early = Vec::new();
         engines[0].first_rates(&mut |update| early.push(update));
-        let mut keys: Vec<u64> = early.iter().map(|update| update.key.0).collect();
+        let mut keys: Vec<u32> = early.iter().map(|update| update.number.index()).collect();
         keys.sort_unstable();
         assert_eq!(keys, [first, first + 1, first + 2]);
         let notified = engines.each_mut().map(|engine| {
@@ -659,7 +663,7 @@ fn first_rates_come_before_the_iteration() {
             "the iteration is the same without"
         );
         for early in early {
-            let same = |update: &&RateUpdate| update.key == early.key;
+            let same = |update: &&RateUpdate| update.number == early.number;
             let notified = notified[0]
                 .iter()
                 .find(same)
@@ -688,12 +692,14 @@ fn a_scan_in_steps_finds_what_the_flows_have() {
     };
     for mut engine in engines(&topology) {
         for key in 0..100 {
-            let event = start(&topology, u64::from(key), &sketch(key));
+            let event = start(&topology, key, &sketch(key));
             engine.apply(event).expect("valid");
         }
         // Free numbers in between, which a scan has to skip.
         for key in [3, 40, 99] {
-            engine.apply(EngineEvent::End(FlowKey(key))).expect("known");
+            engine
+                .apply(EngineEvent::End(FlowNumber::first(key)))
+                .expect("known");
         }
         settle(&mut engine);
         let rates = engine.rates_bps();

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::{FlowKey, RateUpdate};
+use crate::engine::{FlowNumber, RateUpdate};
 
 #[cfg(test)]
 mod tests;
@@ -22,11 +22,9 @@ struct WaitingRate {
 /// Backlog of rates; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct RateBacklog {
-    rates: FxHashMap<FlowKey, WaitingRate>,
-    order: VecDeque<(FlowKey, u64)>,
+    rates: FxHashMap<FlowNumber, WaitingRate>,
+    order: VecDeque<(FlowNumber, u64)>,
     now: u64,
-    /// Dropped sessions: their rates from before this moment are forgotten.
-    gone: FxHashMap<u32, u64>,
 }
 
 impl RateBacklog {
@@ -35,47 +33,37 @@ impl RateBacklog {
         self.rates.is_empty()
     }
 
-    /// Number of waiting rates, with those of dropped sessions until their turn.
+    /// Number of waiting rates.
     pub(super) fn len(&self) -> usize {
         self.rates.len()
     }
 
-    fn lives(&self, key: FlowKey, since: u64) -> bool {
-        let gone = self.gone.get(&key.session());
-        gone.is_none_or(|&gone| since >= gone)
-    }
-
     /// Adds a rate. Returns true if it replaces an older one of its flow.
     pub(super) fn put(&mut self, update: RateUpdate) -> bool {
-        let RateUpdate { key, rate_bps } = update;
-        if let Some(&WaitingRate { since, .. }) = self.rates.get(&key)
-            && self.lives(key, since)
-        {
+        let RateUpdate { number, rate_bps } = update;
+        if let Some(waiting) = self.rates.get_mut(&number) {
             // Keeps the flow's turn: a rate that changes often must not wait for ever.
-            self.rates.insert(key, WaitingRate { rate_bps, since });
+            waiting.rate_bps = rate_bps;
             return true;
         }
         let since = self.now;
         self.now += 1;
-        self.rates.insert(key, WaitingRate { rate_bps, since });
-        self.order.push_back((key, since));
+        self.rates.insert(number, WaitingRate { rate_bps, since });
+        self.order.push_back((number, since));
         false
     }
 
     /// Rate that has waited for longest.
     pub(super) fn first(&mut self) -> Option<RateUpdate> {
-        while let Some(&(key, since)) = self.order.front() {
+        while let Some(&(number, since)) = self.order.front() {
             // An entry of the order counts only if the flow still waits since that moment.
-            if let Some(&entry) = self.rates.get(&key)
+            if let Some(entry) = self.rates.get(&number)
                 && entry.since == since
             {
-                if self.lives(key, since) {
-                    return Some(RateUpdate {
-                        key,
-                        rate_bps: entry.rate_bps,
-                    });
-                }
-                self.rates.remove(&key);
+                return Some(RateUpdate {
+                    number,
+                    rate_bps: entry.rate_bps,
+                });
             }
             self.order.pop_front();
         }
@@ -84,18 +72,11 @@ impl RateBacklog {
     }
 
     /// Forgets a flow's rate.
-    pub(super) fn forget(&mut self, key: FlowKey) {
-        self.rates.remove(&key);
+    pub(super) fn forget(&mut self, number: FlowNumber) {
+        self.rates.remove(&number);
         // With nothing left, the order holds forgotten entries only.
         if self.rates.is_empty() {
             self.clear();
-        }
-    }
-
-    /// Forgets all rates of a session.
-    pub(super) fn forget_session(&mut self, session: u32) {
-        if !self.rates.is_empty() {
-            self.gone.insert(session, self.now);
         }
     }
 
@@ -103,6 +84,5 @@ impl RateBacklog {
     pub(super) fn clear(&mut self) {
         self.rates.clear();
         self.order.clear();
-        self.gone.clear();
     }
 }

@@ -118,13 +118,13 @@ impl EngineDriver {
         // Rates of these flows that still wait are obsolete, or would name another flow.
         match &event {
             EngineEvent::Start(spec) => {
-                self.backlog.forget(spec.key);
+                self.backlog.forget(spec.number);
             }
-            EngineEvent::End(key) => {
-                self.backlog.forget(*key);
+            EngineEvent::End(number) => {
+                self.backlog.forget(*number);
             }
-            EngineEvent::DropSession(session) => {
-                self.backlog.forget_session(*session);
+            EngineEvent::EndAll(numbers) => {
+                (numbers.iter()).for_each(|&number| self.backlog.forget(number));
             }
             EngineEvent::Reset { .. } => {
                 self.backlog.clear();
@@ -199,7 +199,7 @@ impl EngineDriver {
                 if !take(update) {
                     break;
                 }
-                backlog.forget(update.key);
+                backlog.forget(update.number);
                 sent += 1;
             }
         }

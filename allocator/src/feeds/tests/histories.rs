@@ -25,10 +25,11 @@ impl EngineLinks {
                 self.capacities_bps.insert(link, capacity_bps);
             }
             EngineEvent::Start(spec) => {
-                self.dummies_bps.insert(spec.key.flow_id(), spec.demand_bps);
+                self.dummies_bps
+                    .insert(spec.number.index(), spec.demand_bps);
             }
-            EngineEvent::End(key) => {
-                self.dummies_bps.remove(&key.flow_id());
+            EngineEvent::End(number) => {
+                self.dummies_bps.remove(&number.index());
             }
             other => panic!("no feed asks for {other:?}"),
         });

@@ -5,10 +5,9 @@ use ratewright_topology::PathChoice;
 
 use super::histories::{Step, apply_to, steps};
 use super::*;
-use crate::engine::{EngineConfig, FlowKey, FlowSpec, RateEngine, ReferenceEngine};
+use crate::engine::{EngineConfig, FlowNumber, FlowSpec, RateEngine, ReferenceEngine};
 
 const MS: u64 = 1_000_000;
-const SESSION: u32 = 7;
 
 /// Flows from each of four hosts to each other: every host link is the bottleneck of some.
 struct Network {
@@ -41,7 +40,7 @@ impl Network {
                 .path(HostId(src), HostId(dst), PathChoice::Hash(0));
             let links: Vec<u32> = path.expect("links are up").iter().map(|l| l.0).collect();
             let started = network.engine.apply(EngineEvent::Start(FlowSpec {
-                key: FlowKey::new(SESSION, network.paths.len() as u32),
+                number: FlowNumber::first(network.paths.len() as u32),
                 links: links.iter().copied().collect(),
                 class: 0,
                 weight: 1.0,
@@ -66,7 +65,7 @@ impl Network {
             let (rates_bps, feeds) = (&mut self.rates_bps, &mut self.feeds);
             self.engine.drain_updates(&mut |update| {
                 if !feeds.external_mut().on_rate(&update) {
-                    rates_bps[update.key.flow_id() as usize] = update.rate_bps;
+                    rates_bps[update.number.index() as usize] = update.rate_bps;
                 }
             });
             let mut sums_bps: BTreeMap<u32, f64> = BTreeMap::new();

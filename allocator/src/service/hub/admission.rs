@@ -384,12 +384,20 @@ impl Hub {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        // One event drops all flows of the session from the engine.
-        let had_flows = self.tallies.forget(session);
+        // One event takes all flows of the session from the engine.
+        let mut numbers = Vec::with_capacity(session.allocated as usize);
+        for slot in 0..session.flows.slots() {
+            let flow = session.flows.get(slot);
+            if let Some(number) = flow.and_then(|flow| flow.number_in(self.engine_number)) {
+                self.numbers.give_back(number);
+                numbers.push(number);
+            }
+        }
+        self.tallies.forget(session);
         session.flows.clear();
         session.deferred_ns = None;
-        if had_flows {
-            self.engine_events.push_back(EngineEvent::DropSession(id));
+        if !numbers.is_empty() {
+            self.engine_events.push_back(EngineEvent::EndAll(numbers));
         }
         if let Some(peer) = session.peer.take() {
             tracing::info!(

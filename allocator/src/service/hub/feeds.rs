@@ -156,7 +156,7 @@ impl Hub {
             };
             let slot = flow_id.slot();
             let is_there = self.sessions[position].flows.get(slot).is_some_and(|flow| {
-                flow.id() == flow_id && flow.is_allocated_by(self.engine_number)
+                flow.id() == flow_id && flow.number_in(self.engine_number).is_some()
             });
             if is_there {
                 self.push_demand(position, slot);
@@ -171,8 +171,8 @@ impl Hub {
             // Dummy flows have the number of their link.
             let link = LinkId(match &event {
                 EngineEvent::Capacity { link, .. } => *link,
-                EngineEvent::Start(spec) => spec.key.flow_id(),
-                EngineEvent::End(key) => key.flow_id(),
+                EngineEvent::Start(spec) => spec.number.index(),
+                EngineEvent::End(number) => number.index(),
                 // External traffic asks for no other event.
                 _ => continue,
             });

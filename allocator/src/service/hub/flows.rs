@@ -8,11 +8,11 @@ use std::num::NonZeroU32;
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
-use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
+use crate::engine::{EngineEvent, FlowNumber, FlowSpec, LinkPath, RateUpdate};
 use crate::shared_links::FlowKind;
 
 use super::session::Session;
-use super::session_flows::{HubFlow, Placement, UnmanagedReason};
+use super::session_flows::{FlowOwner, HubFlow, Placement, UnmanagedReason};
 use super::sharing::kind_of;
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
@@ -76,15 +76,13 @@ impl Hub {
         if self.feeds.external_mut().on_rate(&update) {
             return;
         }
-        let flow_id = FlowId(update.key.flow_id());
-        if let Some(session) = self.sessions.get_mut(&update.key.session())
-            && let Some(flow) = session.flows.get_mut(flow_id.slot())
-            // The slot may hold its next flowlet by now, which this rate is not for.
-            && flow.id() == flow_id
-            && flow.placement == Placement::Allocated
+        // A flow that has ended meanwhile has lost its number.
+        if let Some(&owner) = self.numbers.owner(update.number)
+            && let Some(session) = self.sessions.get_mut(&owner.session)
+            && let Some(flow) = session.flows.get_mut(owner.flow.slot())
             && session
                 .proto
-                .set_rate(now_ns, flow_id, update.rate_bps as u64)
+                .set_rate(now_ns, owner.flow, update.rate_bps as u64)
                 .is_ok()
         {
             self.counts.updates += 1;
@@ -131,8 +129,7 @@ impl Hub {
         let slot = record.flow().slot();
         let engine_number = self.engine_number;
         let Some(flow) = session.flows.get_mut(slot).filter(|flow| {
-            flow.placement == Placement::Allocated
-                && flow.record.with_demand(record.demand()) == record
+            flow.is_allocated() && flow.record.with_demand(record.demand()) == record
         }) else {
             return self.start(now_ns, position, record);
         };
@@ -210,7 +207,7 @@ impl Hub {
                 break;
             };
             match session.flows.get(slot).copied() {
-                Some(flow) if flow.is_allocated_by(self.engine_number) => {
+                Some(flow) if flow.number_in(self.engine_number).is_some() => {
                     self.push_demand(position, slot);
                 }
                 Some(flow)
@@ -234,8 +231,10 @@ impl Hub {
         };
         // A start with a known key replaces the flow's parameters in the engine.
         let links = session.flows.path(slot).iter().copied().collect();
-        let spec = self.spec(session, &flow.record, links);
-        self.engine_events.push_back(EngineEvent::Start(spec));
+        if let Some(number) = flow.number_in(self.engine_number) {
+            let spec = self.spec(session, &flow.record, number, links);
+            self.engine_events.push_back(EngineEvent::Start(spec));
+        }
     }
 
     /// Ends a flowlet.
@@ -260,9 +259,9 @@ impl Hub {
             let had_beyond = session.beyond > 0;
             self.tallies.change(session, Some(flow.placement), None);
             was_last_beyond = had_beyond && session.beyond == 0;
-            if flow.is_allocated_by(self.engine_number) {
-                self.engine_events
-                    .push_back(EngineEvent::End(FlowKey::new(session.id, flow_id.0)));
+            if let Some(number) = flow.number_in(self.engine_number) {
+                self.numbers.give_back(number);
+                self.engine_events.push_back(EngineEvent::End(number));
             }
         }
         if was_last_beyond {
@@ -288,8 +287,8 @@ impl Hub {
             .get(slot)
             .filter(|flow| flow.id() == record.flow())
             .copied();
-        let stood = before.is_some_and(|flow| flow.placement == Placement::Allocated);
-        let stands = before.is_some_and(|flow| flow.is_allocated_by(self.engine_number));
+        let stood = before.is_some_and(|flow| flow.is_allocated());
+        let number = before.and_then(|flow| flow.number_in(self.engine_number));
         let path = match &session.peer {
             None => Err(UnmanagedReason::UnknownHost),
             Some(_) if !budgeted => Err(UnmanagedReason::StartRate),
@@ -306,15 +305,20 @@ impl Hub {
         let path = path.and_then(|path| room.then_some(path).ok_or(UnmanagedReason::TableFull));
         let (placement, path) = match path {
             Ok(path) => {
-                let spec = self.spec(session, record, path.clone());
+                let owner = FlowOwner {
+                    session: id,
+                    flow: record.flow(),
+                };
+                let number = number.unwrap_or_else(|| self.numbers.take(owner));
+                let spec = self.spec(session, record, number, path.clone());
                 self.engine_events.push_back(EngineEvent::Start(spec));
-                (Placement::Allocated, path)
+                (Placement::Allocated(number), path)
             }
             Err(reason) => {
                 // An engine that does not have the flow would refuse its end.
-                if stands {
-                    self.engine_events
-                        .push_back(EngineEvent::End(FlowKey::new(id, record.flow().0)));
+                if let Some(number) = number {
+                    self.numbers.give_back(number);
+                    self.engine_events.push_back(EngineEvent::End(number));
                 }
                 if before.is_none_or(|flow| flow.placement != Placement::Unmanaged(reason)) {
                     self.counts.flows_unmanaged.count(reason.reason());
@@ -352,9 +356,7 @@ impl Hub {
         session.flows.insert(slot, flow, path);
         // Zero withdraws the rate now; otherwise the host would use the last one until its lease
         // ends.
-        if stood
-            && placement != Placement::Allocated
-            && session.proto.set_rate(now_ns, record.flow(), 0).is_ok()
+        if stood && !flow.is_allocated() && session.proto.set_rate(now_ns, record.flow(), 0).is_ok()
         {
             self.ready.mark(session);
         }
@@ -365,14 +367,20 @@ impl Hub {
     }
 
     /// Builds the engine's description of a flow.
-    fn spec(&self, session: &Session, record: &StartRecord, links: LinkPath) -> FlowSpec {
+    fn spec(
+        &self,
+        session: &Session,
+        record: &StartRecord,
+        number: FlowNumber,
+        links: LinkPath,
+    ) -> FlowSpec {
         let demand_bps = if self.class_rules.ignores_demand(record.class()) {
             f64::INFINITY
         } else {
             demand_bps(record)
         };
         FlowSpec {
-            key: FlowKey::new(session.id, record.flow().0),
+            number,
             links,
             class: record.class(),
             weight: record.weight().decode(),

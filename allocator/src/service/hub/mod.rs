@@ -37,7 +37,7 @@ use ratewright_proto::server::registry::Registry;
 use ratewright_proto::server::{ServerConfig, ServerSession};
 use ratewright_topology::Topology;
 
-use crate::engine::EngineEvent;
+use crate::engine::{EngineEvent, FlowNumbers};
 use crate::feeds::{Feeds, FeedsConfig};
 use crate::link_check::LinkCheck;
 use crate::shared_links::SharedLinks;
@@ -86,8 +86,8 @@ use ready::ReadySessions;
 pub use report::TransportFacts;
 use sealed_offer::SealedOffer;
 use session::{Release, Session, Sessions, Tallies};
-use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
+use session_flows::{FlowOwner, SessionFlows};
 pub use survey::SurveyPlace;
 use sweep::Sweep;
 pub(in crate::service) use token_bucket::TokenBucket;
@@ -159,6 +159,8 @@ pub struct Hub {
     tallies: Tallies,
     /// Number of the engine in force. Each replacement has the next number.
     engine_number: u8,
+    /// Numbers of the flows that this engine has.
+    numbers: FlowNumbers<FlowOwner>,
     sweep: Sweep,
     /// Budget of all sessions for starts and demand changes.
     starts: TokenBucket,
@@ -192,6 +194,7 @@ impl Hub {
             last_session: 0,
             tallies: Tallies::default(),
             engine_number: 0,
+            numbers: FlowNumbers::new(network::link_count(&topology)),
             sweep: Sweep::default(),
             engine_events: VecDeque::new(),
             ready: ReadySessions::default(),
@@ -326,7 +329,7 @@ impl Hub {
     /// or datagram of an ended session finds no session.
     fn free_session_id(&mut self) -> u32 {
         loop {
-            // Zero is the session of dummy flows (`feeds::EXTERNAL_SESSION`), so it is skipped.
+            // Zero is an absent field on the wire.
             self.last_session = self.last_session.wrapping_add(1).max(1);
             if !self.sessions.contains_key(&self.last_session) {
                 return self.last_session;

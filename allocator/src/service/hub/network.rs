@@ -275,6 +275,15 @@ impl Hub {
     }
 }
 
+/// Returns the number of links of a topology.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "links have numbers of 32 bits"
+)]
+pub(super) fn link_count(topology: &Topology) -> u32 {
+    topology.links().len() as u32
+}
+
 /// Returns the capacity of every link of a topology, in bit/s, by link index.
 pub fn capacities_bps(topology: &Topology) -> Vec<f64> {
     let links = topology.links().iter();

@@ -108,7 +108,7 @@ impl Tallies {
                 self.known -= 1;
             }
             match placement {
-                Placement::Allocated => [&mut self.allocated, &mut session.allocated].map(add),
+                Placement::Allocated(_) => [&mut self.allocated, &mut session.allocated].map(add),
                 Placement::Unmanaged(UnmanagedReason::Unroutable) => {
                     [&mut self.unroutable, &mut session.unroutable].map(add)
                 }
@@ -128,17 +128,14 @@ impl Tallies {
         }
     }
 
-    /// Removes all flows of a session. True if the engine allocated to any of them.
-    pub(super) fn forget(&mut self, session: &mut Session) -> bool {
-        // Whole sessions leave at once: the engine drops them with one event, so no loop over flows
-        // is needed.
+    /// Removes all flows of a session.
+    pub(super) fn forget(&mut self, session: &mut Session) {
         let allocated = std::mem::take(&mut session.allocated);
         session.beyond = 0;
         self.known -= session.flows.len() as u64;
         self.allocated -= allocated;
         self.unroutable -= std::mem::take(&mut session.unroutable);
         self.awaiting_room -= std::mem::take(&mut session.awaiting_room);
-        allocated > 0
     }
 }
 

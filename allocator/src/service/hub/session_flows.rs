@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use ratewright_proto::records::{FlowId, StartRecord};
 
-use crate::engine::LinkPath;
+use crate::engine::{FlowNumber, LinkPath};
 use crate::shared_links::FlowKind;
 
 /// Flow that its host has started.
@@ -20,23 +20,33 @@ pub(super) struct HubFlow {
     pub(super) has_rate: bool,
     /// Time at which it started, in microseconds that wrap; `None` once it has had its first rate.
     pub(super) started_us: Option<NonZeroU32>,
-    /// Number of the engine that has the flow, if it is allocated.
+    /// Number of the engine that has the flow, if it is allocated. With an older one, its own number
+    /// is void.
     pub(super) engine_number: u8,
     /// Kind as which the links of its path count it; void with an older engine number.
     pub(super) counted: Option<FlowKind>,
 }
 
 impl HubFlow {
-    /// True if this engine has the flow, or will once it has taken its events.
-    pub(super) fn is_allocated_by(&self, engine_number: u8) -> bool {
+    /// True if it has a rate, or waits for one.
+    pub(super) fn is_allocated(&self) -> bool {
+        matches!(self.placement, Placement::Allocated(_))
+    }
+
+    /// Returns its number if this engine has it, or will once it has taken its events.
+    pub(super) fn number_in(&self, engine_number: u8) -> Option<FlowNumber> {
         // Eight bits suffice: the numbers repeat after 256 reloads, and each reload sweeps all
         // flows.
-        self.placement == Placement::Allocated && self.engine_number == engine_number
+        match self.placement {
+            Placement::Allocated(number) if self.engine_number == engine_number => Some(number),
+            _ => None,
+        }
     }
 
     /// Returns the kind as which its links count it for this engine.
     pub(super) fn counted_by(&self, engine_number: u8) -> Option<FlowKind> {
-        self.counted.filter(|_| self.is_allocated_by(engine_number))
+        self.counted
+            .filter(|_| self.number_in(engine_number).is_some())
     }
 
     pub(super) fn id(&self) -> FlowId {
@@ -47,8 +57,8 @@ impl HubFlow {
 /// Placement of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// The engine allocates a rate.
-    Allocated,
+    /// The engine allocates a rate to this number.
+    Allocated(FlowNumber),
     /// Unmanaged: plain TCP, without a rate.
     Unmanaged(UnmanagedReason),
 }
@@ -83,6 +93,13 @@ impl UnmanagedReason {
             Self::StartRate => "start_rate",
         }
     }
+}
+
+/// Flow of a session, to which a number belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FlowOwner {
+    pub(super) session: u32,
+    pub(super) flow: FlowId,
 }
 
 /// Slots for which the lists have room once there is a flow, as the protocol's table has.
@@ -198,7 +215,7 @@ mod tests {
     fn flow(slot: u32, generation: u32) -> HubFlow {
         HubFlow {
             record: StartRecord::new(FlowId::new(slot, generation), 7, FlowPath::Hash(1)),
-            placement: Placement::Allocated,
+            placement: Placement::Allocated(FlowNumber::first(slot)),
             has_rate: false,
             started_us: None,
             engine_number: 0,

@@ -31,7 +31,7 @@ impl Hub {
         let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
             return;
         };
-        if !flow.is_allocated_by(engine_number) {
+        if flow.number_in(engine_number).is_none() {
             return;
         }
         let kind = kind_of(&self.topology, session, &flow.record);

@@ -215,7 +215,7 @@ impl Hub {
             })
             .collect();
         let unmanaged = match flow.placement {
-            Placement::Allocated => None,
+            Placement::Allocated(_) => None,
             Placement::Unmanaged(reason) => Some(reason.reason()),
         };
         let is_ignored = class.is_some_and(|class| !class.measured_demand);

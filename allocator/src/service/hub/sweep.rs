@@ -16,10 +16,9 @@ use std::collections::{BTreeSet, VecDeque};
 use ratewright_topology::LinkId;
 use rustc_hash::FxHashSet;
 
-use crate::engine::{EngineEvent, FlowKey};
+use crate::engine::EngineEvent;
 
-use super::session_flows::Placement;
-use super::{Hub, flows};
+use super::{Hub, flows, network};
 
 /// Backlog of engine events at which a sweep pauses until the engine has taken some.
 const MAX_EVENTS: usize = 1 << 13;
@@ -128,7 +127,7 @@ impl Hub {
         let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
             return;
         };
-        if flow.is_allocated_by(self.engine_number) {
+        if let Some(number) = flow.number_in(self.engine_number) {
             self.counts.paths += 1;
             if let Ok(path) = flows::links(&self.topology, peer.host, &flow.record) {
                 // Most flows keep their path: comparing costs far less than an event that the
@@ -141,9 +140,10 @@ impl Hub {
                     }
                     session.flows.set_path(slot, path.clone());
                     self.counts.reroutes += 1;
-                    let key = FlowKey::new(session.id, flow.id().0);
-                    self.engine_events
-                        .push_back(EngineEvent::Reroute { key, links: path });
+                    self.engine_events.push_back(EngineEvent::Reroute {
+                        number,
+                        links: path,
+                    });
                 }
                 self.recount(now_ns, position, slot);
                 return;
@@ -151,7 +151,8 @@ impl Hub {
         }
         self.place(now_ns, position, &flow.record, true);
         if let Some(now) = self.sessions[position].flows.get_mut(slot)
-            && (flow.placement, now.placement) == (Placement::Allocated, Placement::Allocated)
+            && flow.is_allocated()
+            && now.is_allocated()
         {
             // It has a rate, if an older one, and is no more urgent than others.
             now.has_rate = flow.has_rate;
@@ -219,6 +220,7 @@ impl Hub {
     /// Starts a sweep that hands all flows to an engine that has none.
     pub(super) fn sweep_for_new_engine(&mut self) {
         self.engine_number = self.engine_number.wrapping_add(1);
+        self.numbers.restart(network::link_count(&self.topology));
         let sessions: VecDeque<u32> = self.sessions.keys().copied().collect();
         // Dead links of a former sweep are dropped: the new engine gets all capacities from
         // `restart_flows`.

@@ -37,7 +37,8 @@ pub fn configured_engine() -> EngineFactory {
             gamma: config.allocation.gamma,
             threshold: config.allocation.threshold,
             mice_reserve: config.allocation.mice_reserve,
-            max_flows: config.limits.max_flows as usize,
+            // Each link may have a dummy flow beside them.
+            max_flows: config.limits.max_flows as usize + topology.links().len(),
             classes: class_table(&config.classes).unwrap_or_default(),
             ..EngineConfig::default()
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use ratewright_allocator::engine::{FlowKey, FlowSpec, LinkPath};
+use ratewright_allocator::engine::{FlowNumber, FlowSpec, LinkPath};
 use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, Utility, UtilityKind};
 use ratewright_allocator::num::{
     FNorm, FlowArrays, Normalizer, Optimizer, Problem, RATE_UNIT_BPS, RateLimit, SafeguardedNed,
@@ -65,9 +65,9 @@ pub fn random_path(topology: &Topology, rng: &mut Pcg64Mcg) -> LinkPath {
 }
 
 /// Makes a flow of class 0 and weight 1 without a demand.
-pub fn flow(key: u64, links: &[u32]) -> FlowSpec {
+pub fn flow(key: u32, links: &[u32]) -> FlowSpec {
     FlowSpec {
-        key: FlowKey(key),
+        number: FlowNumber::first(key),
         links: links.iter().copied().collect(),
         class: 0,
         weight: 1.0,
@@ -189,7 +189,7 @@ pub fn mixed_classes() -> ClassTable {
 }
 
 /// Makes random flows of classes 0 to `kinds` − 1 over four racks of four hosts.
-pub fn mixed_instance(seed: u64, flows: u64, kinds: u8) -> Instance {
+pub fn mixed_instance(seed: u64, flows: u32, kinds: u8) -> Instance {
     let topology = two_tiers(15_000_000_000);
     let mut rng = rng(seed);
     let specs: Vec<FlowSpec> = (0..flows)

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions, Simd};
-use ratewright_allocator::engine::{FlowKey, RateEngine, ReferenceEngine};
+use ratewright_allocator::engine::{FlowNumber, RateEngine, ReferenceEngine};
 use ratewright_topology::Topology;
 
 use self::script::{Book, EventScript, MICE_RESERVE, Order, capacities_bps, config, scripts};
@@ -37,13 +37,13 @@ fn shapes() -> impl Iterator<Item = (u32, usize)> {
 fn iterate(
     book: &mut Book<'_>,
     engine: &mut ParallelEngine,
-    notified_bps: &mut BTreeMap<FlowKey, f64>,
+    notified_bps: &mut BTreeMap<FlowNumber, f64>,
 ) -> Result<bool, TestCaseError> {
     let settled = engine.iterate().settled;
     let mut just_notified = BTreeSet::new();
     engine.drain_updates(&mut |update| {
-        just_notified.insert(update.key);
-        notified_bps.insert(update.key, update.rate_bps);
+        just_notified.insert(update.number);
+        notified_bps.insert(update.number, update.rate_bps);
     });
     notified_bps.retain(|key, _| book.flows.contains_key(key));
     for (key, entry) in &mut book.flows {
@@ -77,7 +77,7 @@ fn iterate(
 
 fn fits(
     book: &Book<'_>,
-    rates: &[(FlowKey, f64)],
+    rates: &[(FlowNumber, f64)],
     share: f64,
     what: &str,
 ) -> Result<(), TestCaseError> {

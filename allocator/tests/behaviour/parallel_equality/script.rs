@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowKey, FlowSpec, LinkPath, RateEngine,
+    EngineConfig, EngineEvent, FlowNumber, FlowSpec, LinkPath, RateEngine,
 };
 use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
@@ -120,7 +120,8 @@ pub(crate) enum ScriptStep {
     End(Index),
     Reroute(Index, u32),
     Capacity(Index, f64),
-    DropSession(u32),
+    /// Ends of all flows of a session.
+    EndSession(u32),
     Iterate,
 }
 
@@ -134,7 +135,7 @@ fn step(hosts: u32) -> impl Strategy<Value = ScriptStep> {
         6 => any::<Index>().prop_map(ScriptStep::End),
         2 => (any::<Index>(), any::<u32>()).prop_map(|(at, hash)| ScriptStep::Reroute(at, hash)),
         3 => (any::<Index>(), factor).prop_map(|(at, factor)| ScriptStep::Capacity(at, factor)),
-        1 => (0..SESSIONS).prop_map(ScriptStep::DropSession),
+        1 => (0..SESSIONS).prop_map(ScriptStep::EndSession),
         12 => Just(ScriptStep::Iterate),
     ]
 }
@@ -196,7 +197,7 @@ pub(crate) struct Book<'a> {
     whole_bps: Vec<f64>,
     /// Not derated.
     pub(crate) capacities_bps: Vec<f64>,
-    pub(crate) flows: BTreeMap<FlowKey, BookEntry>,
+    pub(crate) flows: BTreeMap<FlowNumber, BookEntry>,
     next: u32,
 }
 
@@ -221,7 +222,7 @@ impl<'a> Book<'a> {
         path.iter().map(|link| link.0).collect()
     }
 
-    fn start(&mut self, key: FlowKey, sketch: &Sketch) -> EngineEvent {
+    fn start(&mut self, number: FlowNumber, sketch: &Sketch) -> EngineEvent {
         let links = self.path(sketch.source, sketch.destination, sketch.hash);
         let entry = BookEntry {
             source: sketch.source,
@@ -232,9 +233,9 @@ impl<'a> Book<'a> {
             demand_bps: bounded_bps(sketch.class, sketch.demand_bps),
             new: true,
         };
-        self.flows.insert(key, entry);
+        self.flows.insert(number, entry);
         EngineEvent::Start(FlowSpec {
-            key,
+            number,
             links,
             class: sketch.class,
             weight: sketch.weight,
@@ -242,7 +243,7 @@ impl<'a> Book<'a> {
         })
     }
 
-    fn pick(&self, at: Index) -> Option<FlowKey> {
+    fn pick(&self, at: Index) -> Option<FlowNumber> {
         let count = self.flows.len();
         (count > 0).then(|| *self.flows.keys().nth(at.index(count)).expect("in range"))
     }
@@ -252,22 +253,22 @@ impl<'a> Book<'a> {
         Some(match step {
             ScriptStep::Iterate => return None,
             ScriptStep::Start(sketch) => {
-                let key = FlowKey::new(self.next % SESSIONS, self.next);
+                let number = FlowNumber::first(self.next);
                 self.next += 1;
-                self.start(key, sketch)
+                self.start(number, sketch)
             }
             ScriptStep::Restart(at, sketch) => {
-                let key = self.pick(*at)?;
-                self.start(key, sketch)
+                let number = self.pick(*at)?;
+                self.start(number, sketch)
             }
             ScriptStep::Demand(at, demand_bps) => {
-                let key = self.pick(*at)?;
-                let entry = self.flows.get_mut(&key).expect("picked");
+                let number = self.pick(*at)?;
+                let entry = self.flows.get_mut(&number).expect("picked");
                 let most = bounded_bps(entry.class, *demand_bps);
                 entry.new |= most > entry.demand_bps;
                 entry.demand_bps = most;
                 EngineEvent::Start(FlowSpec {
-                    key,
+                    number,
                     links: entry.links.clone(),
                     class: entry.class,
                     weight: entry.weight,
@@ -275,16 +276,17 @@ impl<'a> Book<'a> {
                 })
             }
             ScriptStep::End(at) => {
-                let key = self.pick(*at)?;
-                self.flows.remove(&key);
-                EngineEvent::End(key)
+                let number = self.pick(*at)?;
+                self.flows.remove(&number);
+                EngineEvent::End(number)
             }
             ScriptStep::Reroute(at, hash) => {
-                let key = self.pick(*at)?;
-                let (source, destination) = (self.flows[&key].source, self.flows[&key].destination);
+                let number = self.pick(*at)?;
+                let (source, destination) =
+                    (self.flows[&number].source, self.flows[&number].destination);
                 let links = self.path(source, destination, *hash);
-                self.flows.get_mut(&key).expect("picked").links = links.clone();
-                EngineEvent::Reroute { key, links }
+                self.flows.get_mut(&number).expect("picked").links = links.clone();
+                EngineEvent::Reroute { number, links }
             }
             ScriptStep::Capacity(at, factor) => {
                 let link = at.index(self.capacities_bps.len());
@@ -295,9 +297,10 @@ impl<'a> Book<'a> {
                     capacity_bps,
                 }
             }
-            ScriptStep::DropSession(session) => {
-                self.flows.retain(|key, _| key.session() != *session);
-                EngineEvent::DropSession(*session)
+            ScriptStep::EndSession(session) => {
+                let of_session = |number: &FlowNumber| number.index() % SESSIONS == *session;
+                let ended = self.flows.extract_if(.., |number, _| of_session(number));
+                EngineEvent::EndAll(ended.map(|(number, _)| number).collect())
             }
         })
     }
@@ -315,7 +318,7 @@ impl<'a> Book<'a> {
             Order::Shuffled => &script.shuffled,
         };
         for (number, sketch) in first {
-            let event = self.start(FlowKey::new(number % SESSIONS, *number), sketch);
+            let event = self.start(FlowNumber::first(*number), sketch);
             engine.apply(event).expect("a valid event");
         }
         self.next = first.len() as u32;

@@ -9,16 +9,13 @@
 
 use ratewright_allocator::engine::parallel::{ParallelEngine, ParallelOptions, PhaseNanos};
 use ratewright_allocator::engine::{
-    EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, RateEngine, RateUpdate, StepRule,
+    EngineConfig, EngineError, EngineEvent, FlowNumber, FlowSpec, RateEngine, RateUpdate, StepRule,
 };
 use ratewright_allocator::num::RATE_UNIT_BPS;
 
 use super::{Point, ReplacementCase, RuleFigures, Setup, compare, summarise};
 use crate::experiment::flow_set::{FlowSet, FlowSetError};
 
-/// Sessions of the flows before and after the replacement.
-const BEFORE: u32 = 1;
-const AFTER: u32 = 2;
 /// Most iterations for an engine to settle at the flows before.
 const MOST_ITERATIONS: u32 = 20_000;
 
@@ -138,10 +135,10 @@ impl FirstIteration {
     }
 }
 
-fn start(flow_set: &FlowSet, session: u32, flow: usize) -> EngineEvent {
+fn start(flow_set: &FlowSet, flow: usize) -> EngineEvent {
     EngineEvent::Start(FlowSpec {
         // The flow's number is its index, by which rates are found again.
-        key: FlowKey::new(session, flow as u32),
+        number: FlowNumber::first(flow as u32),
         links: flow_set.view(flow).path.iter().copied().collect(),
         class: 0,
         weight: 1.0,
@@ -177,7 +174,7 @@ fn run(
     )?;
     let mut notified = vec![0.0; optimum_rates.len()];
     for flow in 0..optimum_rates.len() {
-        engine.apply(start(&case.before, BEFORE, flow))?;
+        engine.apply(start(&case.before, flow))?;
     }
     for _ in 0..MOST_ITERATIONS {
         if step(&mut engine, &mut notified) {
@@ -186,8 +183,8 @@ fn run(
     }
     let mut events = Vec::with_capacity(2 * case.replaced.len());
     for &flow in &case.replaced {
-        events.push(EngineEvent::End(FlowKey::new(BEFORE, flow as u32)));
-        events.push(start(&case.after, AFTER, flow));
+        events.push(EngineEvent::End(FlowNumber::first(flow as u32)));
+        events.push(start(&case.after, flow));
         // A new flow has no rate until the engine sends one.
         notified[flow] = 0.0;
     }
@@ -205,7 +202,7 @@ fn run(
     };
     // Filled before the clock starts, so that no page fault counts as output.
     let nothing = RateUpdate {
-        key: FlowKey::new(BEFORE, 0),
+        number: FlowNumber::first(0),
         rate_bps: 0.0,
     };
     let mut updates = vec![nothing; optimum_rates.len()];
@@ -243,7 +240,7 @@ fn step(engine: &mut ParallelEngine, notified: &mut [f64]) -> bool {
 }
 
 fn take(update: &RateUpdate, notified: &mut [f64]) {
-    notified[update.key.flow_id() as usize] = update.rate_bps / RATE_UNIT_BPS;
+    notified[update.number.index() as usize] = update.rate_bps / RATE_UNIT_BPS;
 }
 
 impl BestRun {

@@ -2,7 +2,7 @@
 //! convergence.
 
 use ratewright_allocator::engine::{
-    EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, RateEngine as _, ReferenceEngine,
+    EngineConfig, EngineError, EngineEvent, FlowNumber, FlowSpec, RateEngine as _, ReferenceEngine,
 };
 
 use crate::flow::FlowId;
@@ -53,7 +53,7 @@ impl Proportional {
         });
         self.flows[slot as usize] = (flow, 0.0, false);
         let spec = FlowSpec {
-            key: FlowKey::new(0, slot),
+            number: FlowNumber::first(slot),
             links: links.iter().copied().collect(),
             class: 0,
             weight,
@@ -68,7 +68,7 @@ impl Proportional {
     pub fn remove(&mut self, slot: u32) {
         if self
             .engine
-            .apply(EngineEvent::End(FlowKey::new(0, slot)))
+            .apply(EngineEvent::End(FlowNumber::first(slot)))
             .is_ok()
         {
             self.free.push(slot);
@@ -83,7 +83,7 @@ impl Proportional {
         let settled = (0..MOST_ITERATIONS).any(|_| {
             let report = engine.iterate();
             engine.drain_updates(&mut |update| {
-                let slot = update.key.flow_id();
+                let slot = update.number.index();
                 let flow = &mut flows[slot as usize];
                 flow.1 = update.rate_bps;
                 if !std::mem::replace(&mut flow.2, true) {

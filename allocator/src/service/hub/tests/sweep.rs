@@ -6,7 +6,7 @@ use super::network::switch;
 use super::{HubWorld, settings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::thread::{EVENTS_AT_ONCE, EngineDriver, cost_of};
-use crate::engine::{EngineEvent, FlowKey, RateEngine};
+use crate::engine::{EngineEvent, FlowNumber, RateEngine};
 use crate::service::hub::session_flows::Placement;
 
 /// Flows of a host, each with a hash of its own.
@@ -39,7 +39,7 @@ impl HubWorld {
                 let path =
                     crate::service::hub::flows::links(self.hub.topology(), source, &flow.record);
                 match flow.placement {
-                    Placement::Allocated => {
+                    Placement::Allocated(_) => {
                         assert_eq!(Ok(session.flows.path(slot)), path.as_deref(), "{slot}");
                     }
                     Placement::Unmanaged(reason) => assert_eq!(Err(reason), path, "{slot}"),
@@ -206,8 +206,8 @@ fn work_waits_for_an_engine_that_does_not_take_its_events() {
     let mut world = busy_world();
     world.replace_topology(super::clos());
     let now_ns = world.now_ns;
-    let key = FlowKey::new(u32::MAX, 0);
-    let stuck = std::iter::repeat_n(EngineEvent::End(key), 1 << 13);
+    let number = FlowNumber::first(u32::MAX);
+    let stuck = std::iter::repeat_n(EngineEvent::End(number), 1 << 13);
     world.hub.engine_events().extend(stuck);
     let before = world.hub.counts().paths;
     assert!(!world.hub.can_sweep());
