@@ -139,7 +139,7 @@ fn run(pair: &mut SessionEnds, operation: SessionOperation, in_flight: &mut Vec<
                 bytes[at] ^= bits;
             }
             if from_client {
-                let _ = pair.server.on_datagram(now_ns, &bytes);
+                let _ = pair.server.on_datagram(now_ns, &bytes, |_| ());
             } else {
                 let _ = pair.client.on_datagram(now_ns, &bytes);
             }

@@ -150,7 +150,7 @@ impl SessionEnds {
             self.client.on_timeout(self.now_ns);
             self.server.on_timeout(self.now_ns);
             while self.client.poll_datagram(self.now_ns, 200, &mut out) {
-                let _ = self.server.on_datagram(self.now_ns, &out);
+                let _ = self.server.on_datagram(self.now_ns, &out, |_| ());
             }
             while self.server.poll_datagram(self.now_ns, 200, &mut out) {
                 let _ = self.client.on_datagram(self.now_ns, &out);

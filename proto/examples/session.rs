@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{AccessCapacity, FrameDecoder, TopologySnapshot};
-use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
+use ratewright_proto::server::{Admission, FlowChange, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
 const MS: u64 = 1_000_000;
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         now_ns,
         StartRecord::new(flow, DESTINATION_HOST, FlowPath::Hash(1)),
     )?;
-    let mut datagram = Vec::new();
+    let (mut datagram, mut changes) = (Vec::new(), Vec::new());
     client.poll_datagram(now_ns, MTU_BYTES, &mut datagram);
     println!("{} bytes are lost", datagram.len());
 
@@ -61,25 +61,25 @@ fn main() -> Result<(), Box<dyn Error>> {
             if !client.poll_datagram(now_ns, MTU_BYTES, &mut datagram) {
                 break;
             }
-            server.on_datagram(now_ns, &datagram)?;
+            server.on_datagram(now_ns, &datagram, |change| changes.push(change))?;
         }
-        while let Some(event) = server.poll_event() {
-            match event {
-                ServerEvent::Start(record) => {
+        for change in changes.drain(..) {
+            match change {
+                FlowChange::Start(record) => {
                     println!(
                         "{} ms: the allocator learns of the start",
                         now_ns / MS - 1_000
                     );
                     server.set_rate(now_ns, record.flow(), 2_500_000_000)?;
                 }
-                ServerEvent::End(_) => {
+                FlowChange::End(_) => {
                     println!(
                         "{} ms: the allocator learns of the end",
                         now_ns / MS - 1_000
                     );
                     return Ok(());
                 }
-                _ => {}
+                FlowChange::Update(_) => {}
             }
         }
         loop {

@@ -143,18 +143,23 @@ pub enum PeerLoss {
     Silence,
 }
 
+/// Change of a client's flows that a datagram brings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FlowChange {
+    /// A flowlet began. The one before it on its slot has ended.
+    Start(StartRecord),
+    /// An active flowlet has new parameters.
+    Update(StartRecord),
+    /// A flowlet ended.
+    End(FlowId),
+}
+
 /// Event that the caller of a [`ServerSession`] acts on.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerEvent {
     /// A client introduces itself: call [`ServerSession::accept`] or
     /// [`ServerSession::refuse`].
     Hello(Hello),
-    /// A flowlet began.
-    Start(StartRecord),
-    /// An active flowlet has new parameters.
-    Update(StartRecord),
-    /// A flowlet ended.
-    End(FlowId),
     /// The client has carried a release state out.
     ReleaseAck {
         /// The state.
@@ -420,16 +425,27 @@ impl ServerSession {
         fits
     }
 
-    /// Takes one datagram. An error is counted by its reason and changes nothing else.
-    pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
-        let result = self.datagram(now_ns, bytes);
+    /// Takes one datagram, and hands over the changes of the client's flows as it applies them: at
+    /// most two for each record. An error is counted by its reason and changes nothing else.
+    pub fn on_datagram(
+        &mut self,
+        now_ns: u64,
+        bytes: &[u8],
+        mut changes: impl FnMut(FlowChange),
+    ) -> Result<(), DatagramError> {
+        let result = self.datagram(now_ns, bytes, &mut changes);
         if let Err(reason) = result {
             self.counters.dropped(reason);
         }
         result
     }
 
-    fn datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
+    fn datagram(
+        &mut self,
+        now_ns: u64,
+        bytes: &[u8],
+        changes: &mut impl FnMut(FlowChange),
+    ) -> Result<(), DatagramError> {
         let ServerPhase::Established(packets) = &mut self.phase else {
             return Err(DatagramError::NotEstablished);
         };
@@ -456,10 +472,6 @@ impl ServerSession {
         self.counters.ends_received += datagram.ends.len() as u64;
         // A correct client puts at most one record per slot into a datagram, so the order of starts
         // and ends does not matter.
-        let starts = datagram
-            .starts
-            .iter()
-            .map(|&record| slots.start(record, numbers.seq));
         let mut stale = 0;
         let mut refused = 0;
         let mut count = |taken| match taken {
@@ -467,12 +479,12 @@ impl ServerSession {
             RecordOutcome::Stale => stale += 1,
             RecordOutcome::Refused => refused += 1,
         };
-        starts.for_each(&mut count);
-        let ends = datagram
-            .ends
-            .iter()
-            .map(|&record| slots.end(record, numbers.seq));
-        ends.for_each(&mut count);
+        for &record in datagram.starts {
+            count(slots.start(record, numbers.seq, changes));
+        }
+        for &record in datagram.ends {
+            count(slots.end(record, numbers.seq, changes));
+        }
         self.counters.records_stale += stale;
         self.counters.starts_refused += refused;
         Ok(())
@@ -695,15 +707,12 @@ impl ServerSession {
 
     /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
-        self.events
-            .pop_front()
-            // Flow events of a closed session are withheld: all its flows end with it.
-            .or_else(|| self.slots.pop_event().filter(|_| self.is_established()))
+        self.events.pop_front()
     }
 
     /// Returns true if [`poll_event`](Self::poll_event) has an event.
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty() || (self.is_established() && self.slots.has_events())
+        !self.events.is_empty()
     }
 
     /// Returns true if the client was accepted and not given up.

@@ -1,36 +1,27 @@
-//! Flow table of one session at the server: the client's flows, the events that the service
-//! received, their newest rates, and the rates that the client is known to hold.
+//! Flow table of one session at the server: the client's flows, their newest rates, and the rates
+//! that the client is known to hold.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::ServerEvent;
+use super::FlowChange;
 use crate::codes::RateCode;
-use crate::records::{EndRecord, FlowId, RateRecord, StartRecord};
+use crate::records::{EndRecord, FlowId, FlowPath, RateRecord, StartRecord};
 
 /// The client holds a flow on the slot.
 const ACTIVE: u16 = 1;
-/// The service has received a start for the flow `announced`.
-const ANNOUNCED: u16 = 1 << 1;
-/// The announced flow ended and another began with an equal id.
-const RESTARTED: u16 = 1 << 2;
-/// The announced flow has new parameters.
-const UPDATED: u16 = 1 << 3;
-/// The slot is in the event queue.
-const EVENT_QUEUED: u16 = 1 << 4;
 /// The newest rate is to be sent.
-const NEEDED: u16 = 1 << 5;
+const NEEDED: u16 = 1 << 1;
 /// The slot is in the send queue.
-const QUEUED: u16 = 1 << 6;
+const QUEUED: u16 = 1 << 2;
 /// The client is known to hold exactly `acked`.
-const CERTAIN: u16 = 1 << 7;
+const CERTAIN: u16 = 1 << 3;
 /// The slot is in the queue of first rates.
-const FIRST_QUEUED: u16 = 1 << 8;
+const FIRST_QUEUED: u16 = 1 << 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     record: StartRecord,
-    announced: FlowId,
     /// The newest rate, the one sent last, the one acknowledged last.
     rate: RateCode,
     sent: RateCode,
@@ -92,7 +83,6 @@ pub(super) struct ServerSlots {
     /// Slots with a first rate to be sent; they go before all others.
     first_queue: VecDeque<u32>,
     send_queue: VecDeque<u32>,
-    event_queue: VecDeque<u32>,
 }
 
 impl ServerSlots {
@@ -103,7 +93,6 @@ impl ServerSlots {
             active: 0,
             first_queue: VecDeque::new(),
             send_queue: VecDeque::new(),
-            event_queue: VecDeque::new(),
         }
     }
 
@@ -111,17 +100,75 @@ impl ServerSlots {
         self.active
     }
 
-    /// Applies a start of client datagram `seq`.
-    pub(super) fn start(&mut self, record: StartRecord, seq: u64) -> RecordOutcome {
+    /// Applies a start of client datagram `seq`, and tells what it changes.
+    pub(super) fn start(
+        &mut self,
+        record: StartRecord,
+        seq: u64,
+        changes: &mut impl FnMut(FlowChange),
+    ) -> RecordOutcome {
         let flow = record.flow();
-        let index = flow.slot() as usize;
-        if flow.slot() >= self.limit {
-            return RecordOutcome::Refused;
+        let slot = match self.newest(record, seq) {
+            Ok(slot) => slot,
+            Err(outcome) => return outcome,
+        };
+        let before = slot.has(ACTIVE).then_some(slot.record);
+        slot.record = record;
+        match before {
+            Some(before) if before == record => {}
+            Some(before) if before.flow() == flow => changes(FlowChange::Update(record)),
+            _ => {
+                slot.set(ACTIVE, true);
+                slot.reset_rate();
+                match before {
+                    // A start without the end before it, which was lost, replaces the slot's flow.
+                    Some(before) => changes(FlowChange::End(before.flow())),
+                    None => self.active += 1,
+                }
+                changes(FlowChange::Start(record));
+            }
+        }
+        RecordOutcome::Applied
+    }
+
+    /// Applies an end of client datagram `seq`, and tells what it changes: the slot becomes idle,
+    /// whatever flow it held.
+    pub(super) fn end(
+        &mut self,
+        record: EndRecord,
+        seq: u64,
+        changes: &mut impl FnMut(FlowChange),
+    ) -> RecordOutcome {
+        // The start may have been lost, or come late: the slot's sequence number has to be kept
+        // for it, with a made-up record.
+        let unseen = StartRecord::new(record.flow(), 0, FlowPath::Hash(0));
+        let slot = match self.newest(unseen, seq) {
+            Ok(slot) => slot,
+            Err(outcome) => return outcome,
+        };
+        if slot.has(ACTIVE) {
+            let flow = slot.record.flow();
+            slot.set(ACTIVE, false);
+            slot.set(NEEDED, false);
+            self.active -= 1;
+            changes(FlowChange::End(flow));
+        }
+        RecordOutcome::Applied
+    }
+
+    /// Returns the slot of a record's flow for the state of client datagram `seq`, with this record
+    /// if the table did not have it.
+    ///
+    /// # Errors
+    /// The slot lies beyond the bound, or has a newer state.
+    fn newest(&mut self, record: StartRecord, seq: u64) -> Result<&mut Slot, RecordOutcome> {
+        let index = record.flow().slot() as usize;
+        if record.flow().slot() >= self.limit {
+            return Err(RecordOutcome::Refused);
         }
         if index >= self.slots.len() {
             let empty = Slot {
                 record,
-                announced: flow,
                 rate: RateCode::NONE,
                 sent: RateCode::NONE,
                 acked: RateCode::NONE,
@@ -139,104 +186,10 @@ impl ServerSlots {
         let slot = &mut self.slots[index];
         // Datagrams arrive reordered: the slot's state is that of the newest one.
         if seq < slot.seen_seq {
-            return RecordOutcome::Stale;
+            return Err(RecordOutcome::Stale);
         }
         slot.seen_seq = seq;
-        let before = slot.has(ACTIVE).then_some(slot.record);
-        slot.record = record;
-        match before {
-            Some(before) if before == record => return RecordOutcome::Applied,
-            Some(before) if before.flow() == flow => slot.set(UPDATED, true),
-            _ => {
-                // A start without the end before it, which was lost, replaces the slot's flow.
-                self.active += u32::from(before.is_none());
-                slot.set(ACTIVE, true);
-                // The generation wraps, so a new flowlet can have the id that the service still
-                // holds.
-                let known = slot.has(ANNOUNCED) && slot.announced == flow;
-                slot.set(RESTARTED, known);
-                slot.reset_rate();
-            }
-        }
-        self.announce(flow.slot());
-        RecordOutcome::Applied
-    }
-
-    /// Applies an end of client datagram `seq`: the slot becomes idle, whatever flow it held.
-    pub(super) fn end(&mut self, record: EndRecord, seq: u64) -> RecordOutcome {
-        let index = record.flow().slot();
-        if index >= self.limit {
-            return RecordOutcome::Refused;
-        }
-        let Some(slot) = self.slots.get_mut(index as usize) else {
-            // The start was lost, or comes late. The slot's sequence number must be kept to
-            // recognise it as old.
-            return self.end_unseen(record, seq);
-        };
-        if seq < slot.seen_seq {
-            return RecordOutcome::Stale;
-        }
-        slot.seen_seq = seq;
-        if slot.has(ACTIVE) {
-            slot.set(ACTIVE, false);
-            slot.set(NEEDED, false);
-            self.active -= 1;
-            self.announce(index);
-        }
-        RecordOutcome::Applied
-    }
-
-    fn end_unseen(&mut self, record: EndRecord, seq: u64) -> RecordOutcome {
-        let flow = record.flow();
-        // A made-up start creates the slot; the end below takes it back before the service sees an
-        // event.
-        let start = StartRecord::new(flow, 0, crate::records::FlowPath::Hash(0));
-        let taken = self.start(start, seq);
-        if taken == RecordOutcome::Applied {
-            return self.end(record, seq);
-        }
-        taken
-    }
-
-    fn announce(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        if !slot.has(EVENT_QUEUED) {
-            slot.set(EVENT_QUEUED, true);
-            self.event_queue.push_back(index);
-        }
-    }
-
-    /// Takes the next change of the flow set that the service has not received.
-    pub(super) fn pop_event(&mut self) -> Option<ServerEvent> {
-        while let Some(&index) = self.event_queue.front() {
-            let slot = &mut self.slots[index as usize];
-            let active = slot.has(ACTIVE);
-            let flow = slot.record.flow();
-            if slot.has(ANNOUNCED) && (!active || slot.has(RESTARTED) || slot.announced != flow) {
-                // The end of the announced flow goes first: the service holds one flow per slot.
-                slot.set(ANNOUNCED | RESTARTED, false);
-                // The slot stays in front: a start may follow.
-                return Some(ServerEvent::End(slot.announced));
-            }
-            // A flow that began and ended since the last poll gives no event at all.
-            let fresh = active && !slot.has(ANNOUNCED);
-            let updated = active && slot.has(UPDATED);
-            slot.set(RESTARTED | UPDATED | EVENT_QUEUED, false);
-            self.event_queue.pop_front();
-            if fresh {
-                slot.set(ANNOUNCED, true);
-                slot.announced = flow;
-                return Some(ServerEvent::Start(slot.record));
-            }
-            if updated {
-                return Some(ServerEvent::Update(slot.record));
-            }
-        }
-        None
-    }
-
-    pub(super) fn has_events(&self) -> bool {
-        !self.event_queue.is_empty()
+        Ok(slot)
     }
 
     /// Sets a flow's newest rate. Returns `None` if there is no such flow, and true if the rate is
@@ -381,7 +334,6 @@ impl ServerSlots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::FlowPath;
 
     /// A slot is in each queue once, however often its state changes: the table bounds them.
     #[test]
@@ -391,7 +343,8 @@ mod tests {
             for slot in 0..3 {
                 let flow = FlowId::new(slot, seq as u32);
                 let record = StartRecord::new(flow, 7, FlowPath::Hash(1));
-                assert_eq!(slots.start(record, seq), RecordOutcome::Applied);
+                let outcome = slots.start(record, seq, &mut |_| ());
+                assert_eq!(outcome, RecordOutcome::Applied);
                 assert_eq!(
                     slots.set_rate(flow, RateCode::encode(1_000_000)),
                     Some(true)
@@ -401,7 +354,6 @@ mod tests {
                     Some(true)
                 );
             }
-            assert_eq!(slots.event_queue, [0, 1, 2]);
             assert_eq!(slots.first_queue, [0, 1, 2]);
         }
         for slot in 0..3 {
@@ -420,9 +372,5 @@ mod tests {
         }
         assert!(slots.peek_rate().is_some());
         assert_eq!(slots.sent_rate(8), (0, false), "a later rate");
-        // One start and nothing else: what came between was never told.
-        let events: Vec<_> = std::iter::from_fn(|| slots.pop_event()).collect();
-        assert_eq!(events.len(), 3);
-        assert!(!slots.has_events());
     }
 }

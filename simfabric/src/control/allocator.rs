@@ -12,7 +12,7 @@ use ratewright_proto::control::{
     AccessCapacity, ControlMessage, EncodedTopology, FrameDecoder, TopologySnapshot,
 };
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
-use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
+use ratewright_proto::server::{Admission, FlowChange, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::telemetry::{AccessUse, SyncTerms, Telemetry};
 use ratewright_proto::{Counters, RateCode, SessionError, VERSION};
 use ratewright_topology::{HostId, LinkId, PathChoice, Topology};
@@ -85,6 +85,8 @@ pub struct AllocatorNode {
     /// Numbers of the flows that the engine has, with their hosts.
     numbers: FlowNumbers<(u32, FlowId)>,
     sessions: Vec<HostSession>,
+    /// Changes that a datagram brings, while they are taken.
+    changes: Vec<FlowChange>,
     /// Hosts whose session may have datagrams to send.
     ready: Vec<u32>,
     settled: bool,
@@ -166,6 +168,7 @@ impl AllocatorNode {
             engine,
             numbers: FlowNumbers::new(capacities_bps.len() as u32),
             sessions,
+            changes: Vec::new(),
             ready: Vec::new(),
             // Without flows an iteration changes nothing.
             settled: true,
@@ -271,7 +274,13 @@ impl AllocatorNode {
         };
         // A message of the control stream begins with the tag of its field.
         if bytes.first() == Some(&VERSION) {
-            let _ = host_session.session.on_datagram(now_ns, bytes);
+            let mut changes = std::mem::take(&mut self.changes);
+            let told = |change| changes.push(change);
+            let _ = host_session.session.on_datagram(now_ns, bytes, told);
+            for change in changes.drain(..) {
+                self.change_flow(now_ns, host, change);
+            }
+            self.changes = changes;
         } else {
             let _ = host_session.session.on_control(now_ns, bytes);
         }
@@ -470,22 +479,6 @@ impl AllocatorNode {
         self.mark_ready(host);
         while let Some(event) = self.sessions[host as usize].session.poll_event() {
             match event {
-                ServerEvent::Start(record) => {
-                    self.counts.starts += 1;
-                    self.start(now_ns, host, &record);
-                }
-                ServerEvent::Update(record) => self.start(now_ns, host, &record),
-                ServerEvent::End(flow) => {
-                    self.counts.ends += 1;
-                    self.settled = false;
-                    // A flow that had no path is not in the engine.
-                    if let Some(number) = self.forget_flow(host, flow) {
-                        let _ = self.engine.apply(EngineEvent::End(number));
-                    }
-                    if let Some(checking) = &mut self.checking {
-                        checking.end(now_ns, HostId(host), flow.0);
-                    }
-                }
                 ServerEvent::PeerLost(_) | ServerEvent::Refused(_) => {
                     self.counts.sessions_lost += 1;
                     self.settled = false;
@@ -506,6 +499,27 @@ impl AllocatorNode {
             }
         }
         self.push_shared();
+    }
+
+    fn change_flow(&mut self, now_ns: u64, host: u32, change: FlowChange) {
+        match change {
+            FlowChange::Start(record) => {
+                self.counts.starts += 1;
+                self.start(now_ns, host, &record);
+            }
+            FlowChange::Update(record) => self.start(now_ns, host, &record),
+            FlowChange::End(flow) => {
+                self.counts.ends += 1;
+                self.settled = false;
+                // A flow that had no path is not in the engine.
+                if let Some(number) = self.forget_flow(host, flow) {
+                    let _ = self.engine.apply(EngineEvent::End(number));
+                }
+                if let Some(checking) = &mut self.checking {
+                    checking.end(now_ns, HostId(host), flow.0);
+                }
+            }
+        }
     }
 
     /// Forgets a flow. Returns its number if the engine has it.

@@ -126,18 +126,6 @@ impl Hub {
         let id = self.sessions[position].id;
         while let Some(event) = self.sessions[position].proto.poll_event() {
             match event {
-                ServerEvent::Start(record) => {
-                    self.start(now_ns, position, record);
-                    continue;
-                }
-                ServerEvent::Update(record) => {
-                    self.update(now_ns, position, record);
-                    continue;
-                }
-                ServerEvent::End(flow) => {
-                    self.end(now_ns, position, flow);
-                    continue;
-                }
                 ServerEvent::Hello(hello) => self.on_hello(now_ns, id, hello),
                 ServerEvent::ReleaseAck {
                     released,

@@ -6,6 +6,7 @@
 use std::num::NonZeroU32;
 
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
+use ratewright_proto::server::FlowChange;
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
 use crate::engine::{EngineEvent, FlowNumber, FlowSpec, LinkPath, RateUpdate};
@@ -53,7 +54,17 @@ impl Hub {
             self.counts.datagrams_dropped.count("engine_backlog");
             return false;
         }
-        let result = session.proto.on_datagram(now_ns, bytes);
+        let mut changes = std::mem::take(&mut self.flow_changes);
+        let told = |change| changes.push(change);
+        let result = session.proto.on_datagram(now_ns, bytes, told);
+        for change in changes.drain(..) {
+            match change {
+                FlowChange::Start(record) => self.start(now_ns, position, record),
+                FlowChange::Update(record) => self.update(now_ns, position, record),
+                FlowChange::End(flow) => self.end(now_ns, position, flow),
+            }
+        }
+        self.flow_changes = changes;
         match result {
             Ok(()) => self.counts.datagrams_received += 1,
             Err(error) => self

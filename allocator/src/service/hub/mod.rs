@@ -34,7 +34,7 @@ use bytes::Bytes;
 use ratewright_proto::control::{EncodedTopology, RefusalCode};
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::Registry;
-use ratewright_proto::server::{ServerConfig, ServerSession};
+use ratewright_proto::server::{FlowChange, ServerConfig, ServerSession};
 use ratewright_topology::Topology;
 
 use crate::engine::{EngineEvent, FlowNumbers};
@@ -165,6 +165,8 @@ pub struct Hub {
     /// Budget of all sessions for starts and demand changes.
     starts: TokenBucket,
     engine_events: VecDeque<EngineEvent>,
+    /// Changes that a datagram brings, while they are taken.
+    flow_changes: Vec<FlowChange>,
     ready: ReadySessions,
     conduct: Conduct,
     counts: ServiceCounts,
@@ -197,6 +199,7 @@ impl Hub {
             numbers: FlowNumbers::new(network::link_count(&topology)),
             sweep: Sweep::default(),
             engine_events: VecDeque::new(),
+            flow_changes: Vec::new(),
             ready: ReadySessions::default(),
             conduct: Conduct::new(released),
             counts: ServiceCounts::default(),

@@ -13,7 +13,7 @@ use ratewright_proto::control::{
     AccessCapacity, ClassInfo, ControlMessage, FrameDecoder, HostInfo, Members, Refusal,
     RefusalCode, SealedUdp, TopologySnapshot,
 };
-use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
+use ratewright_proto::server::{Admission, FlowChange, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::telemetry::{SyncTerms, Telemetry};
 use ratewright_proto::{FlowId, StartRecord};
 use rustls::pki_types::pem::PemObject;
@@ -217,7 +217,13 @@ async fn serve(
         }
         tokio::select! {
             read = connection.read_datagram() => match read {
-                Ok(bytes) => drop(session.on_datagram(clock::now_ns(), &bytes)),
+                Ok(bytes) => {
+                    let (now_ns, mut changes) = (clock::now_ns(), Vec::new());
+                    let _ = session.on_datagram(now_ns, &bytes, |change| changes.push(change));
+                    for change in changes {
+                        on_change(now_ns, &mut session, &mut script.borrow_mut(), change);
+                    }
+                }
                 Err(_) => {
                     script.borrow_mut().closed += 1;
                     return;
@@ -235,6 +241,28 @@ async fn serve(
             }
             // Bounded, so that changes of the script take effect.
             () = tokio::time::sleep(Duration::from_millis(1)) => session.on_timeout(clock::now_ns()),
+        }
+    }
+}
+
+fn on_change(
+    now_ns: u64,
+    session: &mut ServerSession,
+    script: &mut AllocatorScript,
+    change: FlowChange,
+) {
+    match change {
+        FlowChange::Start(start) | FlowChange::Update(start) => {
+            script.starts += 1;
+            script.flows.retain(|flow| flow.flow() != start.flow());
+            script.flows.push(start);
+            session
+                .set_rate(now_ns, start.flow(), script.rate_bps)
+                .unwrap();
+        }
+        FlowChange::End(flow) => {
+            script.flows.retain(|start| start.flow() != flow);
+            script.ends.push(flow);
         }
     }
 }
@@ -284,18 +312,6 @@ fn on_event(
                 access: script.access,
             };
             session.accept(now_ns, admission).unwrap();
-        }
-        ServerEvent::Start(start) | ServerEvent::Update(start) => {
-            script.starts += 1;
-            script.flows.retain(|flow| flow.flow() != start.flow());
-            script.flows.push(start);
-            session
-                .set_rate(now_ns, start.flow(), script.rate_bps)
-                .unwrap();
-        }
-        ServerEvent::End(flow) => {
-            script.flows.retain(|start| start.flow() != flow);
-            script.ends.push(flow);
         }
         ServerEvent::ReleaseAck {
             released,

@@ -9,7 +9,7 @@ use ratewright_proto::control::{
 };
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, Registry, superseded};
-use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
+use ratewright_proto::server::{Admission, FlowChange, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, RateCode, StartRecord};
 
 use super::clock::Clock;
@@ -164,7 +164,6 @@ impl ServerHost {
         &mut self,
         now_ns: u64,
         connection: ConnectionNumber,
-        oracle: &mut Oracle,
     ) -> Result<(), String> {
         loop {
             let Some(served) = self.sessions.get_mut(&connection) else {
@@ -181,34 +180,6 @@ impl ServerHost {
                     };
                     self.hello(now_ns, connection, claim, hello.sealed_udp)?;
                 }
-                ServerEvent::Start(record) => {
-                    let slot = record.flow().slot();
-                    if let Some(before) = served.flows.insert(slot, record) {
-                        return Err(format!("{record:?} began while {before:?} was on"));
-                    }
-                    // The engine gives every new flow a rate. It may equal the previous flow's,
-                    // which the oracle must distinguish.
-                    let choice = match record.dst_host() % 3 {
-                        0 => Choice::Earlier,
-                        _ => Choice::Fresh,
-                    };
-                    self.rate(now_ns, slot, choice, oracle)?;
-                }
-                ServerEvent::Update(record) => {
-                    let before = served.flows.insert(record.flow().slot(), record);
-                    if before.is_none_or(|before| before.flow() != record.flow()) {
-                        return Err(format!("{record:?} changed, but {before:?} was on"));
-                    }
-                }
-                ServerEvent::End(flow) => {
-                    let before = served.flows.remove(&flow.slot());
-                    if before.is_none_or(|before| before.flow() != flow) {
-                        return Err(format!("{flow} ended, but {before:?} was on"));
-                    }
-                    if let Some(code) = served.rates.remove(&flow) {
-                        served.earlier.insert(flow.slot(), code);
-                    }
-                }
                 ServerEvent::ReleaseAck { .. } | ServerEvent::Telemetry(_) => {}
                 ServerEvent::Refused(refusal) => return Err(format!("refused: {refusal:?}")),
                 ServerEvent::PeerLost(_) => {
@@ -217,6 +188,72 @@ impl ServerHost {
                 }
             }
         }
+    }
+
+    /// Takes a datagram of a session, and acts on what it changes. Returns false if it was refused.
+    pub(crate) fn datagram(
+        &mut self,
+        now_ns: u64,
+        connection: ConnectionNumber,
+        bytes: &[u8],
+        oracle: &mut Oracle,
+    ) -> Result<bool, String> {
+        let server_now = self.clock.read(now_ns);
+        let Some(served) = self.sessions.get_mut(&connection) else {
+            return Ok(false);
+        };
+        let mut changes = Vec::new();
+        let told = |change| changes.push(change);
+        if served.session.on_datagram(server_now, bytes, told).is_err() {
+            return Ok(false);
+        }
+        for change in changes {
+            self.change(now_ns, connection, change, oracle)?;
+        }
+        Ok(true)
+    }
+
+    fn change(
+        &mut self,
+        now_ns: u64,
+        connection: ConnectionNumber,
+        change: FlowChange,
+        oracle: &mut Oracle,
+    ) -> Result<(), String> {
+        let Some(served) = self.sessions.get_mut(&connection) else {
+            return Err(format!("{change:?} without a session"));
+        };
+        match change {
+            FlowChange::Start(record) => {
+                let slot = record.flow().slot();
+                if let Some(before) = served.flows.insert(slot, record) {
+                    return Err(format!("{record:?} began while {before:?} was on"));
+                }
+                // The engine gives every new flow a rate. It may equal the previous flow's, which
+                // the oracle must distinguish.
+                let choice = match record.dst_host() % 3 {
+                    0 => Choice::Earlier,
+                    _ => Choice::Fresh,
+                };
+                self.rate(now_ns, slot, choice, oracle)?;
+            }
+            FlowChange::Update(record) => {
+                let before = served.flows.insert(record.flow().slot(), record);
+                if before.is_none_or(|before| before.flow() != record.flow()) {
+                    return Err(format!("{record:?} changed, but {before:?} was on"));
+                }
+            }
+            FlowChange::End(flow) => {
+                let before = served.flows.remove(&flow.slot());
+                if before.is_none_or(|before| before.flow() != flow) {
+                    return Err(format!("{flow} ended, but {before:?} was on"));
+                }
+                if let Some(code) = served.rates.remove(&flow) {
+                    served.earlier.insert(flow.slot(), code);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn hello(

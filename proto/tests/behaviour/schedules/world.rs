@@ -289,10 +289,7 @@ impl SessionWorld {
                     None => Ok(()),
                 }
             }
-            NetworkEvent::SealedToServer(bytes) => {
-                self.sealed_to_server(bytes);
-                Ok(())
-            }
+            NetworkEvent::SealedToServer(bytes) => self.sealed_to_server(bytes),
             NetworkEvent::ToServer(connection, bytes) => {
                 // A datagram of a broken connection goes to the newest session, which must reject
                 // it.
@@ -304,13 +301,11 @@ impl SessionWorld {
                     .find(|&own| own == connection && !self.broken.contains(&own));
                 let target = own.or_else(|| self.server.sessions.keys().last().copied());
                 if let Some(target) = target
+                    && self.datagram_to_server(target, &bytes)?
                     && let Some(served) = self.server.sessions.get_mut(&target)
-                    && served.session.on_datagram(server_now, &bytes).is_ok()
+                    && let Some(sealed) = &mut served.sealed
                 {
-                    if let Some(sealed) = &mut served.sealed {
-                        sealed.answers_here = false;
-                    }
-                    self.server.heard(self.now_ns, target);
+                    sealed.answers_here = false;
                 }
                 Ok(())
             }
@@ -389,31 +384,48 @@ impl SessionWorld {
         Ok(())
     }
 
+    /// Hands a datagram to a session of the server. Returns false if it was refused.
+    fn datagram_to_server(
+        &mut self,
+        connection: ConnectionNumber,
+        bytes: &[u8],
+    ) -> Result<bool, String> {
+        let oracle = &mut self.oracle;
+        let taken = (self.server).datagram(self.now_ns, connection, bytes, oracle)?;
+        if taken {
+            self.server.heard(self.now_ns, connection);
+        }
+        Ok(taken)
+    }
+
     /// Sealed datagrams name their session; only that one's keys open them.
-    fn sealed_to_server(&mut self, bytes: Vec<u8>) {
-        let (_, server_now) = self.clocks();
+    fn sealed_to_server(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         let number = session_of(&bytes);
         let mut sessions = self.server.sessions.iter_mut();
         let Some((&connection, served)) =
             sessions.find(|(_, served)| served.sealed.is_some() && Some(served.number) == number)
         else {
-            return;
+            return Ok(());
         };
         let Some(sealed) = &mut served.sealed else {
-            return;
+            return Ok(());
         };
         let text = match sealed.open(bytes) {
-            None => return,
+            None => return Ok(()),
             Some(ServerInput::Answer(bytes)) => {
                 let event = NetworkEvent::SealedToClient(bytes);
-                return self.network.datagram(self.now_ns, &event);
+                self.network.datagram(self.now_ns, &event);
+                return Ok(());
             }
             Some(ServerInput::Datagram(text)) => text,
         };
-        if served.session.on_datagram(server_now, &text).is_ok() {
+        if self.datagram_to_server(connection, &text)?
+            && let Some(served) = self.server.sessions.get_mut(&connection)
+            && let Some(sealed) = &mut served.sealed
+        {
             sealed.answers_here = true;
-            self.server.heard(self.now_ns, connection);
         }
+        Ok(())
     }
 
     /// Checks the kill switch after something that the server sent at `sent_ns` was accepted: the
@@ -488,8 +500,7 @@ impl SessionWorld {
         // Collected first, since events may add and remove sessions.
         let connections: Vec<_> = self.server.sessions.keys().copied().collect();
         for connection in connections {
-            self.server
-                .events(self.now_ns, connection, &mut self.oracle)?;
+            self.server.events(self.now_ns, connection)?;
             let Some(served) = self.server.sessions.get_mut(&connection) else {
                 continue;
             };

@@ -3,7 +3,7 @@
 use super::session_pair::{SessionPair, start};
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::datagram::MIN_DATAGRAM_BYTES;
-use ratewright_proto::server::{ServerConfig, ServerEvent};
+use ratewright_proto::server::{FlowChange, ServerConfig};
 use ratewright_proto::telemetry::Telemetry;
 
 #[test]
@@ -48,13 +48,13 @@ fn a_flood_of_starts_beyond_the_servers_table_loses_nothing_within_it() {
     let mut small = SessionPair::with(ClientConfig::default(), config);
     let mut seen = 0;
     while let Some(bytes) = flood.client_datagram() {
-        small.server.on_datagram(small.now_ns, &bytes).unwrap();
+        small.to_server(small.now_ns, &bytes).unwrap();
         seen += 1;
     }
     // The flood spans many datagrams, each of which the server must survive.
     assert!(seen > 10);
     assert_eq!(small.server.counters().starts_refused, 992);
-    assert_eq!(small.server_events(), [ServerEvent::Start(start(3, 0))]);
+    assert_eq!(small.server_changes(), [FlowChange::Start(start(3, 0))]);
 }
 
 #[test]

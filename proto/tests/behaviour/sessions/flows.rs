@@ -3,7 +3,7 @@
 use super::session_pair::{LEASE_NS, MS, SessionPair, start};
 use ratewright_proto::client::{ClientConfig, ClientEvent};
 use ratewright_proto::datagram::{HEADER_BYTES, prompt_ack_delay_ns};
-use ratewright_proto::server::{ServerConfig, ServerEvent};
+use ratewright_proto::server::{FlowChange, ServerConfig};
 use ratewright_proto::{FlowId, RateCode, RateRecord, SessionError};
 
 /// Delay of a prompt acknowledgement at both ends of a [`SessionPair`].
@@ -17,8 +17,8 @@ fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
     pair.client.start(pair.now_ns, record).unwrap();
     let bytes = pair.client_datagram().expect("a datagram at once");
     assert_eq!(bytes.len(), HEADER_BYTES + 16);
-    pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
-    assert_eq!(pair.server_events(), [ServerEvent::Start(record)]);
+    pair.to_server(pair.now_ns, &bytes).unwrap();
+    assert_eq!(pair.server_changes(), [FlowChange::Start(record)]);
     assert_eq!(
         pair.server.set_rate(pair.now_ns, record.flow(), 5_000_000),
         Ok(true)
@@ -36,8 +36,8 @@ fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
     pair.client.end(pair.now_ns, record.flow()).unwrap();
     let bytes = pair.client_datagram().expect("a datagram at once");
     assert_eq!(bytes.len(), HEADER_BYTES + 4);
-    pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
-    assert_eq!(pair.server_events(), [ServerEvent::End(record.flow())]);
+    pair.to_server(pair.now_ns, &bytes).unwrap();
+    assert_eq!(pair.server_changes(), [FlowChange::End(record.flow())]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn bare_acknowledgements_are_delayed() {
     let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
-    pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+    pair.to_server(pair.now_ns, &bytes).unwrap();
     assert_eq!(pair.server_datagram(), None);
     let due_ns = pair.now_ns + PROMPT_ACK_DELAY_NS;
     assert_eq!(pair.server.next_timeout(), Some(due_ns), "a start waits");
@@ -59,7 +59,7 @@ fn bare_acknowledgements_are_delayed() {
     assert!(!pair.server.must_send_now(due_ns));
     pair.client.end(pair.now_ns, FlowId::new(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
-    pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+    pair.to_server(pair.now_ns, &bytes).unwrap();
     let due_ns = pair.now_ns + ServerConfig::default().ack_delay_ns;
     assert_eq!(pair.server.next_timeout(), Some(due_ns), "nobody waits");
 }
@@ -241,7 +241,7 @@ fn an_end_and_a_start_under_the_same_id_are_both_told() {
     let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(2, 7)).unwrap();
     pair.settle();
-    pair.server_events();
+    pair.server_changes();
     pair.client.end(pair.now_ns, FlowId::new(2, 7)).unwrap();
     pair.settle();
     for generation in 8..4096 + 7 {
@@ -254,10 +254,10 @@ fn an_end_and_a_start_under_the_same_id_are_both_told() {
     pair.client.start(pair.now_ns, start(2, 7)).unwrap();
     pair.settle();
     assert_eq!(
-        pair.server_events(),
+        pair.server_changes(),
         [
-            ServerEvent::End(FlowId::new(2, 7)),
-            ServerEvent::Start(start(2, 7))
+            FlowChange::End(FlowId::new(2, 7)),
+            FlowChange::Start(start(2, 7))
         ]
     );
 }
@@ -267,14 +267,14 @@ fn a_new_generation_ends_the_older_flowlet() {
     let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(5, 4095)).unwrap();
     pair.settle();
-    pair.server_events();
+    pair.server_changes();
     pair.client.start(pair.now_ns, start(5, 0)).unwrap();
     pair.settle();
     assert_eq!(
-        pair.server_events(),
+        pair.server_changes(),
         [
-            ServerEvent::End(FlowId::new(5, 4095)),
-            ServerEvent::Start(start(5, 0))
+            FlowChange::End(FlowId::new(5, 4095)),
+            FlowChange::Start(start(5, 0))
         ]
     );
 }
@@ -284,12 +284,12 @@ fn an_update_keeps_the_flow() {
     let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(1, 0)).unwrap();
     pair.settle();
-    pair.server_events();
+    pair.server_changes();
     let limited = start(1, 0).with_demand(RateCode::encode(9_000_000));
     pair.client.start(pair.now_ns, limited).unwrap();
     pair.client.start(pair.now_ns, limited).unwrap();
     pair.settle();
-    assert_eq!(pair.server_events(), [ServerEvent::Update(limited)]);
+    assert_eq!(pair.server_changes(), [FlowChange::Update(limited)]);
 }
 
 /// 4,096 flowlets later the same flow id comes round; a rate that was sent for
@@ -367,14 +367,14 @@ fn an_end_whose_start_was_never_seen_is_no_event_and_the_late_start_is_stale() {
     let late = pair.client_datagram().expect("a start");
     pair.client.end(pair.now_ns, FlowId::new(3, 0)).unwrap();
     let end = pair.client_datagram().expect("an end");
-    pair.server.on_datagram(pair.now_ns, &end).unwrap();
+    pair.to_server(pair.now_ns, &end).unwrap();
     assert_eq!(
-        (pair.server_events(), pair.server.flow_count()),
+        (pair.server_changes(), pair.server.flow_count()),
         (vec![], 0)
     );
-    pair.server.on_datagram(pair.now_ns, &late).unwrap();
+    pair.to_server(pair.now_ns, &late).unwrap();
     assert_eq!(
-        (pair.server_events(), pair.server.flow_count()),
+        (pair.server_changes(), pair.server.flow_count()),
         (vec![], 0)
     );
     assert_eq!(pair.server.counters().records_stale, 1);
@@ -392,10 +392,10 @@ fn records_that_arrive_out_of_order_leave_the_newest_state() {
         datagrams.push(pair.client_datagram().expect("an update"));
     }
     for bytes in datagrams.iter().rev() {
-        pair.server.on_datagram(pair.now_ns, bytes).unwrap();
+        pair.to_server(pair.now_ns, bytes).unwrap();
     }
     let newest = start(0, 0).with_demand(RateCode::encode(3_000_000));
-    assert_eq!(pair.server_events(), [ServerEvent::Start(newest)]);
+    assert_eq!(pair.server_changes(), [FlowChange::Start(newest)]);
     assert_eq!(pair.server.counters().records_stale, 2);
     assert!(pair.server.flows().eq([(newest, 0)]));
 }
@@ -431,17 +431,24 @@ fn flows_are_listed_by_slot_with_their_rates() {
 }
 
 #[test]
-fn a_flow_that_began_changed_and_ended_between_two_looks_is_no_event() {
+fn each_change_is_told_as_its_datagram_comes() {
     let mut pair = SessionPair::new();
     let limited = start(2, 0).with_demand(RateCode::encode(9_000_000));
     for record in [start(2, 0), limited] {
         pair.client.start(pair.now_ns, record).unwrap();
         let bytes = pair.client_datagram().expect("a start");
-        pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+        pair.to_server(pair.now_ns, &bytes).unwrap();
     }
     pair.client.end(pair.now_ns, limited.flow()).unwrap();
     pair.settle();
-    assert_eq!(pair.server_events(), []);
+    assert_eq!(
+        pair.server_changes(),
+        [
+            FlowChange::Start(start(2, 0)),
+            FlowChange::Update(limited),
+            FlowChange::End(limited.flow())
+        ]
+    );
 }
 
 #[test]

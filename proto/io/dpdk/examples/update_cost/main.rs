@@ -189,7 +189,7 @@ impl Measurement {
                 let header = SealedHeader::parse(bytes)?;
                 let pair = &mut pairs[header.session as usize - 1];
                 let text = pair.server_seal.open(bytes)?;
-                pair.server.on_datagram(now_ns, text)?;
+                pair.server.on_datagram(now_ns, text, |_| ())?;
                 while pair.server.poll_event().is_some() {}
                 Ok(())
             })();

@@ -104,7 +104,7 @@ impl SealedPair {
             now_ns += 1_000_000;
             let mut idle = true;
             while self.client.poll_datagram(now_ns, 1_200, &mut bytes) {
-                self.server.on_datagram(now_ns, &bytes)?;
+                self.server.on_datagram(now_ns, &bytes, |_| ())?;
                 idle = false;
             }
             while self.server.poll_event().is_some() {}
