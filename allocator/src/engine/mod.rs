@@ -84,7 +84,7 @@ pub enum EngineEvent {
         /// The new capacity.
         capacity_bps: f64,
     },
-    /// A session is gone: all of its flows end. Those that the engine does not have are passed over.
+    /// Flows of a session that is gone end. Those that the engine does not have are passed over.
     EndAll(Vec<FlowNumber>),
     /// A new topology: the engine forgets every flow, whose links mean nothing any more, and resets
     /// prices.

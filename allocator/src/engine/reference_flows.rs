@@ -41,8 +41,8 @@ impl ReferenceFlows {
         self.index.get(&number).map(|&slot| slot as usize)
     }
 
-    /// Adds a flow, or replaces the one of the same number. In both cases it counts as never notified.
-    /// Returns its slot.
+    /// Adds a flow, or replaces the one of the same number. In both cases it counts as never
+    /// notified. Returns its slot.
     pub(super) fn put(
         &mut self,
         spec: &FlowSpec,

@@ -9,6 +9,7 @@
 //! | [`runtime`] | the threads: QUIC endpoint, UDP workers, the core that they share, the engine |
 //! | [`admission`], `entrance` | admission of handshakes, sans-IO; and the connections that wait for it |
 //! | `sealed_peers` | keys and addresses of sealed sessions |
+//! | `session_table` | tables by session number, and the numbers |
 //! | [`relay`] | a relay between the allocator and some of its hosts, a process of its own |
 //! | [`instrumented_engine`], [`duration_histogram`] | an engine whose iterations are timed; durations in buckets |
 //! | [`admin_request`], [`status`], [`health`] | requests of the admin server, and their replies |
@@ -39,6 +40,7 @@ pub mod relay;
 pub mod run;
 pub mod runtime;
 mod sealed_peers;
+mod session_table;
 pub mod status;
 pub mod systemd;
 pub mod tls;

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use indexmap::IndexMap;
 use ratewright_io::udp::Ends;
 use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::sealed::{OpenError, SealedConfig, SealedCounters, SealedSession, Secret};
-use rustc_hash::FxBuildHasher;
+
+use super::session_table::SessionTable;
 
 /// Peer of a sealed session, with the user's tag `T`.
 struct SealedPeer<T> {
@@ -30,11 +30,11 @@ pub(super) struct OpenedDatagram<T> {
 }
 
 /// Server's ends of sealed sessions by session number.
-pub(super) struct SealedPeers<T>(IndexMap<u32, Box<SealedPeer<T>>, FxBuildHasher>);
+pub(super) struct SealedPeers<T>(SessionTable<Box<SealedPeer<T>>>);
 
 impl<T: Copy> SealedPeers<T> {
     pub(super) fn new() -> Self {
-        Self(IndexMap::default())
+        Self(SessionTable::default())
     }
 
     /// Adds a session whose peer sends sealed datagrams from this address.
@@ -56,7 +56,7 @@ impl<T: Copy> SealedPeers<T> {
     }
 
     pub(super) fn remove(&mut self, session: u32) {
-        self.0.swap_remove(&session);
+        self.0.remove(session);
     }
 
     /// Opens a datagram in place and counts it, or its fault.
@@ -67,7 +67,7 @@ impl<T: Copy> SealedPeers<T> {
         counters: &mut SealedCounters,
     ) -> Option<OpenedDatagram<T>> {
         let header = counters.header_of(bytes)?;
-        let Some(peer) = self.0.get_mut(&header.session) else {
+        let Some(peer) = self.0.get_mut(header.session) else {
             counters.dropped(OpenError::UnknownSession);
             return None;
         };
@@ -98,7 +98,7 @@ impl<T: Copy> SealedPeers<T> {
         into: &mut Vec<u8>,
         counters: &mut SealedCounters,
     ) -> Option<Ends> {
-        let peer = self.0.get_mut(&session)?;
+        let peer = self.0.get_mut(session)?;
         let ends = peer.ends?;
         peer.sealed.seal_counted(text, into, counters).ok()?;
         Some(ends)

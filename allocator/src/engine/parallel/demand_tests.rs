@@ -293,7 +293,7 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
     holds(&engine);
 }
 
-/// Flows whose ends come in one event leave the others as they are, and their indexes to later ones.
+/// Flows that end in one event leave the others as they are, and their indexes to later ones.
 #[test]
 fn many_flows_that_end_at_once_leave_the_others() {
     let topology = two_tiers(4, 6, 2);

@@ -126,8 +126,8 @@ impl EngineFlows {
             rate: 0.0,
             notified: f64::from(NEVER_NOTIFIED),
         };
-        // A second start of a known number is one of two things: new terms in place, or another path
-        // or class.
+        // A second start of a known number is one of two things: new terms in place, or another
+        // path or class.
         let flow = match known {
             Some(flow) => {
                 if self.change_demand(shared, flow, &spec.links, &terms) {

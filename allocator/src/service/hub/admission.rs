@@ -77,7 +77,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
 impl Hub {
     /// Takes the body of one frame of a session's control stream.
     pub fn on_control(&mut self, now_ns: u64, id: u32, body: &[u8]) {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         if session.closing.is_some() {
@@ -97,14 +97,14 @@ impl Hub {
                 false,
             );
         }
-        if let Some(position) = self.sessions.get_index_of(&id) {
+        if let Some(position) = self.sessions.position(id) {
             self.take_events(now_ns, position);
         }
     }
 
     /// Returns the time to wait before reading more of a session's control stream; `None` if none.
     pub fn control_wait_ns(&mut self, now_ns: u64, id: u32) -> Option<u64> {
-        let wait_ns = self.sessions.get_mut(&id)?.control.wait_ns(now_ns)?;
+        let wait_ns = self.sessions.get_mut(id)?.control.wait_ns(now_ns)?;
         self.counts.control_waits += 1;
         Some(wait_ns)
     }
@@ -143,7 +143,7 @@ impl Hub {
                 }
             }
             // Sessions may have left: this one, or another one whose position it takes.
-            match self.sessions.get_index_of(&id) {
+            match self.sessions.position(id) {
                 Some(now) => position = now,
                 None => return,
             }
@@ -154,7 +154,7 @@ impl Hub {
     /// Returns the offer of sealed datagrams to a session, if there is one.
     fn sealed_offer(&self, id: u32) -> Option<SealedUdp> {
         // The relay and its host agree on the transport between them.
-        if self.sessions.get(&id)?.relay.is_some() {
+        if self.sessions.get(id)?.relay.is_some() {
             return None;
         }
         self.sealed.of_session(id)
@@ -162,7 +162,7 @@ impl Hub {
 
     /// Accepts or refuses a host that sent its Hello.
     fn on_hello(&mut self, now_ns: u64, id: u32, hello: Hello) {
-        let Some(session) = self.sessions.get(&id) else {
+        let Some(session) = self.sessions.get(id) else {
             return;
         };
         // Identity first: all later checks go by a name that the certificate proves.
@@ -213,7 +213,7 @@ impl Hub {
         };
         // The present session's state machine has the newest time at which it heard from the host.
         if let Some(holder) = self.registry.session_of(host.0)
-            && let Some(session) = self.sessions.get(&holder)
+            && let Some(session) = self.sessions.get(holder)
         {
             self.registry
                 .heard(session.proto.last_heard_ns(), host.0, holder);
@@ -252,7 +252,7 @@ impl Hub {
             access: access_of(&self.topology, host),
         };
         let released = self.is_released();
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         if let Err(error) = session.proto.accept(now_ns, admission) {
@@ -305,7 +305,7 @@ impl Hub {
 
     /// Refuses a session or ends an accepted one, and sends the host the reason.
     fn refuse_with(&mut self, now_ns: u64, id: u32, refusal: Refusal) {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         if session.closing.is_some() {
@@ -349,7 +349,7 @@ impl Hub {
 
     /// Ends every session and sends the hosts the reason. They may connect again.
     pub fn refuse_all(&mut self, now_ns: u64, code: RefusalCode, reason: &str) {
-        let ids: Vec<u32> = self.sessions.keys().copied().collect();
+        let ids: Vec<u32> = self.sessions.numbers().collect();
         for id in ids {
             self.refuse(now_ns, id, code, reason.to_owned(), true);
         }
@@ -358,7 +358,7 @@ impl Hub {
     /// Ends a session: its flows leave the engine at once, and its transport closes when the queued
     /// frames have been written.
     fn end_session(&mut self, now_ns: u64, id: u32, reason: &'static str, refused: bool) {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         if session.closing.is_some() {
@@ -369,7 +369,7 @@ impl Hub {
             self.counts.sessions_refused.count(reason);
         }
         self.uncount_session(now_ns, id);
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         // One event takes all flows of the session from the engine.
@@ -422,7 +422,8 @@ impl Hub {
     /// Removes a session whose transport is gone.
     pub fn remove_session(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.end_session(now_ns, id, reason, false);
-        if let Some(session) = self.sessions.swap_remove(&id) {
+        if let Some(session) = self.sessions.remove(id) {
+            self.session_numbers.give_back(id);
             // Still listed if it never sent a valid Hello.
             self.pre_hello.remove(&session.certificate.fingerprint, id);
         }

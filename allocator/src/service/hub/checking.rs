@@ -52,7 +52,7 @@ impl Hub {
 
     fn visit_paths(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(&[u32])) {
         let session = self.registry.session_of(from.0);
-        let Some(session) = session.and_then(|id| self.sessions.get(&id)) else {
+        let Some(session) = session.and_then(|id| self.sessions.get(id)) else {
             return;
         };
         for slot in 0..session.flows.slots().min(MAX_FLOWS) {
@@ -71,7 +71,7 @@ impl Hub {
         host: HostId,
         access_use: &AccessUse,
     ) {
-        let paces = self.sessions.get(&id).is_some_and(|known| known.paces());
+        let paces = self.sessions.get(id).is_some_and(|known| known.paces());
         let word = HostWord::of(access_use, paces);
         self.with_link_check(now_ns, |check, facts, _| {
             check.tell(now_ns, host, word, facts);

@@ -56,7 +56,7 @@ impl Hub {
         }
         let Some(peer) = self
             .sessions
-            .get(&id)
+            .get(id)
             .and_then(|session| session.peer.as_ref())
         else {
             return;
@@ -151,7 +151,7 @@ impl Hub {
         self.push_external(events);
         for (sender, flow_id) in demands {
             let id = self.registry.session_of(sender.0);
-            let Some(position) = id.and_then(|id| self.sessions.get_index_of(&id)) else {
+            let Some(position) = id.and_then(|id| self.sessions.position(id)) else {
                 continue;
             };
             let slot = flow_id.slot();

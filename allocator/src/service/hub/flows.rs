@@ -30,7 +30,7 @@ impl Hub {
     /// Takes one datagram of a session; true if it was taken. A datagram that is refused changes
     /// only a counter.
     pub fn on_datagram(&mut self, now_ns: u64, id: u32, bytes: &[u8]) -> bool {
-        let Some(position) = self.sessions.get_index_of(&id) else {
+        let Some(position) = self.sessions.position(id) else {
             return false;
         };
         let session = &mut self.sessions[position];
@@ -89,7 +89,7 @@ impl Hub {
         }
         // A flow that has ended meanwhile has lost its number.
         if let Some(&owner) = self.numbers.owner(update.number)
-            && let Some(session) = self.sessions.get_mut(&owner.session)
+            && let Some(session) = self.sessions.get_mut(owner.session)
             && let Some(flow) = session.flows.get_mut(owner.flow.slot())
             && session
                 .proto

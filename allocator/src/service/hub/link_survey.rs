@@ -78,7 +78,7 @@ impl Hub {
                 return false;
             };
             left = left.saturating_sub(SESSION_COST);
-            let accepted = self.sessions.get(&id).filter(|s| s.closing.is_none());
+            let accepted = self.sessions.get(id).filter(|s| s.closing.is_none());
             let Some((session, peer)) = accepted.and_then(|s| Some((s, s.peer.as_ref()?))) else {
                 (survey.session, survey.slot) = (survey.session + 1, 0);
                 continue;

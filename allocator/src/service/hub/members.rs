@@ -335,13 +335,13 @@ impl Hub {
 
     fn tell_all_members(&mut self) {
         self.members.untold.clear();
-        self.members.untold.extend(self.sessions.keys().copied());
+        self.members.untold.extend(self.sessions.numbers());
     }
 
     /// Sends a session what it has not heard of the members.
     pub(super) fn tell_members(&mut self, id: u32) {
         let version = self.members.version;
-        let takes = self.sessions.get(&id).and_then(|session| {
+        let takes = self.sessions.get(id).and_then(|session| {
             let peer = session.peer.as_ref()?;
             peer.hello.members.then_some(session.members_version)
         });
@@ -359,7 +359,7 @@ impl Hub {
             }
             None => self.all_members().to_vec(),
         };
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         for frame in frames {

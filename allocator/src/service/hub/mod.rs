@@ -46,6 +46,7 @@ use super::config::{
     ClassConfig, Limits, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
 };
 use super::duration_histogram::DurationHistogram;
+use super::session_table::SessionNumbers;
 use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
 
@@ -154,7 +155,7 @@ pub struct Hub {
     registry: Registry,
     members: Membership,
     pre_hello: PreHelloConnections,
-    last_session: u32,
+    session_numbers: SessionNumbers,
     /// Flows by placement, over all sessions.
     tallies: Tallies,
     /// Number of the engine in force. Each replacement has the next number.
@@ -193,7 +194,7 @@ impl Hub {
             snapshot: None,
             nominal_bps: network::nominal_bps(&topology),
             sessions: Sessions::default(),
-            last_session: 0,
+            session_numbers: SessionNumbers::default(),
             tallies: Tallies::default(),
             engine_number: 0,
             numbers: FlowNumbers::new(network::link_count(&topology)),
@@ -294,7 +295,7 @@ impl Hub {
             self.counts.connections_rejected.count("table_full");
             return Err(SessionsFull { connections });
         }
-        let id = self.free_session_id();
+        let id = (self.session_numbers.take()).ok_or(SessionsFull { connections })?;
         // One certificate must not take all places of connections without a Hello.
         if let Some(oldest) = self.pre_hello.add(certificate.fingerprint, id) {
             self.drop_session(now_ns, oldest, "crowded_out");
@@ -328,21 +329,9 @@ impl Hub {
         Ok(id)
     }
 
-    /// Returns the next unused session number. Numbers repeat only after all others, so a late rate
-    /// or datagram of an ended session finds no session.
-    fn free_session_id(&mut self) -> u32 {
-        loop {
-            // Zero is an absent field on the wire.
-            self.last_session = self.last_session.wrapping_add(1).max(1);
-            if !self.sessions.contains_key(&self.last_session) {
-                return self.last_session;
-            }
-        }
-    }
-
     /// Adds a session to the list of ready sessions, once.
     fn mark_ready(&mut self, id: u32) {
-        if let Some(session) = self.sessions.get_mut(&id) {
+        if let Some(session) = self.sessions.get_mut(id) {
             self.ready.mark(session);
         }
     }
@@ -373,7 +362,7 @@ impl Hub {
 
     /// Returns the next bytes for a session's control stream: a frame or a part of one.
     pub fn poll_control(&mut self, id: u32) -> Option<Bytes> {
-        self.sessions.get_mut(&id)?.proto.poll_control()
+        self.sessions.get_mut(id)?.proto.poll_control()
     }
 
     /// Writes the next datagram of a session into `out`. False if there is none.
@@ -385,13 +374,13 @@ impl Hub {
         out: &mut Vec<u8>,
     ) -> bool {
         self.sessions
-            .get_mut(&id)
+            .get_mut(id)
             .is_some_and(|session| session.proto.poll_datagram(now_ns, max_bytes, out))
     }
 
     /// Returns the time of the next [`on_timeout`](Self::on_timeout) of a session.
     pub fn next_timeout(&self, id: u32) -> Option<u64> {
-        let session = self.sessions.get(&id)?;
+        let session = self.sessions.get(id)?;
         [session.proto.next_timeout(), session.deferred_ns]
             .into_iter()
             .flatten()
@@ -400,14 +389,14 @@ impl Hub {
 
     /// Serves a session whose timeout has come.
     pub fn on_timeout(&mut self, now_ns: u64, id: u32) {
-        let Some(position) = self.sessions.get_index_of(&id) else {
+        let Some(position) = self.sessions.position(id) else {
             return;
         };
         let session = &mut self.sessions[position];
         let waited = session.deferred_ns.is_some_and(|at_ns| at_ns <= now_ns);
         session.proto.on_timeout(now_ns);
         self.take_events(now_ns, position);
-        if waited && let Some(position) = self.sessions.get_index_of(&id) {
+        if waited && let Some(position) = self.sessions.position(id) {
             self.serve_deferred(now_ns, position);
         }
     }
@@ -415,13 +404,13 @@ impl Hub {
     /// True while a session's peer has not sent its Hello.
     pub fn awaits_hello(&self, id: u32) -> bool {
         self.sessions
-            .get(&id)
+            .get(id)
             .is_some_and(|session| session.peer.is_none() && session.closing.is_none())
     }
 
     /// True once a session's host has sent a datagram after its Welcome, or if the session is over.
     pub fn has_answered(&self, id: u32) -> bool {
-        self.sessions.get(&id).is_none_or(|session| {
+        self.sessions.get(id).is_none_or(|session| {
             session.closing.is_some() || session.proto.counters().datagrams_received > 0
         })
     }
@@ -429,7 +418,7 @@ impl Hub {
     /// Returns the reason for which a session's transport closes once its control frames are
     /// written.
     pub fn closing(&self, id: u32) -> Option<&'static str> {
-        self.sessions.get(&id)?.closing
+        self.sessions.get(id)?.closing
     }
 }
 

@@ -43,7 +43,7 @@ impl Hub {
     pub(super) fn release_acknowledged(&mut self, id: u32, released: bool, paced_flows: u32) {
         // An acknowledgement that still counts paced flows proves nothing: the host then counts as
         // released when a lease has passed.
-        if let Some(session) = self.sessions.get_mut(&id)
+        if let Some(session) = self.sessions.get_mut(id)
             && released
             && paced_flows == 0
             && matches!(session.release, Release::Waiting { .. })
@@ -60,7 +60,7 @@ impl Hub {
             now_ns,
             self.settings.lease_ns,
             |id| {
-                sessions.get(&id).is_some_and(|session| {
+                sessions.get(id).is_some_and(|session| {
                     session.peer.is_some() && matches!(session.release, Release::Waiting { .. })
                 })
             },
@@ -133,7 +133,7 @@ impl Hub {
 
     /// Tells every host whose conduct has changed. Visits every session.
     pub(super) fn apply_orders(&mut self, now_ns: u64) {
-        let mut ids: Vec<u32> = self.sessions.keys().copied().collect();
+        let mut ids: Vec<u32> = self.sessions.numbers().collect();
         ids.retain(|&id| self.apply_order(now_ns, id));
         self.pacing_changed(now_ns, ids);
     }
@@ -145,7 +145,7 @@ impl Hub {
         };
         let (order, _) = self.order_of(&host);
         let released = self.is_released();
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return false;
         };
         let before = std::mem::replace(&mut session.order, order);
@@ -171,7 +171,7 @@ impl Hub {
     }
 
     pub(super) fn host_name_of(&self, id: u32) -> Option<String> {
-        let peer = self.sessions.get(&id)?.peer.as_ref()?;
+        let peer = self.sessions.get(id)?.peer.as_ref()?;
         Some(peer.hello.host_name.clone())
     }
 
@@ -213,7 +213,7 @@ impl Hub {
             lease_ms: lease_ns / 1_000_000,
             ..ReleaseReport::default()
         };
-        let session = self.session_of(host).and_then(|id| self.sessions.get(&id));
+        let session = self.session_of(host).and_then(|id| self.sessions.get(id));
         match session {
             Some(session) => {
                 report.hosts = 1;

@@ -45,7 +45,7 @@ impl ReadySessions {
             ready.extend(list.drain(..).filter_map(|id| {
                 // A session that ended after it became ready is skipped: its number is not used
                 // again soon.
-                let session = sessions.get_mut(&id)?;
+                let session = sessions.get_mut(id)?;
                 let urgent = first || session.proto.must_send_now(now_ns);
                 std::mem::take(&mut session.is_ready).then_some(ReadySession { id, urgent })
             }));

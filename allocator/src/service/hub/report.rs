@@ -87,7 +87,7 @@ impl Hub {
 
     /// Returns the numbers of all sessions.
     pub fn session_ids(&self) -> Vec<u32> {
-        self.sessions.keys().copied().collect()
+        self.sessions.numbers().collect()
     }
 
     /// Returns the entry of a session in `/status`; `None` if it has no host.
@@ -97,7 +97,7 @@ impl Hub {
         id: u32,
         transport: impl FnOnce(u32) -> TransportFacts,
     ) -> Option<SessionStatus> {
-        let session = self.sessions.get(&id)?;
+        let session = self.sessions.get(id)?;
         let peer = session.peer.as_ref()?;
         let TransportFacts { rtt_us, address } = transport(id);
         Some(SessionStatus {

@@ -1,19 +1,18 @@
 //! One session as the hub holds it.
 
-use indexmap::IndexMap;
 use ratewright_proto::control::Hello;
 use ratewright_proto::server::ServerSession;
 use ratewright_topology::HostId;
-use rustc_hash::FxBuildHasher;
 
 use super::session_flows::{Placement, SessionFlows, UnmanagedReason};
 use super::token_bucket::TokenBucket;
 use crate::service::config::{PacingOrder, RelayIdentity};
+use crate::service::session_table::SessionTable;
 use crate::service::tls::PeerCertificate;
 
-/// Sessions by number. Boxed: a lookup touches one session's memory only, and growth moves
+/// Sessions by number. Boxed: a look-up touches one session's memory only, and growth moves
 /// pointers.
-pub(super) type Sessions = IndexMap<u32, Box<Session>, FxBuildHasher>;
+pub(super) type Sessions = SessionTable<Box<Session>>;
 
 /// A session, from its transport connection's first byte to its last.
 pub(super) struct Session {

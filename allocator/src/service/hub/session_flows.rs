@@ -20,8 +20,8 @@ pub(super) struct HubFlow {
     pub(super) has_rate: bool,
     /// Time at which it started, in microseconds that wrap; `None` once it has had its first rate.
     pub(super) started_us: Option<NonZeroU32>,
-    /// Number of the engine that has the flow, if it is allocated. With an older one, its own number
-    /// is void.
+    /// Number of the engine that has the flow, if it is allocated. With an older one, its own
+    /// number is void.
     pub(super) engine_number: u8,
     /// Kind as which the links of its path count it; void with an older engine number.
     pub(super) counted: Option<FlowKind>,

@@ -53,7 +53,7 @@ impl Hub {
 
     /// Takes all flows of a session that ends back from the counts. O(slots of the session).
     pub(super) fn uncount_session(&mut self, now_ns: u64, id: u32) {
-        let Some(session) = self.sessions.get(&id) else {
+        let Some(session) = self.sessions.get(id) else {
             return;
         };
         for slot in 0..session.flows.slots() {
@@ -67,7 +67,7 @@ impl Hub {
 
     /// Takes what a host tells of its own links and of its own conduct.
     pub(super) fn on_access_use(&mut self, now_ns: u64, id: u32, access_use: &AccessUse) {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         let Some(host) = session.peer.as_ref().map(|peer| peer.host) else {
@@ -87,7 +87,7 @@ impl Hub {
     pub(super) fn pacing_changed(&mut self, now_ns: u64, ids: impl IntoIterator<Item = u32>) {
         let mut changed = Vec::new();
         for id in ids {
-            if let Some(session) = self.sessions.get(&id)
+            if let Some(session) = self.sessions.get(id)
                 && let Some(peer) = &session.peer
             {
                 self.shared.set_paces(now_ns, peer.host, session.paces());
@@ -141,7 +141,7 @@ impl Hub {
             Cause::Unpaced(host) | Cause::Host(host) => {
                 let name = name(host);
                 let session = self.registry.session_of(host.0);
-                let session = session.and_then(|id| self.sessions.get(&id));
+                let session = session.and_then(|id| self.sessions.get(id));
                 match session.map(|session| session.conduct()) {
                     None => format!("host {name} without a session"),
                     Some(PacingOrder::Pace) => format!("host {name}, which paces by now"),

@@ -39,7 +39,7 @@ impl Hub {
             let id = *ids.get(session)?;
             let slots = self
                 .sessions
-                .get(&id)
+                .get(id)
                 .map_or(0, |session| session.flows.slots());
             let until = slots.min(slot.saturating_add(left));
             for slot in slot..until {
@@ -61,13 +61,13 @@ impl Hub {
 
     /// Returns the flow on a slot and its newest rate.
     fn rate_on(&self, id: u32, slot: u32) -> Option<(StartRecord, u64)> {
-        let session = self.sessions.get(&id)?;
+        let session = self.sessions.get(id)?;
         let flow = session.flows.get(slot)?;
         Some((flow.record, session.proto.rate_of(flow.id()).unwrap_or(0)))
     }
 
     fn flow_row(&self, id: u32, record: &StartRecord, rate_bps: u64) -> FlowRow {
-        let (from, pacing) = self.sessions.get(&id).map_or_else(
+        let (from, pacing) = self.sessions.get(id).map_or_else(
             || (String::new(), PacingOrder::Pace),
             |session| {
                 let name = session
@@ -131,7 +131,7 @@ impl Hub {
     pub fn host_view(&self, now_ns: u64, host: &str) -> Option<HostView> {
         let number = self.topology.host_by_name(host)?;
         let (mut pacing, mut why) = self.order_of(host);
-        let session = self.session_of(host).and_then(|id| self.sessions.get(&id));
+        let session = self.session_of(host).and_then(|id| self.sessions.get(id));
         if pacing == PacingOrder::Pace && session.is_some_and(|session| session.observes) {
             (pacing, why) = (PacingOrder::Observe, "its daemon is configured to observe");
         }
@@ -168,7 +168,7 @@ impl Hub {
     ) -> Option<u32> {
         let id = self.session_of(from)?;
         let to = self.topology.host_by_name(to)?;
-        let slots = self.sessions.get(&id)?.flows.slots();
+        let slots = self.sessions.get(id)?.flows.slots();
         let until = slots.min(slot.saturating_add(max));
         for slot in slot..until {
             let Some((record, rate_bps)) = self.rate_on(id, slot) else {
@@ -193,7 +193,7 @@ impl Hub {
         rate_bps: u64,
         loads: &[LinkLoad],
     ) -> Option<ExplainedFlow> {
-        let session = self.sessions.get(&id)?;
+        let session = self.sessions.get(id)?;
         let flow = session.flows.get(slot)?;
         let class = self
             .settings

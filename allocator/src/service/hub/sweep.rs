@@ -92,7 +92,7 @@ impl Hub {
             // long.
             left -= 1;
             let from = self.sweep.next_slot;
-            let position = self.sessions.get_index_of(&id);
+            let position = self.sessions.position(id);
             let end = position.map_or(0, |position| self.sessions[position].flows.slots());
             // One flow adds at most one event, so the backlog stays below twice MAX_EVENTS.
             let room = u32::try_from(left.min(MAX_EVENTS)).unwrap_or(u32::MAX);
@@ -166,7 +166,7 @@ impl Hub {
         dead_links: impl IntoIterator<Item = LinkId>,
     ) {
         let sweep = &mut self.sweep;
-        sweep.extend(self.sessions.keys().copied());
+        sweep.extend(self.sessions.numbers());
         // The first dead link sets the time; later ones must not push it back.
         if sweep.dead_links.is_empty() {
             sweep.dead_links_due_ns = now_ns + DEAD_LINK_DELAY_NS;
@@ -200,13 +200,13 @@ impl Hub {
             return;
         }
         let turn = self.sweep.room_turn;
-        let positions = (turn..self.sessions.len()).chain(0..turn.min(self.sessions.len()));
+        let end = self.sessions.positions();
         let mut ids = Vec::new();
-        for position in positions {
-            let session = &self.sessions[position];
-            if session.awaiting_room == 0 {
+        for position in (turn..end).chain(0..turn.min(end)) {
+            let session = self.sessions.at(position);
+            let Some(session) = session.filter(|session| session.awaiting_room > 0) else {
                 continue;
-            }
+            };
             ids.push(session.id);
             self.sweep.room_turn = position + 1;
             room = room.saturating_sub(session.awaiting_room);
@@ -221,7 +221,7 @@ impl Hub {
     pub(super) fn sweep_for_new_engine(&mut self) {
         self.engine_number = self.engine_number.wrapping_add(1);
         self.numbers.restart(network::link_count(&self.topology));
-        let sessions: VecDeque<u32> = self.sessions.keys().copied().collect();
+        let sessions: VecDeque<u32> = self.sessions.numbers().collect();
         // Dead links of a former sweep are dropped: the new engine gets all capacities from
         // `restart_flows`.
         self.sweep = Sweep {

@@ -10,12 +10,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use indexmap::IndexMap;
 use quinn::SendDatagramError;
 use ratewright_io::timers::Timers;
 use ratewright_io::transport::{MAX_DATAGRAM_BYTES, secret_of};
 use ratewright_proto::sealed::SealedCounters;
-use rustc_hash::FxBuildHasher;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::{Notify, oneshot};
 
@@ -27,6 +25,7 @@ use crate::service::admin_request::{TopologyChange, TopologyChangeError, Topolog
 use crate::service::clock;
 use crate::service::config::{Config, RelayIdentity};
 use crate::service::hub::{Hub, ReadySession};
+use crate::service::session_table::SessionTable;
 use crate::service::tls::PeerCertificate;
 
 mod overview;
@@ -69,7 +68,7 @@ pub(super) type ChangeReply = oneshot::Sender<Result<TopologyReport, TopologyCha
 pub(super) struct ServiceCore {
     pub(super) hub: Hub,
     pub(super) engine: EngineHost,
-    transports: IndexMap<u32, Box<SessionTransport>, FxBuildHasher>,
+    transports: SessionTable<Box<SessionTransport>>,
     timers: Timers<u32>,
     timers_changed: Arc<Notify>,
     /// The UDP worker that drives the engine and serves the timers has something to do.
@@ -111,7 +110,7 @@ impl SharedCore {
         Self(Arc::new(Mutex::new(ServiceCore {
             hub,
             engine,
-            transports: IndexMap::default(),
+            transports: SessionTable::default(),
             timers: Timers::new(),
             timers_changed: Arc::new(Notify::new()),
             wake_engine_worker: false,
@@ -234,7 +233,7 @@ impl ServiceCore {
 
     /// Closes a session whose connection is gone.
     pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
-        self.transports.swap_remove(&id);
+        self.transports.remove(id);
         if let Some(worker) = (id as usize).checked_rem(self.workers.len())
             && !self.workers[worker].lost
         {
@@ -245,7 +244,7 @@ impl ServiceCore {
 
     /// Takes the next frame for the control stream.
     pub(super) fn next_frame(&mut self, id: u32) -> Option<Bytes> {
-        let transport = self.transports.get_mut(&id)?;
+        let transport = self.transports.get_mut(id)?;
         let frame = transport.outbox.pop_front()?;
         transport.outbox_bytes -= frame.len();
         Some(frame)
@@ -316,7 +315,7 @@ impl ServiceCore {
     /// Sends or queues what a session has for its host, and schedules its next timeout. Datagrams
     /// with a first rate (`first`) go ahead of later ones.
     fn send(&mut self, now_ns: u64, id: u32, first: bool) {
-        let Some(transport) = self.transports.get_mut(&id) else {
+        let Some(transport) = self.transports.get_mut(id) else {
             return;
         };
         if transport.sealed_ns.is_some() {
@@ -395,7 +394,7 @@ impl ServiceCore {
             let Some(id) = self.later.pop_front() else {
                 break;
             };
-            if let Some(transport) = self.transports.get_mut(&id) {
+            if let Some(transport) = self.transports.get_mut(id) {
                 transport.queued = false;
                 // The host may have changed to sealed datagrams meanwhile.
                 let on_quic = transport.sealed_ns.is_none();
@@ -416,7 +415,7 @@ impl ServiceCore {
             return;
         };
         let next_ns = next_ns.max(now_ns + MIN_TIMER_NS);
-        if let Some(transport) = self.transports.get_mut(&id)
+        if let Some(transport) = self.transports.get_mut(id)
             && transport
                 .scheduled_ns
                 .is_none_or(|scheduled_ns| next_ns < scheduled_ns)
@@ -464,7 +463,7 @@ impl ServiceCore {
                 self.hub.advance_members(now_ns);
                 continue;
             }
-            let Some(transport) = self.transports.get_mut(&id) else {
+            let Some(transport) = self.transports.get_mut(id) else {
                 continue;
             };
             // The wheel cannot remove entries. One that a newer entry has replaced is skipped.
@@ -488,7 +487,7 @@ impl ServiceCore {
     /// Takes a QUIC datagram of a session. The host may have gone back from sealed datagrams.
     pub(super) fn on_quic(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
         if self.hub.on_datagram(now_ns, id, bytes)
-            && let Some(transport) = self.transports.get_mut(&id)
+            && let Some(transport) = self.transports.get_mut(id)
             // A QUIC datagram that sealed ones have overtaken is no change back.
             && transport
                 .sealed_ns
@@ -501,7 +500,7 @@ impl ServiceCore {
     /// Takes a sealed datagram of a session, opened.
     pub(super) fn on_sealed(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
         if self.hub.on_datagram(now_ns, id, bytes)
-            && let Some(transport) = self.transports.get_mut(&id)
+            && let Some(transport) = self.transports.get_mut(id)
         {
             transport.sealed_ns = Some(now_ns);
         }
@@ -540,9 +539,9 @@ impl ServiceCore {
             .transports
             .iter_mut()
             .filter(|(id, transport)| {
-                **id as usize % workers == worker && transport.sealed_ns.is_some()
+                *id as usize % workers == worker && transport.sealed_ns.is_some()
             })
-            .map(|(&id, transport)| {
+            .map(|(id, transport)| {
                 transport.sealed_ns = None;
                 (transport.queued, transport.queued_first) = (false, false);
                 id
@@ -671,7 +670,7 @@ impl ServiceCore {
                     None => break,
                 },
             };
-            let Some(transport) = self.transports.get_mut(&id) else {
+            let Some(transport) = self.transports.get_mut(id) else {
                 continue;
             };
             if first {

@@ -16,7 +16,7 @@ pub(crate) struct SessionPair {
     pub(crate) now_ns: u64,
     pub(crate) client: ClientSession,
     pub(crate) server: ServerSession,
-    /// What the server has told of flows.
+    /// Changes of flows that the server has told.
     changes: Vec<FlowChange>,
 }
 

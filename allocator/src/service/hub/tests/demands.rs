@@ -89,7 +89,7 @@ fn demands_beyond_the_budget_wait_and_the_newest_counts() {
         told += told_to_engine(&mut world);
         world.exchange();
         let id = world.host("h1").id.expect("connected");
-        let session = &world.hub.sessions[&id];
+        let session = world.hub.sessions.get(id).expect("connected");
         assert!(session.flows.deferred() <= flows.len(), "each waits once");
     }
     let seconds = (world.now_ns - began_ns) / 1_000_000_000;

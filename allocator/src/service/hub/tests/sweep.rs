@@ -272,7 +272,7 @@ fn million() -> HubWorld {
             let path = ratewright_proto::FlowPath::Hash((random >> 20) as u32);
             let record = ratewright_proto::StartRecord::new(FlowId::new(slot, 1), to, path);
             let now_ns = world.now_ns;
-            let position = world.hub.sessions.get_index_of(&id).expect("connected");
+            let position = world.hub.sessions.position(id).expect("connected");
             world.hub.start(now_ns, position, record);
         }
         for event in std::mem::take(world.hub.engine_events()) {

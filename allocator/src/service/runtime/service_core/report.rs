@@ -86,7 +86,7 @@ impl ServiceCore {
     fn session_statuses(&self, now_ns: u64, ids: &[u32], into: &mut Vec<SessionStatus>) {
         into.extend(ids.iter().filter_map(|&id| {
             let facts = |id| {
-                let transport = self.transports.get(&id);
+                let transport = self.transports.get(id);
                 transport.map_or_else(TransportFacts::default, |transport| self.facts(transport))
             };
             self.hub.session_status(now_ns, id, facts)
