@@ -16,9 +16,7 @@ use ratewright_allocator::service::clock;
 use ratewright_allocator::service::config::{
     ClassConfig, Fingerprint, Limits, MembershipConfig, Rollout, Trust,
 };
-use ratewright_allocator::service::duration_histogram::DurationHistogram;
 use ratewright_allocator::service::hub::{Hub, HubSettings, ReadySession};
-use ratewright_allocator::service::instrumented_engine::InstrumentedEngine;
 use ratewright_allocator::service::tls::PeerCertificate;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::FrameDecoder;
@@ -75,10 +73,9 @@ impl StartPath {
             &hub.capacities_bps(),
         );
         let engine: Box<dyn RateEngine> = Box::new(engine.expect("valid settings"));
-        let timed = InstrumentedEngine::new(engine, Arc::new(DurationHistogram::default()));
         let mut path = Self {
             hub,
-            driver: EngineDriver::new(Box::new(timed)),
+            driver: EngineDriver::new(engine, Arc::default()),
             daemons: Vec::new(),
             under_way: VecDeque::new(),
             now_ns: BEGIN_NS,

@@ -10,6 +10,7 @@
 //! | `parallel` | the engine for many flows and cores: single precision, vector kernels, workers |
 //! | `thread` | the engine on an OS thread of its own, fed and drained by rings |
 //! | `stats` | figures that this thread publishes |
+//! | `duration_histogram` | durations in buckets |
 //! | `scan` | an incremental scan of all flows |
 //! | `affinity`, `clock` | pinning of threads; the monotonic clock |
 //!
@@ -24,6 +25,7 @@ use ratewright_topology::Topology;
 mod affinity;
 mod clock;
 mod config;
+mod duration_histogram;
 mod error;
 mod flow_number;
 pub mod parallel;
@@ -38,6 +40,7 @@ mod tests;
 
 pub use affinity::pin_current_thread;
 pub use config::{EngineConfig, StepRule};
+pub use duration_histogram::{DurationFigures, DurationHistogram};
 pub use error::EngineError;
 pub use flow_number::{FlowNumber, FlowNumbers};
 pub use reference::ReferenceEngine;

@@ -133,8 +133,8 @@ fn notified_rates_fit_into_the_whole_capacity() {
             start(
                 &mut engine,
                 FlowSpec {
-                    weight: 1.0 + (round % 5) as f64 / 100.0,
-                    ..spec(key, &[key as u32, 8])
+                    weight: 1.0 + f64::from(round % 5) / 100.0,
+                    ..spec(key, &[key, 8])
                 },
             );
         }
@@ -448,8 +448,8 @@ fn arrival_order_does_not_matter() {
     let flows: Vec<FlowSpec> = (0..24u32)
         .map(|key| FlowSpec {
             class: u8::from(key % 5 == 0),
-            weight: 1.0 + (key % 3) as f64,
-            ..spec(key, &[key as u32 % 6, 6 + (key as u32 * 7) % 5])
+            weight: 1.0 + f64::from(key % 3),
+            ..spec(key, &[key % 6, 6 + (key * 7) % 5])
         })
         .collect();
     let run = |order: &mut dyn Iterator<Item = usize>, detour: bool| {

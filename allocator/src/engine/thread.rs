@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
-use super::{EngineEvent, EngineStats, RateEngine, RateUpdate};
+use super::{EngineEvent, EngineStats, RateUpdate};
 
 mod backlog;
 mod driver;
@@ -99,13 +99,12 @@ pub struct EngineHandle {
 /// # Panics
 /// The operating system cannot start a thread.
 pub fn spawn(
-    engine: Box<dyn RateEngine>,
+    driver: EngineDriver,
     cfg: EngineThreadConfig,
     wake: impl Fn() + Send + 'static,
 ) -> EngineHandle {
     let (event_tx, event_rx) = RingBuffer::new(cfg.event_ring.max(1));
     let (update_tx, update_rx) = RingBuffer::new(cfg.update_ring.max(1));
-    let driver = EngineDriver::new(engine);
     let snapshot = driver.snapshot();
     let shared = Arc::new(ThreadFlags {
         idle: AtomicBool::new(false),

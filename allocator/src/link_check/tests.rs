@@ -835,9 +835,15 @@ fn a_restart_takes_back_what_is_named_and_it_is_named_anew() {
 
 #[test]
 fn a_host_with_a_fault_is_named_once_and_taken_back_with_its_word_or_its_session() {
-    for by_word in [true, false] {
+    let of_hosts = [
+        HostFault::AddressNotInPrefix,
+        HostFault::CongestionControlChanged,
+    ];
+    for (fault, by_word) in of_hosts
+        .into_iter()
+        .flat_map(|of| [(of, true), (of, false)])
+    {
         let mut world = World::new(2);
-        let fault = HostFault::AddressNotInPrefix;
         world.hosts[1].told.faults.insert(fault);
         world.run(60_000);
         assert_eq!(world.faults, [(1, fault, true)]);

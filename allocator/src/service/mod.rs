@@ -11,7 +11,6 @@
 //! | `sealed_peers` | keys and addresses of sealed sessions |
 //! | `session_table` | tables by session number, and the numbers |
 //! | [`relay`] | a relay between the allocator and some of its hosts, a process of its own |
-//! | [`instrumented_engine`], [`duration_histogram`] | an engine whose iterations are timed; durations in buckets |
 //! | [`admin_request`], [`status`], [`health`] | requests of the admin server, and their replies |
 //! | [`overview`] | what the page shows |
 //! | [`audit`] | changes by operators, with who made them |
@@ -30,11 +29,9 @@ pub mod admission;
 pub mod audit;
 pub mod clock;
 pub mod config;
-pub mod duration_histogram;
 mod entrance;
 pub mod health;
 pub mod hub;
-pub mod instrumented_engine;
 pub mod overview;
 pub mod relay;
 pub mod run;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::config::PacingOrder;
-use super::duration_histogram::DurationFigures;
-use crate::engine::Exceptions;
+use crate::engine::{DurationFigures, Exceptions};
 use crate::feeds::{FeedsStatus, LinkEffect};
 use crate::link_check::{HostFault, LinkEvidence, LinkState};
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ratewright_allocator::engine::thread::{EngineHandle, EngineThreadConfig, Interval, spawn};
+use ratewright_allocator::engine::thread::{
+    EngineDriver, EngineHandle, EngineThreadConfig, Interval, spawn,
+};
 use ratewright_allocator::engine::{
     EngineConfig, EngineError, EngineEvent, EngineStats, FlowNumber, FlowSpec, IterationReport,
     Optimality, RateEngine, RateUpdate, ReferenceEngine,
@@ -30,6 +32,14 @@ fn pause(duration: Duration) {
 
 fn reference(links: usize) -> Box<dyn RateEngine> {
     Box::new(ReferenceEngine::new(EngineConfig::default(), &vec![GBIT; links]).expect("valid"))
+}
+
+fn spawn_engine(
+    engine: Box<dyn RateEngine>,
+    config: EngineThreadConfig,
+    wake: impl Fn() + Send + 'static,
+) -> EngineHandle {
+    spawn(EngineDriver::new(engine, Arc::default()), config, wake)
 }
 
 fn start(engine: &mut EngineHandle, spec: FlowSpec) {
@@ -83,7 +93,7 @@ fn starts_in_rates_out() {
             pin_core: Some(0),
             ..EngineThreadConfig::default()
         };
-        let mut engine = spawn(reference(9), config, move || {
+        let mut engine = spawn_engine(reference(9), config, move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
         start(&mut engine, flow(0, &[0, 8]));
@@ -92,7 +102,7 @@ fn starts_in_rates_out() {
         let rates = collect(&mut engine, |rates| !rates.is_empty());
         assert!(rates.contains_key(&FlowNumber::first(0)), "the first rate");
         println!("{interval:?}: first rate after {:?}", began.elapsed());
-        (1..8).for_each(|key| start(&mut engine, flow(key, &[key as u32, 8])));
+        (1..8).for_each(|key| start(&mut engine, flow(key, &[key, 8])));
         let shared = |r: &f64| (r / EIGHTH - 1.0).abs() < 0.02;
         let rates = collect(&mut engine, |rates| {
             rates.len() == 8 && rates.values().all(shared)
@@ -130,7 +140,7 @@ fn refused_events_are_counted() {
         ..EngineConfig::default()
     };
     let engine = ReferenceEngine::new(config, &[GBIT]).expect("valid");
-    let mut engine = spawn(Box::new(engine), EngineThreadConfig::default(), || {});
+    let mut engine = spawn_engine(Box::new(engine), EngineThreadConfig::default(), || {});
     start(&mut engine, flow(0, &[0]));
     start(&mut engine, flow(1, &[0]));
     // Link 5 does not exist.
@@ -207,7 +217,7 @@ fn an_idle_engine_costs_nothing() {
         interval: Interval::BackToBack,
         ..EngineThreadConfig::default()
     };
-    let mut engine = spawn(
+    let mut engine = spawn_engine(
         Box::new(NamedThreadEngine {
             inner,
             named: false,
@@ -215,7 +225,7 @@ fn an_idle_engine_costs_nothing() {
         config,
         || {},
     );
-    (0..8).for_each(|key| start(&mut engine, flow(key, &[key as u32, 8])));
+    (0..8).for_each(|key| start(&mut engine, flow(key, &[key, 8])));
     let stats = wait_for(&engine, |s| s.settled && s.flows == 8);
     assert!(stats.settled, "{stats:?}");
     // The thread may not sleep yet.
@@ -248,9 +258,9 @@ fn a_full_update_ring_keeps_the_newest_rates() {
         update_ring: 4,
         ..EngineThreadConfig::default()
     };
-    let mut engine = spawn(reference(33), config, || {});
+    let mut engine = spawn_engine(reference(33), config, || {});
     for key in 0..32 {
-        start(&mut engine, flow(key, &[key as u32, 32]));
+        start(&mut engine, flow(key, &[key, 32]));
         // Every start changes all earlier rates, so that newer ones replace those that wait.
         pause(Duration::from_micros(500));
     }
@@ -314,7 +324,7 @@ fn a_full_event_ring_says_so() {
         event_ring: 4,
         ..EngineThreadConfig::default()
     };
-    let mut engine = spawn(Box::new(Slow(inner)), config, || {});
+    let mut engine = spawn_engine(Box::new(Slow(inner)), config, || {});
     let mut refused = 0;
     for key in 0..64 {
         // 20 ms of iteration let the ring of four places fill.
@@ -336,7 +346,7 @@ fn a_full_event_ring_says_so() {
 
 #[test]
 fn a_resting_engine_tells_its_links_loads_when_it_is_asked() {
-    let mut engine = spawn(reference(2), EngineThreadConfig::default(), || {});
+    let mut engine = spawn_engine(reference(2), EngineThreadConfig::default(), || {});
     start(&mut engine, flow(1, &[0]));
     let rates = collect(&mut engine, |rates| {
         rates.values().any(|rate_bps| *rate_bps > 0.98 * GBIT)

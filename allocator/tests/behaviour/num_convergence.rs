@@ -110,7 +110,7 @@ fn known_answers() {
         &[125.0; 8],
     );
     // The parking lot: one long flow over six links, one short flow on each.
-    let mut specs: Vec<FlowSpec> = (0..6).map(|i| flow(i, &[i as u32])).collect();
+    let mut specs: Vec<FlowSpec> = (0..6).map(|i| flow(i, &[i])).collect();
     specs.push(flow(6, &[0, 1, 2, 3, 4, 5]));
     let mut truth = vec![6.0 / 7.0; 6];
     truth.push(1.0 / 7.0);

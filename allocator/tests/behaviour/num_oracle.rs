@@ -444,9 +444,9 @@ fn to_one_host(
     let hosts = topology.hosts().len() as u32;
     let mut capacities = vec![100.0 * capacity_bps; topology.links().len()];
     let specs = (0..count).map(|key| {
-        let source = HostId(4 + (key % (hosts - 4)) as u32);
+        let source = HostId(4 + (key % (hosts - 4)));
         let path = topology
-            .path(source, HostId(0), PathChoice::Hash(key as u32))
+            .path(source, HostId(0), PathChoice::Hash(key))
             .expect("a whole network");
         let links: Vec<u32> = path.iter().map(|link| link.0).collect();
         let mut spec = flow(key, &links);
@@ -522,7 +522,7 @@ fn all_classes_share_one_link_at_the_optimum() {
             let name = format!("{count} flows on {capacity_bps:e} bit/s, capped: {capped}");
             let (capacities, mut specs) =
                 to_one_host(&topology, count, capacity_bps, |key| (key % 6) as u8);
-            let share = capacity_bps / count as f64;
+            let share = capacity_bps / f64::from(count);
             for (key, spec) in specs.iter_mut().enumerate() {
                 spec.weight = [1.0, 2.0, 4.0][key / 6 % 3];
                 if capped && key % 5 < 2 {

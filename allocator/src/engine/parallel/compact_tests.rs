@@ -85,7 +85,7 @@ fn flows_that_share_both_racks_form_rows_and_leave_them() {
             apply(
                 &mut engine,
                 &mut exact,
-                start(&topology, number.into(), &flow(number)),
+                start(&topology, number, &flow(number)),
             );
         }
         agree(&mut engine, &mut exact, &all);
@@ -118,7 +118,7 @@ fn flows_that_share_both_racks_form_rows_and_leave_them() {
             apply(
                 &mut engine,
                 &mut exact,
-                start(&topology, number.into(), &flow(number)),
+                start(&topology, number, &flow(number)),
             );
         }
         let left: Vec<u32> = all
@@ -167,7 +167,7 @@ fn upward_rows_hold_flows_to_neighbouring_racks() {
         };
         if sketch.source / 16 != sketch.destination / 16 {
             engine
-                .apply(start(&topology, number.into(), &sketch))
+                .apply(start(&topology, number, &sketch))
                 .expect("a valid event");
         }
     }

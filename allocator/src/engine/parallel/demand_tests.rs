@@ -118,7 +118,7 @@ fn several_changes_between_two_iterations_are_one() {
         for key in 0..12 {
             for engine in [&mut engine as &mut dyn RateEngine, &mut exact] {
                 engine
-                    .apply(start(&topology, key, &sketch(key as u32 % 6, 23)))
+                    .apply(start(&topology, key, &sketch(key % 6, 23)))
                     .expect("valid");
             }
         }
@@ -214,7 +214,7 @@ fn every_log_class_is_in_rows() {
     for key in 0..9 {
         let of_class = Sketch {
             class: (key % 3) as u8,
-            ..sketch(key as u32, 23)
+            ..sketch(key, 23)
         };
         engine
             .apply(start(&topology, key, &of_class))
@@ -257,7 +257,7 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
     let overflow = engine.exceptions().flows_without_room;
     assert!(overflow > 0, "they take more rows than there are for them");
     for key in HOT..HOT + 300 {
-        let other = sketch(12 + key as u32 % 6, 18 + key as u32 / 6 % 6);
+        let other = sketch(12 + key % 6, 18 + key / 6 % 6);
         engine.apply(start(&topology, key, &other)).expect("valid");
     }
     engine.iterate();
@@ -270,7 +270,7 @@ fn a_host_with_very_many_flows_leaves_rows_to_others() {
         engine.iterate();
     }
     holds(&engine);
-    let share = 10e9 * derating(&EngineConfig::default()) / HOT as f64;
+    let share = 10e9 * derating(&EngineConfig::default()) / f64::from(HOT);
     for key in [0, HOT / 2, HOT - 1] {
         let rate = engine.rate_bps(FlowNumber::first(key)).expect("there");
         assert!((rate / share - 1.0).abs() < 0.01, "{rate} of {share}");
@@ -381,11 +381,7 @@ fn an_engine_recovers_from_a_price_that_is_no_number() {
         let mut engine = parallel(&topology, 2, 1, simd);
         let mut exact = reference(&topology);
         for key in 0..40 {
-            let event = start(
-                &topology,
-                key,
-                &sketch(key as u32 % 12, 12 + key as u32 % 12),
-            );
+            let event = start(&topology, key, &sketch(key % 12, 12 + key % 12));
             engine.apply(event.clone()).expect("valid");
             exact.apply(event).expect("valid");
         }

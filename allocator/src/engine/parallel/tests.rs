@@ -632,7 +632,7 @@ fn first_rates_come_before_the_iteration() {
         }
     };
     for key in 0..1_000 {
-        apply(&mut engines, &start(&topology, key, &sketch(key as u32)));
+        apply(&mut engines, &start(&topology, key, &sketch(key)));
     }
     assert!(engines.iter_mut().all(|engine| settle(engine)));
     let mut notified = Vec::new();
@@ -645,7 +645,7 @@ fn first_rates_come_before_the_iteration() {
                 &mut engines,
                 &EngineEvent::End(FlowNumber::first(key - 1_000)),
             );
-            apply(&mut engines, &start(&topology, key, &sketch(key as u32)));
+            apply(&mut engines, &start(&topology, key, &sketch(key)));
         }
         let mut early = Vec::new();
         engines[0].first_rates(&mut |update| early.push(update));

@@ -10,7 +10,8 @@ use hdrhistogram::Histogram;
 use super::LONG_PARK;
 use super::backlog::RateBacklog;
 use crate::engine::{
-    EngineError, EngineEvent, EngineStats, LinkLoad, RateEngine, RateUpdate, Scan, clock,
+    DurationHistogram, EngineError, EngineEvent, EngineStats, LinkLoad, RateEngine, RateUpdate,
+    Scan, clock,
 };
 
 /// Links in a snapshot.
@@ -52,6 +53,8 @@ pub struct EngineDriver {
     undrained: bool,
     stats: EngineStats,
     times: IterationTimes,
+    /// Durations of iterations, without the events before them.
+    histogram: Arc<DurationHistogram>,
     published: Instant,
     /// Scan of all flows; `scans` is true while it runs.
     scan: Scan,
@@ -69,9 +72,9 @@ pub struct EngineDriver {
 }
 
 impl EngineDriver {
-    /// Makes a driver of a settled engine.
+    /// Makes a driver of a settled engine, whose iterations' durations go into `histogram`.
     #[must_use]
-    pub fn new(engine: Box<dyn RateEngine>) -> Self {
+    pub fn new(engine: Box<dyn RateEngine>, histogram: Arc<DurationHistogram>) -> Self {
         let now = clock::now();
         Self {
             engine,
@@ -83,6 +86,7 @@ impl EngineDriver {
                 ..EngineStats::default()
             },
             times: IterationTimes::new(now),
+            histogram,
             published: now,
             scan: Scan::default(),
             scans: false,
@@ -159,12 +163,15 @@ impl EngineDriver {
             let mut keep = |update| stats.updates_superseded += u64::from(backlog.put(update));
             self.engine.drain_updates(&mut keep);
         }
+        let iterates = clock::now();
         let report = self.engine.iterate();
+        let whole_ns = |since: Instant| u64::try_from(since.elapsed().as_nanos());
+        self.histogram
+            .record(whole_ns(iterates).unwrap_or(u64::MAX));
         self.stats.last_report = report;
         self.stats.settled = report.settled;
         self.stats.iterations += 1;
-        self.stats.last_iteration_ns =
-            u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.stats.last_iteration_ns = whole_ns(began).unwrap_or(u64::MAX);
         self.times.record(began, self.stats.last_iteration_ns);
         self.stale = true;
         self.unmeasured = true;

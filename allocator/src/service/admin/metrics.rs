@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
+use crate::engine::DurationFigures;
 use crate::link_check::{HostFault, LinkState};
 use crate::service::audit::AuditLog;
-use crate::service::duration_histogram::DurationFigures;
 use crate::service::status::{Reasons, Snapshot};
 
 /// Installs the process's metrics recorder.

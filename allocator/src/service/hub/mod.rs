@@ -37,7 +37,7 @@ use ratewright_proto::server::registry::Registry;
 use ratewright_proto::server::{FlowChange, ServerConfig, ServerSession};
 use ratewright_topology::Topology;
 
-use crate::engine::{EngineEvent, FlowNumbers};
+use crate::engine::{DurationHistogram, EngineEvent, FlowNumbers};
 use crate::feeds::{Feeds, FeedsConfig};
 use crate::link_check::LinkCheck;
 use crate::shared_links::SharedLinks;
@@ -45,7 +45,6 @@ use crate::shared_links::SharedLinks;
 use super::config::{
     ClassConfig, Limits, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
 };
-use super::duration_histogram::DurationHistogram;
 use super::session_table::SessionNumbers;
 use super::status::ServiceCounts;
 use super::tls::PeerCertificate;

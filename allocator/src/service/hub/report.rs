@@ -2,8 +2,7 @@
 
 use ratewright_topology::{HostId, LinkId, Topology};
 
-use crate::engine::EngineStats;
-use crate::service::duration_histogram::DurationFigures;
+use crate::engine::{DurationFigures, EngineStats};
 use crate::service::status::{
     HostFlow, HostFlows, IterationStatus, LinkStatus, OptimalityStatus, ServiceCounts,
     SessionStatus, Status, StatusTotals,

@@ -16,11 +16,10 @@ use crate::engine::thread::{
     EngineDriver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn,
 };
 use crate::engine::{
-    EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
+    DurationHistogram, EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate,
+    ReferenceEngine,
 };
 use crate::service::config::{Config, EngineKind, class_table};
-use crate::service::duration_histogram::DurationHistogram;
-use crate::service::instrumented_engine::InstrumentedEngine;
 
 /// Age from which loads that an engine told are dropped, in nanoseconds.
 const LOADS_MAX_AGE_NS: u64 = 5_000_000;
@@ -272,12 +271,12 @@ impl EngineHost {
         if let Some(handle) = self.leave() {
             dispose(move || handle.shutdown());
         }
-        let engine = InstrumentedEngine::new(engine, Arc::clone(&self.histogram));
+        let driver = EngineDriver::new(engine, Arc::clone(&self.histogram));
         self.pinned_core = config.allocation.pin_core;
         let interval_us = config.allocation.interval_us;
         if self.engine_thread == EngineThread::UdpWorker {
             let engine = WorkerEngine {
-                driver: EngineDriver::new(Box::new(engine)),
+                driver,
                 interval_ns: interval_us.map(|us| us * 1_000),
                 pin_core: self.pinned_core,
             };
@@ -294,7 +293,7 @@ impl EngineHost {
             pin_core: self.pinned_core,
             ..EngineThreadConfig::default()
         };
-        let handle = spawn(Box::new(engine), thread, move || death_watch.wake());
+        let handle = spawn(driver, thread, move || death_watch.wake());
         self.running = RunningEngine::OwnThread(handle);
     }
 

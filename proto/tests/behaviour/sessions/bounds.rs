@@ -48,7 +48,7 @@ fn a_flood_of_starts_beyond_the_servers_table_loses_nothing_within_it() {
     let mut small = SessionPair::with(ClientConfig::default(), config);
     let mut seen = 0;
     while let Some(bytes) = flood.client_datagram() {
-        small.to_server(small.now_ns, &bytes).unwrap();
+        small.hand_to_server(small.now_ns, &bytes).unwrap();
         seen += 1;
     }
     // The flood spans many datagrams, each of which the server must survive.

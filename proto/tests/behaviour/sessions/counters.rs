@@ -55,7 +55,7 @@ fn every_datagram_is_counted_with_its_bytes_and_every_loss_once() {
         let datagram = pair.client_datagram().expect("a start");
         datagrams += 1;
         bytes += datagram.len() as u64;
-        pair.to_server(pair.now_ns, &datagram).unwrap();
+        pair.hand_to_server(pair.now_ns, &datagram).unwrap();
         pair.now_ns += 10_000;
     }
     let counters = pair.client.counters();
@@ -81,7 +81,7 @@ fn every_datagram_is_counted_with_its_bytes_and_every_loss_once() {
         }
         pair.now_ns += MS;
         while let Some(answer) = pair.client_datagram() {
-            pair.to_server(pair.now_ns, &answer).unwrap();
+            pair.hand_to_server(pair.now_ns, &answer).unwrap();
         }
     }
     pair.settle();
@@ -138,7 +138,7 @@ fn a_round_trip_is_measured_once_there_was_one() {
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let datagram = pair.client_datagram().expect("a start");
     pair.now_ns += MS;
-    pair.to_server(pair.now_ns, &datagram).unwrap();
+    pair.hand_to_server(pair.now_ns, &datagram).unwrap();
     let queued = pair
         .server
         .set_rate(pair.now_ns, FlowId::new(0, 0), 1_000_000);
@@ -162,7 +162,7 @@ fn a_client_counts_its_losses_whether_the_answer_comes_in_time_or_not() {
             pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
             newest = pair.client_datagram().expect("a start");
         }
-        pair.to_server(pair.now_ns, &newest).unwrap();
+        pair.hand_to_server(pair.now_ns, &newest).unwrap();
         let rate = pair
             .server
             .set_rate(pair.now_ns, FlowId::new(5, 0), 1_000_000);
@@ -175,7 +175,7 @@ fn a_client_counts_its_losses_whether_the_answer_comes_in_time_or_not() {
         let before = *pair.client.counters();
         let again = pair.client_datagram().expect("what was lost is sent again");
         assert_eq!(pair.client.counters().since(&before).starts_sent, 3);
-        pair.to_server(pair.now_ns, &again).unwrap();
+        pair.hand_to_server(pair.now_ns, &again).unwrap();
         assert_eq!(pair.server.flow_count(), 4);
     }
 }

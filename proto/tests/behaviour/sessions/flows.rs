@@ -17,7 +17,7 @@ fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
     pair.client.start(pair.now_ns, record).unwrap();
     let bytes = pair.client_datagram().expect("a datagram at once");
     assert_eq!(bytes.len(), HEADER_BYTES + 16);
-    pair.to_server(pair.now_ns, &bytes).unwrap();
+    pair.hand_to_server(pair.now_ns, &bytes).unwrap();
     assert_eq!(pair.server_changes(), [FlowChange::Start(record)]);
     assert_eq!(
         pair.server.set_rate(pair.now_ns, record.flow(), 5_000_000),
@@ -36,7 +36,7 @@ fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
     pair.client.end(pair.now_ns, record.flow()).unwrap();
     let bytes = pair.client_datagram().expect("a datagram at once");
     assert_eq!(bytes.len(), HEADER_BYTES + 4);
-    pair.to_server(pair.now_ns, &bytes).unwrap();
+    pair.hand_to_server(pair.now_ns, &bytes).unwrap();
     assert_eq!(pair.server_changes(), [FlowChange::End(record.flow())]);
 }
 
@@ -45,7 +45,7 @@ fn bare_acknowledgements_are_delayed() {
     let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
-    pair.to_server(pair.now_ns, &bytes).unwrap();
+    pair.hand_to_server(pair.now_ns, &bytes).unwrap();
     assert_eq!(pair.server_datagram(), None);
     let due_ns = pair.now_ns + PROMPT_ACK_DELAY_NS;
     assert_eq!(pair.server.next_timeout(), Some(due_ns), "a start waits");
@@ -59,7 +59,7 @@ fn bare_acknowledgements_are_delayed() {
     assert!(!pair.server.must_send_now(due_ns));
     pair.client.end(pair.now_ns, FlowId::new(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
-    pair.to_server(pair.now_ns, &bytes).unwrap();
+    pair.hand_to_server(pair.now_ns, &bytes).unwrap();
     let due_ns = pair.now_ns + ServerConfig::default().ack_delay_ns;
     assert_eq!(pair.server.next_timeout(), Some(due_ns), "nobody waits");
 }
@@ -367,12 +367,12 @@ fn an_end_whose_start_was_never_seen_is_no_event_and_the_late_start_is_stale() {
     let late = pair.client_datagram().expect("a start");
     pair.client.end(pair.now_ns, FlowId::new(3, 0)).unwrap();
     let end = pair.client_datagram().expect("an end");
-    pair.to_server(pair.now_ns, &end).unwrap();
+    pair.hand_to_server(pair.now_ns, &end).unwrap();
     assert_eq!(
         (pair.server_changes(), pair.server.flow_count()),
         (vec![], 0)
     );
-    pair.to_server(pair.now_ns, &late).unwrap();
+    pair.hand_to_server(pair.now_ns, &late).unwrap();
     assert_eq!(
         (pair.server_changes(), pair.server.flow_count()),
         (vec![], 0)
@@ -392,7 +392,7 @@ fn records_that_arrive_out_of_order_leave_the_newest_state() {
         datagrams.push(pair.client_datagram().expect("an update"));
     }
     for bytes in datagrams.iter().rev() {
-        pair.to_server(pair.now_ns, bytes).unwrap();
+        pair.hand_to_server(pair.now_ns, bytes).unwrap();
     }
     let newest = start(0, 0).with_demand(RateCode::encode(3_000_000));
     assert_eq!(pair.server_changes(), [FlowChange::Start(newest)]);
@@ -437,7 +437,7 @@ fn each_change_is_told_as_its_datagram_comes() {
     for record in [start(2, 0), limited] {
         pair.client.start(pair.now_ns, record).unwrap();
         let bytes = pair.client_datagram().expect("a start");
-        pair.to_server(pair.now_ns, &bytes).unwrap();
+        pair.hand_to_server(pair.now_ns, &bytes).unwrap();
     }
     pair.client.end(pair.now_ns, limited.flow()).unwrap();
     pair.settle();

@@ -12,7 +12,7 @@ fn a_datagram_delayed_beyond_the_lease_is_neither_applied_nor_acknowledged() {
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
     let sent_ns = pair.now_ns;
-    pair.to_server(sent_ns, &bytes).unwrap();
+    pair.hand_to_server(sent_ns, &bytes).unwrap();
     pair.server.set_rate(sent_ns, flow, 1_000_000).unwrap();
     let delayed = pair.server_datagram().unwrap();
     pair.client_events();
@@ -58,7 +58,7 @@ fn answers_that_take_longer_than_a_lease_keep_the_session_and_hold_no_rate() {
             if now_ns - began_ns > 10 * LEASE_NS {
                 continue;
             }
-            pair.to_server(now_ns, &bytes).unwrap();
+            pair.hand_to_server(now_ns, &bytes).unwrap();
             while pair.server.poll_datagram(now_ns, 1_200, &mut out) {
                 let result = pair.client.on_datagram(now_ns, &out);
                 assert_eq!(result, Err(DatagramError::Expired));
@@ -237,7 +237,7 @@ fn a_keep_alive_is_acknowledged_at_once() {
     pair.now_ns = pair.client.next_timeout().unwrap();
     pair.client.on_timeout(pair.now_ns);
     let bytes = pair.client_datagram().expect("a keep-alive");
-    pair.to_server(pair.now_ns, &bytes).unwrap();
+    pair.hand_to_server(pair.now_ns, &bytes).unwrap();
     assert!(pair.server_datagram().is_some());
 }
 
@@ -252,7 +252,7 @@ fn an_idle_client_speaks_once_per_lease() {
         pair.client.on_timeout(pair.now_ns);
         pair.server.on_timeout(pair.now_ns);
         while let Some(bytes) = pair.client_datagram() {
-            pair.to_server(pair.now_ns, &bytes).unwrap();
+            pair.hand_to_server(pair.now_ns, &bytes).unwrap();
         }
         while let Some(bytes) = pair.server_datagram() {
             pair.client.on_datagram(pair.now_ns, &bytes).unwrap();

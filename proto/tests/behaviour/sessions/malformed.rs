@@ -48,7 +48,7 @@ fn truncated_datagrams_change_nothing_but_a_counter() {
         pair.server.counters().dropped_malformed,
         to_server.len() as u64
     );
-    pair.to_server(pair.now_ns, &to_server).unwrap();
+    pair.hand_to_server(pair.now_ns, &to_server).unwrap();
     pair.server_events();
     for slot in 0..3 {
         pair.server
@@ -91,7 +91,7 @@ fn flipped_bits_are_refused_or_mean_something_else() {
         let mut fresh = SessionPair::new();
         fresh.server_events();
         let before = server_state(&fresh.server);
-        if fresh.to_server(fresh.now_ns, &bytes).is_err() {
+        if fresh.hand_to_server(fresh.now_ns, &bytes).is_err() {
             refused += 1;
             assert_eq!(server_state(&fresh.server), before, "bit {bit}");
             assert_eq!(fresh.server.counters().dropped_total(), 1, "bit {bit}");
@@ -110,7 +110,7 @@ fn acknowledging_what_was_never_sent_is_refused() {
     let mut bytes = pair.client_datagram().unwrap();
     // Bytes 20 to 24 of the header hold the acknowledged number.
     bytes[20..24].copy_from_slice(&1_000u32.to_le_bytes());
-    let result = pair.to_server(pair.now_ns, &bytes);
+    let result = pair.hand_to_server(pair.now_ns, &bytes);
     assert_eq!(result, Err(DatagramError::AckOfUnsent));
 }
 
@@ -125,7 +125,7 @@ fn nothing_is_accepted_or_sent_without_a_session() {
         pair.client.on_datagram(pair.now_ns, &[VERSION; 32]),
         refused
     );
-    assert_eq!(pair.to_server(pair.now_ns, &[VERSION; 32]), refused);
+    assert_eq!(pair.hand_to_server(pair.now_ns, &[VERSION; 32]), refused);
     assert!(pair.server.accept(pair.now_ns, admission()).is_err());
     assert!(pair.client.confirm_release(0).is_err());
     let counters = pair.client.counters();

@@ -66,7 +66,11 @@ impl SessionPair {
     }
 
     /// Hands the server a datagram, and keeps what it tells of flows.
-    pub(crate) fn to_server(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
+    pub(crate) fn hand_to_server(
+        &mut self,
+        now_ns: u64,
+        bytes: &[u8],
+    ) -> Result<(), DatagramError> {
         let changes = &mut self.changes;
         (self.server).on_datagram(now_ns, bytes, |change| changes.push(change))
     }
@@ -130,7 +134,7 @@ impl SessionPair {
         for delay_ns in [MS, MS, ClientConfig::default().ack_delay_ns, MS] {
             self.now_ns += delay_ns;
             while let Some(bytes) = self.client_datagram() {
-                self.to_server(self.now_ns, &bytes).unwrap();
+                self.hand_to_server(self.now_ns, &bytes).unwrap();
             }
             while let Some(bytes) = self.server_datagram() {
                 self.client.on_datagram(self.now_ns, &bytes).unwrap();

@@ -40,7 +40,7 @@ impl RateEngine for Interrupted {
 #[test]
 fn an_interrupted_scan_does_not_put_off_the_next_one_for_half_a_minute() {
     let scans = Arc::new(AtomicU32::new(0));
-    let mut driver = EngineDriver::new(Box::new(Interrupted(Arc::clone(&scans))));
+    let mut driver = EngineDriver::new(Box::new(Interrupted(Arc::clone(&scans))), Arc::default());
     let start = clock::now();
     // A busy engine: it iterates just before each call.
     for (at_s, scanned) in [(1, 1), (5, 1), (7, 2), (11, 2), (13, 3)] {

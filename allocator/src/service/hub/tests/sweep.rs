@@ -328,7 +328,10 @@ fn worst_hold_with_a_million_flows() {
     );
     let now_ns = world.now_ns;
     let none = super::engine(crate::engine::EngineConfig::default(), &world.hub);
-    let mut driver = EngineDriver::new(Box::new(std::mem::replace(&mut world.engine, none)));
+    let mut driver = EngineDriver::new(
+        Box::new(std::mem::replace(&mut world.engine, none)),
+        std::sync::Arc::default(),
+    );
     for (what, change) in [
         ("spine1 fails", switch("spine1", false)),
         ("spine1 is back", switch("spine1", true)),
