@@ -40,13 +40,37 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
-        let _ = Command::new("kill")
-            .args(["-TERM", &self.0.id().to_string()])
-            .stderr(std::process::Stdio::null())
-            .status();
+        // It may have ended already, or have been stopped.
+        for signal in ["-TERM", "-CONT"] {
+            let _ = Command::new("kill")
+                .args([signal, &self.0.id().to_string()])
+                .stderr(std::process::Stdio::null())
+                .status();
+        }
         let _ = self.0.wait();
     }
+}
+
+/// Takes all numbers of namespaces before one that an ended namespace had: a new namespace has the
+/// lowest that is free. Returns the processes that hold them.
+fn fill_numbers_before(wanted: u64) -> Vec<Process> {
+    let mut fillers = Vec::new();
+    wait_for("the number to be the lowest", PATIENCE, || {
+        let child = Command::new("unshare")
+            .args(["--uts", "sleep", "600"])
+            .spawn();
+        let filler = Process(child.expect("unshare"));
+        let of = |process: &str| fs::metadata(format!("/proc/{process}/ns/uts")).map(|of| of.ino());
+        let (own, number) = (of("self").expect("there"), filler.0.id().to_string());
+        let taken = wait_for("a namespace of its own", PATIENCE, || {
+            of(&number).ok().filter(|&taken| taken != own)
+        });
+        if taken < wanted {
+            fillers.push(filler);
+        }
+        (taken == wanted).then_some(())
+    });
+    fillers
 }
 
 /// A pod: a network namespace behind the node's, and a cgroup.
@@ -373,14 +397,13 @@ fn a_pod_s_own_choice_stays_and_left_overs_of_pods_are_removed() {
     receiver.finish();
 }
 
-/// Namespaces that are removed with this value.
-struct Namespaces(Vec<Namespace>);
+/// Namespace that is removed with this value.
+struct OtherNamespace(Namespace);
 
-impl Drop for Namespaces {
+impl Drop for OtherNamespace {
     fn drop(&mut self) {
-        for Namespace(name) in &self.0 {
-            let _ = Command::new("ip").args(["netns", "del", name]).status();
-        }
+        let Namespace(name) = &self.0;
+        let _ = Command::new("ip").args(["netns", "del", name]).status();
     }
 }
 
@@ -401,15 +424,11 @@ fn a_pod_whose_namespace_has_the_number_of_one_that_ended_is_paced() {
     daemon.signal("-STOP");
     run(&format!("ip netns del {}", former.namespace.0));
     node.wait_gone(&former);
-    let mut others = Namespaces(Vec::new());
-    let same = (0..500).find_map(|at| {
-        let other = Namespace(format!("other-{}-{at}", node.pair.tag));
-        run(&format!("ip netns add {}", other.0));
-        let same = (number(&other) == wanted).then(|| file(&other));
-        others.0.push(other);
-        same
-    });
-    let (same, path) = (same.expect("the number again"), file(&former.namespace));
+    let _fillers = fill_numbers_before(wanted);
+    let other = OtherNamespace(Namespace(format!("other-{}", node.pair.tag)));
+    run(&format!("ip netns add {}", other.0.0));
+    assert_eq!(number(&other.0), wanted, "the number again");
+    let (same, path) = (file(&other.0), file(&former.namespace));
     fs::write(&path, "").expect("the file");
     run(&format!(
         "mount --bind {} {}",
