@@ -7,7 +7,8 @@
 //! windows, and at least [`FLOOR_BPS`]. A window takes [`WINDOW_NS`], or a round trip of up to
 //! [`WINDOW_MOST_NS`]: behind a queue of its host a sender waits for a fifth of a second and then
 //! sends 64 KiB at once. So a flow that TCP's own congestion control holds back yields what it
-//! leaves to others.
+//! leaves to others. While rates are only observed, TCP decides on the use, and to have more to
+//! send is enough.
 //!
 //! Growth is an event. A flow whose demand was lowered is *watched*: the kernel does not hold it,
 //! reports at once when it has used up its rate with more to send, and its demand is unbounded
@@ -231,14 +232,13 @@ impl Meter {
         // Bursts into a queue of the host meet their limit for ever, and use a fifth of it.
         let is_recent = now_ns.saturating_sub(self.lowered_ns) < HOLD_MOST_NS;
         let takes_little = |bps| {
-            self.observes
-                || bps <= self.lowered_to_bps.saturating_mul(2)
-                    && (is_since || !(shrinks && has_stopped))
-                    && (is_recent || !shrinks)
+            bps <= self.lowered_to_bps.saturating_mul(2)
+                && (is_since || !(shrinks && has_stopped))
+                && (is_recent || !shrinks)
         };
-        if self.limited_ns.is_some_and(held)
-            && (uses_most || reported_bps.is_some_and(takes_little))
-        {
+        // Rates that are only observed are no measure of use: TCP decides on that.
+        let claims = uses_most || self.observes || reported_bps.is_some_and(takes_little);
+        if self.limited_ns.is_some_and(held) && claims {
             return Verdict::Keep;
         }
         let lower = match reported_bps {
