@@ -62,14 +62,13 @@ impl fmt::Display for FlowNumber {
 }
 
 /// Numbers that are handed out, each with its owner. A freed number is the next one handed out, so
-/// indexes stay below the most flows that there were at once. Every operation is O(1).
+/// indexes stay below the most flows that there were at once. Both ways are O(1).
 #[derive(Clone, Debug)]
 pub struct FlowNumbers<T> {
     /// Indexes before those of sessions' flows.
     reserved: u32,
     /// Generation of indexes that were not in use yet.
     first_generation: u32,
-    newest_generation: u32,
     entries: Vec<Entry<T>>,
     /// Places in `entries` that are free.
     free: Vec<u32>,
@@ -88,17 +87,18 @@ impl<T> FlowNumbers<T> {
         Self {
             reserved: links,
             first_generation: FIRST_GENERATION,
-            newest_generation: FIRST_GENERATION,
             entries: Vec::new(),
             free: Vec::new(),
         }
     }
 
     /// Takes all numbers back for a network of so many links. None of them is valid any more.
+    /// O(numbers).
     pub fn restart(&mut self, links: u32) {
         self.reserved = links;
-        self.newest_generation = next_generation(self.newest_generation);
-        self.first_generation = self.newest_generation;
+        let generations = self.entries.iter().map(|entry| entry.generation);
+        let newest = generations.max().unwrap_or(self.first_generation);
+        self.first_generation = next_generation(newest);
         self.entries.clear();
         self.free.clear();
     }
@@ -135,7 +135,6 @@ impl<T> FlowNumbers<T> {
         let entry = &mut self.entries[place];
         let owner = entry.owner.take()?;
         entry.generation = next_generation(entry.generation);
-        self.newest_generation = self.newest_generation.max(entry.generation);
         self.free.push(place as u32);
         Some(owner)
     }

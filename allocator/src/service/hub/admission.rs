@@ -97,9 +97,7 @@ impl Hub {
                 false,
             );
         }
-        if let Some(position) = self.sessions.position(id) {
-            self.take_events(now_ns, position);
-        }
+        self.take_events(now_ns, id);
     }
 
     /// Returns the time to wait before reading more of a session's control stream; `None` if none.
@@ -121,10 +119,11 @@ impl Hub {
         );
     }
 
-    /// Handles the events of a session's state machine.
-    pub(super) fn take_events(&mut self, now_ns: u64, mut position: usize) {
-        let id = self.sessions[position].id;
-        while let Some(event) = self.sessions[position].proto.poll_event() {
+    /// Handles the events of a session's state machine. The session may leave with one of them.
+    pub(super) fn take_events(&mut self, now_ns: u64, id: u32) {
+        while let Some(session) = self.sessions.get_mut(id)
+            && let Some(event) = session.proto.poll_event()
+        {
             match event {
                 ServerEvent::Hello(hello) => self.on_hello(now_ns, id, hello),
                 ServerEvent::ReleaseAck {
@@ -142,13 +141,8 @@ impl Hub {
                     self.end_session(now_ns, id, reasons::loss(loss), false);
                 }
             }
-            // Sessions may have left: this one, or another one whose position it takes.
-            match self.sessions.position(id) {
-                Some(now) => position = now,
-                None => return,
-            }
         }
-        self.ready.mark(&mut self.sessions[position]);
+        self.mark_ready(id);
     }
 
     /// Returns the offer of sealed datagrams to a session, if there is one.
@@ -368,15 +362,16 @@ impl Hub {
         if refused {
             self.counts.sessions_refused.count(reason);
         }
-        self.uncount_session(now_ns, id);
-        let Some(session) = self.sessions.get_mut(id) else {
-            return;
-        };
         // One event takes all flows of the session from the engine.
         let mut numbers = Vec::with_capacity(session.allocated as usize);
         for slot in 0..session.flows.slots() {
-            let flow = session.flows.get(slot);
-            if let Some(number) = flow.and_then(|flow| flow.number_in(self.engine_number)) {
+            let Some(flow) = session.flows.get(slot) else {
+                continue;
+            };
+            if let Some(kind) = flow.counted_by(self.engine_number) {
+                self.shared.remove(now_ns, session.flows.path(slot), kind);
+            }
+            if let Some(number) = flow.number_in(self.engine_number) {
                 self.numbers.give_back(number);
                 numbers.push(number);
             }

@@ -233,7 +233,7 @@ impl Hub {
     pub(super) fn note_flows_beyond(&mut self, now_ns: u64, position: usize) {
         let session = &self.sessions[position];
         if let Some(peer) = &session.peer {
-            let has = session.beyond > 0;
+            let has = session.has_beyond();
             self.link_check.set_flows_beyond(now_ns, peer.host, has);
         }
     }

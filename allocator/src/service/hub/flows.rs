@@ -72,7 +72,7 @@ impl Hub {
                 .datagrams_dropped
                 .count(super::reasons::datagram(error)),
         }
-        self.take_events(now_ns, position);
+        self.ready.mark(&mut self.sessions[position]);
         result.is_ok()
     }
 
@@ -267,9 +267,9 @@ impl Hub {
         }
         let mut was_last_beyond = false;
         if let Some(flow) = session.flows.remove(slot) {
-            let had_beyond = session.beyond > 0;
+            let had_beyond = session.has_beyond();
             self.tallies.change(session, Some(flow.placement), None);
-            was_last_beyond = had_beyond && session.beyond == 0;
+            was_last_beyond = had_beyond && !session.has_beyond();
             if let Some(number) = flow.number_in(self.engine_number) {
                 self.numbers.give_back(number);
                 self.engine_events.push_back(EngineEvent::End(number));
@@ -347,11 +347,11 @@ impl Hub {
             self.shared.add(now_ns, &path, kind, peer.host);
             Some(kind)
         });
-        let had_beyond = session.beyond > 0;
+        let had_beyond = session.has_beyond();
         self.tallies
             .change(session, before.map(|flow| flow.placement), Some(placement));
         // Told again while it stands: another topology makes the check forget it.
-        let beyond_changed = session.beyond > 0 || had_beyond;
+        let beyond_changed = session.has_beyond() || had_beyond;
         let flow = HubFlow {
             record: *record,
             placement,

@@ -309,7 +309,7 @@ impl Hub {
             flows: SessionFlows::default(),
             allocated: 0,
             unroutable: 0,
-            beyond: 0,
+            awaiting_credit: 0,
             awaiting_room: 0,
             deferred_ns: None,
             demands: TokenBucket::new(limits.max_demand_changes_per_s, now_ns),
@@ -388,13 +388,12 @@ impl Hub {
 
     /// Serves a session whose timeout has come.
     pub fn on_timeout(&mut self, now_ns: u64, id: u32) {
-        let Some(position) = self.sessions.position(id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
-        let session = &mut self.sessions[position];
         let waited = session.deferred_ns.is_some_and(|at_ns| at_ns <= now_ns);
         session.proto.on_timeout(now_ns);
-        self.take_events(now_ns, position);
+        self.take_events(now_ns, id);
         if waited && let Some(position) = self.sessions.position(id) {
             self.serve_deferred(now_ns, position);
         }

@@ -31,8 +31,8 @@ pub(super) struct Session {
     pub(super) allocated: u32,
     /// Flows of these without a path.
     pub(super) unroutable: u32,
-    /// Flows of these that wait for room in the allocator's table, or for its budget.
-    pub(super) beyond: u32,
+    /// Flows of these that wait for credit of the allocator's budget.
+    pub(super) awaiting_credit: u32,
     /// Flows of these that wait for room in the allocator's table.
     pub(super) awaiting_room: u32,
     /// Time of the next attempt for flows that wait for credit; `None` if none waits.
@@ -63,6 +63,11 @@ impl Session {
             PacingOrder::Pace if self.observes => PacingOrder::Observe,
             order => order,
         }
+    }
+
+    /// True if flows of it wait for room or for credit: the check of links names such hosts.
+    pub(super) fn has_beyond(&self) -> bool {
+        self.awaiting_room > 0 || self.awaiting_credit > 0
     }
 
     /// True if its host paces its flows.
@@ -111,13 +116,11 @@ impl Tallies {
                 Placement::Unmanaged(UnmanagedReason::Unroutable) => {
                     [&mut self.unroutable, &mut session.unroutable].map(add)
                 }
-                // The check of links names hosts that have flows beyond a bound.
                 Placement::Unmanaged(UnmanagedReason::TableFull) => {
-                    add(&mut session.beyond);
                     [&mut self.awaiting_room, &mut session.awaiting_room].map(add)
                 }
                 Placement::Unmanaged(UnmanagedReason::StartRate) => {
-                    add(&mut session.beyond);
+                    add(&mut session.awaiting_credit);
                     continue;
                 }
                 // Unmanaged flows are `known - allocated`; only missing paths are reported by
@@ -130,7 +133,7 @@ impl Tallies {
     /// Removes all flows of a session.
     pub(super) fn forget(&mut self, session: &mut Session) {
         let allocated = std::mem::take(&mut session.allocated);
-        session.beyond = 0;
+        session.awaiting_credit = 0;
         self.known -= session.flows.len() as u64;
         self.allocated -= allocated;
         self.unroutable -= std::mem::take(&mut session.unroutable);

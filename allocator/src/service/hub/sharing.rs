@@ -51,20 +51,6 @@ impl Hub {
         self.push_shared();
     }
 
-    /// Takes all flows of a session that ends back from the counts. O(slots of the session).
-    pub(super) fn uncount_session(&mut self, now_ns: u64, id: u32) {
-        let Some(session) = self.sessions.get(id) else {
-            return;
-        };
-        for slot in 0..session.flows.slots() {
-            let flow = session.flows.get(slot);
-            if let Some(kind) = flow.and_then(|flow| flow.counted_by(self.engine_number)) {
-                self.shared.remove(now_ns, session.flows.path(slot), kind);
-            }
-        }
-        self.push_shared();
-    }
-
     /// Takes what a host tells of its own links and of its own conduct.
     pub(super) fn on_access_use(&mut self, now_ns: u64, id: u32, access_use: &AccessUse) {
         let Some(session) = self.sessions.get_mut(id) else {
