@@ -14,6 +14,9 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-$repository/target}")
 
 settings() {
   local path value
+  # A lab that was killed noted the list of controls of before, and the next lab restores that.
+  local before=/run/ratewright-lab.allowed-congestion-control
+  [ ! -e $before ] || echo "sysctl net/ipv4/tcp_allowed_congestion_control = $(<$before)"
   # A key that the kernel draws at its first use, and the list of controls, which is judged below.
   find /proc/sys/net/ipv4 /proc/sys/net/core -maxdepth 1 -type f -readable \( -path '*/net/core/*' -o -name 'tcp_*' \) \
     ! -name tcp_fastopen_key ! -name tcp_available_congestion_control |
