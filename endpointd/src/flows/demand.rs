@@ -14,6 +14,7 @@
 //! reports at once when it has used up its rate with more to send, and its demand is unbounded
 //! from then on. A flow that made no use of such growth is believed less: its demand doubles with
 //! each further report, until it has used three quarters of a rate that its demand did not bound.
+//! The rate from before the growth shows neither: it stays until the allocator has answered.
 //! Only shrinking waits for the clock, as in Google's BwE (Kumar et al., SIGCOMM 2015, §4.2),
 //! which takes the recent maximum and adds to it. The hold of 100 ms outlasts the pauses of a
 //! source that alternates every few tens of milliseconds, so such a source keeps its share. It is
@@ -82,6 +83,8 @@ pub(super) struct Meter {
     is_unproven: bool,
     /// The last growth was never used.
     is_doubted: bool,
+    /// Time of a growth that the allocator has not answered, and the rate at that time, in bit/s.
+    grown: Option<(u64, u64)>,
     /// Time and bytes up to which `measured_bytes` has counted.
     counted_ns: u64,
     counted_bytes: u64,
@@ -103,6 +106,7 @@ impl Meter {
             observes: false,
             is_unproven: false,
             is_doubted: false,
+            grown: None,
             counted_ns: now_ns,
             counted_bytes: usage.sent_bytes,
         }
@@ -153,12 +157,27 @@ impl Meter {
         };
         self.limited_ns = Some(now_ns);
         let reported_bps = reported_bps?;
+        // Otherwise its demand would grow without bound while the rate is that of a smaller one.
+        if self.is_doubted && !self.is_answered(now_ns, rate_bps) {
+            return Some(reported_bps);
+        }
         self.is_unproven = true;
+        self.grown = Some((now_ns, rate_bps));
         // A demand of twice the rate bounds nothing: others have the link's rest.
         if self.is_doubted && reported_bps / 2 < rate_bps {
             return Some(reported_bps.saturating_mul(2));
         }
         None
+    }
+
+    /// True if the allocator has answered the last growth. A rate that stays for [`HOLD_NS`] is an
+    /// answer, too: others bound it.
+    fn is_answered(&mut self, now_ns: u64, rate_bps: u64) -> bool {
+        let waits = |&(grown_ns, before_bps): &(u64, u64)| {
+            rate_bps == before_bps && now_ns.saturating_sub(grown_ns) < HOLD_NS
+        };
+        self.grown = self.grown.filter(waits);
+        self.grown.is_none()
     }
 
     /// Notes if rates are only observed. They are not in force then, so that no flow can prove its
@@ -215,7 +234,12 @@ impl Meter {
         let uses_most = used >= rate_bps / 4 * 3;
         // A lowered demand is used to 8/9 whatever holds the flow back: only growth is a proof, and
         // that of a doubled demand one of twice as much, not of any rate.
-        if uses_most && std::mem::take(&mut self.is_unproven) && reported_bps.is_none() {
+        let is_answered = self.is_answered(now_ns, rate_bps);
+        if uses_most
+            && is_answered
+            && std::mem::take(&mut self.is_unproven)
+            && reported_bps.is_none()
+        {
             self.is_doubted = false;
         }
         let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
@@ -304,8 +328,7 @@ mod tests {
                 let verdict = self.meter.evaluate(
                     at_ms * MS,
                     &usage(self.sent, limited_ns),
-                    // The allocator gives what is asked for, up to 100 Mbit/s.
-                    self.reported.map_or(100 * MBIT, |bps| bps.min(100 * MBIT)),
+                    self.rate_bps(),
                     self.reported,
                 );
                 match verdict {
@@ -341,8 +364,15 @@ mod tests {
                 self.run(at_ms..at_ms + 20, 8 * MBIT, false);
                 at_ms += 20;
             }
-            self.reported = self.meter.on_limited(at_ms * MS, self.reported, 100 * MBIT);
+            self.reported = self
+                .meter
+                .on_limited(at_ms * MS, self.reported, self.rate_bps());
             at_ms
+        }
+
+        /// The allocator gives what is asked for, up to 100 Mbit/s.
+        fn rate_bps(&self) -> u64 {
+            self.reported.map_or(100 * MBIT, |bps| bps.min(100 * MBIT))
         }
     }
 
@@ -418,6 +448,29 @@ mod tests {
         assert!(mean_bps < 3 * carried_bps, "{mean_bps} of {carried_bps}");
     }
 
+    /// A burst uses up the rate of a small demand, and more of them come before the allocator's
+    /// answer.
+    #[test]
+    fn the_rate_from_before_a_growth_proves_nothing_and_grows_no_demand() {
+        let mut flow = MeteredFlow::new();
+        let at_ms = flow.grow_after_lowering(20);
+        assert_eq!(flow.reported, None);
+        let at_ms = flow.use_rate(at_ms, 9 * MBIT);
+        let at_ms = flow.grow_after_lowering(at_ms + 20);
+        let doubled = flow
+            .reported
+            .expect("doubted: the use was of the rate before");
+        for later_ms in [0, 1, 99] {
+            let at_ns = (at_ms + later_ms) * MS;
+            flow.reported = flow.meter.on_limited(at_ns, flow.reported, doubled / 2);
+            assert_eq!(flow.reported, Some(doubled), "no answer has come");
+        }
+        flow.reported = flow
+            .meter
+            .on_limited((at_ms + 99) * MS, flow.reported, doubled);
+        assert_eq!(flow.reported, Some(2 * doubled));
+    }
+
     #[test]
     fn a_claim_is_believed_from_three_quarters_of_the_rate_on() {
         for (used_bps, lowered) in [(75 * MBIT, false), (74 * MBIT, true)] {
@@ -446,9 +499,10 @@ mod tests {
             "a doubled demand proves as much"
         );
         // Beyond half of it others bound the rate, so that the demand does not.
+        let at_ms = at_ms + 100;
         flow.reported = flow.meter.on_limited(at_ms * MS, flow.reported, 18 * MBIT);
         assert_eq!(flow.reported, None);
-        let at_ms = flow.use_rate(at_ms, 18 * MBIT);
+        let at_ms = flow.use_rate(at_ms + 100, 18 * MBIT);
         let at_ms = flow.grow_after_lowering(at_ms + 20);
         assert_eq!(flow.reported, None, "believed again, {at_ms} ms");
     }
@@ -459,9 +513,10 @@ mod tests {
         let at_ms = flow.grow_after_lowering(20);
         flow.grow_after_lowering(at_ms + 20);
         let mut demands = Vec::new();
-        while let Some(bps) = flow.reported {
+        for at_ms in (1_000..).step_by(100) {
+            let Some(bps) = flow.reported else { break };
             demands.push(bps / MBIT);
-            flow.reported = flow.meter.on_limited(0, flow.reported, 50 * MBIT);
+            flow.reported = flow.meter.on_limited(at_ms * MS, flow.reported, 50 * MBIT);
         }
         assert_eq!(demands, [18, 36, 72, 144]);
     }
