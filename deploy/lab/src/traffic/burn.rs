@@ -13,8 +13,8 @@ use ratewright_cli::clock;
 /// in, time and again, on whichever core it is. Some kernels run no BPF programs meanwhile.
 const ORPHANS: &str = "for i in 1 2 3 4 5 6 7 8; do (true &); done";
 
-/// Processes and threads beyond those at the beginning at which no more are started. A first process
-/// that is slow to take orphans in would leave no numbers for others.
+/// Processes and threads beyond those at the beginning at which no more are started. A first
+/// process that is slow to take orphans in would leave no numbers for others.
 const MAX_MORE: u32 = 2_000;
 
 /// Pause until they are counted again.
