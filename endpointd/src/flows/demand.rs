@@ -14,7 +14,8 @@
 //! reports at once when it has used up its rate with more to send, and its demand is unbounded
 //! from then on. A flow that made no use of such growth is believed less: its demand doubles with
 //! each further report, until it has used three quarters of a rate that its demand did not bound.
-//! The rate from before the growth shows neither: it stays until the allocator has answered.
+//! Until the allocator has answered a growth, the rate is that from before: its use proves nothing,
+//! and a further report doubles nothing.
 //! Only shrinking waits for the clock, as in Google's BwE (Kumar et al., SIGCOMM 2015, §4.2),
 //! which takes the recent maximum and adds to it. The hold of 100 ms outlasts the pauses of a
 //! source that alternates every few tens of milliseconds, so such a source keeps its share. It is
@@ -158,7 +159,8 @@ impl Meter {
         self.limited_ns = Some(now_ns);
         let reported_bps = reported_bps?;
         // Otherwise its demand would grow without bound while the rate is that of a smaller one.
-        if self.is_doubted && !self.is_answered(now_ns, rate_bps) {
+        self.note_answer(now_ns, rate_bps);
+        if self.is_doubted && self.grown.is_some() {
             return Some(reported_bps);
         }
         self.is_unproven = true;
@@ -170,14 +172,13 @@ impl Meter {
         None
     }
 
-    /// True if the allocator has answered the last growth. A rate that stays for [`HOLD_NS`] is an
+    /// Notes if the allocator has answered the last growth. A rate that stays for [`HOLD_NS`] is an
     /// answer, too: others bound it.
-    fn is_answered(&mut self, now_ns: u64, rate_bps: u64) -> bool {
+    fn note_answer(&mut self, now_ns: u64, rate_bps: u64) {
         let waits = |&(grown_ns, before_bps): &(u64, u64)| {
             rate_bps == before_bps && now_ns.saturating_sub(grown_ns) < HOLD_NS
         };
         self.grown = self.grown.filter(waits);
-        self.grown.is_none()
     }
 
     /// Notes if rates are only observed. They are not in force then, so that no flow can prove its
@@ -234,9 +235,9 @@ impl Meter {
         let uses_most = used >= rate_bps / 4 * 3;
         // A lowered demand is used to 8/9 whatever holds the flow back: only growth is a proof, and
         // that of a doubled demand one of twice as much, not of any rate.
-        let is_answered = self.is_answered(now_ns, rate_bps);
+        self.note_answer(now_ns, rate_bps);
         if uses_most
-            && is_answered
+            && self.grown.is_none()
             && std::mem::take(&mut self.is_unproven)
             && reported_bps.is_none()
         {
