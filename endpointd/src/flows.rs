@@ -34,7 +34,7 @@ mod usage;
 use class_use::BytesByClass;
 pub use class_use::ClassUse;
 pub use counters::FlowCounters;
-use demand::Meter;
+use demand::{LastClaim, Meter};
 pub use network::{Destinations, NetworkView};
 pub use pacing_state::PacingState;
 use report_status::ReportStatus;
@@ -102,7 +102,7 @@ struct Flowlet {
     /// Rate of the allocator that a receiver's share stands in for.
     displaced: Option<Displaced>,
     /// Measured use, while it has a rate.
-    meter: Option<Meter>,
+    meter: Meter,
     /// Reported demand, where measured use is less than the rate allows.
     measured_bps: Option<u64>,
 }
@@ -129,6 +129,8 @@ struct OpenConnection {
     conn: Conn,
     facts: FlowFacts,
     flowlet: Option<Flowlet>,
+    /// Belief in the last flowlet, if its demand was lowered.
+    last_claim: Option<LastClaim>,
 }
 
 #[derive(Debug, Default)]
@@ -274,6 +276,7 @@ impl FlowTable {
                     conn,
                     facts,
                     flowlet: None,
+                    last_claim: None,
                 });
             }
         }
@@ -299,6 +302,10 @@ impl FlowTable {
         // Rates in flight to the slot's flowlet before carry its generation, and are stale.
         entry.generation = entry.generation.wrapping_add(1);
         let id = FlowId::new(slot.0, entry.generation);
+        let is_recent = |last: &LastClaim| {
+            at_ns.saturating_sub(last.at_ns) < demand::DOUBTED_GAP_NS && self.measures_demand
+        };
+        let last_claim = connection.last_claim.filter(is_recent);
         connection.flowlet = Some(Flowlet {
             id,
             phase: FlowletPhase::Active,
@@ -306,8 +313,8 @@ impl FlowTable {
             report_status: ReportStatus::Unresolved,
             rate: None,
             displaced: None,
-            meter: None,
-            measured_bps: None,
+            meter: Meter::after(last_claim),
+            measured_bps: last_claim.and_then(|last| last.demand_bps()),
         });
         self.counters.flowlets_started += 1;
         self.resolve(slot);
@@ -374,6 +381,11 @@ impl FlowTable {
             return;
         };
         self.counters.flowlets_ended += 1;
+        let idle_ns = match flowlet.phase {
+            FlowletPhase::Active => None,
+            FlowletPhase::Idle { since_ns } => Some(since_ns),
+        };
+        connection.last_claim = flowlet.meter.last_claim(idle_ns);
         if flowlet.is_reported() {
             self.actions.push_back(FlowAction::End(flowlet.id));
         }

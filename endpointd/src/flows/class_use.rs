@@ -76,7 +76,7 @@ impl FlowTable {
             let entry = classes.entry(class).or_default();
             entry.flows += 1;
             entry.rate_bps += rate.bps;
-            entry.achieved_bps += flowlet.meter.as_ref().map_or(0, |meter| meter.used_bps());
+            entry.achieved_bps += flowlet.meter.used_bps();
         }
         classes
             .into_iter()

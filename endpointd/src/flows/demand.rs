@@ -15,7 +15,9 @@
 //! from then on. A flow that made no use of such growth is believed less: its demand doubles with
 //! each further report, until it has used three quarters of a rate that its demand did not bound.
 //! Until the allocator has answered a growth, the rate is that from before: its use proves nothing,
-//! and a further report doubles nothing.
+//! and a further report doubles nothing. Belief and doubt outlive the flowlet: after a pause of up
+//! to [`DOUBTED_GAP_NS`] its connection's next one is such a growth, and begins with twice the last
+//! demand if it is doubted.
 //! Only shrinking waits for the clock, as in Google's BwE (Kumar et al., SIGCOMM 2015, §4.2),
 //! which takes the recent maximum and adds to it. The hold of 100 ms outlasts the pauses of a
 //! source that alternates every few tens of milliseconds, so such a source keeps its share. It is
@@ -44,6 +46,10 @@ pub(super) const HOLD_NS: u64 = 100_000_000;
 const HOLD_MOST_NS: u64 = 8 * HOLD_NS;
 /// Longest pause that does not end a flowlet with a lowered demand.
 pub(super) const LOWERED_GAP_NS: u64 = 50_000_000;
+/// Longest pause after which a connection's new flowlet is doubted as its last one was,
+pub(super) const DOUBTED_GAP_NS: u64 = 1_000_000_000;
+/// and its least demand then, in bit/s.
+const DOUBTED_FLOOR_BPS: u64 = 10 * FLOOR_BPS;
 /// Smallest demand, in bit/s.
 pub(super) const FLOOR_BPS: u64 = 100_000;
 /// Time without an acknowledgement after which a flow has stalled, if [`STALL_BITS`] also take less
@@ -62,9 +68,30 @@ pub(super) enum Verdict {
     Stalled,
 }
 
+/// Belief in the growth of a connection's last flowlet, for its next one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LastClaim {
+    /// Time at which that had nothing more to send.
+    pub(super) at_ns: u64,
+    /// Demand that its measured use asked for last, in bit/s.
+    demand_bps: u64,
+    /// It made no use of its last growth.
+    is_doubted: bool,
+}
+
+impl LastClaim {
+    /// Returns the demand with which a flowlet begins, in bit/s, if it is doubted.
+    pub(super) fn demand_bps(&self) -> Option<u64> {
+        let demand_bps = self.demand_bps.saturating_mul(2).max(DOUBTED_FLOOR_BPS);
+        self.is_doubted.then_some(demand_bps)
+    }
+}
+
 /// Measurements of a flow since it got its rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Meter {
+    /// It measures.
+    is_begun: bool,
     /// Beginning of the running window, and the bytes sent by then.
     since_ns: u64,
     sent_bytes: u64,
@@ -92,25 +119,66 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Starts to measure a flow that has just got a rate.
-    pub(super) fn new(now_ns: u64, usage: &Usage) -> Self {
+    /// Makes the meter of a flow that has no rate yet, after the last flowlet of its connection.
+    pub(super) fn after(last: Option<LastClaim>) -> Self {
         Self {
-            since_ns: now_ns,
-            sent_bytes: usage.sent_bytes,
+            is_begun: false,
+            since_ns: 0,
+            sent_bytes: 0,
             used_bps: [None; 2],
-            acked_bytes: usage.acked_bytes,
-            acked_ns: now_ns,
+            acked_bytes: 0,
+            acked_ns: 0,
             limited_ns: None,
             hold_ns: HOLD_NS,
             lowered_ns: 0,
-            lowered_to_bps: 0,
+            lowered_to_bps: last.map_or(0, |last| last.demand_bps),
             observes: false,
-            is_unproven: false,
-            is_doubted: false,
+            // A new flowlet is growth, too.
+            is_unproven: last.is_some(),
+            is_doubted: last.is_some_and(|last| last.is_doubted),
             grown: None,
-            counted_ns: now_ns,
-            counted_bytes: usage.sent_bytes,
+            counted_ns: 0,
+            counted_bytes: 0,
         }
+    }
+
+    /// Starts to measure a flow that has just got a rate. Returns false if it measures already.
+    pub(super) fn begin(&mut self, now_ns: u64, usage: &Usage) -> bool {
+        if self.is_begun {
+            return false;
+        }
+        self.is_begun = true;
+        (self.since_ns, self.sent_bytes) = (now_ns, usage.sent_bytes);
+        (self.acked_ns, self.acked_bytes) = (now_ns, usage.acked_bytes);
+        (self.counted_ns, self.counted_bytes) = (now_ns, usage.sent_bytes);
+        true
+    }
+
+    /// Stops to measure, because the flow has no rate any more. Belief and doubt stay.
+    pub(super) fn stop(&mut self) {
+        let Self {
+            lowered_to_bps,
+            is_unproven,
+            is_doubted,
+            ..
+        } = *self;
+        *self = Self {
+            lowered_to_bps,
+            is_unproven,
+            is_doubted,
+            ..Self::after(None)
+        };
+    }
+
+    /// Returns the belief in a flow that ends and was lowered, unless it has proven growth since.
+    /// It has had nothing to send since `idle_ns`; without that time, nothing was acknowledged any
+    /// more.
+    pub(super) fn last_claim(&self, idle_ns: Option<u64>) -> Option<LastClaim> {
+        (self.lowered_to_bps > 0).then_some(LastClaim {
+            at_ns: idle_ns.unwrap_or(self.acked_ns),
+            demand_bps: self.lowered_to_bps,
+            is_doubted: self.is_doubted,
+        })
     }
 
     /// Returns the use in the last window, in bit/s; 0 before the first has ended.
@@ -241,7 +309,7 @@ impl Meter {
             && std::mem::take(&mut self.is_unproven)
             && reported_bps.is_none()
         {
-            self.is_doubted = false;
+            (self.is_doubted, self.lowered_to_bps) = (false, 0);
         }
         let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
         let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
@@ -301,6 +369,12 @@ mod tests {
         }
     }
 
+    fn begun() -> Meter {
+        let mut meter = Meter::after(None);
+        assert!(meter.begin(0, &usage(0, 0)));
+        meter
+    }
+
     /// A flow that is measured every 20 ms: the demand reported last, and when it was first
     /// lowered.
     struct MeteredFlow {
@@ -314,7 +388,7 @@ mod tests {
     impl MeteredFlow {
         fn new() -> Self {
             Self {
-                meter: Meter::new(0, &usage(0, 0)),
+                meter: begun(),
                 sent: 0,
                 reported: None,
                 lowered_at_ms: None,
@@ -420,7 +494,7 @@ mod tests {
     fn bursts_into_a_queue_of_the_host_hold_no_more_than_three_times_what_it_carries() {
         const BURST_BYTES: u64 = 64 << 10;
         const CYCLE_MS: u64 = 260;
-        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut meter = begun();
         let (mut sent, mut reported) = (0, None);
         let mut claimed = 0;
         for at_ms in (20..10_000).step_by(20) {
@@ -527,7 +601,7 @@ mod tests {
     #[test]
     fn a_flow_that_sends_once_in_a_round_trip_uses_what_it_sends_in_that() {
         let (round_trip_ms, burst_bytes) = (200, 50_000);
-        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut meter = begun();
         let (mut sent, mut reported) = (0, None);
         for at_ms in (10..4_000).step_by(10) {
             if at_ms % round_trip_ms == 50 {
@@ -617,7 +691,7 @@ mod tests {
 
     #[test]
     fn a_flow_of_which_nothing_is_acknowledged_stalls_after_a_second() {
-        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut meter = begun();
         let mut at_ms = 20;
         while meter.evaluate(at_ms * MS, &usage(0, 0), 100 * MBIT, Some(FLOOR_BPS))
             != Verdict::Stalled
@@ -626,7 +700,7 @@ mod tests {
         }
         assert_eq!(at_ms, 1_000);
         // At 10 kbit/s, eight segments take ten seconds.
-        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut meter = begun();
         assert_ne!(
             meter.evaluate(9_000 * MS, &usage(0, 0), 10_000, None),
             Verdict::Stalled
@@ -639,7 +713,7 @@ mod tests {
 
     /// A flow whose last two windows had a steady use of `used_bps`, and what is said of it.
     fn verdict(used_bps: u64, rate_bps: u64, reported_bps: Option<u64>) -> Verdict {
-        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut meter = begun();
         let per_window = used_bps / 8 / 50;
         for window in 1..=2 {
             let at_ns = window * WINDOW_NS;
@@ -681,7 +755,7 @@ mod tests {
 
     #[test]
     fn a_flow_that_was_held_back_is_held_for_exactly_the_hold() {
-        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut meter = begun();
         meter.lowered_to_bps = 10 * MBIT;
         let _ = meter.on_limited(2 * WINDOW_NS, Some(10 * MBIT), 10 * MBIT);
         // It grew soon after the beginning, so the hold is twice the usual one.
@@ -694,7 +768,7 @@ mod tests {
 
     #[test]
     fn the_hold_doubles_after_growth_within_four_holds_and_halves_after_later_growth() {
-        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut meter = begun();
         let mut holds = Vec::new();
         // Each growth comes this many holds after the lowering before it.
         for (holds_after, less_ns) in [(4, 1), (4, 1), (4, 0), (4, 1), (9, 0), (9, 0), (9, 0)] {
@@ -709,7 +783,7 @@ mod tests {
     #[test]
     fn a_rate_allows_all_of_its_time_only_to_a_flow_that_it_held_back() {
         // 80 Mbit/s for 10 ms are 100 kB, of which the flow sent 40 kB and then 70 kB.
-        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut meter = begun();
         let mut measured = |at_ms: u64, sent_bytes, limited_ms: u64| {
             let usage = usage(sent_bytes, limited_ms * MS);
             let bytes = meter.measured_bytes(at_ms * MS, &usage, 80 * MBIT);

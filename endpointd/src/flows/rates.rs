@@ -109,6 +109,10 @@ impl FlowTable {
         });
         if rate_bps > 0 {
             self.rated += u32::from(!was_rated);
+            // The kernel holds no flow that it watches: a burst is not timed by a small demand.
+            if !was_rated && flowlet.measured_bps.is_some() {
+                self.actions.push_back(FlowAction::Watch(conn));
+            }
             if self.state == PacingState::Observe {
                 self.counters.rates_observed += 1;
                 return;
@@ -149,7 +153,7 @@ impl FlowTable {
             // One `ClearAll` follows, instead of a `Clear` for each.
             flowlet.rate = None;
             flowlet.displaced = None;
-            flowlet.meter = None;
+            flowlet.meter.stop();
         }
         self.rated = 0;
         // Also without any known rate: the kernel may hold rates of an earlier daemon.

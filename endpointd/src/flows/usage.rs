@@ -1,6 +1,6 @@
 //! Feeds measured use to the meters of flows, and reports the demands that follow from it.
 
-use super::demand::{Meter, Verdict};
+use super::demand::Verdict;
 use super::{FlowAction, FlowTable, FlowletPhase, PacingState, SlotIndex};
 use crate::backend::Usage;
 
@@ -9,8 +9,8 @@ const USAGE_INTERVAL_NS: u64 = 20_000_000;
 /// or, with many flows, once per this time for each flow with a rate: measuring then takes a
 /// bounded part of a core.
 const USAGE_INTERVAL_PER_FLOW_NS: u64 = 5_000;
-/// Most demands lowered in one second. Only a lowered demand is raised, so raises are bounded as
-/// well.
+/// Most demands lowered in one second. Only a lowered demand is raised, or one that a new flowlet
+/// began with, so raises are bounded as well.
 pub(super) const LOWERINGS_PER_S: u32 = 4_096;
 
 impl FlowTable {
@@ -57,13 +57,13 @@ impl FlowTable {
             .rate
             .filter(|rate| rate.expires_ns.max(renewed_to_ns) > now_ns)
         else {
-            flowlet.meter = None;
+            flowlet.meter.stop();
             return;
         };
-        let Some(meter) = &mut flowlet.meter else {
-            flowlet.meter = Some(Meter::new(now_ns, usage));
+        let meter = &mut flowlet.meter;
+        if meter.begin(now_ns, usage) {
             return;
-        };
+        }
         meter.set_observes(self.backend_observes);
         let bytes = meter.measured_bytes(now_ns, usage, rate.bps);
         let verdict = meter.evaluate(now_ns, usage, rate.bps, flowlet.measured_bps);
@@ -103,15 +103,15 @@ impl FlowTable {
             return;
         };
         let before = flowlet.measured_bps;
-        let rate_bps = flowlet.rate.map_or(0, |rate| rate.bps);
-        flowlet.measured_bps = flowlet
-            .meter
-            .as_mut()
-            .and_then(|meter| meter.on_limited(at_ns, before, rate_bps));
+        let Some(rate_bps) = flowlet.rate.map(|rate| rate.bps) else {
+            // What an earlier flowlet was watched for: this one is watched from its first rate on.
+            return;
+        };
+        flowlet.measured_bps = flowlet.meter.on_limited(at_ns, before, rate_bps);
         if flowlet.measured_bps.is_some() {
             self.actions.push_back(FlowAction::Watch(conn));
         }
-        // The report may cross the flowlet's end and a new start, whose demand was never lowered.
+        // The report may cross the flowlet's end and a new start, whose demand was not lowered.
         if flowlet.measured_bps != before {
             self.counters.demands_raised += 1;
             self.resolve(slot);

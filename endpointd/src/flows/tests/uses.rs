@@ -59,6 +59,97 @@ fn a_lowered_flowlet_outlives_short_pauses_and_a_raised_one_does_not() {
     assert_ne!(next, flow);
 }
 
+/// Begins a flowlet of the connection. Returns its record.
+fn begin(table: &mut FlowTable, at_ms: u64) -> StartRecord {
+    let kind = FlowEventKind::Start(facts("10.0.2.1", 5_201));
+    event(table, conn(0, 0), at_ms * MS, kind);
+    match actions(table)[..] {
+        [FlowAction::Start(record)] => record,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+/// Pauses, until the flowlet has ended.
+fn pause(table: &mut FlowTable, at_ms: u64) {
+    event(table, conn(0, 0), at_ms * MS, FlowEventKind::Idle);
+    table.on_timeout((at_ms + 50) * MS);
+    let told = actions(table);
+    assert!(matches!(told.first(), Some(FlowAction::End(_))), "{told:?}");
+}
+
+/// A connection that made no use of growth, from 140 ms on without anything to send.
+fn doubted() -> FlowTable {
+    let mut table = established("");
+    lowered(&mut table);
+    event(&mut table, conn(0, 0), 61 * MS, FlowEventKind::Limited);
+    for at_ms in [80, 100, 120, 140] {
+        table.on_usage(at_ms * MS, &[usage(conn(0, 0), at_ms * 1_250)]);
+    }
+    pause(&mut table, 140);
+    table
+}
+
+const DOUBTED: RateCode = RateCode::encode(2 * 11_250_000);
+
+/// Bursts with pauses between them are flowlets of one connection: each of them would else have its
+/// full share for a window.
+#[test]
+fn the_next_flowlet_of_a_doubted_connection_begins_with_twice_its_last_demand_and_is_watched() {
+    for (pause_ms, demand) in [(999, DOUBTED), (1_000, RateCode::NONE)] {
+        let mut table = doubted();
+        let at_ms = 140 + pause_ms;
+        let next = begin(&mut table, at_ms);
+        assert_eq!(next.demand(), demand, "after {pause_ms} ms");
+        table.on_rate(at_ms * MS, next.flow(), 20 * MBIT, 10_000 * MS);
+        let watch = FlowAction::Watch(conn(0, 0));
+        let told = actions(&mut table);
+        // The kernel would time a burst by the small rate before it watches.
+        assert_eq!(told.first() == Some(&watch), !demand.is_none(), "{told:?}");
+        assert!(matches!(told.last(), Some(FlowAction::SetRate { .. })));
+    }
+}
+
+/// A flowlet that ends before it was measured proves nothing, however far its demand grew.
+#[test]
+fn doubt_and_the_demand_outlive_flowlets_that_nobody_measured() {
+    let mut table = doubted();
+    for burst in 1..10 {
+        let at_ms = burst * 300;
+        let next = begin(&mut table, at_ms);
+        assert_eq!(next.demand(), DOUBTED, "burst {burst}");
+        // The allocator has an answer to each report, so that the demand becomes unbounded.
+        for grown_ms in 0..burst {
+            let (now_ns, rate_bps) = ((at_ms + grown_ms) * MS, (20 + grown_ms) * MBIT);
+            table.on_rate(now_ns, next.flow(), rate_bps, 10_000 * MS);
+            event(&mut table, conn(0, 0), now_ns, FlowEventKind::Limited);
+        }
+        actions(&mut table);
+        pause(&mut table, at_ms + burst);
+    }
+}
+
+#[test]
+fn a_doubted_flowlet_begins_with_1_mbit_s_or_more() {
+    let mut table = doubted();
+    let next = begin(&mut table, 200);
+    table.on_rate(200 * MS, next.flow(), 20 * MBIT, 10_000 * MS);
+    for at_ms in [200, 220, 240, 260, 280] {
+        table.on_usage(at_ms * MS, &[usage(conn(0, 0), 1_000_000 + at_ms)]);
+    }
+    actions(&mut table);
+    pause(&mut table, 280);
+    assert_eq!(begin(&mut table, 400).demand(), RateCode::encode(MBIT));
+}
+
+/// A report that the kernel made for an earlier flowlet grows nothing.
+#[test]
+fn a_limit_before_the_first_rate_leaves_the_demand() {
+    let mut table = doubted();
+    begin(&mut table, 200);
+    event(&mut table, conn(0, 0), 200 * MS, FlowEventKind::Limited);
+    assert_eq!(actions(&mut table), []);
+}
+
 /// Many flows that use a tenth of their rates of 100 Mbit/s, and when they are measured.
 struct ManyFlows {
     table: FlowTable,
