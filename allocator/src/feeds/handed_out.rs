@@ -19,9 +19,19 @@ struct Observation {
 pub(super) struct HandedOut {
     /// Oldest first, each later than the one before.
     observations: VecDeque<Observation>,
+    /// Time for which observations become one, with their mean; 0: none do.
+    grain_ns: u64,
 }
 
 impl HandedOut {
+    /// Makes an empty history of means over `grain_ns` each.
+    pub(super) fn with_grain_ns(grain_ns: u64) -> Self {
+        Self {
+            observations: VecDeque::new(),
+            grain_ns,
+        }
+    }
+
     /// Takes the loads of all links from now on, in bit/s. `loads_bps` becomes that of an old
     /// observation. What has been over for `span_ns` is forgotten.
     pub(super) fn observe(&mut self, now_ns: u64, span_ns: u64, loads_bps: &mut Vec<f64>) {
@@ -38,31 +48,36 @@ impl HandedOut {
         {
             observation = self.observations.pop_front().unwrap_or_default();
         }
-        if self.observations.len() == MAX_OBSERVATIONS {
-            observation = self.join_oldest();
+        if let Some(newest) = self.observations.len().checked_sub(2)
+            && now_ns - self.observations[newest].from_ns <= self.grain_ns
+        {
+            observation = self.join(newest, now_ns);
+        } else if self.observations.len() == MAX_OBSERVATIONS {
+            let end_ns = self.observations[2].from_ns;
+            observation = self.join(0, end_ns);
         }
         observation.from_ns = now_ns;
         std::mem::swap(&mut observation.loads_bps, loads_bps);
         self.observations.push_back(observation);
     }
 
-    /// Joins the two oldest observations. Returns one that is not needed any more.
+    /// Joins the observation at an index with the next one, which ended at `end_ns`. Returns one
+    /// that is not needed any more.
     #[allow(clippy::cast_precision_loss, reason = "times are far below 2^53 ns")]
-    fn join_oldest(&mut self) -> Observation {
-        let Some(oldest) = self.observations.pop_front() else {
+    fn join(&mut self, index: usize, end_ns: u64) -> Observation {
+        let Some(first) = self.observations.remove(index) else {
             return Observation::default();
         };
-        let end_ns = self.observations.get(1).map(|third| third.from_ns);
-        let Some((second, end_ns)) = self.observations.front_mut().zip(end_ns) else {
-            return oldest;
+        let Some(second) = self.observations.get_mut(index) else {
+            return first;
         };
-        let first_ns = (second.from_ns - oldest.from_ns) as f64;
-        let share = first_ns / (end_ns - oldest.from_ns) as f64;
-        for (load_bps, former_bps) in second.loads_bps.iter_mut().zip(&oldest.loads_bps) {
+        let first_ns = (second.from_ns - first.from_ns) as f64;
+        let share = first_ns / (end_ns - first.from_ns) as f64;
+        for (load_bps, former_bps) in second.loads_bps.iter_mut().zip(&first.loads_bps) {
             *load_bps += share * (former_bps - *load_bps);
         }
-        second.from_ns = oldest.from_ns;
-        oldest
+        second.from_ns = first.from_ns;
+        first
     }
 
     /// Returns the time of the newest observation; 0 before the first one.
@@ -157,6 +172,20 @@ mod tests {
         assert!((whole - (to + 1) as f64 / 2.0).abs() < 1e-9, "{whole}");
         let newest = history.mean_bps(0, 10 * to - 100, 10 * to);
         assert!((newest - (to as f64 - 5.5)).abs() < 1e-9, "{newest}");
+    }
+
+    #[test]
+    fn observations_of_one_grain_are_one_with_their_mean() {
+        let mut history = HandedOut::with_grain_ns(100);
+        for at in 1..=100_u64 {
+            history.observe(10 * at, 500, &mut vec![at as f64]);
+        }
+        assert!(history.observations.len() <= 8, "{history:?}");
+        // From 600 to 1,000 the loads are 60 to 99, each for 10.
+        let mean_bps = history.mean_bps(0, 600, 1_000);
+        assert!((mean_bps - 79.5).abs() < 2.0, "{mean_bps}");
+        let newest = history.at(1_000);
+        assert_eq!(newest, &[100.0]);
     }
 
     #[test]

@@ -181,10 +181,16 @@ impl Feeds {
     }
 
     /// Returns the mean of what was handed out to scheduled flows on a link between two times, in
-    /// bit/s.
-    #[must_use]
-    pub fn handed_out_bps(&self, link: LinkId, from_ns: u64, to_ns: u64) -> f64 {
+    /// bit/s, back to the maximum age of a measurement.
+    pub(super) fn handed_out_bps(&self, link: LinkId, from_ns: u64, to_ns: u64) -> f64 {
         handed_out_bps(&self.handed_out, &self.external, link, from_ns, to_ns)
+    }
+
+    /// Returns the same, as [`observe_for_means`](Self::observe_for_means) noted it.
+    #[must_use]
+    pub fn mean_handed_out_bps(&self, link: LinkId, from_ns: u64, to_ns: u64) -> f64 {
+        let history = &self.handed_out_before;
+        handed_out_bps(history, &self.external, link, from_ns, to_ns)
     }
 }
 

@@ -97,6 +97,14 @@ const DEMAND_HYSTERESIS: f64 = 0.1;
 
 /// Minimum demand of a flow that credit bounds, as a share of its sender's uplink.
 const MIN_DEMAND_SHARE: f64 = 0.01;
+/// Interval of the loads of which means of a second are made,
+const MEANS_NS: u64 = 20_000_000;
+/// time for which they become one,
+const MEANS_GRAIN_NS: u64 = 100_000_000;
+/// time for which they are kept: a mean of a second may have ended a second ago,
+const MEANS_SPAN_NS: u64 = 2_000_000_000;
+/// and time without any after which the history begins anew.
+const MEANS_GAP_NS: u64 = 1_000_000_000;
 
 /// Sender of a telemetry message, as its session or its configuration proves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +145,8 @@ pub struct Feeds {
     external: ExternalTraffic,
     links: Vec<LinkReadings>,
     handed_out: HandedOut,
+    /// Likewise, further back, for whoever compares it with means of a second.
+    handed_out_before: HandedOut,
     hosts: Hosts,
     standing: Vec<Standing>,
     /// Links of `standing` that are compared with what was handed out.
@@ -173,6 +183,7 @@ impl Feeds {
             config,
             links: Vec::new(),
             handed_out: HandedOut::default(),
+            handed_out_before: HandedOut::with_grain_ns(MEANS_GRAIN_NS),
             hosts: Hosts::default(),
             standing: Vec::new(),
             standing_links: 0,
@@ -200,6 +211,7 @@ impl Feeds {
         let (links, hosts) = (topology.links().len(), topology.hosts().len());
         self.links = vec![LinkReadings::default(); links];
         self.handed_out.clear();
+        self.handed_out_before.clear();
         self.hosts = Hosts::new(hosts);
         self.standing = vec![Standing::default(); links];
         self.standing_links = 0;
@@ -504,16 +516,36 @@ impl Feeds {
         self.handed_out.observe(now_ns, span_ns, loads_bps);
     }
 
+    /// Takes the same for means of a second that ended up to a second ago. The caller calls it at
+    /// [`next_means_ns`](Self::next_means_ns) while somebody asks for such means. O(links).
+    pub fn observe_for_means(&mut self, now_ns: u64, loads_bps: &[f64]) {
+        if now_ns.saturating_sub(self.means_ns()) > MEANS_GAP_NS {
+            // Nobody has asked meanwhile.
+            self.handed_out_before.clear();
+        }
+        let mut loads_bps = loads_bps.to_vec();
+        self.handed_out_before
+            .observe(now_ns, MEANS_SPAN_NS, &mut loads_bps);
+    }
+
+    /// Returns the time of the next [`observe_for_means`](Self::observe_for_means), if one is
+    /// needed.
+    #[must_use]
+    pub fn next_means_ns(&self) -> u64 {
+        self.means_ns().saturating_add(MEANS_NS)
+    }
+
     /// True if [`next_loads_ns`](Self::next_loads_ns) has come.
     #[must_use]
     pub fn wants_loads(&self, now_ns: u64) -> bool {
         self.next_loads_ns().is_some_and(|at_ns| at_ns <= now_ns)
     }
 
-    /// Returns the time of the last [`observe`](Self::observe); 0 before the first one.
+    /// Returns the time of the last [`observe_for_means`](Self::observe_for_means); 0 before the
+    /// first one.
     #[must_use]
-    pub fn loads_ns(&self) -> u64 {
-        self.handed_out.newest_ns()
+    pub fn means_ns(&self) -> u64 {
+        self.handed_out_before.newest_ns()
     }
 
     /// Returns the time of the next [`observe`](Self::observe), an interval after the last one;

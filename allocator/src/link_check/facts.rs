@@ -59,8 +59,12 @@ impl LinkFacts for NetworkFacts<'_> {
     }
 
     fn handed_out_bps(&self, link: LinkId) -> f64 {
-        let from_ns = self.now_ns.saturating_sub(WINDOW_NS);
-        self.feeds.handed_out_bps(link, from_ns, self.now_ns)
+        self.handed_out_before_bps(link, self.now_ns)
+    }
+
+    fn handed_out_before_bps(&self, link: LinkId, at_ns: u64) -> f64 {
+        let from_ns = at_ns.saturating_sub(WINDOW_NS);
+        self.feeds.mean_handed_out_bps(link, from_ns, at_ns)
     }
 
     fn access(&self, host: HostId) -> Option<(LinkId, LinkId)> {

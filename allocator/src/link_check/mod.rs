@@ -276,6 +276,8 @@ pub trait LinkFacts {
     fn line_rate_bps(&self, link: LinkId) -> f64;
     /// Returns what was handed out over a link within the last second, in bit/s.
     fn handed_out_bps(&self, link: LinkId) -> f64;
+    /// Returns the same of the second before a time, which is at most a second ago.
+    fn handed_out_before_bps(&self, link: LinkId, at_ns: u64) -> f64;
     /// Returns the links from a host and to it.
     fn access(&self, host: HostId) -> Option<(LinkId, LinkId)>;
     /// Returns the number of the switch at the other end of these.
@@ -355,6 +357,8 @@ impl Load {
 #[derive(Debug, Clone, Copy, Default)]
 struct Checked {
     word: Option<LinkWord>,
+    /// Time of the first word with this carried rate.
+    told_ns: u64,
     has_others: bool,
     /// The session of the host at its end is over.
     is_left: bool,
@@ -452,6 +456,9 @@ impl LinkCheck {
         for (link, word) in [(uplink, word.uplink), (downlink, word.downlink)] {
             let told = Told::of(link, facts);
             let checked = self.links.entry(link.0).or_default();
+            if checked.carried_bps() != word.carried_bps {
+                checked.told_ns = now_ns;
+            }
             (checked.word, checked.is_left) = (Some(word), false);
             if told.bps > 0.0 && word.carried_bps >= Some(PROVEN * told.bps) {
                 checked.proven_ns = Some(now_ns);
@@ -593,7 +600,8 @@ impl LinkCheck {
         }
         let mut complaints = Complaints::new();
         for pair in &congested {
-            let sender = self.load(pair.uplink, facts);
+            let at_ns = self.told_ns(now_ns, pair.downlink);
+            let sender = self.load(pair.uplink, at_ns, facts);
             complaints.entry(pair.downlink).or_default().add(sender);
         }
         let in_network = self.find_in_network(now_ns, &congested, facts);
@@ -650,7 +658,8 @@ impl LinkCheck {
             return;
         }
         let of_senders = complaints.get(&downlink).copied().unwrap_or_default();
-        if self.load(downlink, facts).serves_all_but(of_senders) {
+        let load = self.load(downlink, self.told_ns(now_ns, downlink), facts);
+        if load.serves_all_but(of_senders) {
             return;
         }
         let part = |link: LinkId| self.handed_out_part(link, facts);
@@ -694,10 +703,18 @@ impl LinkCheck {
         found.extend(candidates.into_iter().map(|(link, _)| link));
     }
 
-    fn load(&self, link: LinkId, facts: &dyn LinkFacts) -> Load {
+    /// Returns the time up to which the host at a link's end has told what it carried. A word that
+    /// still stands is told anew once this has changed.
+    fn told_ns(&self, now_ns: u64, link: LinkId) -> u64 {
+        let told_ns = self.links.get(&link.0).map_or(0, |known| known.told_ns);
+        told_ns.max(now_ns.saturating_sub(SECOND_NS))
+    }
+
+    /// Returns what a link carries, and what was handed out on it by the time `at_ns`.
+    fn load(&self, link: LinkId, at_ns: u64, facts: &dyn LinkFacts) -> Load {
         let carried_bps = self.links.get(&link.0).and_then(Checked::carried_bps);
         Load {
-            handed_out_bps: facts.handed_out_bps(link),
+            handed_out_bps: facts.handed_out_before_bps(link, at_ns),
             carried_bps: carried_bps.unwrap_or(0.0),
         }
     }

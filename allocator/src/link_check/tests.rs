@@ -97,6 +97,11 @@ impl LinkFacts for WorldFacts<'_> {
         self.handed_out_bps[link.index()]
     }
 
+    /// These networks know no history: their means move within a second.
+    fn handed_out_before_bps(&self, link: LinkId, _: u64) -> f64 {
+        self.handed_out_bps(link)
+    }
+
     fn access(&self, host: HostId) -> Option<(LinkId, LinkId)> {
         (host.0 < self.hosts).then(|| (up(host.0), down(host.0)))
     }

@@ -7,7 +7,6 @@ use ratewright_allocator::engine::{
     EngineEvent, FlowNumber, FlowNumbers, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
 };
 use ratewright_allocator::feeds::{FeedChange, Feeds, FeedsConfig, Reporter};
-use ratewright_allocator::link_check::TICK_NS;
 use ratewright_proto::control::{
     AccessCapacity, ControlMessage, EncodedTopology, FrameDecoder, TopologySnapshot,
 };
@@ -397,14 +396,14 @@ impl AllocatorNode {
         self.push_capacities(changed.unwrap_or_default());
     }
 
-    /// Notes what is handed out, if links are in question and the last note is a tick old.
+    /// Notes what is handed out, if links are in question and the last note is old.
     fn observe_for_check(&mut self, now_ns: u64) {
         let (Some(checking), Some(feeds)) = (&self.checking, &mut self.feeds) else {
             return;
         };
-        if checking.wants_loads() && feeds.loads_ns().saturating_add(TICK_NS) <= now_ns {
+        if checking.wants_loads() && feeds.next_means_ns() <= now_ns {
             self.engine.link_loads(&mut self.loads_bps);
-            feeds.observe(now_ns, &mut self.loads_bps.clone());
+            feeds.observe_for_means(now_ns, &self.loads_bps);
         }
     }
 
@@ -604,6 +603,7 @@ impl AllocatorNode {
             self.engine.link_loads(&mut self.loads_bps);
             feeds.observe(now_ns, &mut self.loads_bps.clone());
         }
+        self.observe_for_check(now_ns);
         self.settled = self.last.settled;
         self.last
     }

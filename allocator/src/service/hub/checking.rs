@@ -179,7 +179,7 @@ impl Hub {
 
     /// Returns what is known of a link, as of the newest check.
     pub(super) fn link_evidence(&self, link: LinkId) -> LinkEvidence {
-        let now_ns = self.feeds.loads_ns();
+        let now_ns = self.feeds.means_ns();
         self.with_facts(now_ns, |facts| self.link_check.evidence(link, facts))
     }
 

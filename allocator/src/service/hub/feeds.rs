@@ -12,7 +12,6 @@ use ratewright_topology::{HostId, LinkId};
 use crate::engine::EngineEvent;
 use crate::feeds::gnmic::EventsRead;
 use crate::feeds::{FeedChange, FeedsConfig, FeedsStatus, LinkEffect, Reporter, ToldLoad};
-use crate::link_check::TICK_NS;
 use crate::service::admin_request::{ExternalLoad, ExternalLoadReport, TopologyChangeError};
 use crate::service::status::{ExternalStatus, FeedLink, FeedsReport, MAX_FEED_LINKS};
 
@@ -206,8 +205,8 @@ impl Hub {
     /// Time from which what the engine allocates on every link is to be told again, if it is: the
     /// feeds ask for it, or the check of links.
     pub fn next_link_loads_ns(&self) -> Option<u64> {
-        let due_ns = self.feeds.loads_ns().saturating_add(TICK_NS);
-        let for_check_ns = self.link_check.next_due_ns().map(|_| due_ns);
+        let for_check_ns = self.link_check.next_due_ns();
+        let for_check_ns = for_check_ns.map(|_| self.feeds.next_means_ns());
         let due = [self.feeds.next_loads_ns(), for_check_ns];
         due.into_iter().flatten().min()
     }
@@ -215,6 +214,9 @@ impl Hub {
     /// Takes the load that the engine allocated to every link, in bit/s, by link index.
     /// The vector becomes an old one.
     pub fn observe_link_loads(&mut self, now_ns: u64, loads_bps: &mut Vec<f64>) {
+        if self.link_check.next_due_ns().is_some() {
+            self.feeds.observe_for_means(now_ns, loads_bps);
+        }
         self.feeds.observe(now_ns, loads_bps);
     }
 

@@ -102,6 +102,37 @@ fn a_link_that_carries_less_is_named_and_its_flows_get_what_it_carries() {
     world.assert_no_link_overfull();
 }
 
+/// A flow of 0.1 Gbit/s behind a queue of its host claims half of the link by turns, and leaves it.
+/// A bulk flow carries all that it is handed out; in all, less is carried than was handed out.
+#[test]
+fn claims_that_come_and_go_name_no_link_of_a_receiver_that_serves_the_others() {
+    for phase in 0..5 {
+        let mut world = HubWorld::with_hosts(as_by_default(), &["h1", "h2", "h16"]);
+        let receiver = world.host_number("h16");
+        world.start("h2", 0, "h16");
+        let carries = |carried_bps: u64| LinkUse {
+            carried_bps: Some(carried_bps),
+            ..LinkUse::default()
+        };
+        for tenth in 0..80 {
+            let claims = (tenth + phase) % 5 < 2;
+            let demand_bps = (!claims).then_some(GBIT / 10);
+            world.demand("h1", FlowId::new(0, 1), "h16", demand_bps);
+            if tenth % 5 == 0 {
+                world.tell_use("h16", LinkUse::default(), carries(8 * GBIT));
+                let uplink = LinkUse {
+                    congested: vec![receiver],
+                    ..carries(GBIT / 10)
+                };
+                world.tell_use("h1", uplink, LinkUse::default());
+                world.tell_use("h2", carries(7_900_000_000), LinkUse::default());
+            }
+            world.pass_tenths(1);
+            assert_eq!(world.named(), [], "after {tenth} tenths, phase {phase}");
+        }
+    }
+}
+
 /// Two pairs of hosts of two racks are told to cross these spines, and share one.
 #[test]
 fn flows_that_share_a_link_which_they_are_not_told_to_share_have_a_wrong_path() {

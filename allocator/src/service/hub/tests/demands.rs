@@ -12,7 +12,7 @@ const GBIT: u64 = 1_000_000_000;
 
 impl HubWorld {
     /// Changes the demand of an active flow; `None` removes its limit.
-    fn demand(&mut self, host: &str, flow: FlowId, destination: &str, bps: Option<u64>) {
+    pub(super) fn demand(&mut self, host: &str, flow: FlowId, destination: &str, bps: Option<u64>) {
         let to = self.hub.topology().host_by_name(destination);
         let to = to.expect("it is in the topology").0;
         let demand = bps.map_or(RateCode::NONE, RateCode::encode);
