@@ -33,15 +33,21 @@ run() {
     [ -d "seeds/$target" ] && seeds="seeds/$target"
     # shellcheck disable=SC2086 # no seeds, no argument
     if ! "target/$host/release/$target" \
-        -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=4096 \
+        -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=4096 \
         -print_final_stats=1 -artifact_prefix="artifacts/$target/" \
         "corpus/$target" $seeds >"artifacts/$target.log" 2>&1; then
         printf 'fuzz: %s FAILED, see fuzz/artifacts/%s.log:\n%s\n' "$target" "$target" \
             "$(tail -n 40 "artifacts/$target.log")"
         return 1
     fi
-    printf 'fuzz: %s for %s s: %s\n' "$target" "$seconds" \
-        "$(sed -n 's/^stat::number_of_executed_units: *//p' "artifacts/$target.log") executions"
+    local executions
+    executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "artifacts/$target.log")
+    printf 'fuzz: %s for %s s: %s executions\n' "$target" "$seconds" "$executions"
+    # Beside other parts of `make nightly` it may have little of a core.
+    if [ "${executions:-0}" -lt $((seconds * 10)) ]; then
+        printf 'fuzz: %s FAILED: fewer than 10 executions each second\n' "$target"
+        return 1
+    fi
 }
 export -f run
 export host seconds

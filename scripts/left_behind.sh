@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What tests and labs change on a machine, noted before them and compared after them.
 # usage: scripts/left_behind.sh note FILE | compare FILE
+#   WITH_IDLE=1: programs at idle priority, too. Otherwise they are those of parts that run beside (scripts/parts.sh).
 #
 # note: writes one line for each setting of TCP and of the network's core, network namespace, interface, cgroup,
 #   mount, pinned object and program of BPF, congestion control, file in /run, and running program of ours.
@@ -76,7 +77,11 @@ processes() { # programs that were built here, and what tests start beside them
     program=$(readlink "$link" 2>/dev/null) || continue
     case $program in
       "$target"/* | */chromium | */prometheus | */valgrind* | */memcheck-* | */qemu-system-*)
-        printf 'process %s %s\n' "$(cut -d / -f 3 <<<"$link")" "$program" ;;
+        # The policy's field comes after the name, which is in brackets; 5 is SCHED_IDLE.
+        local number=${link#/proc/} policy
+        number=${number%/exe}
+        policy=$(sed 's/.*) //' "/proc/$number/stat" 2>/dev/null | cut -d ' ' -f 39) || continue
+        [ -z "${WITH_IDLE:-}" ] && [ "$policy" = 5 ] || printf 'process %s %s\n' "$number" "$program" ;;
     esac
   done
 }

@@ -3,6 +3,8 @@
 # of the sources, so that a run goes on where it was stopped or failed.
 # usage: scripts/parts.sh nightly|weekly MAKE_TARGET... [-- MAKE_TARGET...]
 #   before --: the parts that there are; those with a stamp are left out. After it: parts to run, stamp or not.
+#   BESIDE="PART...": parts that only compute. They run beside the others, one by one, when the cores have nothing else
+#   to do (SCHED_IDLE). LAST="PART...": parts that run after all these.
 # A part has failed if its target fails, or if it leaves something behind (scripts/left_behind.sh). Others run
 # nevertheless. Stamps and logs: target/nightly/SOURCES, and SOURCES-CHANGES for a changed tree.
 set -euo pipefail
@@ -27,33 +29,101 @@ changes=$(git status --porcelain -- "${sources[@]}" && git diff HEAD -- "${sourc
 folder=${CARGO_TARGET_DIR:-target}/$name/$state
 mkdir -p "$folder"
 
-failed=()
-begin=$SECONDS
-for part in "${parts[@]}"; do
-  stamp=$folder/$part
-  if [ $# -gt 0 ]; then
-    [[ " $* " = *" $part "* ]] || continue
-  elif [ -e "$stamp" ]; then
-    echo "$name: $part: green before, $(cat "$stamp")"
-    continue
+# is_wanted PART: it was asked for, or has no stamp
+is_wanted() {
+  if [ ${#asked[@]} -gt 0 ]; then
+    [[ " ${asked[*]} " = *" $1 "* ]]
+  elif [ -e "$folder/$1" ]; then
+    echo "$name: $1: green before, $(cat "$folder/$1")"
+    return 1
   fi
-  rm -f "$stamp"
+}
+
+# run PART: runs it, and what it leaves behind is a failure
+run() {
+  local part=$1 at=$SECONDS code=0 took
+  rm -f "$folder/$part"
   echo "$name: $part: runs, log in $folder/$part.log"
-  at=$SECONDS
-  scripts/left_behind.sh note "$folder/before"
-  code=0
-  make --no-print-directory "$part" PARTS= >"$folder/$part.log" 2>&1 || code=$?
-  scripts/left_behind.sh compare "$folder/before" >>"$folder/$part.log" 2>&1 || code=1
+  [ -n "${IS_BESIDE:-}" ] || scripts/left_behind.sh note "$folder/before"
+  make --no-print-directory "$part" PARTS= >"$folder/$part.log" 2>&1 8>&- || code=$?
+  [ -n "${IS_BESIDE:-}" ] || scripts/left_behind.sh compare "$folder/before" >>"$folder/$part.log" 2>&1 || code=1
   took="$((SECONDS - at)) s"
   if [ $code = 0 ]; then
-    echo "$took" >"$stamp"
+    echo "$took" >"$folder/$part"
     echo "$name: $part: green, $took"
   else
     failed+=("$part")
     tail -n 40 "$folder/$part.log"
     echo "$name: $part: FAILED after $took, see $folder/$part.log"
   fi
+}
+
+asked=("$@")
+failed=()
+begin=$SECONDS
+beside=()
+alone=()
+last=()
+for part in "${parts[@]}"; do
+  is_wanted "$part" || continue
+  case " ${BESIDE:-} | ${LAST:-} " in
+    *" $part "*"|"*) beside+=("$part") ;;
+    *"|"*" $part "*) last+=("$part") ;;
+    *) alone+=("$part") ;;
+  esac
 done
+
+# Another run would share logs, stamps and folders.
+exec 8>"$folder/lock"
+flock -n 8 || { echo "$name: another run is under way at this state" >&2; exit 1; }
+
+lane=
+group=/sys/fs/cgroup/ratewright-beside # where cgroup v2 shares processors, a policy counts within one cgroup alone
+end_lane() {
+  if [ -n "$lane" ]; then
+    kill -TERM -- "-$lane" 2>/dev/null || true
+    wait "$lane" 2>/dev/null || true
+  fi
+  [ ! -d $group ] || rmdir $group || true
+}
+trap end_lane EXIT
+trap 'exit 130' INT TERM
+if [ ${#beside[@]} -gt 0 ]; then
+  for part in "${beside[@]}"; do rm -f "$folder/$part"; done
+  # The pinned toolchain is there before two ask for it.
+  cargo --version >/dev/null
+  if grep -qs cpu /sys/fs/cgroup/cgroup.subtree_control; then
+    mkdir -p $group
+    echo 1 >$group/cpu.idle
+  fi
+  scripts/left_behind.sh note "$folder/first"
+  # A process group of its own, which ends with this script.
+  set -m
+  (
+    exec 8>&-
+    IS_BESIDE=1
+    chrt --idle --pid 0 $BASHPID
+    [ ! -d $group ] || echo $BASHPID >$group/cgroup.procs
+    for part in "${beside[@]}"; do run "$part"; done
+    [ ${#failed[@]} = 0 ] || exit 1
+  ) &
+  lane=$!
+  set +m
+fi
+for part in "${alone[@]}"; do run "$part"; done
+if [ -n "$lane" ]; then
+  code=0
+  wait "$lane" || code=$?
+  lane=
+  # Its own list of failures has gone with it; stamps say the same.
+  for part in "${beside[@]}"; do [ -e "$folder/$part" ] || failed+=("$part"); done
+  [ $code = 0 ] || [ ${#failed[@]} -gt 0 ] || failed+=("beside")
+  if ! WITH_IDLE=1 scripts/left_behind.sh compare "$folder/first"; then
+    failed+=("${beside[@]}")
+    for part in "${beside[@]}"; do rm -f "$folder/$part"; done
+  fi
+fi
+for part in "${last[@]}"; do run "$part"; done
 echo "$name: $((SECONDS - begin)) s at $state"
 if [ ${#failed[@]} -gt 0 ]; then
   echo "$name: FAILED: ${failed[*]}" >&2

@@ -12,6 +12,11 @@ what=${1:-run}
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
+# One at a time: dpkg refuses a second installation, and parts of `make nightly` run side by side.
+if [ -w /run/lock ] && [ -z "${SETUP_IS_LOCKED:-}" ]; then
+  SETUP_IS_LOCKED=1 exec flock --close /run/lock/ratewright-setup "$0" "$@"
+fi
+
 command -v cargo >/dev/null || die "no Rust toolchain: install one from https://rustup.rs, then run this again"
 
 # package -> a file or command that shows that it is there
