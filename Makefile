@@ -32,7 +32,7 @@ lab-safety: LAB_ARGS := --runs 1 --duration-scale 0.4
 lab-check: LAB_ARGS := --runs 1
 WEEKLY := mutants asan monitoring-soak safety-soak check-soak
 
-.PHONY: asan bench bins build check check-soak clippy container container-test deny doc ec2-check ec2-mock examples figures figures-quick fmt fuzz help instructions kernels kubernetes-check lab memcheck monitoring-soak mutants nextest nightly packages packages-test page-picture prose require-root results safety-soak setup setup-check test test-dpdk test-lib test-monitoring test-page tests tests-nightly weekly
+.PHONY: asan bench bins build check check-soak clippy container container-test deny doc doctests ec2-check ec2-mock examples figures figures-quick fmt fuzz help instructions kernels kubernetes-check lab memcheck monitoring-soak mutants nextest nightly packages packages-test page-picture prose require-root results safety-soak setup setup-check test test-dpdk test-lib test-monitoring test-page tests tests-nightly weekly
 
 ## help: list the targets
 help:
@@ -51,7 +51,8 @@ check: setup-check fmt clippy prose test-lib
 
 ## test: the gate: format, clippy, prose, docs, doc tests, unit, property, namespace and kernel tests, examples, a figure
 ## of each paper
-test: require-root setup-check fmt clippy prose doc nextest examples figures-quick
+test: require-root setup-check fmt prose tests
+	+scripts/test.sh clippy doc doctests examples figures-quick
 
 ## nightly: what is slow and rarely moves, in parts; those that are green at this commit are left out
 ## (PARTS="figures memcheck" for some)
@@ -198,8 +199,10 @@ bins: setup-check
 tests: setup-check
 	$(CARGO) nextest run --locked --workspace --no-run
 
-nextest: tests
+nextest: tests doctests
 	$(CARGO) nextest run --locked --workspace
+
+doctests: setup-check
 	$(CARGO) test --quiet --locked --workspace --doc
 
 examples: tests

@@ -9,6 +9,7 @@
 # nevertheless. Stamps and logs: target/nightly/SOURCES, and SOURCES-CHANGES for a changed tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/beside.sh
 name=$1
 shift
 
@@ -78,32 +79,20 @@ exec 8>"$folder/lock"
 flock -n 8 || { echo "$name: another run is under way at this state" >&2; exit 1; }
 
 lane=
-group=/sys/fs/cgroup/ratewright-beside # where cgroup v2 shares processors, a policy counts within one cgroup alone
-end_lane() {
-  if [ -n "$lane" ]; then
-    kill -TERM -- "-$lane" 2>/dev/null || true
-    wait "$lane" 2>/dev/null || true
-  fi
-  [ ! -d $group ] || rmdir $group || true
-}
-trap end_lane EXIT
+trap 'beside_stop "$lane"' EXIT
 trap 'exit 130' INT TERM
 if [ ${#beside[@]} -gt 0 ]; then
   for part in "${beside[@]}"; do rm -f "$folder/$part"; done
   # The pinned toolchain is there before two ask for it.
   cargo --version >/dev/null
-  if grep -qs cpu /sys/fs/cgroup/cgroup.subtree_control; then
-    mkdir -p $group
-    echo 1 >$group/cpu.idle
-  fi
+  beside_prepare
   scripts/left_behind.sh note "$folder/first"
   # A process group of its own, which ends with this script.
   set -m
   (
     exec 8>&-
     IS_BESIDE=1
-    chrt --idle --pid 0 $BASHPID
-    [ ! -d $group ] || echo $BASHPID >$group/cgroup.procs
+    beside_enter
     for part in "${beside[@]}"; do run "$part"; done
     [ ${#failed[@]} = 0 ] || exit 1
   ) &
