@@ -250,11 +250,18 @@ pub enum BackendChoice {
     /// tc HTB classes.
     TcHtb,
     /// A back end of the release before; the best usable one takes its place.
-    #[value(skip)]
+    #[value(hide = true)]
     StructOps,
 }
 
 impl BackendChoice {
+    /// Says what to write in place of a value of the release before.
+    #[must_use]
+    pub fn retired(self) -> Option<&'static str> {
+        (self == Self::StructOps)
+            .then_some("--backend struct_ops is no more, and counts as auto; write that")
+    }
+
     /// The mechanism, or `None` for the best usable one.
     #[must_use]
     pub fn kind(self) -> Option<BackendKind> {

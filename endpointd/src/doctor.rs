@@ -107,7 +107,7 @@ pub fn examine(config_path: &Path, host: Option<&str>) -> Vec<Finding> {
                 ..Places::from(&config.backend_config())
             }));
             findings.extend(configured(&config));
-            findings.extend(config.admin.iter().flat_map(told::ask));
+            findings.extend(told::findings(config.admin.as_ref()));
         }
         Err(error) => {
             findings.push(leftovers(&Places::default()));

@@ -310,6 +310,9 @@ async fn serve(
         }
     });
 
+    if let Some(note) = choice.and_then(BackendChoice::retired) {
+        tracing::warn!("{note}");
+    }
     let kind = choice.unwrap_or(config.pacing.backend).kind();
     let backend = backend::open(kind, &config.backend_config())?;
     tracing::info!(

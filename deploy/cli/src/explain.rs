@@ -133,7 +133,7 @@ fn flow_text(flow: &Value, own_links: &[&Value]) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header([
-        "link", "load", "capacity", "full", "price", "external", "up",
+        "link", "load", "capacity", "full", "price", "external", "up", "state",
     ]);
     for link in elements(&flow["links"]) {
         table.add_row([
@@ -146,6 +146,7 @@ fn flow_text(flow: &Value, own_links: &[&Value]) -> String {
                 .map_or_else(String::new, |price| format!("{price:.3}")),
             rate_of(&link["external_load_bps"]),
             text_of(&link["up"]),
+            text_of(&link["check"]["state"]).replace('_', " "),
         ]);
     }
     let _ = writeln!(out, "{table}");
@@ -295,7 +296,7 @@ mod tests {
             {"links": [{"name": "h1->leaf1", "check": check("carries_less")}]},
         ]);
         let text = render(&answer);
-        assert_eq!(text.matches("carries less").count(), 1, "{text}");
+        assert_eq!(text.matches("carries less: ").count(), 1, "{text}");
     }
 
     #[test]

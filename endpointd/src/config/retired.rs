@@ -61,6 +61,15 @@ mod tests {
         }
     }
 
+    /// A unit's own command line outlives an upgrade, too.
+    #[test]
+    fn a_back_end_of_the_release_before_is_taken_on_the_command_line_and_named() {
+        let choice = <BackendChoice as clap::ValueEnum>::from_str("struct_ops", false).unwrap();
+        assert_eq!(choice.kind(), None);
+        assert!(choice.retired().is_some());
+        assert_eq!(BackendChoice::SockOps.retired(), None);
+    }
+
     #[test]
     fn a_file_of_this_release_has_nothing_too_much() {
         let config = Config::from_toml_str(MINIMAL, "new.toml").unwrap();

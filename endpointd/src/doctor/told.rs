@@ -31,14 +31,23 @@ struct Telemetry {
     access: AccessFigures,
 }
 
-/// Asks the daemon at `admin`; nothing if none answers there.
-pub(super) fn ask(admin: &AdminAddress) -> Vec<Finding> {
+/// Asks the daemon at `admin`, and says so if nobody can be asked.
+pub(super) fn findings(admin: Option<&AdminAddress>) -> Vec<Finding> {
+    let Some(admin) = admin else {
+        return vec![ok(
+            "links",
+            "unknown: the configuration has no `admin` address at which to ask the daemon",
+        )];
+    };
     let Ok(body) = get_status(admin) else {
-        return Vec::new();
+        return vec![ok(
+            "links",
+            format!("unknown: no daemon answers at {admin}"),
+        )];
     };
     match serde_json::from_str::<Status>(&body) {
         Ok(status) if status.telemetry.active => judge(&status.telemetry.access),
-        Ok(_) => Vec::new(),
+        Ok(_) => vec![ok("links", "unknown: no allocator asks for telemetry")],
         // A daemon of another version.
         Err(_) => vec![warn("links", "the daemon that runs does not tell of them")],
     }
