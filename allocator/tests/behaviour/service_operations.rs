@@ -118,6 +118,11 @@ fn a_bad_reload_keeps_the_old_configuration_and_a_good_one_takes_effect() {
         wait_for("the reload is rejected", PATIENCE, || {
             reloads("rejected") == rejected
         });
+        // A counter is seen before its line has come through the pipe.
+        wait_for("the rejection is logged", PATIENCE, || {
+            let log = allocator.log();
+            log.matches("reload rejected").count() as f64 >= rejected
+        });
         let log = allocator.log();
         // The rejection is logged last, and in one line.
         let line = log.lines().last().expect("a line");
