@@ -12,8 +12,9 @@ what=${1:-run}
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# One at a time: dpkg refuses a second installation, and parts of `make nightly` run side by side.
-if [ -w /run/lock ] && [ -z "${SETUP_IS_LOCKED:-}" ]; then
+# One at a time: dpkg refuses a second installation, and parts of `make nightly` run side by side. Those that build
+# programs by cargo take minutes, and no package beyond the others'.
+if [ -w /run/lock ] && [ -z "${SETUP_IS_LOCKED:-}" ] && [ "$what" != licences ] && [ "$what" != mutants ]; then
   SETUP_IS_LOCKED=1 exec flock --close /run/lock/ratewright-setup "$0" "$@"
 fi
 
