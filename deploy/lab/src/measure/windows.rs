@@ -16,18 +16,9 @@ pub const SETTLING_NS: u64 = 100 * NS_PER_MS;
 /// definition, and would only flatter the median). Returns (window start, index).
 #[must_use]
 pub fn settled_jain(recording: &Recording) -> Vec<(u64, f64)> {
-    let mut changes: Vec<u64> = recording
-        .flows
-        .values()
-        .flat_map(|f| [f.started_ns, f.ended_ns])
-        .flatten()
-        .collect();
-    changes.sort_unstable();
     let mut out = Vec::new();
-    for pair in changes.windows(2) {
-        // Aligned to bins, since rates are exact on their borders only.
-        let mut from = (pair[0] + SETTLING_NS).next_multiple_of(BIN_NS);
-        while from + FAIRNESS_WINDOW_NS <= pair[1] {
+    for (mut from, end) in settled_spans(recording) {
+        while from + FAIRNESS_WINDOW_NS <= end {
             let to = from + FAIRNESS_WINDOW_NS;
             let rates = active_rates(recording, from, to);
             if rates.len() >= 2 {
@@ -37,6 +28,37 @@ pub fn settled_jain(recording: &Recording) -> Vec<(u64, f64)> {
         }
     }
     out
+}
+
+/// Mean rate of each flow between two changes over its fair share of `capacity_bps`, from 100 ms
+/// after the first of them.
+#[must_use]
+pub fn settled_shares(recording: &Recording, capacity_bps: f64) -> Vec<f64> {
+    let mut out = Vec::new();
+    for (from, end) in settled_spans(recording) {
+        let to = end / BIN_NS * BIN_NS;
+        if from + FAIRNESS_WINDOW_NS <= to {
+            let rates = active_rates(recording, from, to);
+            let fair_bps = capacity_bps / rates.len() as f64;
+            out.extend(rates.into_iter().map(|rate| rate / fair_bps));
+        }
+    }
+    out
+}
+
+/// Spans between two starts or stops, without the first 100 ms. They begin on borders of bins,
+/// since rates are exact there only.
+fn settled_spans(recording: &Recording) -> Vec<(u64, u64)> {
+    let mut changes: Vec<u64> = recording
+        .flows
+        .values()
+        .flat_map(|f| [f.started_ns, f.ended_ns])
+        .flatten()
+        .collect();
+    changes.sort_unstable();
+    let after = |at: u64| (at + SETTLING_NS).next_multiple_of(BIN_NS);
+    let pairs = changes.windows(2);
+    pairs.map(|pair| (after(pair[0]), pair[1])).collect()
 }
 
 /// Rates of all flows that are active from `from_ns` to `to_ns`.
@@ -170,6 +192,17 @@ mod tests {
                 .iter()
                 .all(|(_, j)| (j - 0.8).abs() < 1e-12)
         );
+    }
+
+    #[test]
+    fn shares_are_of_the_capacity_over_the_flows_that_are_there() {
+        // Ten bytes in 10 ms are 8 kbit/s: all of the link alone, and half of twice as much.
+        let shares = |capacity_bps| settled_shares(&recording(30), capacity_bps);
+        let near = |shares: Vec<f64>, wanted: [f64; 3]| {
+            shares.len() == 3 && (0..3).all(|i| (shares[i] - wanted[i]).abs() < 1e-9)
+        };
+        assert!(near(shares(8e3), [1.0, 2.0, 6.0]), "{:?}", shares(8e3));
+        assert!(near(shares(32e3), [0.25, 0.5, 1.5]), "{:?}", shares(32e3));
     }
 
     #[test]

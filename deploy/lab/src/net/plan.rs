@@ -17,6 +17,13 @@ const ALLOCATOR: Subnet = Subnet::Edge { rack: 0, index: 1 };
 /// Marks that the leaf's classifier sets: this plus the spine's index.
 pub const SPINE_MARK_BASE: u32 = 0x100;
 
+/// Returns the share of a link's capacity that is TCP's payload: of a frame of 1514 bytes, headers
+/// and time stamps taken off.
+#[must_use]
+pub fn payload_share(v6: bool) -> f64 {
+    if v6 { 1428.0 / 1514.0 } else { 1448.0 / 1514.0 }
+}
+
 /// Role of the node that a namespace stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {

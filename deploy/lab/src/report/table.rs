@@ -21,6 +21,9 @@ const ROWS: &[(&str, Show)] = &[
     ("bottleneck used while any flow is active", |f| {
         f.utilization_active.map(percent)
     }),
+    ("least of a flow's fair share, settled", |f| {
+        f.share_min.map(percent)
+    }),
     ("segments sent again", |f| {
         f.retransmitted.map(|v| v.to_string())
     }),

@@ -17,7 +17,8 @@ use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::recording::Recording;
 use crate::measure::segments::retransmitted;
 use crate::measure::stats::{median, minimum};
-use crate::measure::windows::{settled_jain, utilization_active};
+use crate::measure::windows::{settled_jain, settled_shares, utilization_active};
+use crate::net::plan::payload_share;
 use crate::traffic::protocol::Behaviour;
 
 const STEP: Duration = Duration::from_millis(500);
@@ -103,7 +104,11 @@ fn phase(lab: &Lab, testbed: &mut Testbed, control: Option<&mut Control>) -> Res
             flow.failed.as_deref().unwrap_or_default()
         );
     }
-    let mut figures = figures(&recording);
+    let capacity_bps = testbed.network.plan.capacities.host_bps as f64 * payload_share(false);
+    let mut figures = Figures {
+        share_min: minimum(&settled_shares(&recording, capacity_bps)).map(round),
+        ..figures(&recording)
+    };
     // The probes below add flows to the recording, which the plot must not show.
     let steps = recording.clone();
     // The reader threads need the lock while the probes run.

@@ -14,6 +14,9 @@ pub struct Figures {
     pub jain_settled_median: Option<f64>,
     /// Number of those windows.
     pub jain_settled_windows: Option<usize>,
+    /// Least rate of a flow between two changes, over its fair share of the link (fairness).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_min: Option<f64>,
     /// Share of the bottleneck that was used while any flow was active.
     pub utilization_active: Option<f64>,
     /// Segments that the senders have sent again (fairness).

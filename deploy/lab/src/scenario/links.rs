@@ -20,7 +20,7 @@ use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::processor::busy_s;
 use crate::measure::recording::Recording;
 use crate::measure::stats::median;
-use crate::net::plan::{Capacities, NetworkPlan, Offload};
+use crate::net::plan::{Capacities, NetworkPlan, Offload, payload_share};
 use crate::traffic::protocol::{BIN_NS, Behaviour};
 
 const SENDER: usize = 0;
@@ -133,9 +133,7 @@ fn run_speed(
         contenders.push(Contender::Managed);
     }
     let v6 = lab.options.family().each()[0];
-    // TCP payload of a full Ethernet frame, over IPv6 or IPv4, with time stamps.
-    let payload_share = if v6 { 1428.0 } else { 1448.0 } / 1514.0;
-    let payload_bps = rate_bps as f64 * payload_share;
+    let payload_bps = rate_bps as f64 * payload_share(v6);
     for flows in FLOWS {
         let mut samples = [(); 3].map(|()| Samples::default());
         for run in 0..lab.options.runs() {

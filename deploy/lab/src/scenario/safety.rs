@@ -22,7 +22,7 @@ use crate::lab::preflight::working_backends;
 use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec};
 use crate::measure::backoff::BackoffWatch;
 use crate::measure::recording::Recording;
-use crate::net::plan::NetworkPlan;
+use crate::net::plan::{NetworkPlan, payload_share};
 use crate::options::{Backend, RateFate};
 use crate::traffic::protocol::{Behaviour, HEADER_BYTES, Writing};
 
@@ -44,8 +44,6 @@ const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 const LIMIT_BPS: (f64, f64) = (0.2e6, 2e6);
 /// Interval between the writes of an application that writes little at a time.
 const WRITE_EVERY_NS: u64 = 20 * NS_PER_MS;
-/// TCP payload in an Ethernet frame: 1428 of 1514 bytes over IPv6, with timestamps.
-const PAYLOAD_SHARE: f64 = 1428.0 / 1514.0;
 
 impl SafetyRow {
     fn new(backend: Backend, fate: Option<RateFate>, v6: bool) -> SafetyRow {
@@ -232,7 +230,8 @@ fn run_once(
     testbed.forget_flows();
     let span_ns = lab.scaled(SPAN);
     let begin = now_ns() + LEAD_NS;
-    let payload_bps = testbed.network.plan.capacities.host_bps as f64 * PAYLOAD_SHARE;
+    // One size for both families: that of IPv6.
+    let payload_bps = testbed.network.plan.capacities.host_bps as f64 * payload_share(true);
     let mut flows = Vec::new();
     let planned = connections(lab.options.connections.into(), payload_bps);
     let own_bytes_per_s = planned

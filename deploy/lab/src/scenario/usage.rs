@@ -25,7 +25,7 @@ use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::recording::{PortRecord, Recording};
 use crate::measure::response::{busy_share, rise_times_ms};
 use crate::measure::stats::{mean, median, percentile};
-use crate::net::plan::NetworkPlan;
+use crate::net::plan::{NetworkPlan, payload_share};
 use crate::traffic::protocol::{BIN_NS, Behaviour, Writing};
 
 const HOSTS: usize = 6;
@@ -220,9 +220,7 @@ impl UsageSide {
 
     /// Returns the uplink's capacity for payload, in bit/s.
     fn payload_bps(&self, v6: bool) -> f64 {
-        // TCP payload of a 1514-byte frame: 1500 less IP, TCP and time stamps.
-        let payload = if v6 { 1428.0 } else { 1448.0 };
-        self.testbed.network.plan.capacities.host_bps as f64 * payload / 1514.0
+        self.testbed.network.plan.capacities.host_bps as f64 * payload_share(v6)
     }
 
     fn rate_mbps(&self, flow: u32, from: u64, to: u64) -> f64 {

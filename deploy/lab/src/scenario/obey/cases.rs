@@ -53,6 +53,8 @@ pub(super) struct Group {
     pub(super) told: Vec<f64>,
     /// Hosts that pace.
     pub(super) deployment: Deployment,
+    /// True if receivers' and switches' measurements bound what the allocator hands out.
+    pub(super) feeds: bool,
     /// Back ends that can be had there.
     pub(super) backends: Vec<Backend>,
     /// True if the group runs with BBR underneath, too.
@@ -356,6 +358,7 @@ fn group(name: &str, buffer_kib: u64, road: Road, traffics: Vec<Traffic>) -> Gro
         road,
         told: vec![1.0],
         deployment: Deployment::WithoutNeighbours,
+        feeds: false,
         backends: vec![Backend::SockOps, Backend::TcHtb],
         bbr: true,
         exclusive: false,
@@ -429,6 +432,10 @@ pub(super) fn all() -> Vec<Group> {
                     vec![managed(0, half), flow(MANAGED[1], "observing", half)],
                 )],
             )
+        },
+        Group {
+            feeds: true,
+            ..group("feeds", 64, Road::Plain, basic(LENGTH_S))
         },
         Group {
             // tc_htb does not take the place of a queue that somebody configured.

@@ -17,7 +17,7 @@ use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec};
 use crate::measure::recording::Recording;
 use crate::measure::sockdiag::SockDiag;
 use crate::net::loss;
-use crate::net::plan::{Capacities, NetworkPlan, Offload};
+use crate::net::plan::{Capacities, NetworkPlan, Offload, payload_share};
 use crate::net::qdisc::Shaping;
 use crate::options::Backend;
 use crate::scenario::phases::capacities;
@@ -46,14 +46,9 @@ impl Column {
         if self.v6 { 6 } else { 4 }
     }
 
-    /// Share of a link's capacity that is TCP's payload: of a frame of 1514 bytes, headers and time
-    /// stamps taken off.
+    /// Share of a link's capacity that is TCP's payload.
     pub(super) fn payload(self) -> f64 {
-        if self.v6 {
-            1428.0 / 1514.0
-        } else {
-            1448.0 / 1514.0
-        }
+        payload_share(self.v6)
     }
 }
 
@@ -93,12 +88,17 @@ impl Side {
                 "\n[rollout]\npercent = 0\nhosts = [\"{}\"]\n",
                 side.testbed.network.plan.nodes[MANAGED[0]].name
             );
-            let (allocator, unmanaged) = match group.deployment {
+            let (rollout, unmanaged) = match group.deployment {
                 Deployment::WithoutNeighbours => ("", &NEIGHBOURS[..]),
                 Deployment::Canary => (canary.as_str(), &[][..]),
             };
+            let feeds = match group.feeds {
+                true => "\n[feeds]\nreceivers = true\nint = true\n",
+                false => "",
+            };
+            let allocator = format!("{rollout}{feeds}");
             let keys = ControlKeys {
-                allocator,
+                allocator: &allocator,
                 backend,
                 told_bps: Some((lab.options.link_bps() as f64 * told) as u64),
                 unmanaged,
