@@ -435,6 +435,8 @@ pub(super) fn all() -> Vec<Group> {
         },
         Group {
             feeds: true,
+            // Rates leave others their share exactly, which a flow of BBR cannot hold.
+            bbr: false,
             ..group("feeds", 64, Road::Plain, basic(LENGTH_S))
         },
         Group {
