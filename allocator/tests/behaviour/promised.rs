@@ -52,6 +52,22 @@ pub(crate) fn collect_metrics(text: &str, path: &str, names: &mut BTreeSet<Strin
     }
 }
 
+/// Adds the metrics that `source` names in full: `prefix` and what follows. A family by reason has
+/// no series, and so no line in an answer, before its first one.
+pub(crate) fn collect_families(
+    source: &str,
+    prefix: &str,
+    path: &str,
+    names: &mut BTreeSet<String>,
+) {
+    let is_name = |byte| matches!(byte, b'a'..=b'z' | b'_');
+    for literal in source.split('"') {
+        if literal.starts_with(prefix) && literal.bytes().all(is_name) {
+            names.insert(format!("{path} {literal}"));
+        }
+    }
+}
+
 /// Fails if a promised name is gone, or a name is not promised in the list, which is `file`.
 pub(crate) fn assert_kept(promised: &str, file: &str, names: &BTreeSet<String>) {
     let promised: BTreeSet<String> = promised.lines().map(str::to_owned).collect();

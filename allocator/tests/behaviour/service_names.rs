@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ratewright_proto::telemetry::{AccessUse, HostFaults, LinkUse};
 use serde_json::Value;
 
-use crate::promised::{assert_kept, collect, collect_metrics};
+use crate::promised::{assert_kept, collect, collect_families, collect_metrics};
 use crate::service_support::host::TestHost;
 use crate::service_support::process::{AllocatorProcess, TestSite};
 use crate::service_support::{PATIENCE, wait_for};
@@ -14,6 +14,9 @@ use crate::service_support::{PATIENCE, wait_for};
 /// Names that stand until a release after the one that says they will go.
 const PROMISED: &str = include_str!("names.txt");
 const PROMISED_BY_RELAYS: &str = include_str!("names_relay.txt");
+
+/// Source of the allocator's metrics.
+const METRICS: &str = include_str!("../../src/service/admin/metrics.rs");
 
 /// Has lists that are empty at rest show their members: a slow link with a stranger's traffic, and
 /// a host without its address.
@@ -54,6 +57,7 @@ fn no_metric_and_no_member_of_an_answer_goes_without_notice() {
     let mut names = BTreeSet::new();
     let (_, metrics) = allocator.request("GET", "/v1/metrics", "");
     collect_metrics(&metrics, "/v1/metrics", &mut names);
+    collect_families(METRICS, "ratewright_allocator_", "/v1/metrics", &mut names);
     for (path, query) in [
         ("/v1/status", ""),
         ("/v1/flows", "?host=h1"),

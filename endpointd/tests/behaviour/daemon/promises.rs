@@ -19,6 +19,9 @@ mod promised;
 /// Names that stand until a release after the one that says they will go.
 const PROMISED: &str = include_str!("names.txt");
 
+/// Source of the daemon's metrics.
+const METRICS: &str = include_str!("../../../src/metrics.rs");
+
 #[test]
 fn no_metric_and_no_member_of_the_status_goes_without_notice() {
     on_one_thread(async {
@@ -36,6 +39,7 @@ fn no_metric_and_no_member_of_the_status_goes_without_notice() {
         let (code, metrics) = ask(&socket, "GET", "/v1/metrics", "").await;
         assert_eq!(code, 200, "{metrics}");
         promised::collect_metrics(&metrics, "/v1/metrics", &mut names);
+        promised::collect_families(METRICS, "ratewright_endpointd_", "/v1/metrics", &mut names);
         let (code, status) = ask(&socket, "GET", "/v1/status", "").await;
         assert_eq!(code, 200, "{status}");
         let status = serde_json::from_str(&status).unwrap();
