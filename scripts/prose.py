@@ -9,7 +9,8 @@ Without arguments it checks every tracked file and exits with 1 if a rule is bro
   links       relative links of Markdown lead to files, and their anchors to headings
   comments    no comment of *.rs over 100 columns outside tables and links
   dead files  every document is linked from another
-  tests       every test that docs/assurance.md names is a function of the tree
+  tests       every test that docs/assurance.md names is there, and every filter of a command that
+              runs tests finds one
 
 With --fill it wraps the paragraphs and lists of the files at 100 columns, in place.
 """
@@ -264,12 +265,68 @@ def check_dead(paths):
     ]
 
 
-def check_tests(path="docs/assurance.md"):
-    """Tests that the page names and nobody has: after a rename it would show nothing."""
-    named = set(re.findall(r"`(?:\w+::)+(\w+)`", (ROOT / path).read_text()))
-    sources = "\n".join((ROOT / source).read_text() for source in tracked("*.rs"))
-    there = set(re.findall(r"\bfn (\w+)", sources))
-    return [f"{path}: no test is called {name}" for name in sorted(named - there)]
+def test_names():
+    """(package, True for a unit test, name as nextest prints it) of each test, by the sources."""
+    packages = {}
+    for manifest in tracked("*Cargo.toml"):
+        name = re.search(r'^name = "(.+)"', (ROOT / manifest).read_text(), re.MULTILINE)
+        if name:
+            packages[str(Path(manifest).parent)] = name.group(1)
+    names = []
+    for path in tracked("*.rs"):
+        folder = next((str(at) for at in Path(path).parents if str(at) in packages), None)
+        if folder is None:
+            continue
+        kind, *modules = Path(path).relative_to(folder).with_suffix("").parts
+        if kind == "tests" and modules:
+            modules = modules[1:]  # the program
+        if modules and modules[-1] in ("lib", "main", "mod"):
+            modules.pop()
+        inline, attribute = [], False
+        for line in (ROOT / path).read_text().splitlines():
+            # Modules within a file, by their indentation.
+            if found := re.match(r"( *)(?:pub(?:\(.*?\))? )?mod (\w+) \{", line):
+                inline.append((len(found.group(1)), found.group(2)))
+            elif inline and line.rstrip() == " " * inline[-1][0] + "}":
+                inline.pop()
+            elif re.match(r"\s*#\[(\w+::)?test\b", line):
+                attribute = True
+            elif attribute and (found := re.match(r"\s*(?:pub )?(?:async )?fn (\w+)", line)):
+                name = "::".join([*modules, *(entry[1] for entry in inline), found.group(1)])
+                names.append((packages[folder], kind == "src", name))
+                attribute = False
+    return names
+
+
+def check_tests(documents, page="docs/assurance.md"):
+    """Tests that documents name and nobody has: after a rename they would show nothing.
+
+    The page of findings names them by module and function, the commands by nextest's filters.
+    """
+    found, names = [], test_names()
+    whole = [f"{package.replace('-', '::')}::{name}" for package, _, name in names]
+    for named in sorted(set(re.findall(r"`((?:[a-z]\w*::)+\w+)`", (ROOT / page).read_text()))):
+        if not any(name.endswith(f"::{named}") for name in whole):
+            found.append(f"{page}: no test is called {named}")
+    for path in documents:
+        if path.startswith(NOTEBOOK):
+            continue
+        text = (ROOT / path).read_text().replace("\\|", "|")
+        for command in re.findall(r"cargo nextest run[^`\n]*", text):
+            of = re.findall(r"-p (\S+)", command)
+            nightly = "--profile nightly" in command
+            run = [
+                name
+                for package, is_unit, name in names
+                if (not of or package in of)
+                and (is_unit or "--lib" not in command)
+                and nightly == bool(re.search(r"(^|::)nightly::", name))
+            ]
+            for regex, part in re.findall(r"\btest\((?:/(.+?)/|([^/)]+))\)", command):
+                matches = re.compile(regex or re.escape(part)).search
+                if not any(matches(name) for name in run):
+                    found.append(f"{path}: {command} has no test({regex or part})")
+    return found
 
 
 def main(arguments):
@@ -278,7 +335,8 @@ def main(arguments):
             fill(Path(name))
         return 0
     documents = tracked("*.md")
-    problems = check_doc_starts() + check_comments() + check_dead(documents) + check_tests()
+    problems = check_doc_starts() + check_comments() + check_dead(documents)
+    problems += check_tests(documents)
     for path in documents:
         text = (ROOT / path).read_text()
         problems += check_columns(path, text)
