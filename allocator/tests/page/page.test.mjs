@@ -131,18 +131,29 @@ test("a hostile host name does not become markup", async () => {
   assert.throws(() => fleet.ratewright("topology", "check", fleet.path("hostile.toml")), /is no host name/);
 });
 
-test("the page names links and hosts that are not as told, with the evidence", async () => {
+test("the page names links of each state and hosts that are not as told, with the evidence", async () => {
   const { page, close } = await open(browser, fleet.origin);
   assert.match(await text(page, "check"), /every link and host is as the allocator was told/);
   const overview = await fleet.overview();
   const shown = await page.evaluate(async (overview) => {
     const { render } = await import("/page.js");
-    const link = { name: "leaf1->h1", state: "carries_less", cause: null, told_bps: 1e10, carried_bps: 8e9, speed_bps: null, lowered_bps: 7.68e9 };
-    render({ ...overview, links_not_as_told: 3, not_as_told: [link], hosts_not_as_told: 1_002, faults: [{ host: "h2", fault: "address_not_in_prefix", seen_at: null }, { host: "h3", fault: "prefix_of_several_hosts", seen_at: "h2" }] });
+    const nothing = { cause: null, told_bps: 1e10, carried_bps: null, speed_bps: null, lowered_bps: null, by_allowance: false };
+    const links = [
+      { ...nothing, name: "leaf1->h1", state: "carries_less", carried_bps: 8e9, lowered_bps: 7.68e9 },
+      { ...nothing, name: "h2->leaf1", state: "carries_less", carried_bps: 2e9, by_allowance: true },
+      { ...nothing, name: "h4->leaf1", state: "carries_more", carried_bps: 1e9, speed_bps: 1.25e10 },
+      { ...nothing, name: "leaf1->h5", state: "has_others_traffic", carried_bps: 9e9, cause: "unknown addresses" },
+      { ...nothing, name: "leaf1->spine1", state: "wrong_path" },
+    ];
+    render({ ...overview, links_not_as_told: 7, not_as_told: links, hosts_not_as_told: 1_002, faults: [{ host: "h2", fault: "address_not_in_prefix", seen_at: null }, { host: "h3", fault: "prefix_of_several_hosts", seen_at: "h2" }] });
     return [...document.querySelectorAll("#check tr")].map((row) => [...row.cells].map((cell) => cell.textContent).join("|")).concat(document.getElementById("check-note").textContent);
   }, overview);
   assert.deepEqual(shown, [
     "leaf1->h1|carries less; lowered to 7.68 Gbit/s|10.0 Gbit/s|8.00 Gbit/s",
+    "h2->leaf1|carries less; an allowance holds packets up|10.0 Gbit/s|2.00 Gbit/s",
+    "h4->leaf1|carries more; its interface has 12.5 Gbit/s|10.0 Gbit/s|1.00 Gbit/s",
+    "leaf1->h5|has others traffic; unknown addresses|10.0 Gbit/s|9.00 Gbit/s",
+    "leaf1->spine1|wrong path|10.0 Gbit/s|–",
     "h2|address not in prefix||",
     "h3|prefix of several hosts; seen at h2||",
     "and 2 more links, 1,000 more faults of hosts",
