@@ -5,16 +5,19 @@
 //! |---|---|
 //! | [`stack`] | ARP, IPv4, ICMP echo and UDP for one address, sans-IO: frames in, datagrams and replies out |
 //! | [`neighbours`] | bounded table of stations by IPv4 address |
+//! | `bounds` | bounds of a received frame in its packet buffer |
 //! | `eal` | DPDK's environment: started once per process, on the thread that will poll |
 //! | `port` | one Ethernet port: queues, bursts, frames written in place |
 //! | `endpoint` | a queue and a stack together: datagrams in bursts |
 //! | `packets` | such an endpoint as a port that sealed sessions can stand on |
 //!
-//! The last four need the feature `dpdk` (libdpdk 22.11 and libclang at build time). The stack is
-//! plain code and is built and tested everywhere.
+//! The last four need the feature `dpdk` (libdpdk 22.11 and libclang at build time). The others are
+//! plain code and are built and tested everywhere.
 //!
 //! Only IPv4 over untagged Ethernet is spoken. IPv6 daemons use the kernel's sockets.
 
+#[cfg(any(test, feature = "dpdk"))]
+mod bounds;
 #[cfg(feature = "dpdk")]
 pub mod eal;
 #[cfg(feature = "dpdk")]

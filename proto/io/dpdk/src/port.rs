@@ -13,6 +13,7 @@ use std::sync::Arc;
 use demikernel_dpdk_bindings as ffi;
 
 use crate::DpdkError;
+use crate::bounds::lies_within;
 use crate::eal::{Eal, error_text, last_error};
 use crate::neighbours::Mac;
 
@@ -397,8 +398,8 @@ impl Frame {
     fn new(buffer: Buffer) -> Option<Self> {
         // SAFETY: the buffer is owned and valid.
         let head = unsafe { &*buffer.0 };
-        let end = u32::from(head.data_off) + u32::from(head.data_len);
-        (head.nb_segs == 1 && end <= u32::from(head.buf_len)).then_some(Self(buffer))
+        lies_within(head.nb_segs, head.data_off, head.data_len, head.buf_len)
+            .then_some(Self(buffer))
     }
 }
 
