@@ -1,11 +1,14 @@
 //! A FlowBlock by itself: states and cells while flows are displaced.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::cell::{CellState, FlowEnd, SaturationPrice, Slots, split};
-use super::flow_block::FlowBlock;
+use super::flow_block::{CellTerms, FlowBlock};
+use super::kernels::{Kernels, PassSettings, Scratch, Side, Simd};
 use super::lanes::CellIndex;
-use super::layout::FlowBlockShape;
+use super::layout::{FlowBlockShape, LinkBlockShape};
+use super::link_block::{LinkBlock, LinkBlockCopy};
 use super::rows::ROW_FLOWS;
 
 const TABLES: u16 = 6;
@@ -103,27 +106,97 @@ fn flows_make_room_for_one_another_before_a_row_is_opened() {
     is_kept(&block, &cells);
 }
 
-/// The kernels look rows up without checks: what a panic between two lists' growth leaves must not
-/// reach them.
-#[test]
-fn a_list_that_is_shorter_than_the_rows_is_found_before_a_pass() {
+/// A FlowBlock with flows of all terms in rows by rack and by pairs of racks.
+fn filled() -> FlowBlock {
     let shape = FlowBlockShape {
         links: [0, 1],
         core_links: None,
     };
-    let cuts: [fn(&mut FlowBlock); 6] = [
-        |block| block.rate.clear(),
-        |block| block.notified.clear(),
-        |block| block.flow.clear(),
-        |block| block.up_cell.clear(),
-        |block| block.down_cell_low.clear(),
-        |block| block.up.used.clear(),
+    let mut block = FlowBlock::new(shape, [usize::from(TABLES); 2]);
+    for number in 0..FLOWS {
+        let (ends, state) = flow(number);
+        let cell = block.insert(ends, state, &mut |_, _| {});
+        assert!(cell.is_some(), "room");
+    }
+    let ([up, mut down], state) = flow(FLOWS);
+    down.slots.fabric = up.slots.fabric;
+    let row = block.pairs.open(&[up, down], block.down.len());
+    block.insert_in_pair_row(row.expect("room"), [up, down], &state);
+    block
+}
+
+/// Passes over a FlowBlock and collects its notifications; returns what the two panic with.
+fn panics(simd: Simd, block: &mut FlowBlock, scratch: &mut Scratch) -> [Option<&'static str>; 2] {
+    let tables = usize::from(TABLES);
+    let mut shape = LinkBlockShape::default();
+    shape.tables = tables;
+    let links = LinkBlock::new(&shape, 1.0);
+    let mut copies = [(); 2].map(|()| LinkBlockCopy::new(tables));
+    let sides = copies.each_mut().map(|copy| Side {
+        links: &links,
+        copy,
+        core: None,
+    });
+    let settings = PassSettings {
+        normalize: true,
+        rates: true,
+        threshold: 0.01,
+        exceeds_cache: false,
+        shared_links: false,
+        many_updates: false,
+    };
+    let kernels = Kernels::new(simd);
+    let passed = catch_unwind(AssertUnwindSafe(|| {
+        kernels.run(settings, block, sides, scratch);
+    }));
+    let collected = catch_unwind(AssertUnwindSafe(|| {
+        kernels.collect(block, scratch, &mut Vec::new());
+    }));
+    [passed, collected].map(|result| {
+        let panic = result.err()?;
+        Some(panic.downcast_ref().copied().unwrap_or("something else"))
+    })
+}
+
+/// The kernels look rows up without checks: what a panic between two lists' growth leaves must not
+/// reach them.
+#[test]
+fn a_list_that_is_shorter_than_the_rows_is_found_before_a_pass() {
+    fn cut<T>(list: &mut Vec<T>, rows: usize) {
+        list.truncate(rows - 1);
+    }
+    let cuts: [fn(&mut FlowBlock, &mut CellTerms); 18] = [
+        |block, _| cut(&mut block.rate, block.down.len()),
+        |block, _| cut(&mut block.notified, block.down.len()),
+        |block, _| cut(&mut block.flow, block.down.len()),
+        |block, _| cut(&mut block.up_cell, block.down.len()),
+        |block, _| cut(&mut block.down_cell_low, block.up.len()),
+        |block, _| block.up.used.clear(),
+        |block, _| block.down.used.clear(),
+        |block, _| cut(&mut block.pairs.rate, block.pairs.down.len()),
+        |block, _| cut(&mut block.pairs.notified, block.pairs.down.len()),
+        |block, _| cut(&mut block.pairs.flow, block.pairs.down.len()),
+        |block, _| block.pairs.up.used.clear(),
+        |block, _| block.pairs.down.used.clear(),
+        |block, terms| cut(&mut terms.down.weight, block.down.len()),
+        |block, terms| cut(&mut terms.down.saturation_price, block.down.len()),
+        |block, terms| cut(&mut terms.down.demand, block.down.len()),
+        |block, terms| cut(&mut terms.pairs.weight, block.pairs.len()),
+        |block, terms| cut(&mut terms.pairs.saturation_price, block.pairs.len()),
+        |block, terms| cut(&mut terms.pairs.demand, block.pairs.len()),
     ];
-    for (at, cut) in cuts.into_iter().enumerate() {
-        let mut block = FlowBlock::new(shape, [usize::from(TABLES); 2]);
-        block.check_lists();
-        cut(&mut block);
-        let checked = std::panic::catch_unwind(|| block.check_lists());
-        assert!(checked.is_err(), "list {at}");
+    for simd in Simd::available() {
+        for (at, cut) in cuts.into_iter().enumerate() {
+            let mut block = filled();
+            let mut scratch = Scratch::default();
+            let none = [None; 2];
+            assert_eq!(panics(simd, &mut block, &mut scratch), none, "{simd:?}");
+            let mut terms = block.terms.take().expect("flows of other weights");
+            cut(&mut block, &mut terms);
+            block.terms = Some(terms);
+            let found = [Some("lists of a FlowBlock are shorter than its rows"); 2];
+            let said = panics(simd, &mut block, &mut scratch);
+            assert_eq!(said, found, "{simd:?}, list {at}");
+        }
     }
 }
