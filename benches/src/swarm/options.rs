@@ -111,6 +111,10 @@ pub struct SwarmOptions {
     /// of --host-bps. Figures of the benchmarks are without
     #[arg(long, conflicts_with_all = ["stampede", "guests"])]
     pub tell_links: bool,
+    /// With --tell-links: from so many seconds on, flows between racks of 16 hosts carry half of
+    /// their rates and meet congestion, as on a path that is not the topology's
+    #[arg(long, value_name = "S", requires = "tell_links")]
+    pub misled_after: Option<u32>,
     /// Only connect, all hosts at once and with the daemon's own time-outs and pauses, as after a
     /// restart of the allocator, and tell how long that takes
     #[arg(long, conflicts_with_all = ["flows", "workload", "churn", "memory_log"])]

@@ -5,7 +5,7 @@
 //! long.
 
 use ratewright_proto::control::AccessCapacity;
-use ratewright_proto::telemetry::{AccessUse, AccessUseMeter};
+use ratewright_proto::telemetry::{AccessUse, AccessUseMeter, Moved, SendQueue, SenderName};
 
 /// Time in which each host has its turn. It is longer than the second over which the meter takes a
 /// rate, so that a turn which is a little early counts, too.
@@ -95,15 +95,24 @@ impl OwnLinks {
         Some(at)
     }
 
-    /// Looks at a host's interface, which has sent and received so many bytes. Returns what the
-    /// host is to tell.
+    /// Looks at a host's interface, which has sent and received so many bytes, and at its flows,
+    /// which meet congestion to the hosts of these numbers. Returns what the host is to tell.
     pub fn look(
         &mut self,
         now_ns: u64,
         at: usize,
         [sent_bytes, received_bytes]: [u64; 2],
+        congested: impl IntoIterator<Item = u32>,
     ) -> Option<AccessUse> {
         let HostLinks { meter, access } = &mut self.hosts[at];
+        for host in congested {
+            meter.add(&Moved {
+                name: SenderName::Host(host),
+                received_bytes: 0,
+                acked_bytes: 1,
+                queue: SendQueue::Congested,
+            });
+        }
         meter.carry(now_ns, received_bytes, sent_bytes, self.speed_bps);
         // No host knows sockets of its own, and UDP is not judged without counters.
         meter.look(now_ns, None, *access);
@@ -147,7 +156,7 @@ mod tests {
             if let Some(at) = links.take_turn(now_ns) {
                 turns[at] += 1;
                 let bytes = [4, 2].map(|gbps| gbps * GBIT / 8_000 * ms);
-                if let Some(access_use) = links.look(now_ns, at, bytes) {
+                if let Some(access_use) = links.look(now_ns, at, bytes, []) {
                     links.told(now_ns, at, access_use.clone());
                     newest = access_use;
                 }

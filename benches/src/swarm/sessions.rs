@@ -160,6 +160,9 @@ impl SwarmSessions {
         if own_links.is_some() {
             traffic.count_carried();
         }
+        if let Some(after_s) = options.misled_after {
+            traffic.mislead_after(Duration::from_secs(after_s.into()));
+        }
         let local = match allocator {
             // A socket of one family sends to no address of the other.
             SocketAddr::V4(_) => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
@@ -543,7 +546,8 @@ impl SwarmSessions {
             return;
         };
         let bytes = self.traffic.carried_bytes(now_ns, at);
-        let Some(access_use) = own_links.look(now_ns, at, bytes) else {
+        let congested = self.traffic.congested(at);
+        let Some(access_use) = own_links.look(now_ns, at, bytes, congested) else {
             return;
         };
         let message = Telemetry {

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -9,6 +10,7 @@ use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
 use super::options::Offer;
 use super::own_links::Carriage;
+use super::target::HOSTS_PER_RACK;
 
 /// Maximum of starts and ends in one turn, during which datagrams wait.
 const MOST_AT_ONCE: usize = 64;
@@ -61,6 +63,11 @@ pub struct Traffic {
     /// Interfaces of the hosts, out and in, if they are asked for.
     carried: Vec<[Carriage; 2]>,
     counts_carried: bool,
+    /// Time from the beginning until flows between racks are misled, if they ever are.
+    misled_after_ns: Option<u64>,
+    misled_from_ns: Option<u64>,
+    /// Flows between racks take a path that is not the topology's.
+    is_misled: bool,
     /// Flows that are yet to start before the arrivals begin.
     initial: u32,
     /// The next arrival; nothing while there are none.
@@ -87,6 +94,9 @@ impl Traffic {
             active: Vec::new(),
             carried: Vec::new(),
             counts_carried: false,
+            misled_after_ns: None,
+            misled_from_ns: None,
+            is_misled: false,
             initial: 0,
             arrival_ns: None,
             finishes: BinaryHeap::new(),
@@ -102,9 +112,59 @@ impl Traffic {
         self.counts_carried = true;
     }
 
+    /// Misleads flows between racks from so long after the beginning on: they carry half of their
+    /// rates, and meet congestion.
+    pub fn mislead_after(&mut self, after: Duration) {
+        self.misled_after_ns = Some(after.as_nanos() as u64);
+    }
+
+    fn mislead_if_due(&mut self, now_ns: u64) {
+        if self.is_misled || self.misled_from_ns.is_none_or(|from_ns| now_ns < from_ns) {
+            return;
+        }
+        let carried = |traffic: &Self| -> Vec<(usize, usize, u64)> {
+            let active = traffic.active.iter().map(|&(host, slot)| {
+                let state = &traffic.tables[host as usize].slots[slot as usize];
+                (host as usize, state.to as usize, state.rate_bps)
+            });
+            active
+                .map(|(host, to, bps)| (host, to, traffic.carried_bps(host, to, bps)))
+                .collect()
+        };
+        let before = carried(self);
+        self.is_misled = true;
+        for ((host, to, before_bps), (_, _, after_bps)) in before.into_iter().zip(carried(self)) {
+            let rates = [before_bps, after_bps];
+            change_carried(&mut self.carried, now_ns, [host, to], rates);
+        }
+    }
+
+    /// Returns what a flow between these hosts carries of its rate, in bit/s.
+    fn carried_bps(&self, from: usize, to: usize, rate_bps: u64) -> u64 {
+        let rack = |host: usize| self.hosts[host] / HOSTS_PER_RACK;
+        if self.is_misled && rack(from) != rack(to) {
+            rate_bps / 2
+        } else {
+            rate_bps
+        }
+    }
+
+    /// Returns the numbers of the hosts to which flows of a host meet congestion.
+    pub fn congested(&self, host: usize) -> Vec<u32> {
+        let slots = self.tables.get(host).map_or(&[][..], |table| &table.slots);
+        let active = slots.iter().filter(|state| state.active.is_some());
+        active
+            .filter(|state| state.rate_bps > 0)
+            .map(|state| (state.to as usize, state.rate_bps))
+            .filter(|&(to, rate_bps)| self.carried_bps(host, to, rate_bps) < rate_bps)
+            .map(|(to, _)| self.hosts[to])
+            .collect()
+    }
+
     /// Returns the bytes that a host's interface has sent and received so far; none before the
     /// beginning, or if they are not counted.
     pub fn carried_bytes(&mut self, now_ns: u64, host: usize) -> [u64; 2] {
+        self.mislead_if_due(now_ns);
         let ways = self.carried.get_mut(host);
         ways.map_or([0; 2], |ways| {
             ways.each_mut().map(|carriage| carriage.bytes(now_ns))
@@ -118,6 +178,7 @@ impl Traffic {
             self.carried.resize(hosts.len(), Default::default());
         }
         self.hosts = hosts;
+        self.misled_from_ns = self.misled_after_ns.map(|after_ns| now_ns + after_ns);
         self.frozen = false;
         match self.offer {
             // A fixed number starts before churn begins; sized flows build up by arrivals.
@@ -271,7 +332,8 @@ impl Traffic {
         let state = self.tables[host as usize].slots[slot as usize];
         if state.active.is_some() {
             let (from, to) = (host as usize, state.to as usize);
-            change_carried(&mut self.carried, now_ns, [from, to], [state.rate_bps, 0]);
+            let before_bps = self.carried_bps(from, to, state.rate_bps);
+            change_carried(&mut self.carried, now_ns, [from, to], [before_bps, 0]);
         }
         let table = &mut self.tables[host as usize];
         let state = &mut table.slots[slot as usize];
@@ -349,11 +411,13 @@ impl Traffic {
             }
         }
         let before_bps = std::mem::replace(&mut state.rate_bps, rate_bps);
-        let ends = [host, state.to as usize];
-        change_carried(&mut self.carried, now_ns, ends, [before_bps, rate_bps]);
+        let to = state.to as usize;
         state.since_ns = now_ns;
         let first = !std::mem::replace(&mut state.answered, true);
-        first.then(|| now_ns.saturating_sub(state.started_ns))
+        let wait_ns = first.then(|| now_ns.saturating_sub(state.started_ns));
+        let rates = [before_bps, rate_bps].map(|bps| self.carried_bps(host, to, bps));
+        change_carried(&mut self.carried, now_ns, [host, to], rates);
+        wait_ns
     }
 }
 
@@ -451,6 +515,37 @@ mod tests {
         assert!(sums[0].abs_diff(sums[1]) <= 16, "{sums:?}");
         let (least, most) = (ends as u64 * 1_000, starts as u64 * 1_000);
         assert!((least - 16..=most + 1_000).contains(&sums[0]), "{sums:?}");
+    }
+
+    #[test]
+    fn misled_flows_between_racks_carry_half_of_their_rates_and_meet_congestion() {
+        let offer = Offer::Fixed {
+            flows: 200,
+            churn_per_s: 0.0,
+        };
+        let mut traffic = Traffic::new(offer, 3);
+        traffic.count_carried();
+        traffic.mislead_after(Duration::from_secs(1));
+        // Two hosts in each of two racks.
+        traffic.begin(0, vec![0, 1, HOSTS_PER_RACK, HOSTS_PER_RACK + 1]);
+        run(&mut traffic, 1, 8_000_000);
+        let mut sent = |now_s: u64| -> [u64; 4] {
+            std::array::from_fn(|host| traffic.carried_bytes(now_s * 1_000_000_000, host)[0])
+        };
+        let (before, after) = (sent(1), sent(2));
+        for host in 0..4 {
+            let slots = traffic.tables[host].slots.iter();
+            let crosses = slots.filter(|state| (state.to < 2) != (host < 2)).count() as u64;
+            let all = traffic.tables[host].slots.len() as u64;
+            let near = |bytes: u64, wanted: u64| bytes.abs_diff(wanted) < wanted / 100;
+            assert!(near(before[host], all * 1_000_000), "{before:?}");
+            let misled = all * 1_000_000 - crosses * 500_000;
+            assert!(near(after[host] - before[host], misled), "{after:?}");
+            let congested = traffic.congested(host);
+            assert_eq!(congested.len() as u64, crosses);
+            let here = traffic.hosts[host] / HOSTS_PER_RACK;
+            assert!(congested.iter().all(|to| to / HOSTS_PER_RACK != here));
+        }
     }
 
     #[test]
