@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use ratewright_cli::tool;
 
 use super::ecmp::{EcmpProgram, LeafConfig};
 use super::ns::{self, Netns};
@@ -73,9 +72,8 @@ impl BuiltNetwork {
     /// When `ip` fails.
     pub fn unplug(&self, host: usize) -> Result<()> {
         let port = &self.plan.links[host].lower;
-        let name = self.namespaces[port.node].name();
         // A veth whose peer is down has no carrier, so this end is enough.
-        tool::run("ip", &["-n", name, "link", "set", &port.device, "down"])
+        self.ip(port.node, &format!("link set {} down\n", port.device))
     }
 
     /// Gives a host its interface back, with the addresses, neighbours and routes that went with
@@ -239,8 +237,7 @@ impl BuiltNetwork {
     /// # Errors
     /// When `tc` fails.
     pub fn tc(&self, node: usize, batch: &str) -> Result<()> {
-        let name = self.namespaces[node].name();
-        tool::run_with_input("tc", &["-n", name, "-batch", "-"], batch)
+        self.namespaces[node].run("tc", &["-batch", "-"], batch)
     }
 
     /// Gives the link to a host this share of its capacity in the plan.
@@ -262,8 +259,7 @@ impl BuiltNetwork {
     /// # Errors
     /// When `ip` fails.
     pub fn ip(&self, node: usize, batch: &str) -> Result<()> {
-        let name = self.namespaces[node].name();
-        tool::run_with_input("ip", &["-n", name, "-batch", "-"], batch)
+        self.namespaces[node].run("ip", &["-batch", "-"], batch)
     }
 
     fn attach_ecmp(&mut self, seed: u32) -> Result<()> {
@@ -315,8 +311,7 @@ impl BuiltNetwork {
     fn run_ip(&self, batches: &[String], family: &[&str]) -> Result<()> {
         for (ns, batch) in self.namespaces.iter().zip(batches) {
             if !batch.is_empty() {
-                let args = [family, &["-n", ns.name(), "-batch", "-"]].concat();
-                tool::run_with_input("ip", &args, batch)?;
+                ns.run("ip", &[family, &["-batch", "-"]].concat(), batch)?;
             }
         }
         Ok(())

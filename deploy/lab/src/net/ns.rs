@@ -74,6 +74,17 @@ impl Netns {
         })
     }
 
+    /// Runs a program inside this namespace, with this input.
+    ///
+    /// The program's own way (`ip -n`) makes a namespace of mounts, too. To take that down, the
+    /// kernel waits for all readers of RCU: seconds, where programs at idle priority run beside.
+    ///
+    /// # Errors
+    /// When it fails; the error has what it said.
+    pub fn run(&self, program: &str, args: &[&str], input: &str) -> Result<()> {
+        self.within(|| tool::run_with_input(program, args, input))?
+    }
+
     /// Writes settings below /proc/sys as this namespace sees them.
     ///
     /// # Errors
