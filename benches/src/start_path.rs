@@ -70,7 +70,7 @@ impl StartPath {
                 ..ParallelOptions::default()
             },
             topology,
-            &hub.capacities_bps(),
+            &hub.network().capacities_bps(),
         );
         let engine: Box<dyn RateEngine> = Box::new(engine.expect("valid settings"));
         let mut path = Self {

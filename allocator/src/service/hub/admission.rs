@@ -1,20 +1,25 @@
 //! Admission of hosts, from a Hello to a session or a refusal, and the end of sessions.
 
+use std::sync::Arc;
+
 use ratewright_proto::SessionError;
 use ratewright_proto::control::{
-    AccessCapacity, ClassInfo, ControlMessage, FrameDecoder, HOSTS_DIGEST_BYTES, Hello,
-    HostsDigest, Refusal, RefusalCode, SealedUdp, TopologySnapshot, Welcome,
+    AccessCapacity, ClassInfo, ControlMessage, EncodedTopology, FrameDecoder, HOSTS_DIGEST_BYTES,
+    Hello, HostsDigest, Refusal, RefusalCode, SealedUdp, TopologySnapshot, Welcome,
 };
 use ratewright_proto::sealed::Cipher;
-use ratewright_proto::server::registry::{Claim, Decision, superseded};
-use ratewright_proto::server::{Admission, ServerEvent};
+use ratewright_proto::server::registry::{Claim, Decision, Registry, superseded};
+use ratewright_proto::server::{self, ServerConfig, ServerEvent};
 use ratewright_topology::Topology;
 
 use crate::engine::EngineEvent;
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig, PacingOrder};
+use crate::service::session_table::SessionNumbers;
 
 use super::members::prefixes_of;
 use super::network::{access_of, snapshot_of};
+use super::pre_hello::PreHelloConnections;
+use super::sealed_offer::SealedOffer;
 use super::session::{AcceptedHost, Release};
 use super::{Hub, HubSettings, reasons};
 
@@ -72,6 +77,38 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
         ControlMessage::decode(body)?;
     }
     Ok(())
+}
+
+/// Admission: who may have a session, and what such hosts are offered.
+pub(super) struct Admission {
+    /// Sessions of hosts.
+    pub(super) registry: Registry,
+    pub(super) pre_hello: PreHelloConnections,
+    pub(super) session_numbers: SessionNumbers,
+    /// Settings of the sessions' state machines.
+    pub(super) server_config: Arc<ServerConfig>,
+    /// Encoded topology for Welcomes. Built on demand; a change of the topology clears it.
+    pub(super) snapshot: Option<EncodedTopology>,
+    pub(super) sealed: SealedOffer,
+}
+
+impl Admission {
+    /// Begins without a session.
+    pub(super) fn new(settings: &HubSettings) -> Self {
+        Self {
+            registry: Registry::new(settings.liveness_ns),
+            pre_hello: PreHelloConnections::default(),
+            session_numbers: SessionNumbers::default(),
+            server_config: server_config(settings),
+            snapshot: None,
+            sealed: SealedOffer::default(),
+        }
+    }
+
+    /// Puts other settings in force, for sessions that open from now on.
+    pub(super) fn reconfigure(&mut self, settings: &HubSettings) {
+        self.server_config = server_config(settings);
+    }
 }
 
 impl Hub {
@@ -151,7 +188,7 @@ impl Hub {
         if self.sessions.get(id)?.relay.is_some() {
             return None;
         }
-        self.sealed.of_session(id)
+        self.admission.sealed.of_session(id)
     }
 
     /// Accepts or refuses a host that sent its Hello.
@@ -193,7 +230,7 @@ impl Hub {
             let reason = distrust.to_string();
             return self.refuse(now_ns, id, RefusalCode::NotAllowed, reason, false);
         }
-        let of_file = self.topology.host_by_name(name);
+        let of_file = self.network.topology.host_by_name(name);
         let host = match of_file.filter(|host| !self.is_member(*host)) {
             Some(host) => host,
             None => {
@@ -206,10 +243,11 @@ impl Hub {
             }
         };
         // The present session's state machine has the newest time at which it heard from the host.
-        if let Some(holder) = self.registry.session_of(host.0)
+        if let Some(holder) = self.admission.registry.session_of(host.0)
             && let Some(session) = self.sessions.get(holder)
         {
-            self.registry
+            self.admission
+                .registry
                 .heard(session.proto.last_heard_ns(), host.0, holder);
         }
         let claim = Claim {
@@ -218,21 +256,21 @@ impl Hub {
         };
         // Two daemons may claim one host. The registry lets the later incarnation or attempt win,
         // and refuses others while the present session is alive.
-        match self.registry.register(now_ns, host.0, id, claim) {
+        match self.admission.registry.register(now_ns, host.0, id, claim) {
             Decision::Refuse(refusal) => return self.refuse_with(now_ns, id, refusal),
             Decision::Supersede { session } => self.refuse_with(now_ns, session, superseded()),
             Decision::Accept => {}
         }
         let max_sessions = self.settings.limits.max_sessions;
         // Counted after registration: a host that replaces its own session needs no further place.
-        if self.registry.len() > max_sessions as usize {
-            self.registry.remove(host.0, id);
+        if self.admission.registry.len() > max_sessions as usize {
+            self.admission.registry.remove(host.0, id);
             let reason = format!("{max_sessions} hosts have a session, which is the limit");
             return self.refuse(now_ns, id, RefusalCode::TableFull, reason, true);
         }
         let topology = self.snapshot();
         let (order, _) = self.order_of(name);
-        let admission = Admission {
+        let admission = server::Admission {
             session: id,
             host_id: host.0,
             topology,
@@ -243,14 +281,14 @@ impl Hub {
             sealed_udp: self.sealed_offer(id),
             telemetry_interval_ns: self.telemetry_interval_ns(),
             telemetry_sync: self.settings.feeds.sync_terms(),
-            access: access_of(&self.topology, host),
+            access: access_of(&self.network.topology, host),
         };
         let released = self.is_released();
         let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         if let Err(error) = session.proto.accept(now_ns, admission) {
-            self.registry.remove(host.0, id);
+            self.admission.registry.remove(host.0, id);
             let reason = format!("the topology cannot be sent: {error}");
             tracing::error!(host = name, %error, "cannot welcome a host");
             return self.refuse(now_ns, id, RefusalCode::ProtocolError, reason, true);
@@ -275,11 +313,11 @@ impl Hub {
         session.peer = Some(AcceptedHost { host, hello });
         let paces = session.paces();
         let fingerprint = session.certificate.fingerprint;
-        self.pre_hello.remove(&fingerprint, id);
+        self.admission.pre_hello.remove(&fingerprint, id);
         self.counts.sessions_opened += 1;
         let addresses = std::mem::take(&mut session.certificate.addresses);
         let pods = std::mem::take(&mut session.certificate.pod_prefixes);
-        self.shared.set_paces(now_ns, host, paces);
+        self.network.shared.set_paces(now_ns, host, paces);
         self.push_shared();
         self.member_present(now_ns, host, prefixes_of(&addresses, &pods));
         self.tell_members(id);
@@ -368,15 +406,17 @@ impl Hub {
             let Some(flow) = session.flows.get(slot) else {
                 continue;
             };
-            if let Some(kind) = flow.counted_by(self.engine_number) {
-                self.shared.remove(now_ns, session.flows.path(slot), kind);
+            if let Some(kind) = flow.counted_by(self.flows.engine_number) {
+                self.network
+                    .shared
+                    .remove(now_ns, session.flows.path(slot), kind);
             }
-            if let Some(number) = flow.number_in(self.engine_number) {
-                self.numbers.give_back(number);
+            if let Some(number) = flow.number_in(self.flows.engine_number) {
+                self.flows.numbers.give_back(number);
                 numbers.push(number);
             }
         }
-        self.tallies.forget(session);
+        self.flows.tallies.forget(session);
         session.flows.clear();
         session.deferred_ns = None;
         if !numbers.is_empty() {
@@ -390,11 +430,13 @@ impl Hub {
                 "session ended"
             );
             self.counts.sessions_closed.count(reason);
-            self.registry.remove(peer.host.0, id);
-            self.shared.set_paces(now_ns, peer.host, false);
-            self.shared.forget(now_ns, peer.host, &self.topology);
+            self.admission.registry.remove(peer.host.0, id);
+            self.network.shared.set_paces(now_ns, peer.host, false);
+            self.network
+                .shared
+                .forget(now_ns, peer.host, &self.network.topology);
             self.forget_in_link_check(peer.host);
-            if self.registry.session_of(peer.host.0).is_none() {
+            if self.admission.registry.session_of(peer.host.0).is_none() {
                 self.member_absent(now_ns, peer.host);
             }
             // Its last rates hold until their leases end, which the kill switch has to wait for.
@@ -418,9 +460,31 @@ impl Hub {
     pub fn remove_session(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.end_session(now_ns, id, reason, false);
         if let Some(session) = self.sessions.remove(id) {
-            self.session_numbers.give_back(id);
+            self.admission.session_numbers.give_back(id);
             // Still listed if it never sent a valid Hello.
-            self.pre_hello.remove(&session.certificate.fingerprint, id);
+            self.admission
+                .pre_hello
+                .remove(&session.certificate.fingerprint, id);
         }
     }
+}
+
+/// Maximum time from connection to Hello. Hosts of relays have no other deadline.
+const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
+
+/// Maximum of unacknowledged datagrams at which a host is still sent later rates.
+const UPDATES_IN_FLIGHT: usize = 2;
+
+fn server_config(settings: &HubSettings) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig {
+        epoch: settings.epoch,
+        lease_ns: settings.lease_ns,
+        update_interval_ns: settings.update_interval_ns,
+        ack_delay_ns: settings.ack_delay_ns,
+        updates_in_flight: UPDATES_IN_FLIGHT,
+        liveness_ns: settings.liveness_ns,
+        max_flows: settings.limits.max_flows_per_session,
+        handshake_timeout_ns: HELLO_TIMEOUT_NS,
+        ..ServerConfig::default()
+    })
 }

@@ -6,7 +6,7 @@
 use ratewright_proto::telemetry::AccessUse;
 use ratewright_topology::{HostId, LinkId};
 
-use super::report::link_name;
+use super::report::{Report, link_name};
 use super::{Hub, HubSettings};
 use crate::link_check::{
     HostFault, HostWord, LinkChange, LinkCheck, LinkCheckConfig, LinkEvidence, LinkFacts,
@@ -26,11 +26,11 @@ pub(super) fn link_check_config(settings: &HubSettings) -> LinkCheckConfig {
 
 impl Hub {
     /// Calls `act` with the facts of the network.
-    fn with_facts<T>(&self, now_ns: u64, act: impl FnOnce(&dyn LinkFacts) -> T) -> T {
+    pub(super) fn with_facts<T>(&self, now_ns: u64, act: impl FnOnce(&dyn LinkFacts) -> T) -> T {
         act(&NetworkFacts {
             now_ns,
-            topology: &self.topology,
-            feeds: &self.feeds,
+            topology: &self.network.topology,
+            feeds: &self.network.feeds,
             paths: &|from, to, visit| self.visit_paths(from, to, visit),
         })
     }
@@ -42,16 +42,16 @@ impl Hub {
         act: impl FnOnce(&mut LinkCheck, &dyn LinkFacts, &mut dyn FnMut(LinkChange)),
     ) {
         let mut changes = Vec::new();
-        let mut check = std::mem::take(&mut self.link_check);
+        let mut check = std::mem::take(&mut self.network.link_check);
         self.with_facts(now_ns, |facts| {
             act(&mut check, facts, &mut |change| changes.push(change));
         });
-        self.link_check = check;
+        self.network.link_check = check;
         self.tell_changes(changes);
     }
 
     fn visit_paths(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(&[u32])) {
-        let session = self.registry.session_of(from.0);
+        let session = self.admission.registry.session_of(from.0);
         let Some(session) = session.and_then(|id| self.sessions.get(id)) else {
             return;
         };
@@ -80,24 +80,24 @@ impl Hub {
 
     /// Forgets what a host said, because its session has ended.
     pub(super) fn forget_in_link_check(&mut self, host: HostId) {
-        if host.index() < self.topology.hosts().len() {
-            let topology = &self.topology;
+        if host.index() < self.network.topology.hosts().len() {
+            let topology = &self.network.topology;
             let access = [topology.host_uplink(host), topology.host_downlink(host)];
-            self.link_check.forget(host, access);
+            self.network.link_check.forget(host, access);
         }
     }
 
     /// Takes the links that are shared from the counts, after these began anew.
     pub(super) fn recheck_shared(&mut self, shared: &[LinkId]) {
-        self.link_check.part_others();
+        self.network.link_check.part_others();
         for &link in shared {
-            self.link_check.set_others(link, true);
+            self.network.link_check.set_others(link, true);
         }
     }
 
     /// Judges the links in question, if that is due.
     pub(super) fn check_links(&mut self, now_ns: u64) {
-        if (self.link_check.next_due_ns()).is_none_or(|due_ns| due_ns > now_ns) {
+        if (self.network.link_check.next_due_ns()).is_none_or(|due_ns| due_ns > now_ns) {
             return;
         }
         self.with_link_check(now_ns, |check, facts, changes| {
@@ -128,9 +128,9 @@ impl Hub {
                     self.log_link_state(link, before, &evidence);
                 }
                 LinkChange::Fault { host, fault, has } => {
-                    let seen_at = self.link_check.fault_seen_at(host, fault);
-                    let seen_at = seen_at.map(|host| self.host_name(host.0));
-                    let host = self.host_name(host.0);
+                    let seen_at = self.network.link_check.fault_seen_at(host, fault);
+                    let seen_at = seen_at.map(|host| self.network.host_name(host.0));
+                    let host = self.network.host_name(host.0);
                     if has {
                         self.counts.hosts_named.count(fault.label());
                         tracing::warn!(host, fault = fault.label(), seen_at, "a host has a fault");
@@ -143,7 +143,7 @@ impl Hub {
     }
 
     fn log_link_state(&self, link: LinkId, before: LinkState, evidence: &LinkEvidence) {
-        let name = link_name(&self.topology, link);
+        let name = link_name(&self.network.topology, link);
         let mbps = |bps: f64| bps / 1e6;
         let LinkEvidence {
             state,
@@ -177,30 +177,45 @@ impl Hub {
         );
     }
 
+    /// Notes how many flows of a host the allocator has no room for.
+    pub(super) fn note_flows_beyond(&mut self, now_ns: u64, position: usize) {
+        let session = &self.sessions[position];
+        if let Some(peer) = &session.peer {
+            let has = session.has_beyond();
+            self.network
+                .link_check
+                .set_flows_beyond(now_ns, peer.host, has);
+        }
+    }
+}
+
+impl Report<'_> {
     /// Returns what is known of a link, as of the newest check.
     pub(super) fn link_evidence(&self, link: LinkId) -> LinkEvidence {
-        let now_ns = self.feeds.means_ns();
-        self.with_facts(now_ns, |facts| self.link_check.evidence(link, facts))
+        let now_ns = self.hub.network.feeds.means_ns();
+        self.hub.with_facts(now_ns, |facts| {
+            self.hub.network.link_check.evidence(link, facts)
+        })
     }
 
     /// Returns the first `max` links that are named, in the order of their numbers.
     pub fn checked_links(&self, max: usize) -> Vec<CheckedLink> {
-        (self.link_check.named().take(max))
+        (self.hub.network.link_check.named().take(max))
             .map(|(link, _)| self.checked_link(link))
             .collect()
     }
 
     fn checked_link(&self, link: LinkId) -> CheckedLink {
         CheckedLink {
-            name: link_name(&self.topology, link),
+            name: link_name(&self.hub.network.topology, link),
             evidence: self.link_evidence(link),
-            cause: self.shared_status(link).map(|shared| shared.cause),
+            cause: self.hub.shared_status(link).map(|shared| shared.cause),
         }
     }
 
     /// Returns the link from a host of the topology and the one to it, whatever their state is.
     pub(super) fn access_links(&self, host: HostId) -> Vec<CheckedLink> {
-        let topology = &self.topology;
+        let topology = &self.hub.network.topology;
         [topology.host_uplink(host), topology.host_downlink(host)]
             .map(|link| self.checked_link(link))
             .into()
@@ -208,33 +223,24 @@ impl Hub {
 
     /// Returns the first `max` faults of hosts, in the order of the hosts' numbers.
     pub fn host_faults(&self, max: usize) -> Vec<FaultyHost> {
-        (self.link_check.faults().take(max))
+        (self.hub.network.link_check.faults().take(max))
             .map(|(host, fault)| self.faulty_host(host, fault))
             .collect()
     }
 
     /// Returns the faults of one host.
     pub(super) fn faults_of(&self, host: HostId) -> Vec<FaultyHost> {
-        (self.link_check.faults_of(host))
+        (self.hub.network.link_check.faults_of(host))
             .map(|fault| self.faulty_host(host, fault))
             .collect()
     }
 
     fn faulty_host(&self, host: HostId, fault: HostFault) -> FaultyHost {
-        let seen_at = self.link_check.fault_seen_at(host, fault);
+        let seen_at = self.hub.network.link_check.fault_seen_at(host, fault);
         FaultyHost {
-            host: self.host_name(host.0),
+            host: self.hub.network.host_name(host.0),
             fault,
-            seen_at: seen_at.map(|host| self.host_name(host.0)),
-        }
-    }
-
-    /// Notes how many flows of a host the allocator has no room for.
-    pub(super) fn note_flows_beyond(&mut self, now_ns: u64, position: usize) {
-        let session = &self.sessions[position];
-        if let Some(peer) = &session.peer {
-            let has = session.has_beyond();
-            self.link_check.set_flows_beyond(now_ns, peer.host, has);
+            seen_at: seen_at.map(|host| self.hub.network.host_name(host.0)),
         }
     }
 }

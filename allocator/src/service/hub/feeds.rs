@@ -16,7 +16,7 @@ use crate::service::admin_request::{ExternalLoad, ExternalLoadReport, TopologyCh
 use crate::service::status::{ExternalStatus, FeedLink, FeedsReport, MAX_FEED_LINKS};
 
 use super::report::link_name;
-use super::{Hub, HubSettings};
+use super::{Hub, HubSettings, Network};
 
 /// Maximum weight of a link's dummy flow, in flows.
 const MAX_FLOWS: f64 = 1e6;
@@ -60,12 +60,12 @@ impl Hub {
         else {
             return;
         };
-        let registry = &self.registry;
-        self.feeds.take(
+        let registry = &self.admission.registry;
+        self.network.feeds.take(
             now_ns,
             Reporter::Host(peer.host),
             telemetry,
-            &self.topology,
+            &self.network.topology,
             |host: HostId| registry.session_of(host.0).is_some(),
         );
     }
@@ -78,12 +78,12 @@ impl Hub {
             let unused = &mut self.counts.collector_unused;
             unused.add(reason.as_str(), events.count);
         }
-        let registry = &self.registry;
-        self.feeds.take(
+        let registry = &self.admission.registry;
+        self.network.feeds.take(
             now_ns,
             Reporter::Collector,
             &read.telemetry,
-            &self.topology,
+            &self.network.topology,
             |host: HostId| registry.session_of(host.0).is_some(),
         );
     }
@@ -115,20 +115,23 @@ impl Hub {
         {
             return Err(TopologyChangeError::Duration(ms));
         }
-        let link = self.link_named(&report.from, &report.to)?;
+        let link = self.network.link_named(&report.from, &report.to)?;
         let told = ToldLoad {
             load_bps: report.load_bps,
             flows: report.flows,
             until_ns: report.for_ms.map(|ms| now_ns + ms * 1_000_000),
         };
         let mut events = Vec::new();
-        self.feeds
+        self.network
+            .feeds
             .external_mut()
-            .tell(&self.topology, link, told, &mut |event| events.push(event));
+            .tell(&self.network.topology, link, told, &mut |event| {
+                events.push(event);
+            });
         self.push_external(events);
         Ok(ExternalLoadReport {
-            link: link_name(&self.topology, link),
-            capacity_bps: self.capacity_of(link),
+            link: link_name(&self.network.topology, link),
+            capacity_bps: self.network.capacity_of(link),
         })
     }
 
@@ -142,20 +145,21 @@ impl Hub {
         self.check_links(now_ns);
         self.give_room(now_ns);
         let (mut events, mut demands) = (Vec::new(), Vec::new());
-        self.feeds
-            .apply(now_ns, &self.topology, &mut |change| match change {
+        self.network
+            .feeds
+            .apply(now_ns, &self.network.topology, &mut |change| match change {
                 FeedChange::Engine(event) => events.push(event),
                 FeedChange::Demand { sender, flow } => demands.push((sender, FlowId(flow))),
             });
         self.push_external(events);
         for (sender, flow_id) in demands {
-            let id = self.registry.session_of(sender.0);
+            let id = self.admission.registry.session_of(sender.0);
             let Some(position) = id.and_then(|id| self.sessions.position(id)) else {
                 continue;
             };
             let slot = flow_id.slot();
             let is_there = self.sessions[position].flows.get(slot).is_some_and(|flow| {
-                flow.id() == flow_id && flow.number_in(self.engine_number).is_some()
+                flow.id() == flow_id && flow.number_in(self.flows.engine_number).is_some()
             });
             if is_there {
                 self.push_demand(position, slot);
@@ -177,7 +181,7 @@ impl Hub {
             });
             if !matches!(event, EngineEvent::Capacity { .. }) {
                 self.engine_events.push_back(event);
-                if !self.shared.is_shared(link) {
+                if !self.network.shared.is_shared(link) {
                     continue;
                 }
             }
@@ -188,9 +192,9 @@ impl Hub {
     /// Returns the time of the next [`apply_feeds`](Self::apply_feeds).
     pub fn next_feeds_ns(&self) -> Option<u64> {
         let due = [
-            self.feeds.next_due_ns(),
-            self.shared.next_due_ns(),
-            self.link_check.next_due_ns(),
+            self.network.feeds.next_due_ns(),
+            self.network.shared.next_due_ns(),
+            self.network.link_check.next_due_ns(),
             self.next_room_ns(),
         ];
         due.into_iter().flatten().min()
@@ -205,21 +209,41 @@ impl Hub {
     /// Time from which what the engine allocates on every link is to be told again, if it is: the
     /// feeds ask for it, or the check of links.
     pub fn next_link_loads_ns(&self) -> Option<u64> {
-        let for_check_ns = self.link_check.next_due_ns();
-        let for_check_ns = for_check_ns.map(|_| self.feeds.next_means_ns());
-        let due = [self.feeds.next_loads_ns(), for_check_ns];
+        let for_check_ns = self.network.link_check.next_due_ns();
+        let for_check_ns = for_check_ns.map(|_| self.network.feeds.next_means_ns());
+        let due = [self.network.feeds.next_loads_ns(), for_check_ns];
         due.into_iter().flatten().min()
     }
 
     /// Takes the load that the engine allocated to every link, in bit/s, by link index.
     /// The vector becomes an old one.
     pub fn observe_link_loads(&mut self, now_ns: u64, loads_bps: &mut Vec<f64>) {
-        if self.link_check.next_due_ns().is_some() {
-            self.feeds.observe_for_means(now_ns, loads_bps);
+        if self.network.link_check.next_due_ns().is_some() {
+            self.network.feeds.observe_for_means(now_ns, loads_bps);
         }
-        self.feeds.observe(now_ns, loads_bps);
+        self.network.feeds.observe(now_ns, loads_bps);
     }
 
+    /// Updates the dummy flows of links whose capacities have changed.
+    pub(super) fn refresh_dummy_flows(&mut self, links: impl IntoIterator<Item = LinkId>) {
+        let events = &mut self.engine_events;
+        self.network
+            .feeds
+            .external_mut()
+            .refresh(&self.network.topology, links, &mut push(events));
+    }
+
+    /// Hands all dummy flows to an engine that has none.
+    pub(super) fn restart_dummy_flows(&mut self) {
+        let events = &mut self.engine_events;
+        self.network
+            .feeds
+            .external_mut()
+            .restart(&self.network.topology, &mut push(events));
+    }
+}
+
+impl Network {
     /// Appends the status of at most `max` links from link `from` on. Returns the link to continue
     /// from, if there are more.
     pub fn external_status(
@@ -268,28 +292,6 @@ impl Hub {
     /// Returns the effect of the feeds on a link, if they have one.
     pub fn feeds_effect(&self, link: LinkId) -> Option<&LinkEffect> {
         self.feeds.effect(link)
-    }
-
-    /// Returns the bound that credit puts on the demand of a host's flow, in bit/s; infinite
-    /// without one.
-    pub fn feeds_demand_bps(&self, sender: HostId, flow: FlowId) -> f64 {
-        self.feeds.demand_bps(sender, flow.0)
-    }
-
-    /// Updates the dummy flows of links whose capacities have changed.
-    pub(super) fn refresh_dummy_flows(&mut self, links: impl IntoIterator<Item = LinkId>) {
-        let events = &mut self.engine_events;
-        self.feeds
-            .external_mut()
-            .refresh(&self.topology, links, &mut push(events));
-    }
-
-    /// Hands all dummy flows to an engine that has none.
-    pub(super) fn restart_dummy_flows(&mut self) {
-        let events = &mut self.engine_events;
-        self.feeds
-            .external_mut()
-            .restart(&self.topology, &mut push(events));
     }
 }
 

@@ -9,13 +9,17 @@ use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::server::FlowChange;
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
-use crate::engine::{EngineEvent, FlowNumber, FlowSpec, LinkPath, RateUpdate};
+use crate::engine::{
+    DurationHistogram, EngineEvent, FlowNumber, FlowNumbers, FlowSpec, LinkPath, RateUpdate,
+};
 use crate::shared_links::FlowKind;
 
-use super::session::Session;
+use super::class_rules::ClassRules;
+use super::session::{Session, Tallies};
 use super::session_flows::{FlowOwner, HubFlow, Placement, UnmanagedReason};
 use super::sharing::kind_of;
-use super::{Hub, MAX_ENGINE_BACKLOG};
+use super::sweep::Sweep;
+use super::{Hub, HubSettings, MAX_ENGINE_BACKLOG, TokenBucket};
 
 /// Retry interval of flows that wait for credit of the budget of all sessions.
 const CREDIT_RETRY_NS: u64 = 100_000_000;
@@ -25,6 +29,46 @@ const MIN_WAIT_NS: u64 = 1_000_000;
 
 /// Deferred flows that are served in one go.
 const DEFERRED_AT_ONCE: usize = 256;
+
+/// The engine's numbers of flows, their placement, and the budget for them.
+pub(super) struct Flows {
+    /// Number of the engine in force. Each replacement has the next number.
+    pub(super) engine_number: u8,
+    /// Numbers of the flows that this engine has.
+    pub(super) numbers: FlowNumbers<FlowOwner>,
+    /// Flows by placement, over all sessions.
+    pub(super) tallies: Tallies,
+    pub(super) class_rules: ClassRules,
+    /// Budget of all sessions for starts and demand changes.
+    pub(super) starts: TokenBucket,
+    /// Changes that a datagram brings, while they are taken.
+    changes: Vec<FlowChange>,
+    /// Durations from taking a start to handing its first rate to its session.
+    pub(super) first_rates: DurationHistogram,
+    pub(super) sweep: Sweep,
+}
+
+impl Flows {
+    /// Begins without a flow, on a network of so many links.
+    pub(super) fn new(settings: &HubSettings, links: u32) -> Self {
+        Self {
+            engine_number: 0,
+            numbers: FlowNumbers::new(links),
+            tallies: Tallies::default(),
+            class_rules: ClassRules::new(&settings.classes),
+            starts: TokenBucket::new(settings.limits.max_total_starts_per_s, 0),
+            changes: Vec::new(),
+            first_rates: DurationHistogram::default(),
+            sweep: Sweep::default(),
+        }
+    }
+
+    /// Puts other settings in force.
+    pub(super) fn reconfigure(&mut self, settings: &HubSettings) {
+        self.class_rules = ClassRules::new(&settings.classes);
+        self.starts.set_rate(settings.limits.max_total_starts_per_s);
+    }
+}
 
 impl Hub {
     /// Takes one datagram of a session; true if it was taken. A datagram that is refused changes
@@ -54,7 +98,7 @@ impl Hub {
             self.counts.datagrams_dropped.count("engine_backlog");
             return false;
         }
-        let mut changes = std::mem::take(&mut self.flow_changes);
+        let mut changes = std::mem::take(&mut self.flows.changes);
         let told = |change| changes.push(change);
         let result = session.proto.on_datagram(now_ns, bytes, told);
         for change in changes.drain(..) {
@@ -64,7 +108,7 @@ impl Hub {
                 FlowChange::End(flow) => self.end(now_ns, position, flow),
             }
         }
-        self.flow_changes = changes;
+        self.flows.changes = changes;
         match result {
             Ok(()) => self.counts.datagrams_received += 1,
             Err(error) => self
@@ -84,11 +128,11 @@ impl Hub {
     )]
     pub fn on_rate(&mut self, now_ns: u64, update: RateUpdate) {
         // Dummy flows stand for traffic of others, which no session carries.
-        if self.feeds.external_mut().on_rate(&update) {
+        if self.network.feeds.external_mut().on_rate(&update) {
             return;
         }
         // A flow that has ended meanwhile has lost its number.
-        if let Some(&owner) = self.numbers.owner(update.number)
+        if let Some(&owner) = self.flows.numbers.owner(update.number)
             && let Some(session) = self.sessions.get_mut(owner.session)
             && let Some(flow) = session.flows.get_mut(owner.flow.slot())
             && session
@@ -99,7 +143,7 @@ impl Hub {
             self.counts.updates += 1;
             if let Some(started_us) = flow.started_us.take() {
                 let waited_us = microseconds(now_ns).get().wrapping_sub(started_us.get());
-                self.first_rates.record(u64::from(waited_us) * 1_000);
+                self.flows.first_rates.record(u64::from(waited_us) * 1_000);
             }
             if !std::mem::replace(&mut flow.has_rate, true) {
                 self.ready.mark_first(session);
@@ -122,9 +166,9 @@ impl Hub {
             // The slot's next flowlet: the end of the former one was lost or overtaken.
             self.end(now_ns, position, old.id());
         }
-        let budgeted = self.starts.has_credit(now_ns);
+        let budgeted = self.flows.starts.has_credit(now_ns);
         if budgeted {
-            self.starts.spend(1);
+            self.flows.starts.spend(1);
         }
         // Without credit too: the table then has it as unmanaged, so that its end and its retry
         // find it.
@@ -138,7 +182,7 @@ impl Hub {
     pub(super) fn update(&mut self, now_ns: u64, position: usize, record: StartRecord) {
         let session = &mut self.sessions[position];
         let slot = record.flow().slot();
-        let engine_number = self.engine_number;
+        let engine_number = self.flows.engine_number;
         let Some(flow) = session.flows.get_mut(slot).filter(|flow| {
             flow.is_allocated() && flow.record.with_demand(record.demand()) == record
         }) else {
@@ -149,7 +193,9 @@ impl Hub {
         let more = demand_bps(&record) > demand_bps(&flow.record);
         flow.record = record;
         // A flow that the engine does not have yet will reach it with this record.
-        if flow.engine_number != engine_number || self.class_rules.ignores_demand(record.class()) {
+        if flow.engine_number != engine_number
+            || self.flows.class_rules.ignores_demand(record.class())
+        {
             return;
         }
         // A flow that can use more waits for a higher rate as a new one waits for its first.
@@ -183,12 +229,12 @@ impl Hub {
         }
         // The session's own budget first: its wait is known exactly, while the common one is
         // refilled for all sessions at once.
-        if !self.starts.has_credit(now_ns) {
+        if !self.flows.starts.has_credit(now_ns) {
             return Err(now_ns + CREDIT_RETRY_NS);
         }
         // Charged only once both have credit, so a refused change costs nothing.
         session.demands.spend(1);
-        self.starts.spend(1);
+        self.flows.starts.spend(1);
         Ok(())
     }
 
@@ -218,7 +264,7 @@ impl Hub {
                 break;
             };
             match session.flows.get(slot).copied() {
-                Some(flow) if flow.number_in(self.engine_number).is_some() => {
+                Some(flow) if flow.number_in(self.flows.engine_number).is_some() => {
                     self.push_demand(position, slot);
                 }
                 Some(flow)
@@ -242,7 +288,7 @@ impl Hub {
         };
         // A start with a known key replaces the flow's parameters in the engine.
         let links = session.flows.path(slot).iter().copied().collect();
-        if let Some(number) = flow.number_in(self.engine_number) {
+        if let Some(number) = flow.number_in(self.flows.engine_number) {
             let spec = self.spec(session, &flow.record, number, links);
             self.engine_events.push_back(EngineEvent::Start(spec));
         }
@@ -261,17 +307,21 @@ impl Hub {
         }
         self.counts.ends += 1;
         if let Some(kind) =
-            (session.flows.get(slot)).and_then(|flow| flow.counted_by(self.engine_number))
+            (session.flows.get(slot)).and_then(|flow| flow.counted_by(self.flows.engine_number))
         {
-            self.shared.remove(now_ns, session.flows.path(slot), kind);
+            self.network
+                .shared
+                .remove(now_ns, session.flows.path(slot), kind);
         }
         let mut was_last_beyond = false;
         if let Some(flow) = session.flows.remove(slot) {
             let had_beyond = session.has_beyond();
-            self.tallies.change(session, Some(flow.placement), None);
+            self.flows
+                .tallies
+                .change(session, Some(flow.placement), None);
             was_last_beyond = had_beyond && !session.has_beyond();
-            if let Some(number) = flow.number_in(self.engine_number) {
-                self.numbers.give_back(number);
+            if let Some(number) = flow.number_in(self.flows.engine_number) {
+                self.flows.numbers.give_back(number);
                 self.engine_events.push_back(EngineEvent::End(number));
             }
         }
@@ -299,20 +349,20 @@ impl Hub {
             .filter(|flow| flow.id() == record.flow())
             .copied();
         let stood = before.is_some_and(|flow| flow.is_allocated());
-        let number = before.and_then(|flow| flow.number_in(self.engine_number));
+        let number = before.and_then(|flow| flow.number_in(self.flows.engine_number));
         let path = match &session.peer {
             None => Err(UnmanagedReason::UnknownHost),
             Some(_) if !budgeted => Err(UnmanagedReason::StartRate),
-            Some(_) if !self.class_rules.is_known(record.class()) => {
+            Some(_) if !self.flows.class_rules.is_known(record.class()) => {
                 Err(UnmanagedReason::UnknownClass)
             }
             Some(peer) => {
                 self.counts.paths += 1;
-                links(&self.topology, peer.host, record)
+                links(&self.network.topology, peer.host, record)
             }
         };
         // A flow that already has a place keeps it even if the limit has been lowered.
-        let room = stood || self.tallies.allocated < self.settings.limits.max_flows;
+        let room = stood || self.flows.tallies.allocated < self.settings.limits.max_flows;
         let path = path.and_then(|path| room.then_some(path).ok_or(UnmanagedReason::TableFull));
         let (placement, path) = match path {
             Ok(path) => {
@@ -320,7 +370,7 @@ impl Hub {
                     session: id,
                     flow: record.flow(),
                 };
-                let number = number.unwrap_or_else(|| self.numbers.take(owner));
+                let number = number.unwrap_or_else(|| self.flows.numbers.take(owner));
                 let spec = self.spec(session, record, number, path.clone());
                 self.engine_events.push_back(EngineEvent::Start(spec));
                 (Placement::Allocated(number), path)
@@ -328,7 +378,7 @@ impl Hub {
             Err(reason) => {
                 // An engine that does not have the flow would refuse its end.
                 if let Some(number) = number {
-                    self.numbers.give_back(number);
+                    self.flows.numbers.give_back(number);
                     self.engine_events.push_back(EngineEvent::End(number));
                 }
                 if before.is_none_or(|flow| flow.placement != Placement::Unmanaged(reason)) {
@@ -338,17 +388,20 @@ impl Hub {
             }
         };
         let session = &mut self.sessions[position];
-        if let Some(kind) = before.and_then(|flow| flow.counted_by(self.engine_number)) {
-            self.shared.remove(now_ns, session.flows.path(slot), kind);
+        if let Some(kind) = before.and_then(|flow| flow.counted_by(self.flows.engine_number)) {
+            self.network
+                .shared
+                .remove(now_ns, session.flows.path(slot), kind);
         }
         let peer = session.peer.as_ref().filter(|_| !path.is_empty());
         let counted = peer.and_then(|peer| {
-            let kind = kind_of(&self.topology, session, record)?;
-            self.shared.add(now_ns, &path, kind, peer.host);
+            let kind = kind_of(&self.network.topology, session, record)?;
+            self.network.shared.add(now_ns, &path, kind, peer.host);
             Some(kind)
         });
         let had_beyond = session.has_beyond();
-        self.tallies
+        self.flows
+            .tallies
             .change(session, before.map(|flow| flow.placement), Some(placement));
         // Told again while it stands: another topology makes the check forget it.
         let beyond_changed = session.has_beyond() || had_beyond;
@@ -361,7 +414,7 @@ impl Hub {
                 None => Some(microseconds(now_ns)),
                 Some(before) => before.started_us,
             },
-            engine_number: self.engine_number,
+            engine_number: self.flows.engine_number,
             counted,
         };
         session.flows.insert(slot, flow, path);
@@ -385,7 +438,7 @@ impl Hub {
         number: FlowNumber,
         links: LinkPath,
     ) -> FlowSpec {
-        let demand_bps = if self.class_rules.ignores_demand(record.class()) {
+        let demand_bps = if self.flows.class_rules.ignores_demand(record.class()) {
             f64::INFINITY
         } else {
             demand_bps(record)
@@ -405,7 +458,8 @@ impl Hub {
     #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
     fn max_flow_bps(&self, session: &Session, record: &StartRecord) -> f64 {
         let bound = session.peer.as_ref().and_then(|peer| {
-            self.topology
+            self.network
+                .topology
                 .max_flow_bps(peer.host, HostId(record.dst_host()))
         });
         bound.map_or(f64::INFINITY, |bps| bps as f64)
@@ -413,12 +467,12 @@ impl Hub {
 
     /// Returns the bound that credit puts on a flow's demand, in bit/s; infinite without one.
     pub(super) fn credit_demand_bps(&self, session: &Session, flow: FlowId) -> f64 {
-        if !self.feeds.bounds_demands() {
+        if !self.network.feeds.bounds_demands() {
             return f64::INFINITY;
         }
         let peer = session.peer.as_ref();
         peer.map_or(f64::INFINITY, |peer| {
-            self.feeds.demand_bps(peer.host, flow.0)
+            self.network.feeds.demand_bps(peer.host, flow.0)
         })
     }
 }

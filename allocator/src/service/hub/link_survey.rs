@@ -6,10 +6,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ratewright_topology::{Direction, HostId, LinkId, Node, Rack, Tenure};
+use ratewright_topology::{Direction, HostId, Node, Rack, Tenure, Topology};
 
-use super::Hub;
 use super::report::link_name;
+use super::{Hub, Network};
 use crate::service::overview::{
     FlowView, LinkView, MAX_BUSIEST, MAX_LINKS, MAX_NAMES, MAX_RACKS, Overview, RackView,
 };
@@ -47,85 +47,76 @@ struct FlowPlace {
 }
 
 impl LinkSurvey {
-    fn keep(&mut self, rate_bps: u64, place: FlowPlace) {
-        self.largest.push(Reverse((rate_bps, place)));
-        if self.largest.len() > self.top {
-            self.largest.pop();
-        }
-    }
-}
-
-impl Hub {
     /// Begins a survey that keeps the `top` largest flows, of all or of those over one link.
-    pub fn begin_survey(&self, top: usize, over: Option<u32>) -> LinkSurvey {
-        LinkSurvey {
-            loads_bps: vec![0.0; self.topology.links().len()],
-            flows: vec![0; self.topology.links().len()],
-            present: vec![false; self.topology.hosts().len()],
+    pub fn begin(hub: &Hub, top: usize, over: Option<u32>) -> Self {
+        Self {
+            loads_bps: vec![0.0; hub.network.topology.links().len()],
+            flows: vec![0; hub.network.topology.links().len()],
+            present: vec![false; hub.network.topology.hosts().len()],
             top,
             over,
-            sessions: self.session_ids(),
-            ..LinkSurvey::default()
+            sessions: hub.session_ids(),
+            ..Self::default()
         }
     }
 
     /// Visits about `max` further slots of flow tables. True if more remain.
     #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
-    pub fn survey(&self, survey: &mut LinkSurvey, max: u32) -> bool {
+    pub fn advance(&mut self, hub: &Hub, max: u32) -> bool {
         let mut left = max;
         while left > 0 {
-            let Some(&id) = survey.sessions.get(survey.session) else {
+            let Some(&id) = self.sessions.get(self.session) else {
                 return false;
             };
             left = left.saturating_sub(SESSION_COST);
-            let accepted = self.sessions.get(id).filter(|s| s.closing.is_none());
+            let accepted = hub.sessions.get(id).filter(|s| s.closing.is_none());
             let Some((session, peer)) = accepted.and_then(|s| Some((s, s.peer.as_ref()?))) else {
-                (survey.session, survey.slot) = (survey.session + 1, 0);
+                (self.session, self.slot) = (self.session + 1, 0);
                 continue;
             };
-            if let Some(present) = survey.present.get_mut(peer.host.index()) {
+            if let Some(present) = self.present.get_mut(peer.host.index()) {
                 *present = true;
             }
             let end = session.flows.slots();
-            let until = end.min(survey.slot.saturating_add(left.max(1)));
-            for (record, rate_bps) in session.proto.flows_on(survey.slot..until) {
+            let until = end.min(self.slot.saturating_add(left.max(1)));
+            for (record, rate_bps) in session.proto.flows_on(self.slot..until) {
                 if rate_bps == 0 {
                     continue;
                 }
                 let path = session.flows.path(record.flow().slot());
                 for &link in path {
                     // A topology that came during the survey may have fewer links.
-                    if let Some(load) = survey.loads_bps.get_mut(link as usize) {
+                    if let Some(load) = self.loads_bps.get_mut(link as usize) {
                         *load += rate_bps as f64;
-                        survey.flows[link as usize] += 1;
+                        self.flows[link as usize] += 1;
                     }
                 }
-                if survey.over.is_none_or(|link| path.contains(&link)) {
+                if self.over.is_none_or(|link| path.contains(&link)) {
                     let place = FlowPlace {
                         from: peer.host,
                         to: record.dst_host(),
                         flow: record.flow().0,
                         class: record.class(),
                     };
-                    survey.keep(rate_bps, place);
+                    self.keep(rate_bps, place);
                 }
             }
-            left = left.saturating_sub(until.saturating_sub(survey.slot));
+            left = left.saturating_sub(until.saturating_sub(self.slot));
             if until < end {
-                survey.slot = until;
+                self.slot = until;
             } else {
-                (survey.session, survey.slot) = (survey.session + 1, 0);
+                (self.session, self.slot) = (self.session + 1, 0);
             }
         }
-        survey.session < survey.sessions.len()
+        self.session < self.sessions.len()
     }
 
     /// Returns the largest flows of a survey, the largest first.
-    pub fn largest_flows(&self, survey: &LinkSurvey) -> Vec<FlowView> {
-        let mut largest: Vec<_> = survey.largest.iter().map(|&Reverse(flow)| flow).collect();
+    pub fn largest_flows(&self, topology: &Topology) -> Vec<FlowView> {
+        let mut largest: Vec<_> = self.largest.iter().map(|&Reverse(flow)| flow).collect();
         largest.sort_unstable_by_key(|&flow| Reverse(flow));
         let name = |host: u32| {
-            let host = self.topology.hosts().get(host as usize);
+            let host = topology.hosts().get(host as usize);
             host.map_or_else(String::new, |host| host.name.clone())
         };
         let view = |(rate_bps, place): (u64, FlowPlace)| FlowView {
@@ -139,66 +130,55 @@ impl Hub {
     }
 
     /// Returns a link of a survey; `None` if the topology has no such link.
-    pub fn link_view(&self, survey: &LinkSurvey, link: u32) -> Option<LinkView> {
-        let id = self.topology.links().get(link as usize)?.id;
+    pub fn link_view(&self, network: &Network, link: u32) -> Option<LinkView> {
+        let id = network.topology.links().get(link as usize)?.id;
         Some(LinkView {
             id: link,
-            name: link_name(&self.topology, id),
-            load_bps: *survey.loads_bps.get(link as usize)?,
-            capacity_bps: self.capacity_of(id),
-            flows: *survey.flows.get(link as usize)?,
+            name: link_name(&network.topology, id),
+            load_bps: *self.loads_bps.get(link as usize)?,
+            capacity_bps: network.capacity_of(id),
+            flows: *self.flows.get(link as usize)?,
         })
     }
 
     /// Fills in what a survey knows.
-    pub fn fill_overview(&self, survey: &LinkSurvey, overview: &mut Overview) {
-        overview.top_flows = self.largest_flows(survey);
-        overview.hosts_missing = (self.topology.hosts().iter().zip(&survey.present))
+    pub fn fill_overview(&self, network: &Network, overview: &mut Overview) {
+        overview.top_flows = self.largest_flows(&network.topology);
+        overview.hosts_missing = (network.topology.hosts().iter().zip(&self.present))
             .filter(|&(host, &present)| !present && host.tenure != Tenure::Spare)
             .take(MAX_NAMES)
             .map(|(host, _)| host.name.clone())
             .collect();
-        let mut used: Vec<(u32, f64)> = self
+        let mut used: Vec<(u32, f64)> = network
             .topology
             .links()
             .iter()
-            .zip(&survey.loads_bps)
+            .zip(&self.loads_bps)
             .filter(|&(_, &load_bps)| load_bps > 0.0)
-            .map(|(link, &load_bps)| (link.id.0, self.utilisation(link.id, load_bps)))
+            .map(|(link, &load_bps)| (link.id.0, network.utilisation(link.id, load_bps)))
             .collect();
-        overview.racks = self.rack_views(survey, &used);
+        overview.racks = self.rack_views(network, &used);
         used.sort_unstable_by(|a, b| b.1.total_cmp(&a.1));
         used.truncate(MAX_LINKS);
         overview.busiest = (used.iter().take(MAX_BUSIEST))
-            .filter_map(|&(link, _)| self.link_view(survey, link))
+            .filter_map(|&(link, _)| self.link_view(network, link))
             .collect();
         overview.links = used;
     }
 
-    /// Returns load over capacity, in thousandths; 1 for a load on a link without capacity.
-    fn utilisation(&self, link: LinkId, load_bps: f64) -> f64 {
-        let capacity_bps = self.capacity_of(link);
-        let ratio = if capacity_bps > 0.0 {
-            load_bps / capacity_bps
-        } else {
-            1.0
-        };
-        (ratio * 1_000.0).round() / 1_000.0
-    }
-
-    fn rack_views(&self, survey: &LinkSurvey, used: &[(u32, f64)]) -> Vec<RackView> {
+    fn rack_views(&self, network: &Network, used: &[(u32, f64)]) -> Vec<RackView> {
         let present = |hosts: std::ops::Range<u32>| {
-            let of_rack = survey.present.get(hosts.start as usize..hosts.end as usize);
+            let of_rack = self.present.get(hosts.start as usize..hosts.end as usize);
             of_rack.map_or(0, |of_rack| of_rack.iter().filter(|&&here| here).count())
         };
         let hosts = |rack: &Rack| {
             let places = rack
                 .host_ids()
-                .map(|id| self.topology.hosts()[id.index()].tenure);
+                .map(|id| network.topology.hosts()[id.index()].tenure);
             let hosts = places.filter(|&tenure| tenure != Tenure::Spare).count();
             u32::try_from(hosts).unwrap_or(u32::MAX)
         };
-        let mut views: Vec<RackView> = self
+        let mut views: Vec<RackView> = network
             .topology
             .racks()
             .iter()
@@ -212,7 +192,7 @@ impl Hub {
             })
             .collect();
         for &(link, utilisation) in used {
-            let Some(link) = self.topology.links().get(link as usize) else {
+            let Some(link) = network.topology.links().get(link as usize) else {
                 continue;
             };
             let lower = match link.direction {
@@ -220,9 +200,9 @@ impl Hub {
                 Direction::Down => link.to,
             };
             let rack = match lower {
-                Node::Host(host) => self.topology.hosts().get(host.index()).map(|h| h.rack),
+                Node::Host(host) => network.topology.hosts().get(host.index()).map(|h| h.rack),
                 Node::Switch(switch) => {
-                    let switch = self.topology.switches().get(switch.index());
+                    let switch = network.topology.switches().get(switch.index());
                     switch.and_then(|switch| switch.rack)
                 }
             };
@@ -237,5 +217,12 @@ impl Hub {
             *largest = largest.max(utilisation);
         }
         views
+    }
+
+    fn keep(&mut self, rate_bps: u64, place: FlowPlace) {
+        self.largest.push(Reverse((rate_bps, place)));
+        if self.largest.len() > self.top {
+            self.largest.pop();
+        }
     }
 }

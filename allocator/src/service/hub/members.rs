@@ -144,7 +144,7 @@ impl Hub {
         pods: &[IpNet],
     ) -> Result<HostId, Refusal> {
         if !self.settings.membership.join {
-            let hosts = self.topology.host_count();
+            let hosts = self.network.topology.host_count();
             let reason = format!("the topology has no host {name:?} among its {hosts}");
             return Err(refusal(RefusalCode::UnknownHost, reason, false));
         }
@@ -156,27 +156,27 @@ impl Hub {
                 pods.len()
             )));
         }
-        let before = self.topology.host_by_name(name);
+        let before = self.network.topology.host_by_name(name);
         for address in addresses {
-            if let Some(owner) = self.topology.host_by_addr(*address)
+            if let Some(owner) = self.network.topology.host_by_addr(*address)
                 && Some(owner) != before
             {
-                let owner = &self.topology.hosts()[owner.index()].name;
+                let owner = &self.network.topology.hosts()[owner.index()].name;
                 return Err(not_allowed(format!("{address} belongs to {owner:?}")));
             }
         }
         for prefix in pods {
-            if let Some(owner) = self.topology.overlapping(prefix, before) {
-                let owner = &self.topology.hosts()[owner.index()].name;
+            if let Some(owner) = self.network.topology.overlapping(prefix, before) {
+                let owner = &self.network.topology.hosts()[owner.index()].name;
                 return Err(not_allowed(format!("{prefix} overlaps {owner:?}")));
             }
         }
         let rack = self.rack_of_all(addresses)?;
         if let Some(place) = before {
-            if self.topology.hosts()[place.index()].rack == rack {
+            if self.network.topology.hosts()[place.index()].rack == rack {
                 return Ok(place);
             }
-            if self.registry.session_of(place.0).is_some() {
+            if self.admission.registry.session_of(place.0).is_some() {
                 let reason = format!("{name:?} has a session with addresses of another rack");
                 return Err(refusal(RefusalCode::DuplicateHost, reason, true));
             }
@@ -184,7 +184,8 @@ impl Hub {
             self.leave(now_ns, place);
         }
         let place = self.spare_place(now_ns, rack)?;
-        self.topology
+        self.network
+            .topology
             .take_place(place, name, prefixes_of(addresses, pods))
             .map_err(|error: PlaceError| not_allowed(error.to_string()))?;
         self.members.resting.remove(&place);
@@ -198,7 +199,7 @@ impl Hub {
 
     /// Returns true if a name is a member's, which its certificate has to place anew.
     pub(super) fn is_member(&self, host: HostId) -> bool {
-        let host = self.topology.hosts().get(host.index());
+        let host = self.network.topology.hosts().get(host.index());
         host.is_some_and(|host| host.tenure == Tenure::Member)
     }
 
@@ -206,7 +207,7 @@ impl Hub {
         let config = &self.settings.membership;
         let mut racks = BTreeSet::new();
         for address in addresses {
-            let Some(rack) = rack_of(config, &self.topology, *address) else {
+            let Some(rack) = rack_of(config, &self.network.topology, *address) else {
                 return Err(not_allowed(format!(
                     "no rack is configured for {address}: see membership.racks in the allocator's configuration"
                 )));
@@ -222,10 +223,10 @@ impl Hub {
     }
 
     fn spare_place(&mut self, now_ns: u64, rack: RackId) -> Result<HostId, Refusal> {
-        let rack = &self.topology.racks()[rack.index()];
+        let rack = &self.network.topology.racks()[rack.index()];
         let spare = |place: &HostId| {
             let rests = self.members.resting.get(place);
-            self.topology.hosts()[place.index()].tenure == Tenure::Spare
+            self.network.topology.hosts()[place.index()].tenure == Tenure::Spare
                 && rests.is_none_or(|until_ns| *until_ns <= now_ns)
         };
         rack.host_ids().find(spare).ok_or_else(|| {
@@ -247,8 +248,8 @@ impl Hub {
     pub(super) fn member_present(&mut self, now_ns: u64, host: HostId, prefixes: Vec<IpNet>) {
         if self.is_member(host) {
             self.members.absent.remove(&host);
-            if self.topology.hosts()[host.index()].prefixes != prefixes {
-                self.topology.set_prefixes(host, prefixes);
+            if self.network.topology.hosts()[host.index()].prefixes != prefixes {
+                self.network.topology.set_prefixes(host, prefixes);
                 self.member_changed(now_ns, host);
             }
         }
@@ -256,7 +257,7 @@ impl Hub {
 
     fn leave(&mut self, now_ns: u64, host: HostId) {
         self.members.absent.remove(&host);
-        if self.topology.free_place(host).is_ok() {
+        if self.network.topology.free_place(host).is_ok() {
             let rest_ns = SPREAD_NS.saturating_add(self.settings.liveness_ns.saturating_mul(3));
             self.members.resting.insert(host, now_ns + rest_ns);
             self.members.count -= 1;
@@ -315,7 +316,7 @@ impl Hub {
             .retain(|_, until_ns| *until_ns > now_ns);
         let (mut joined, mut left) = (Vec::new(), Vec::new());
         for place in std::mem::take(&mut self.members.changed) {
-            match self.topology.hosts().get(place.index()) {
+            match self.network.topology.hosts().get(place.index()) {
                 Some(host) if host.tenure == Tenure::Member => joined.push(info(host)),
                 Some(_) => left.push(place.0),
                 None => {}
@@ -374,7 +375,7 @@ impl Hub {
     }
 
     fn all_members(&mut self) -> &[Bytes] {
-        let hosts = self.topology.hosts();
+        let hosts = self.network.topology.hosts();
         self.members.whole.get_or_insert_with(|| {
             let members = hosts.iter().filter(|host| host.tenure == Tenure::Member);
             let joined: Vec<HostInfo> = members.map(info).collect();
@@ -385,7 +386,7 @@ impl Hub {
     /// Gives the members of the topology in force their places in its successor, where those are
     /// spare and their addresses are nobody's.
     pub(super) fn carry_members(&mut self, successor: &mut Topology) {
-        let members = self.topology.hosts().iter();
+        let members = self.network.topology.hosts().iter();
         for host in members.filter(|host| host.tenure == Tenure::Member) {
             let owner = |prefix: &IpNet| successor.host_by_addr(prefix.addr());
             if host.prefixes.iter().any(|prefix| owner(prefix).is_some()) {
@@ -398,7 +399,7 @@ impl Hub {
 
     /// Counts the members anew after a change of the topology, and tells all sessions of them.
     pub(super) fn recount_members(&mut self) {
-        let hosts = self.topology.hosts();
+        let hosts = self.network.topology.hosts();
         let is_member = |id: &HostId| {
             let host = hosts.get(id.index());
             host.is_some_and(|host| host.tenure == Tenure::Member)

@@ -12,13 +12,13 @@
 //! | `class_rules` | known classes, and whose demands count |
 //! | `token_bucket` | rate limits |
 //! | `sweep` | a pass over all flows in slices, after a change |
-//! | `network` | failures, repairs, a new topology |
+//! | `network` | the network as it is known; failures, repairs, a new topology |
 //! | `feeds` | telemetry of sessions, traffic of others as operators tell it |
 //! | `sharing` | links that paced flows share with traffic which nobody paces |
 //! | `checking` | what was handed out against what hosts' interfaces carried |
 //! | `conduct`, `orders` | the kill switch, releases of single hosts and the rollout; what hosts are told of them |
 //! | `survey` | flows and links for operators, in slices |
-//! | `report` | status of sessions, flows and links |
+//! | `report` | the view for operators: status of sessions, flows and links |
 //! | `link_survey` | loads of links and largest flows, in slices |
 //! | `members` | hosts that join at run time, and what sessions are told of them |
 //! | `reasons` | labels of reasons in metrics |
@@ -31,21 +31,17 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ratewright_proto::control::{EncodedTopology, RefusalCode};
+use ratewright_proto::control::RefusalCode;
 use ratewright_proto::sealed::Cipher;
-use ratewright_proto::server::registry::Registry;
-use ratewright_proto::server::{FlowChange, ServerConfig, ServerSession};
+use ratewright_proto::server::ServerSession;
 use ratewright_topology::Topology;
 
-use crate::engine::{DurationHistogram, EngineEvent, FlowNumbers};
-use crate::feeds::{Feeds, FeedsConfig};
-use crate::link_check::LinkCheck;
-use crate::shared_links::SharedLinks;
+use crate::engine::{DurationFigures, EngineEvent};
+use crate::feeds::FeedsConfig;
 
 use super::config::{
     ClassConfig, Limits, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
 };
-use super::session_table::SessionNumbers;
 use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
 
@@ -73,23 +69,22 @@ mod sweep;
 mod tests;
 mod token_bucket;
 
+use admission::Admission;
 pub use admission::check_welcome;
-use class_rules::ClassRules;
 use conduct::Conduct;
+use flows::Flows;
 pub use link_survey::LinkSurvey;
 use members::Membership;
-pub use network::capacities_bps;
+pub use network::{Network, capacities_bps};
 pub use orders::UnknownHost;
-use pre_hello::PreHelloConnections;
 pub use ready::ReadySession;
 use ready::ReadySessions;
-pub use report::TransportFacts;
+pub use report::{Report, TransportFacts};
 use sealed_offer::SealedOffer;
-use session::{Release, Session, Sessions, Tallies};
+use session::{Release, Session, Sessions};
+use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
-use session_flows::{FlowOwner, SessionFlows};
 pub use survey::SurveyPlace;
-use sweep::Sweep;
 pub(in crate::service) use token_bucket::TokenBucket;
 
 /// Maximum backlog of engine events. Beyond it the hub drops datagrams, and the protocol repeats
@@ -143,85 +138,83 @@ pub struct SessionsFull {
 /// Every session, every flow, the topology and the kill switch.
 pub struct Hub {
     settings: HubSettings,
-    server_config: Arc<ServerConfig>,
-    topology: Topology,
-    /// Capacities in the topology file, in bit/s, by link index.
-    nominal_bps: Vec<u64>,
-    /// Encoded topology for Welcomes. Built on demand; a change of the topology clears it.
-    snapshot: Option<EncodedTopology>,
-    class_rules: ClassRules,
+    network: Network,
+    admission: Admission,
     sessions: Sessions,
-    registry: Registry,
     members: Membership,
-    pre_hello: PreHelloConnections,
-    session_numbers: SessionNumbers,
-    /// Flows by placement, over all sessions.
-    tallies: Tallies,
-    /// Number of the engine in force. Each replacement has the next number.
-    engine_number: u8,
-    /// Numbers of the flows that this engine has.
-    numbers: FlowNumbers<FlowOwner>,
-    sweep: Sweep,
-    /// Budget of all sessions for starts and demand changes.
-    starts: TokenBucket,
-    engine_events: VecDeque<EngineEvent>,
-    /// Changes that a datagram brings, while they are taken.
-    flow_changes: Vec<FlowChange>,
-    ready: ReadySessions,
     conduct: Conduct,
+    flows: Flows,
+    engine_events: VecDeque<EngineEvent>,
+    ready: ReadySessions,
     counts: ServiceCounts,
-    /// Durations from taking a start to handing its first rate to its session.
-    first_rates: DurationHistogram,
-    feeds: Feeds,
-    shared: SharedLinks,
-    link_check: LinkCheck,
-    sealed: SealedOffer,
 }
 
 impl Hub {
     /// Creates a hub without sessions. The engine must already have the topology's capacities.
     pub fn new(settings: HubSettings, topology: Topology, released: bool) -> Self {
-        let mut shared = SharedLinks::new(&topology);
-        shared.set_told_relaxes(settings.feeds.shared);
         Self {
-            class_rules: ClassRules::new(&settings.classes),
-            starts: TokenBucket::new(settings.limits.max_total_starts_per_s, 0),
-            server_config: server_config(&settings),
-            registry: Registry::new(settings.liveness_ns),
-            members: Membership::default(),
-            pre_hello: PreHelloConnections::default(),
-            snapshot: None,
-            nominal_bps: network::nominal_bps(&topology),
+            admission: Admission::new(&settings),
             sessions: Sessions::default(),
-            session_numbers: SessionNumbers::default(),
-            tallies: Tallies::default(),
-            engine_number: 0,
-            numbers: FlowNumbers::new(network::link_count(&topology)),
-            sweep: Sweep::default(),
-            engine_events: VecDeque::new(),
-            flow_changes: Vec::new(),
-            ready: ReadySessions::default(),
+            members: Membership::default(),
             conduct: Conduct::new(released),
+            flows: Flows::new(&settings, network::link_count(&topology)),
+            engine_events: VecDeque::new(),
+            ready: ReadySessions::default(),
             counts: ServiceCounts::default(),
-            first_rates: DurationHistogram::default(),
-            feeds: Feeds::new(feeds::feeds_config(&settings), &topology),
-            shared,
-            link_check: LinkCheck::new(checking::link_check_config(&settings)),
-            sealed: SealedOffer::default(),
+            network: Network::new(&settings, topology),
             settings,
-            topology,
         }
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> &ServiceCounts {
+        &self.counts
+    }
+
+    /// Counts since the start, for what the transport counts.
+    pub fn counts_mut(&mut self) -> &mut ServiceCounts {
+        &mut self.counts
+    }
+
+    /// Returns the durations from taking a start to handing its first rate to its session.
+    pub fn first_rates(&self) -> DurationFigures {
+        self.flows.first_rates.figures()
+    }
+
+    /// Returns the number of flows to which the engine allocates.
+    pub fn flow_count(&self) -> u32 {
+        self.flows.tallies.allocated
+    }
+
+    /// Returns the numbers of all sessions.
+    pub fn session_ids(&self) -> Vec<u32> {
+        self.sessions.numbers().collect()
+    }
+
+    /// Returns what operators see.
+    pub fn report(&self) -> Report<'_> {
+        Report { hub: self }
+    }
+
+    /// Returns the network as it is known.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Returns the topology with all changes so far.
+    pub fn topology(&self) -> &Topology {
+        &self.network.topology
     }
 
     /// Offers sealed datagrams to hosts. Session `id` uses port `ports[id % ports.len()]`, at
     /// `address` or, without one, at the address of the QUIC session.
     pub fn offer_sealed(&mut self, ports: Vec<u16>, cipher: Cipher, address: Option<Ipv4Addr>) {
-        self.sealed = SealedOffer::new(ports, cipher, address);
+        self.admission.sealed = SealedOffer::new(ports, cipher, address);
     }
 
     /// Withdraws a lost port: no later session is offered it.
     pub fn sealed_port_lost(&mut self, index: usize) {
-        self.sealed.lose(index);
+        self.admission.sealed.lose(index);
     }
 
     /// Puts other settings in force. The caller then offers all flows to the engine again with
@@ -249,9 +242,8 @@ impl Hub {
             let reason = "the terms of measurements have changed; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
-        self.class_rules = ClassRules::new(&settings.classes);
-        self.starts.set_rate(settings.limits.max_total_starts_per_s);
-        self.server_config = server_config(&settings);
+        self.flows.reconfigure(&settings);
+        self.admission.reconfigure(&settings);
         for session in self.sessions.values_mut() {
             let limits = &settings.limits;
             session.starts.set_rate(limits.max_starts_per_s);
@@ -259,10 +251,7 @@ impl Hub {
             session.datagrams.set_rate(limits.max_datagrams_per_s);
             session.control.set_rate(limits.max_control_bytes_per_s);
         }
-        self.feeds.reconfigure(feeds::feeds_config(&settings));
-        self.link_check
-            .reconfigure(checking::link_check_config(&settings));
-        self.shared.set_told_relaxes(settings.feeds.shared);
+        self.network.reconfigure(&settings);
         self.settings = settings;
         self.push_shared();
         self.refuse_distrusted(now_ns);
@@ -294,15 +283,15 @@ impl Hub {
             self.counts.connections_rejected.count("table_full");
             return Err(SessionsFull { connections });
         }
-        let id = (self.session_numbers.take()).ok_or(SessionsFull { connections })?;
+        let id = (self.admission.session_numbers.take()).ok_or(SessionsFull { connections })?;
         // One certificate must not take all places of connections without a Hello.
-        if let Some(oldest) = self.pre_hello.add(certificate.fingerprint, id) {
+        if let Some(oldest) = self.admission.pre_hello.add(certificate.fingerprint, id) {
             self.drop_session(now_ns, oldest, "crowded_out");
         }
         let limits = &self.settings.limits;
         let session = Session {
             id,
-            proto: ServerSession::new(now_ns, Arc::clone(&self.server_config)),
+            proto: ServerSession::new(now_ns, Arc::clone(&self.admission.server_config)),
             certificate,
             relay,
             peer: None,
@@ -418,24 +407,4 @@ impl Hub {
     pub fn closing(&self, id: u32) -> Option<&'static str> {
         self.sessions.get(id)?.closing
     }
-}
-
-/// Maximum time from connection to Hello. Hosts of relays have no other deadline.
-const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
-
-/// Maximum of unacknowledged datagrams at which a host is still sent later rates.
-const UPDATES_IN_FLIGHT: usize = 2;
-
-fn server_config(settings: &HubSettings) -> Arc<ServerConfig> {
-    Arc::new(ServerConfig {
-        epoch: settings.epoch,
-        lease_ns: settings.lease_ns,
-        update_interval_ns: settings.update_interval_ns,
-        ack_delay_ns: settings.ack_delay_ns,
-        updates_in_flight: UPDATES_IN_FLIGHT,
-        liveness_ns: settings.liveness_ns,
-        max_flows: settings.limits.max_flows_per_session,
-        handshake_timeout_ns: HELLO_TIMEOUT_NS,
-        ..ServerConfig::default()
-    })
 }

@@ -10,7 +10,12 @@ use crate::service::admin_request::{
     LinkChange, SwitchChange, TopologyChange, TopologyChangeError, TopologyReport,
 };
 
-use super::Hub;
+use super::checking::link_check_config;
+use super::feeds::feeds_config;
+use super::{Hub, HubSettings};
+use crate::feeds::Feeds;
+use crate::link_check::LinkCheck;
+use crate::shared_links::SharedLinks;
 
 /// Minimum capacity that a notification may set, in bit/s: the smallest rate code.
 const MIN_CAPACITY_BPS: u64 = 1_000;
@@ -19,15 +24,40 @@ const MIN_CAPACITY_BPS: u64 = 1_000;
 const FLOOR_DIVISOR: u64 = 100;
 
 /// Returns the capacities in the topology file, in bit/s, by link index.
-pub(super) fn nominal_bps(topology: &Topology) -> Vec<u64> {
+fn nominal_bps(topology: &Topology) -> Vec<u64> {
     let links = topology.links().iter();
     links.map(|link| link.capacity_bps).collect()
 }
 
-impl Hub {
-    /// Returns the topology with all changes so far.
-    pub fn topology(&self) -> &Topology {
-        &self.topology
+/// The network as it is known: its topology, the traffic of others on it, and what its links carry.
+pub struct Network {
+    pub(super) topology: Topology,
+    /// Capacities in the topology file, in bit/s, by link index.
+    pub(super) nominal_bps: Vec<u64>,
+    pub(super) feeds: Feeds,
+    pub(super) shared: SharedLinks,
+    pub(super) link_check: LinkCheck,
+}
+
+impl Network {
+    /// Makes the network of a topology of which nothing else is known.
+    pub(super) fn new(settings: &HubSettings, topology: Topology) -> Self {
+        let mut shared = SharedLinks::new(&topology);
+        shared.set_told_relaxes(settings.feeds.shared);
+        Self {
+            nominal_bps: nominal_bps(&topology),
+            feeds: Feeds::new(feeds_config(settings), &topology),
+            shared,
+            link_check: LinkCheck::new(link_check_config(settings)),
+            topology,
+        }
+    }
+
+    /// Puts other settings in force.
+    pub(super) fn reconfigure(&mut self, settings: &HubSettings) {
+        self.feeds.reconfigure(feeds_config(settings));
+        self.link_check.reconfigure(link_check_config(settings));
+        self.shared.set_told_relaxes(settings.feeds.shared);
     }
 
     /// Returns the capacity of every link for flows, in bit/s, by link index.
@@ -44,60 +74,23 @@ impl Hub {
         lowered_bps.map_or(capacity_bps, |bps| bps.min(capacity_bps))
     }
 
-    /// Applies a notification of a failure, a repair or another capacity. Returns the number of
-    /// links whose capacity differs.
-    ///
-    /// Flows take their new paths as [`sweep`](Self::sweep) visits them; then
-    /// [`topology_report`](Self::topology_report) gives the result.
-    ///
-    /// # Errors
-    /// The notification names something that does not exist. Nothing has changed.
-    pub fn change_topology(
-        &mut self,
-        now_ns: u64,
-        change: &TopologyChange,
-    ) -> Result<usize, TopologyChangeError> {
-        let before: Vec<(LinkId, f64)> = self
-            .links_of(change)?
-            .into_iter()
-            .map(|link| (link, self.capacity_of(link)))
-            .collect();
-        let epoch = self.topology.epoch();
-        match change {
-            TopologyChange::Link(change) => {
-                for &(link, _) in &before {
-                    if let Some(up) = change.up {
-                        self.topology.set_link_up(link, up);
-                    }
-                    if let Some(capacity) = change.capacity_bps {
-                        self.topology.set_capacity_bps(link, capacity);
-                    }
-                }
-            }
-            TopologyChange::Switch(SwitchChange { name, up }) => {
-                if let Some(switch) = self.topology.switch_by_name(name) {
-                    self.topology.set_switch_up(switch, *up);
-                }
-            }
-        }
-        // Connected hosts need no message: the hosts and the hash seed, which they know, are the
-        // same. Hosts that connect from now on get the new version.
-        if self.topology.epoch() != epoch {
-            self.snapshot = None;
-        }
-        Ok(self.apply_capacities(now_ns, &before))
+    /// Returns load over capacity, in thousandths; 1 for a load on a link without capacity.
+    pub(super) fn utilisation(&self, link: LinkId, load_bps: f64) -> f64 {
+        let capacity_bps = self.capacity_of(link);
+        let ratio = if capacity_bps > 0.0 {
+            load_bps / capacity_bps
+        } else {
+            1.0
+        };
+        (ratio * 1_000.0).round() / 1_000.0
     }
 
-    /// Returns the result of a notification that changed `links_changed` links when
-    /// `reroutes_before` flows had been rerouted since the start.
-    pub fn topology_report(&self, links_changed: usize, reroutes_before: u64) -> TopologyReport {
-        let rerouted = self.counts.reroutes - reroutes_before;
-        TopologyReport {
-            topology_epoch: u64::from(self.topology.epoch()),
-            links_changed,
-            flows_rerouted: usize::try_from(rerouted).unwrap_or(usize::MAX),
-            flows_unroutable: self.tallies.unroutable as usize,
-        }
+    /// Returns the name of a host by its number.
+    pub(super) fn host_name(&self, host: u32) -> String {
+        self.topology
+            .hosts()
+            .get(host as usize)
+            .map_or_else(|| format!("host {host}"), |host| host.name.clone())
     }
 
     /// Returns the links that a notification concerns.
@@ -166,6 +159,79 @@ impl Hub {
             .ok_or_else(|| TopologyChangeError::UnknownNode(name.to_owned()))
     }
 
+    /// Returns the capacity that the engine is to take for a link, in bit/s.
+    ///
+    /// External traffic on a link, told by an operator or measured by a feed, is left its share
+    /// there by the allocation itself. It wins: the capacity is then the exact one.
+    pub(super) fn engine_capacity_bps(&self, link: LinkId) -> f64 {
+        self.headroom_of(link) * self.capacity_of(link)
+    }
+
+    /// Returns the factor on a link's capacity that is in force.
+    pub(super) fn headroom_of(&self, link: LinkId) -> f64 {
+        let has_external = self.feeds.external().get(link).is_some();
+        self.shared.headroom(link, has_external)
+    }
+}
+
+impl Hub {
+    /// Applies a notification of a failure, a repair or another capacity. Returns the number of
+    /// links whose capacity differs.
+    ///
+    /// Flows take their new paths as [`sweep`](Self::sweep) visits them; then
+    /// [`topology_report`](Self::topology_report) gives the result.
+    ///
+    /// # Errors
+    /// The notification names something that does not exist. Nothing has changed.
+    pub fn change_topology(
+        &mut self,
+        now_ns: u64,
+        change: &TopologyChange,
+    ) -> Result<usize, TopologyChangeError> {
+        let before: Vec<(LinkId, f64)> = self
+            .network
+            .links_of(change)?
+            .into_iter()
+            .map(|link| (link, self.network.capacity_of(link)))
+            .collect();
+        let epoch = self.network.topology.epoch();
+        match change {
+            TopologyChange::Link(change) => {
+                for &(link, _) in &before {
+                    if let Some(up) = change.up {
+                        self.network.topology.set_link_up(link, up);
+                    }
+                    if let Some(capacity) = change.capacity_bps {
+                        self.network.topology.set_capacity_bps(link, capacity);
+                    }
+                }
+            }
+            TopologyChange::Switch(SwitchChange { name, up }) => {
+                if let Some(switch) = self.network.topology.switch_by_name(name) {
+                    self.network.topology.set_switch_up(switch, *up);
+                }
+            }
+        }
+        // Connected hosts need no message: the hosts and the hash seed, which they know, are the
+        // same. Hosts that connect from now on get the new version.
+        if self.network.topology.epoch() != epoch {
+            self.admission.snapshot = None;
+        }
+        Ok(self.apply_capacities(now_ns, &before))
+    }
+
+    /// Returns the result of a notification that changed `links_changed` links when
+    /// `reroutes_before` flows had been rerouted since the start.
+    pub fn topology_report(&self, links_changed: usize, reroutes_before: u64) -> TopologyReport {
+        let rerouted = self.counts.reroutes - reroutes_before;
+        TopologyReport {
+            topology_epoch: u64::from(self.network.topology.epoch()),
+            links_changed,
+            flows_rerouted: usize::try_from(rerouted).unwrap_or(usize::MAX),
+            flows_unroutable: self.flows.tallies.unroutable as usize,
+        }
+    }
+
     /// Sends the engine the new capacities of links that had the capacities in `before`, and
     /// returns the number that differ.
     ///
@@ -174,7 +240,7 @@ impl Hub {
     fn apply_capacities(&mut self, now_ns: u64, before: &[(LinkId, f64)]) -> usize {
         let changed: Vec<(LinkId, f64, f64)> = before
             .iter()
-            .map(|&(link, was)| (link, was, self.capacity_of(link)))
+            .map(|&(link, was)| (link, was, self.network.capacity_of(link)))
             .filter(|(_, was, is)| was != is)
             .collect();
         let died = |is: f64| is == 0.0;
@@ -200,10 +266,11 @@ impl Hub {
     /// [`restart_flows`](Self::restart_flows).
     pub fn replace_topology(&mut self, now_ns: u64, mut topology: Topology) {
         // Epochs keep growing over a reload, so a host never takes a new version for an old one.
-        topology.succeed(&self.topology);
+        topology.succeed(&self.network.topology);
         self.carry_members(&mut topology);
         let keeps = |name: &str, id: HostId| topology.host_by_name(name) == Some(id);
         let renumbered = self
+            .network
             .topology
             .hosts()
             .iter()
@@ -213,9 +280,11 @@ impl Hub {
         // Hosts say all anew.
         self.restart_link_check(now_ns);
         // Needs both topologies: link numbers differ, names of their ends do not.
-        self.feeds.replace_topology(&self.topology, &topology);
-        self.nominal_bps = nominal_bps(&topology);
-        self.topology = topology;
+        self.network
+            .feeds
+            .replace_topology(&self.network.topology, &topology);
+        self.network.nominal_bps = nominal_bps(&topology);
+        self.network.topology = topology;
         if renumbered {
             let reason = "the topology's hosts were renumbered; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
@@ -226,21 +295,22 @@ impl Hub {
 
     /// Returns the encoded topology for Welcomes, built at the first use.
     pub(super) fn snapshot(&mut self) -> EncodedTopology {
-        let topology = &self.topology;
-        self.snapshot
+        let topology = &self.network.topology;
+        self.admission
+            .snapshot
             .get_or_insert_with(|| snapshot_of(topology).into())
             .clone()
     }
 
     /// Sends the present topology to all connected hosts.
     fn broadcast_topology(&mut self) {
-        self.snapshot = None;
+        self.admission.snapshot = None;
         let snapshot = self.snapshot();
         for session in self.sessions.values_mut() {
             let Some(peer) = &session.peer else { continue };
             // One that was refused may have no place in this topology.
             if session.proto.is_established() {
-                let access = access_of(&self.topology, peer.host);
+                let access = access_of(&self.network.topology, peer.host);
                 session.proto.set_access(access);
             }
             if let Err(error) = session.proto.set_topology(snapshot.clone()) {
@@ -258,15 +328,15 @@ impl Hub {
     /// true, and its rates must not be sent.
     pub fn restart_flows(&mut self, now_ns: u64, known_bps: &[f64]) {
         self.engine_events.clear();
-        self.shared.restart(now_ns, &self.topology);
+        self.network.shared.restart(now_ns, &self.network.topology);
         // Whatever has changed is compared below.
-        let shared = self.shared.take_changes().shared;
+        let shared = self.network.shared.take_changes().shared;
         self.recheck_shared(&shared);
-        for link in 0..self.topology.links().len() {
-            let id = self.topology.links()[link].id;
+        for link in 0..self.network.topology.links().len() {
+            let id = self.network.topology.links()[link].id;
             // The engine was made from the topology alone, and notifications may have come
             // meanwhile.
-            if known_bps.get(link) != Some(&self.engine_capacity_bps(id)) {
+            if known_bps.get(link) != Some(&self.network.engine_capacity_bps(id)) {
                 self.push_capacity(id);
             }
         }

@@ -55,7 +55,11 @@ impl Hub {
     /// True while a host may still act on a rate although the kill switch is on. Each session and
     /// departed host is checked until it is free and then removed, so repeated calls cost little.
     pub fn release_waits(&mut self, now_ns: u64) -> bool {
-        let (sessions, topology, registry) = (&self.sessions, &self.topology, &self.registry);
+        let (sessions, topology, registry) = (
+            &self.sessions,
+            &self.network.topology,
+            &self.admission.registry,
+        );
         self.conduct.waits(
             now_ns,
             self.settings.lease_ns,
@@ -81,7 +85,7 @@ impl Hub {
             ..ReleaseReport::default()
         };
         let Some(since_ns) = self.conduct.released_ns() else {
-            report.hosts = self.registry.len() as u64;
+            report.hosts = self.admission.registry.len() as u64;
             return report;
         };
         report.elapsed_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
@@ -123,10 +127,11 @@ impl Hub {
     /// Returns the conduct of a host, and the reason in words.
     pub(super) fn order_of(&self, host: &str) -> (PacingOrder, &'static str) {
         let rack = self
+            .network
             .topology
             .host_by_name(host)
-            .and_then(|id| self.topology.hosts().get(id.index()))
-            .and_then(|host| self.topology.racks().get(host.rack.index()))
+            .and_then(|id| self.network.topology.hosts().get(id.index()))
+            .and_then(|host| self.network.topology.racks().get(host.rack.index()))
             .map_or("", |rack| rack.name.as_str());
         self.conduct.order(host, rack, &self.settings.rollout)
     }
@@ -186,7 +191,7 @@ impl Hub {
         released: bool,
     ) -> Result<ReleaseReport, UnknownHost> {
         // The topology bounds the list.
-        if self.topology.host_by_name(host).is_none() {
+        if self.network.topology.host_by_name(host).is_none() {
             return Err(UnknownHost(host.to_owned()));
         }
         self.conduct.set_host_released(host, released);
@@ -200,8 +205,8 @@ impl Hub {
 
     /// Returns the number of a host's session.
     pub(super) fn session_of(&self, host: &str) -> Option<u32> {
-        let host = self.topology.host_by_name(host)?;
-        self.registry.session_of(host.0)
+        let host = self.network.topology.host_by_name(host)?;
+        self.admission.registry.session_of(host.0)
     }
 
     /// Returns the progress of one host's release.

@@ -2,10 +2,10 @@
 
 use ratewright_topology::{HostId, LinkId, Topology};
 
-use crate::engine::{DurationFigures, EngineStats};
+use crate::engine::EngineStats;
 use crate::service::status::{
-    HostFlow, HostFlows, IterationStatus, LinkStatus, OptimalityStatus, ServiceCounts,
-    SessionStatus, Status, StatusTotals,
+    HostFlow, HostFlows, IterationStatus, LinkStatus, OptimalityStatus, SessionStatus, Status,
+    StatusTotals,
 };
 
 use super::Hub;
@@ -22,30 +22,16 @@ pub struct TransportFacts {
     pub address: String,
 }
 
-impl Hub {
-    /// Counts since the start.
-    pub fn counts(&self) -> &ServiceCounts {
-        &self.counts
-    }
+/// View of the hub for operators. It only reads.
+#[derive(Clone, Copy)]
+pub struct Report<'a> {
+    pub(super) hub: &'a Hub,
+}
 
-    /// Counts since the start, for what the transport counts.
-    pub fn counts_mut(&mut self) -> &mut ServiceCounts {
-        &mut self.counts
-    }
-
-    /// Returns the durations from taking a start to handing its first rate to its session.
-    pub fn first_rates(&self) -> DurationFigures {
-        self.first_rates.figures()
-    }
-
-    /// Returns the number of flows to which the engine allocates.
-    pub fn flow_count(&self) -> u32 {
-        self.tallies.allocated
-    }
-
+impl Report<'_> {
     /// Returns the flows of a host in its session; `None` if it has no session.
     pub fn flows_of(&self, host: &str) -> Option<HostFlows> {
-        let session = self.sessions.values().find(|session| {
+        let session = self.hub.sessions.values().find(|session| {
             session.closing.is_none()
                 && session
                     .peer
@@ -60,8 +46,12 @@ impl Hub {
                 flow: record.flow().0,
                 dst_host: record.dst_host(),
                 rate_bps,
-                max_flow_bps: from
-                    .and_then(|from| self.topology.max_flow_bps(from, HostId(record.dst_host()))),
+                max_flow_bps: from.and_then(|from| {
+                    self.hub
+                        .network
+                        .topology
+                        .max_flow_bps(from, HostId(record.dst_host()))
+                }),
             })
             .collect();
         flows.sort_unstable_by_key(|flow| flow.flow);
@@ -74,19 +64,14 @@ impl Hub {
     /// Appends the names of dead links among `max` links from link `from` on. Returns the link to
     /// continue from, if there are more.
     pub fn links_down(&self, from: u32, max: usize, into: &mut Vec<String>) -> Option<u32> {
-        let links = self.topology.links();
+        let links = self.hub.network.topology.links();
         let rest = links.get(from as usize..).unwrap_or_default();
         for link in rest.iter().take(max) {
-            if !self.topology.is_usable(link.id) {
-                into.push(link_name(&self.topology, link.id));
+            if !self.hub.network.topology.is_usable(link.id) {
+                into.push(link_name(&self.hub.network.topology, link.id));
             }
         }
         rest.get(max).map(|link| link.id.0)
-    }
-
-    /// Returns the numbers of all sessions.
-    pub fn session_ids(&self) -> Vec<u32> {
-        self.sessions.numbers().collect()
     }
 
     /// Returns the entry of a session in `/status`; `None` if it has no host.
@@ -96,7 +81,7 @@ impl Hub {
         id: u32,
         transport: impl FnOnce(u32) -> TransportFacts,
     ) -> Option<SessionStatus> {
-        let session = self.sessions.get(id)?;
+        let session = self.hub.sessions.get(id)?;
         let peer = session.peer.as_ref()?;
         let TransportFacts { rtt_us, address } = transport(id);
         Some(SessionStatus {
@@ -107,7 +92,7 @@ impl Hub {
                 "established"
             },
             flows: u64::from(session.allocated),
-            released: self.release_state(now_ns, session),
+            released: self.hub.release_state(now_ns, session),
             pacing: session.conduct(),
             rtt_us,
             address,
@@ -117,31 +102,33 @@ impl Hub {
 
     /// Returns the totals of the lists in `/status`.
     pub fn totals(&self) -> StatusTotals {
-        let links = self.topology.links().iter();
+        let links = self.hub.network.topology.links().iter();
         StatusTotals {
-            sessions: self.registry.len() as u64,
-            links_down: links.filter(|l| !self.topology.is_usable(l.id)).count() as u64,
-            external: self.feeds.external().len() as u64,
-            members: self.member_count(),
-            links_named: self.link_check.named_counts(),
-            links_lowered: self.link_check.lowered_count(),
-            hosts_named: self.link_check.fault_counts(),
+            sessions: self.hub.admission.registry.len() as u64,
+            links_down: links
+                .filter(|l| !self.hub.network.topology.is_usable(l.id))
+                .count() as u64,
+            external: self.hub.network.feeds.external().len() as u64,
+            members: self.hub.member_count(),
+            links_named: self.hub.network.link_check.named_counts(),
+            links_lowered: self.hub.network.link_check.lowered_count(),
+            hosts_named: self.hub.network.link_check.fault_counts(),
         }
     }
 
     /// Returns the body of `/status` without its lists of sessions, dead links and external
     /// traffic, and without what only the process knows.
     pub fn status(&self, engine: &EngineStats) -> Status {
-        let known = self.tallies.known;
+        let known = self.hub.flows.tallies.known;
         Status {
             version: env!("CARGO_PKG_VERSION"),
-            epoch: self.settings.epoch,
-            topology_epoch: u64::from(self.topology.epoch()),
-            released: self.is_released(),
-            released_hosts: self.released_hosts().map(str::to_owned).collect(),
+            epoch: self.hub.settings.epoch,
+            topology_epoch: u64::from(self.hub.network.topology.epoch()),
+            released: self.hub.is_released(),
+            released_hosts: self.hub.released_hosts().map(str::to_owned).collect(),
             sessions: Vec::new(),
-            flows: u64::from(self.tallies.allocated),
-            flows_left_alone: known - u64::from(self.tallies.allocated),
+            flows: u64::from(self.hub.flows.tallies.allocated),
+            flows_left_alone: known - u64::from(self.hub.flows.tallies.allocated),
             iteration: iteration(engine),
             optimality: optimality(engine),
             links: engine
@@ -150,9 +137,9 @@ impl Hub {
                 .take(MAX_LINKS)
                 .map(|load| {
                     let link = LinkId(load.link);
-                    let headroom = self.headroom_of(link);
+                    let headroom = self.hub.network.headroom_of(link);
                     LinkStatus {
-                        name: link_name(&self.topology, link),
+                        name: link_name(&self.hub.network.topology, link),
                         load_bps: load.load_bps,
                         capacity_bps: load.capacity_bps / headroom,
                         utilization: load.utilization() * headroom,
@@ -161,15 +148,15 @@ impl Hub {
                 .collect(),
             links_down: Vec::new(),
             external: Vec::new(),
-            links_shared: self.shared.count() as u64,
+            links_shared: self.hub.network.shared.count() as u64,
             links_not_as_told: Vec::new(),
-            links_not_as_told_total: (self.link_check.named_counts().iter())
+            links_not_as_told_total: (self.hub.network.link_check.named_counts().iter())
                 .map(|&(_, count)| count)
                 .sum(),
             hosts_not_as_told: Vec::new(),
-            hosts_not_as_told_total: self.link_check.fault_counts().iter().sum(),
-            hosts: self.topology.host_count() as u64,
-            lease_ms: self.settings.lease_ns / 1_000_000,
+            hosts_not_as_told_total: self.hub.network.link_check.fault_counts().iter().sum(),
+            hosts: self.hub.network.topology.host_count() as u64,
+            lease_ms: self.hub.settings.lease_ns / 1_000_000,
             sealed_ports_lost: 0,
             pinned_core: None,
         }

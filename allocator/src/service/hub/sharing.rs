@@ -10,23 +10,9 @@ use crate::service::status::SharedStatus;
 use crate::shared_links::{Cause, FlowKind, MIN_DEMAND_SHARE, SharedChanges};
 
 impl Hub {
-    /// Returns the capacity that the engine is to take for a link, in bit/s.
-    ///
-    /// External traffic on a link, told by an operator or measured by a feed, is left its share
-    /// there by the allocation itself. It wins: the capacity is then the exact one.
-    pub(super) fn engine_capacity_bps(&self, link: LinkId) -> f64 {
-        self.headroom_of(link) * self.capacity_of(link)
-    }
-
-    /// Returns the factor on a link's capacity that is in force.
-    pub(super) fn headroom_of(&self, link: LinkId) -> f64 {
-        let has_external = self.feeds.external().get(link).is_some();
-        self.shared.headroom(link, has_external)
-    }
-
     /// Counts the flow on a slot anew, after its host's conduct or its demand has changed.
     pub(super) fn recount(&mut self, now_ns: u64, position: usize, slot: u32) {
-        let engine_number = self.engine_number;
+        let engine_number = self.flows.engine_number;
         let session = &mut self.sessions[position];
         let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
             return;
@@ -34,16 +20,16 @@ impl Hub {
         if flow.number_in(engine_number).is_none() {
             return;
         }
-        let kind = kind_of(&self.topology, session, &flow.record);
+        let kind = kind_of(&self.network.topology, session, &flow.record);
         if kind == flow.counted {
             return;
         }
         let path = session.flows.path(slot);
         if let Some(before) = flow.counted {
-            self.shared.remove(now_ns, path, before);
+            self.network.shared.remove(now_ns, path, before);
         }
         if let Some(kind) = kind {
-            self.shared.add(now_ns, path, kind, peer.host);
+            self.network.shared.add(now_ns, path, kind, peer.host);
         }
         if let Some(flow) = session.flows.get_mut(slot) {
             flow.counted = kind;
@@ -62,8 +48,9 @@ impl Hub {
         if std::mem::replace(&mut session.observes, access_use.observes) != access_use.observes {
             self.pacing_changed(now_ns, [id]);
         }
-        self.shared
-            .tell(now_ns, host, access_use.clone(), &self.topology);
+        self.network
+            .shared
+            .tell(now_ns, host, access_use.clone(), &self.network.topology);
         self.tell_link_check(now_ns, id, host, access_use);
         self.push_shared();
     }
@@ -76,7 +63,9 @@ impl Hub {
             if let Some(session) = self.sessions.get(id)
                 && let Some(peer) = &session.peer
             {
-                self.shared.set_paces(now_ns, peer.host, session.paces());
+                self.network
+                    .shared
+                    .set_paces(now_ns, peer.host, session.paces());
                 changed.push(id);
             }
         }
@@ -86,24 +75,25 @@ impl Hub {
 
     /// Ends links that have been shared for long enough.
     pub(super) fn end_shared(&mut self, now_ns: u64) {
-        self.shared.end_due(now_ns);
+        self.network.shared.end_due(now_ns);
         self.push_shared();
     }
 
     /// Sends the engine the capacities of links whose headroom began or ended, and notes the links
     /// that began or ended to be shared.
     pub(super) fn push_shared(&mut self) {
-        if !self.shared.has_changed() {
+        if !self.network.shared.has_changed() {
             return;
         }
-        let SharedChanges { shared, relaxed } = self.shared.take_changes();
+        let SharedChanges { shared, relaxed } = self.network.shared.take_changes();
         for link in relaxed {
             self.push_capacity(link);
         }
         for link in shared {
-            self.link_check
-                .set_others(link, self.shared.is_shared(link));
-            if let Some(cause) = self.shared.cause(link) {
+            self.network
+                .link_check
+                .set_others(link, self.network.shared.is_shared(link));
+            if let Some(cause) = self.network.shared.cause(link) {
                 self.counts.links_shared.count(cause.label());
             }
         }
@@ -111,22 +101,22 @@ impl Hub {
 
     /// Returns the state of a shared link for operators; `None` if it is not shared.
     pub(super) fn shared_status(&self, link: LinkId) -> Option<SharedStatus> {
-        let cause = self.shared.cause(link)?;
+        let cause = self.network.shared.cause(link)?;
         Some(SharedStatus {
             cause: self.cause_in_words(cause),
-            headroom: self.headroom_of(link),
+            headroom: self.network.headroom_of(link),
         })
     }
 
     fn cause_in_words(&self, cause: Cause) -> String {
         let name = |host: HostId| {
-            let host = self.topology.hosts().get(host.index());
+            let host = self.network.topology.hosts().get(host.index());
             host.map_or("", |host| host.name.as_str())
         };
         match cause {
             Cause::Unpaced(host) | Cause::Host(host) => {
                 let name = name(host);
-                let session = self.registry.session_of(host.0);
+                let session = self.admission.registry.session_of(host.0);
                 let session = session.and_then(|id| self.sessions.get(id));
                 match session.map(|session| session.conduct()) {
                     None => format!("host {name} without a session"),

@@ -3,10 +3,10 @@
 use ratewright_proto::records::StartRecord;
 use ratewright_topology::LinkId;
 
-use super::report::link_name;
+use super::report::{Report, link_name};
 use super::session::Session;
 use super::session_flows::Placement;
-use super::{Hub, PacingOrder, flows};
+use super::{PacingOrder, flows};
 use crate::engine::LinkLoad;
 use crate::feeds::LinkTraffic;
 use crate::service::status::{ExplainedFlow, FlowRow, HostView, LinkRow};
@@ -20,7 +20,7 @@ pub struct SurveyPlace {
     pub slot: u32,
 }
 
-impl Hub {
+impl Report<'_> {
     /// Visits at most `max` slots of these sessions from `place` on. Returns the place to go on
     /// from, if there is more. Sessions that have ended are passed over.
     pub fn survey_flows(
@@ -38,6 +38,7 @@ impl Hub {
         while left > 0 {
             let id = *ids.get(session)?;
             let slots = self
+                .hub
                 .sessions
                 .get(id)
                 .map_or(0, |session| session.flows.slots());
@@ -61,13 +62,13 @@ impl Hub {
 
     /// Returns the flow on a slot and its newest rate.
     fn rate_on(&self, id: u32, slot: u32) -> Option<(StartRecord, u64)> {
-        let session = self.sessions.get(id)?;
+        let session = self.hub.sessions.get(id)?;
         let flow = session.flows.get(slot)?;
         Some((flow.record, session.proto.rate_of(flow.id()).unwrap_or(0)))
     }
 
     fn flow_row(&self, id: u32, record: &StartRecord, rate_bps: u64) -> FlowRow {
-        let (from, pacing) = self.sessions.get(id).map_or_else(
+        let (from, pacing) = self.hub.sessions.get(id).map_or_else(
             || (String::new(), PacingOrder::Pace),
             |session| {
                 let name = session
@@ -79,7 +80,7 @@ impl Hub {
         );
         FlowRow {
             from,
-            to: self.host_name(record.dst_host()),
+            to: self.hub.network.host_name(record.dst_host()),
             flow: record.flow().0,
             class: self.class_name(record.class()),
             weight: record.weight().decode(),
@@ -89,15 +90,13 @@ impl Hub {
         }
     }
 
-    pub(super) fn host_name(&self, host: u32) -> String {
-        self.topology
-            .hosts()
-            .get(host as usize)
-            .map_or_else(|| format!("host {host}"), |host| host.name.clone())
-    }
-
     fn class_name(&self, class: u8) -> String {
-        let found = self.settings.classes.iter().find(|known| known.id == class);
+        let found = self
+            .hub
+            .settings
+            .classes
+            .iter()
+            .find(|known| known.id == class);
         found.map_or_else(|| class.to_string(), |class| class.name.clone())
     }
 
@@ -108,30 +107,39 @@ impl Hub {
 
     fn link_row(&self, load: &LinkLoad) -> LinkRow {
         let link = LinkId(load.link);
-        let external = self.feeds.external().get(link);
-        let feeds = self.feeds_effect(link);
-        let headroom = self.headroom_of(link);
+        let external = self.hub.network.feeds.external().get(link);
+        let feeds = self.hub.network.feeds_effect(link);
+        let headroom = self.hub.network.headroom_of(link);
         LinkRow {
-            name: link_name(&self.topology, link),
+            name: link_name(&self.hub.network.topology, link),
             load_bps: load.load_bps,
             capacity_bps: load.capacity_bps / headroom,
-            nominal_bps: self.nominal_bps.get(link.index()).copied().unwrap_or(0),
+            nominal_bps: self
+                .hub
+                .network
+                .nominal_bps
+                .get(link.index())
+                .copied()
+                .unwrap_or(0),
             utilization: load.utilization() * headroom,
             price: load.price,
-            up: self.topology.is_usable(link),
+            up: self.hub.network.topology.is_usable(link),
             external_load_bps: external.map_or(0, LinkTraffic::load_bps),
             external_granted_bps: external.map_or(0.0, |traffic| traffic.granted_bps),
             feeds: feeds.copied(),
-            shared: self.shared_status(link),
+            shared: self.hub.shared_status(link),
             check: self.link_evidence(link),
         }
     }
 
     /// Returns a host as `/explain` shows it; `None` if the topology does not have it.
     pub fn host_view(&self, now_ns: u64, host: &str) -> Option<HostView> {
-        let number = self.topology.host_by_name(host)?;
-        let (mut pacing, mut why) = self.order_of(host);
-        let session = self.session_of(host).and_then(|id| self.sessions.get(id));
+        let number = self.hub.network.topology.host_by_name(host)?;
+        let (mut pacing, mut why) = self.hub.order_of(host);
+        let session = self
+            .hub
+            .session_of(host)
+            .and_then(|id| self.hub.sessions.get(id));
         if pacing == PacingOrder::Pace && session.is_some_and(|session| session.observes) {
             (pacing, why) = (PacingOrder::Observe, "its daemon is configured to observe");
         }
@@ -140,10 +148,10 @@ impl Hub {
             connected: session.is_some(),
             pacing,
             why,
-            release: session.map_or("no", |session| self.release_state(now_ns, session)),
+            release: session.map_or("no", |session| self.hub.release_state(now_ns, session)),
             heard_ms_ago: session
                 .map(|session| now_ns.saturating_sub(session.proto.last_heard_ns()) / 1_000_000),
-            lease_ms: self.settings.lease_ns / 1_000_000,
+            lease_ms: self.hub.settings.lease_ns / 1_000_000,
             faults: self.faults_of(number),
             links: self.access_links(number),
         })
@@ -166,9 +174,9 @@ impl Hub {
         total: &mut u64,
         into: &mut Vec<ExplainedFlow>,
     ) -> Option<u32> {
-        let id = self.session_of(from)?;
-        let to = self.topology.host_by_name(to)?;
-        let slots = self.sessions.get(id)?.flows.slots();
+        let id = self.hub.session_of(from)?;
+        let to = self.hub.network.topology.host_by_name(to)?;
+        let slots = self.hub.sessions.get(id)?.flows.slots();
         let until = slots.min(slot.saturating_add(max));
         for slot in slot..until {
             let Some((record, rate_bps)) = self.rate_on(id, slot) else {
@@ -193,9 +201,10 @@ impl Hub {
         rate_bps: u64,
         loads: &[LinkLoad],
     ) -> Option<ExplainedFlow> {
-        let session = self.sessions.get(id)?;
+        let session = self.hub.sessions.get(id)?;
         let flow = session.flows.get(slot)?;
         let class = self
+            .hub
             .settings
             .classes
             .iter()
@@ -205,7 +214,7 @@ impl Hub {
             .path(slot)
             .iter()
             .map(|&link| {
-                let capacity_bps = self.engine_capacity_bps(LinkId(link));
+                let capacity_bps = self.hub.network.engine_capacity_bps(LinkId(link));
                 let unmeasured = LinkLoad {
                     link,
                     capacity_bps,
@@ -239,7 +248,7 @@ impl Hub {
     /// that credit puts on it.
     fn demand_in_force(&self, session: &Session, record: &StartRecord, is_ignored: bool) -> Demand {
         let own_bps = reported_demand(record).filter(|_| !is_ignored);
-        let credit_bps = finite_bps(self.credit_demand_bps(session, record.flow()));
+        let credit_bps = finite_bps(self.hub.credit_demand_bps(session, record.flow()));
         if credit_bps.is_some_and(|credit| own_bps.is_none_or(|own| credit < own)) {
             return Demand {
                 bps: credit_bps,

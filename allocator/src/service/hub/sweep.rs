@@ -68,30 +68,30 @@ impl Sweep {
 impl Hub {
     /// True if [`sweep`](Self::sweep) has something to do and the engine's backlog has room.
     pub fn can_sweep(&self) -> bool {
-        !self.sweep.is_idle() && self.engine_events.len() < MAX_EVENTS
+        !self.flows.sweep.is_idle() && self.engine_events.len() < MAX_EVENTS
     }
 
     /// True while a new engine does not have all flows: its rates so far give some flows too much.
     pub fn is_restarting(&self) -> bool {
-        self.sweep.sessions_to_place > 0
+        self.flows.sweep.sessions_to_place > 0
     }
 
     /// True while a sweep is under way.
     pub fn is_rerouting(&self) -> bool {
-        !self.sweep.is_idle()
+        !self.flows.sweep.is_idle()
     }
 
     /// Visits at most `max` slots of flow tables. True if more remain.
     pub fn sweep(&mut self, now_ns: u64, max: usize) -> bool {
         let mut left = max;
         while left > 0 && self.can_sweep() {
-            let Some(&id) = self.sweep.sessions.front() else {
+            let Some(&id) = self.flows.sweep.sessions.front() else {
                 break;
             };
             // A session without flows costs one slot, so that many of them do not make a slice
             // long.
             left -= 1;
-            let from = self.sweep.next_slot;
+            let from = self.flows.sweep.next_slot;
             let position = self.sessions.position(id);
             let end = position.map_or(0, |position| self.sessions[position].flows.slots());
             // One flow adds at most one event, so the backlog stays below twice MAX_EVENTS.
@@ -102,23 +102,24 @@ impl Hub {
             }
             left -= until.saturating_sub(from) as usize;
             if until < end {
-                self.sweep.next_slot = until;
+                self.flows.sweep.next_slot = until;
             } else {
-                self.sweep.sessions.pop_front();
-                self.sweep.next_slot = 0;
+                self.flows.sweep.sessions.pop_front();
+                self.flows.sweep.next_slot = 0;
                 // `sweep_for_new_engine` counts the sessions of its time, and later ones are queued
                 // behind them, so they are exactly the first ones to finish.
-                self.sweep.sessions_to_place = self.sweep.sessions_to_place.saturating_sub(1);
+                self.flows.sweep.sessions_to_place =
+                    self.flows.sweep.sessions_to_place.saturating_sub(1);
             }
         }
         // The delay bounds how long the engine allocates to a link that is gone, however many flows
         // remain.
-        if self.sweep.sessions.is_empty() || self.sweep.dead_links_due_ns <= now_ns {
-            for link in std::mem::take(&mut self.sweep.dead_links) {
+        if self.flows.sweep.sessions.is_empty() || self.flows.sweep.dead_links_due_ns <= now_ns {
+            for link in std::mem::take(&mut self.flows.sweep.dead_links) {
                 self.push_capacity(link);
             }
         }
-        !self.sweep.is_idle()
+        !self.flows.sweep.is_idle()
     }
 
     /// Renews the path and the placement of the flow on a slot.
@@ -127,16 +128,16 @@ impl Hub {
         let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
             return;
         };
-        if let Some(number) = flow.number_in(self.engine_number) {
+        if let Some(number) = flow.number_in(self.flows.engine_number) {
             self.counts.paths += 1;
-            if let Ok(path) = flows::links(&self.topology, peer.host, &flow.record) {
+            if let Ok(path) = flows::links(&self.network.topology, peer.host, &flow.record) {
                 // Most flows keep their path: comparing costs far less than an event that the
                 // engine must apply.
                 if session.flows.path(slot) != path.as_slice() {
                     if let Some(kind) = flow.counted {
                         let before = session.flows.path(slot);
-                        self.shared.remove(now_ns, before, kind);
-                        self.shared.add(now_ns, &path, kind, peer.host);
+                        self.network.shared.remove(now_ns, before, kind);
+                        self.network.shared.add(now_ns, &path, kind, peer.host);
                     }
                     session.flows.set_path(slot, path.clone());
                     self.counts.reroutes += 1;
@@ -165,7 +166,7 @@ impl Hub {
         now_ns: u64,
         dead_links: impl IntoIterator<Item = LinkId>,
     ) {
-        let sweep = &mut self.sweep;
+        let sweep = &mut self.flows.sweep;
         sweep.extend(self.sessions.numbers());
         // The first dead link sets the time; later ones must not push it back.
         if sweep.dead_links.is_empty() {
@@ -177,14 +178,14 @@ impl Hub {
     /// Starts a sweep over the flows of these sessions.
     pub(super) fn sweep_sessions(&mut self, ids: Vec<u32>) {
         if !ids.is_empty() {
-            self.sweep.extend(ids.into_iter());
+            self.flows.sweep.extend(ids.into_iter());
         }
     }
 
     /// Returns the time of the next [`give_room`](Self::give_room); `None` if no flow waits.
     pub(super) fn next_room_ns(&self) -> Option<u64> {
-        let waits = self.tallies.awaiting_room > 0;
-        waits.then(|| self.sweep.room_ns.saturating_add(ROOM_INTERVAL_NS))
+        let waits = self.flows.tallies.awaiting_room > 0;
+        waits.then(|| self.flows.sweep.room_ns.saturating_add(ROOM_INTERVAL_NS))
     }
 
     /// Starts a sweep over sessions whose flows wait for room, in turn and as many as there is room
@@ -193,13 +194,14 @@ impl Hub {
         if (self.next_room_ns()).is_none_or(|due_ns| due_ns > now_ns) {
             return;
         }
-        self.sweep.room_ns = now_ns;
-        let mut room = (self.settings.limits.max_flows).saturating_sub(self.tallies.allocated);
+        self.flows.sweep.room_ns = now_ns;
+        let mut room =
+            (self.settings.limits.max_flows).saturating_sub(self.flows.tallies.allocated);
         // A sweep that is under way may come by them.
         if room == 0 || self.is_rerouting() {
             return;
         }
-        let turn = self.sweep.room_turn;
+        let turn = self.flows.sweep.room_turn;
         let end = self.sessions.positions();
         let mut ids = Vec::new();
         for position in (turn..end).chain(0..turn.min(end)) {
@@ -208,7 +210,7 @@ impl Hub {
                 continue;
             };
             ids.push(session.id);
-            self.sweep.room_turn = position + 1;
+            self.flows.sweep.room_turn = position + 1;
             room = room.saturating_sub(session.awaiting_room);
             if room == 0 {
                 break;
@@ -219,12 +221,14 @@ impl Hub {
 
     /// Starts a sweep that hands all flows to an engine that has none.
     pub(super) fn sweep_for_new_engine(&mut self) {
-        self.engine_number = self.engine_number.wrapping_add(1);
-        self.numbers.restart(network::link_count(&self.topology));
+        self.flows.engine_number = self.flows.engine_number.wrapping_add(1);
+        self.flows
+            .numbers
+            .restart(network::link_count(&self.network.topology));
         let sessions: VecDeque<u32> = self.sessions.numbers().collect();
         // Dead links of a former sweep are dropped: the new engine gets all capacities from
         // `restart_flows`.
-        self.sweep = Sweep {
+        self.flows.sweep = Sweep {
             sessions_to_place: sessions.len(),
             sessions,
             ..Sweep::default()
@@ -233,7 +237,7 @@ impl Hub {
 
     /// Sends a link's present capacity for flows to the engine.
     pub(super) fn push_capacity(&mut self, link: LinkId) {
-        let capacity_bps = self.engine_capacity_bps(link);
+        let capacity_bps = self.network.engine_capacity_bps(link);
         self.engine_events.push_back(EngineEvent::Capacity {
             link: link.0,
             capacity_bps,

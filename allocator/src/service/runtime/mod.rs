@@ -197,7 +197,12 @@ impl AllocatorService {
         let epoch = clock::incarnation();
         let released = config.allocation.start_released;
         let hub = Hub::new(hub_settings(config, epoch), topology, released);
-        let engine = EngineHost::start(factory, config, hub.topology(), &hub.capacities_bps())?;
+        let engine = EngineHost::start(
+            factory,
+            config,
+            hub.topology(),
+            &hub.network().capacities_bps(),
+        )?;
         let endpoint = transport::bind(config.listen, tls.quic, config.transport.control_dscp)
             .map_err(|source| ServiceError::Bind {
                 address: config.listen,
@@ -368,8 +373,8 @@ impl AllocatorService {
             AdminRequest::Topology(reply) => {
                 drop(reply.send(Box::new(core.hub.topology().clone())));
             }
-            AdminRequest::Flows(host, reply) => drop(reply.send(core.hub.flows_of(&host))),
-            AdminRequest::Feeds(reply) => drop(reply.send(core.hub.feeds_report(now_ns))),
+            AdminRequest::Flows(host, reply) => drop(reply.send(core.hub.report().flows_of(&host))),
+            AdminRequest::Feeds(reply) => drop(reply.send(core.hub.network().feeds_report(now_ns))),
             AdminRequest::SetReleased(released, reply) => {
                 let report = core.hub.set_released(now_ns, released);
                 tracing::warn!(released, hosts = report.hosts, "kill switch turned");

@@ -51,7 +51,7 @@ impl HubWorld {
     }
 
     fn named(&self) -> Vec<(String, LinkState)> {
-        let links = self.hub.checked_links(64);
+        let links = self.hub.report().checked_links(64);
         (links.into_iter())
             .map(|link| (link.name, link.evidence.state))
             .collect()
@@ -85,20 +85,24 @@ fn a_link_that_carries_less_is_named_and_its_flows_get_what_it_carries() {
         .map(|sender| world.rate(sender, FlowId::new(0, 1)).unwrap_or(0))
         .sum();
     assert!((7 * GBIT..8 * GBIT).contains(&sum_bps), "{sum_bps}");
-    let link = world.hub.link_named("leaf4", "h16").expect("a link");
-    let evidence = world.hub.link_evidence(link);
+    let link = world
+        .hub
+        .network
+        .link_named("leaf4", "h16")
+        .expect("a link");
+    let evidence = world.hub.report().link_evidence(link);
     assert_eq!(evidence.carried_bps, Some(8e9));
     assert_eq!(evidence.told_bps, 1e10);
     assert!(evidence.lowered_bps.is_some_and(|bps| bps < 8e9));
     assert_eq!(world.hub.counts().links_named.get("carries_less"), 1);
-    let counts = world.hub.totals().links_named;
+    let counts = world.hub.report().totals().links_named;
     assert_eq!(counts[0], (LinkState::CarriesLess, 1));
 
     // It is repaired: probes meet no congestion any more.
     world.tell_of_incast(7_600_000_000, false);
     world.pass_tenths(100);
     assert_eq!(world.named(), []);
-    assert_eq!(world.hub.capacity_of(link), 1e10);
+    assert_eq!(world.hub.network.capacity_of(link), 1e10);
     world.assert_no_link_overfull();
 }
 
@@ -185,7 +189,7 @@ fn flows_that_share_a_link_which_they_are_not_told_to_share_have_a_wrong_path() 
         tell(&mut world, 9_900_000_000, false);
         world.pass_tenths(70);
         assert_eq!(world.named(), []);
-        assert_eq!(world.hub.totals().links_lowered, 0);
+        assert_eq!(world.hub.report().totals().links_lowered, 0);
     }
 }
 
@@ -211,8 +215,8 @@ fn a_link_that_an_allowance_holds_up_is_named_and_not_the_one_at_the_other_end()
         world.named(),
         [("h1->leaf1".to_owned(), LinkState::CarriesLess)]
     );
-    let link = world.hub.link_named("h1", "leaf1").expect("a link");
-    let evidence = world.hub.link_evidence(link);
+    let link = world.hub.network.link_named("h1", "leaf1").expect("a link");
+    let evidence = world.hub.report().link_evidence(link);
     assert!(evidence.by_allowance);
     assert!(evidence.lowered_bps.is_some_and(|bps| bps < 6e9));
 }
@@ -225,8 +229,12 @@ fn without_lowering_a_link_that_carries_less_is_named_alone() {
     world.tell_of_incast(8 * GBIT, true);
     world.pass_tenths(35);
     assert_eq!(world.named().len(), 1);
-    let link = world.hub.link_named("leaf4", "h16").expect("a link");
-    assert_eq!(world.hub.capacity_of(link), 1e10);
+    let link = world
+        .hub
+        .network
+        .link_named("leaf4", "h16")
+        .expect("a link");
+    assert_eq!(world.hub.network.capacity_of(link), 1e10);
 }
 
 #[test]
@@ -244,7 +252,7 @@ fn a_shared_link_is_named_with_its_cause_and_taken_back() {
         };
         world.tell_use("h16", LinkUse::default(), others);
         world.pass_tenths(30);
-        let named = world.hub.checked_links(64);
+        let named = world.hub.report().checked_links(64);
         assert_eq!(named.len(), 1);
         assert_eq!(named[0].evidence.state, LinkState::HasOthersTraffic);
         assert_eq!(named[0].cause.as_deref(), Some("unknown address 10.0.0.7"));
@@ -359,10 +367,17 @@ fn another_topology_and_the_end_of_a_session_begin_anew() {
         }
         world.pass_tenths(10);
         assert_eq!(world.named(), []);
-        let link = world.hub.link_named("leaf4", "h16").expect("a link");
-        assert_eq!(world.hub.capacity_of(link), 1e10);
-        assert_eq!(world.hub.totals().links_lowered, 0);
-        assert_eq!(world.hub.link_evidence(LinkId(u32::MAX)).told_bps, 0.0);
+        let link = world
+            .hub
+            .network
+            .link_named("leaf4", "h16")
+            .expect("a link");
+        assert_eq!(world.hub.network.capacity_of(link), 1e10);
+        assert_eq!(world.hub.report().totals().links_lowered, 0);
+        assert_eq!(
+            world.hub.report().link_evidence(LinkId(u32::MAX)).told_bps,
+            0.0
+        );
     }
 }
 
@@ -417,9 +432,9 @@ fn status_counts_the_faults_and_links_that_its_lists_have_no_room_for() {
         );
     }
     world.pass_tenths(30);
-    assert_eq!(world.hub.host_faults(2).len(), 2);
-    assert_eq!(world.hub.checked_links(2).len(), 2);
-    let status = world.hub.status(&EngineStats::default());
+    assert_eq!(world.hub.report().host_faults(2).len(), 2);
+    assert_eq!(world.hub.report().checked_links(2).len(), 2);
+    let status = world.hub.report().status(&EngineStats::default());
     assert_eq!(status.hosts_not_as_told_total, 6);
     assert_eq!(status.links_not_as_told_total, 6);
 }
@@ -436,7 +451,11 @@ fn a_view_of_a_host_has_the_evidence_of_its_own_links_though_it_has_no_flow() {
     world.tell_use("h2", slow.clone(), slow);
     world.pass_tenths(30);
     let links_of = |world: &HubWorld, host: &str| -> Vec<(String, LinkState, Option<f64>)> {
-        let view = world.hub.host_view(world.now_ns, host).expect("a host");
+        let view = world
+            .hub
+            .report()
+            .host_view(world.now_ns, host)
+            .expect("a host");
         (view.links.into_iter())
             .map(|link| (link.name, link.evidence.state, link.evidence.speed_bps))
             .collect()
@@ -471,18 +490,22 @@ fn a_hosts_faults_are_listed_until_it_takes_them_back() {
     };
     world.tell_access_use("h2", fault(true));
     world.pass_tenths(10);
-    let faults = world.hub.host_faults(64);
+    let faults = world.hub.report().host_faults(64);
     assert_eq!(faults.len(), 1);
     assert_eq!(
         (&*faults[0].host, faults[0].fault.label()),
         ("h2", "address_not_in_prefix")
     );
-    assert_eq!(world.hub.totals().hosts_named, [1, 0, 0, 0]);
-    let view = world.hub.host_view(world.now_ns, "h2").expect("a host");
+    assert_eq!(world.hub.report().totals().hosts_named, [1, 0, 0, 0]);
+    let view = world
+        .hub
+        .report()
+        .host_view(world.now_ns, "h2")
+        .expect("a host");
     assert_eq!(view.faults, faults);
     world.tell_access_use("h2", fault(false));
     world.pass_tenths(10);
-    assert_eq!(world.hub.host_faults(64), []);
+    assert_eq!(world.hub.report().host_faults(64), []);
     let count = |world: &HubWorld| world.hub.counts().hosts_named.get("address_not_in_prefix");
     assert_eq!(count(&world), 1);
     world.tell_access_use("h2", fault(true));
@@ -503,26 +526,30 @@ fn a_prefix_of_several_hosts_is_listed_with_the_host_that_has_an_address_in_it()
     };
     world.tell_access_use("h2", told(vec![other]));
     world.pass_tenths(10);
-    let faults = world.hub.host_faults(64);
+    let faults = world.hub.report().host_faults(64);
     assert_eq!(faults.len(), 1);
     assert_eq!(
         (&*faults[0].host, &faults[0].seen_at),
         ("h1", &Some("h2".to_owned()))
     );
     assert_eq!(faults[0].fault, HostFault::PrefixOfSeveralHosts);
-    let view = world.hub.host_view(world.now_ns, "h1").expect("a host");
+    let view = world
+        .hub
+        .report()
+        .host_view(world.now_ns, "h1")
+        .expect("a host");
     assert_eq!(view.faults, faults, "with the host that sees it");
     // It ends with the word, and with the session of the host that told it.
     world.tell_access_use("h2", told(Vec::new()));
     world.pass_tenths(10);
-    assert_eq!(world.hub.host_faults(64), []);
+    assert_eq!(world.hub.report().host_faults(64), []);
     world.tell_access_use("h2", told(vec![other]));
     world.pass_tenths(10);
-    assert_eq!(world.hub.host_faults(64).len(), 1);
+    assert_eq!(world.hub.report().host_faults(64).len(), 1);
     let id = world.hub.session_of("h2").expect("a session");
     world.hub.drop_session(world.now_ns, id, "test");
     world.pass_tenths(10);
-    assert_eq!(world.hub.host_faults(64), []);
+    assert_eq!(world.hub.report().host_faults(64), []);
 }
 
 #[test]
@@ -536,10 +563,10 @@ fn hosts_whose_flows_the_allocator_has_no_room_for_are_named_until_it_has() {
     world.pass_tenths(1);
     let beyond = world.start("h2", 0, "h16");
     world.pass_tenths(10);
-    assert_eq!(world.hub.host_faults(64), [], "it may be a burst");
+    assert_eq!(world.hub.report().host_faults(64), [], "it may be a burst");
     world.pass_tenths(20);
     let named = |world: &HubWorld| -> Vec<(String, HostFault)> {
-        let faults = world.hub.host_faults(64);
+        let faults = world.hub.report().host_faults(64);
         faults.into_iter().map(|at| (at.host, at.fault)).collect()
     };
     let fault = HostFault::FlowsBeyondBound;
@@ -548,7 +575,7 @@ fn hosts_whose_flows_the_allocator_has_no_room_for_are_named_until_it_has() {
     world.replace_topology(super::clos());
     world.pass_tenths(30);
     assert_eq!(named(&world), [("h2".to_owned(), fault)]);
-    assert_eq!(world.hub.totals().hosts_named, [0, 0, 0, 1]);
+    assert_eq!(world.hub.report().totals().hosts_named, [0, 0, 0, 1]);
     assert_eq!(world.rate("h2", beyond), None);
     world.end("h1", first);
     world.pass_tenths(2);

@@ -176,6 +176,7 @@ fn starts_beyond_what_all_hosts_may_are_unpaced_until_there_is_room() {
     assert_eq!(
         world
             .hub
+            .report()
             .status(&crate::engine::EngineStats::default())
             .flows_left_alone,
         2_000 - allocated,

@@ -35,7 +35,10 @@ impl HubWorld {
         // One at a time, as `/status` goes on where it stopped.
         let (mut all, mut from) = (Vec::new(), Some(0));
         while let Some(link) = from {
-            from = self.hub.external_status(self.now_ns, link, 1, &mut all);
+            from = self
+                .hub
+                .network()
+                .external_status(self.now_ns, link, 1, &mut all);
         }
         all
     }

@@ -60,9 +60,10 @@ impl HubWorld {
     /// Returns the flow between two hosts as `/explain` shows it.
     fn explain(&self, from: &str, to: &str) -> ExplainedFlow {
         let (mut total, mut flows) = (0, Vec::new());
-        let place = self
-            .hub
-            .explain_flows((from, to), 0, 100, &[], 10, &mut total, &mut flows);
+        let place =
+            self.hub
+                .report()
+                .explain_flows((from, to), 0, 100, &[], 10, &mut total, &mut flows);
         assert_eq!((place, total), (None, 1));
         flows.remove(0)
     }
@@ -86,7 +87,7 @@ fn unknown_senders_hold_their_share_of_a_receivers_downlink_while_they_are_told(
     world.repeat_senders("h16", "h16", 1_000);
     let beside_many = world.gbps("h1", flow);
     assert!((4.8..5.1).contains(&beside_many), "{beside_many}");
-    let report = world.hub.feeds_report(world.now_ns);
+    let report = world.hub.network().feeds_report(world.now_ns);
     assert_eq!(report.effects.len(), 1);
     assert_eq!(report.effects[0].name, "leaf4->h16");
     assert_eq!(report.status.feeds["receivers"].taken, 20);
@@ -94,7 +95,14 @@ fn unknown_senders_hold_their_share_of_a_receivers_downlink_while_they_are_told(
     world.pass(120_000_000);
     world.settle();
     assert!(world.gbps("h1", flow) > 9.8);
-    assert!(world.hub.feeds_report(world.now_ns).effects.is_empty());
+    assert!(
+        world
+            .hub
+            .network()
+            .feeds_report(world.now_ns)
+            .effects
+            .is_empty()
+    );
     assert_eq!(world.hub.next_feeds_ns(), None);
 }
 
@@ -105,7 +113,7 @@ fn what_a_host_tells_of_another_ones_links_is_refused_and_counted() {
     world.settle();
     world.repeat_senders("h2", "h16", 50);
     assert!(world.gbps("h1", flow) > 9.8);
-    let feeds = world.hub.feeds_status().feeds;
+    let feeds = world.hub.network().feeds_status().feeds;
     assert_eq!(feeds["receivers"].refused["not_of_reporter"], 10);
     assert_eq!(feeds["receivers"].taken, 0);
 }
@@ -128,7 +136,7 @@ fn with_all_readings_off_nobody_is_asked_and_nothing_changes() {
     world.settle();
     world.repeat_senders("h16", "h16", 3);
     assert!(world.gbps("h1", flow) > 9.8);
-    let feeds = world.hub.feeds_status().feeds;
+    let feeds = world.hub.network().feeds_status().feeds;
     assert_eq!(feeds["receivers"].refused["off"], 10);
 }
 

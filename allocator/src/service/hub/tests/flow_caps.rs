@@ -44,7 +44,12 @@ fn a_flow_that_is_alone_gets_its_bound_and_no_more() {
         assert!(rate <= bound, "{host}: {rate}");
         assert!(rate >= bound * 97 / 100, "{host}: {rate}");
     }
-    let flows = world.hub.flows_of("h1").expect("it has a session").flows;
+    let flows = world
+        .hub
+        .report()
+        .flows_of("h1")
+        .expect("it has a session")
+        .flows;
     assert_eq!(flows[0].max_flow_bps, Some(4 * GBIT), "/flows says so");
 }
 

@@ -107,8 +107,13 @@ struct HubWorld {
 /// The engine that the service runs by default.
 fn engine(config: EngineConfig, hub: &Hub) -> ParallelEngine {
     let options = ParallelOptions::default();
-    ParallelEngine::for_topology(config, options, hub.topology(), &hub.capacities_bps())
-        .expect("the settings are good")
+    ParallelEngine::for_topology(
+        config,
+        options,
+        hub.topology(),
+        &hub.network().capacities_bps(),
+    )
+    .expect("the settings are good")
 }
 
 impl HubWorld {

@@ -58,7 +58,7 @@ impl HubWorld {
     }
 
     fn link(&self, from: &str, to: &str) -> LinkId {
-        self.hub.link_named(from, to).expect("a link")
+        self.hub.network.link_named(from, to).expect("a link")
     }
 
     fn cause(&self, from: &str, to: &str) -> Option<String> {
@@ -144,7 +144,7 @@ fn a_pacing_host_beside_an_observing_one_is_told_twice_its_share_until_the_other
     let paced = world.start("h1", 0, "h16");
     world.settle();
     world.assert_told("h1", paced, 9.9);
-    assert_eq!(world.hub.shared.count(), 0, "nobody else is there");
+    assert_eq!(world.hub.network.shared.count(), 0, "nobody else is there");
 
     let observed = world.start("h2", 0, "h16");
     let third = world.start("h1", 1, "h16");
@@ -180,7 +180,7 @@ fn a_pacing_host_beside_an_observing_one_is_told_twice_its_share_until_the_other
     );
     world.pass(HOLD_NS);
     assert_eq!(world.cause("leaf4", "h16"), None);
-    assert_eq!(world.hub.shared.count(), 0);
+    assert_eq!(world.hub.network.shared.count(), 0);
     let more = world.start("h1", 3, "h16");
     world.settle();
     world.assert_told("h1", paced, 4.95);
@@ -214,7 +214,7 @@ fn where_nobody_paces_the_rates_shown_are_those_of_a_network_that_all_pace() {
     world.tell_senders_by_name("h16", &["h1", "h2", "h9"]);
     world.assert_told("h1", one, 4.95);
     world.assert_told("h2", two, 4.95);
-    assert_eq!(world.hub.shared.count(), 0);
+    assert_eq!(world.hub.network.shared.count(), 0);
     world.assert_no_link_overfull();
 }
 
@@ -280,7 +280,7 @@ fn a_sender_that_gets_a_session_is_managed_from_then_on() {
     let id = world.hosts["h16"].id.expect("a session");
     world.hub.remove_session(world.now_ns, id, "test");
     world.pass(HOLD_NS);
-    assert_eq!(world.hub.shared.count(), 0);
+    assert_eq!(world.hub.network.shared.count(), 0);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_host_cannot_make_other_hosts_links_shared() {
             assert_eq!(world.hub.shared_status(link.id), None, "{link:?}");
         }
     }
-    assert_eq!(world.hub.shared.count(), 1, "its uplink");
+    assert_eq!(world.hub.network.shared.count(), 1, "its uplink");
     for (host, flow) in flows {
         world.assert_told(host, flow, 4.95);
     }
@@ -331,14 +331,18 @@ fn a_daemon_that_is_configured_to_observe_counts_as_observing() {
         world.cause("leaf4", "h16").as_deref(),
         Some("observing host h2")
     );
-    let view = world.hub.host_view(world.now_ns, "h2").expect("a host");
+    let view = world
+        .hub
+        .report()
+        .host_view(world.now_ns, "h2")
+        .expect("a host");
     assert_eq!(view.pacing, PacingOrder::Observe);
     assert_eq!(view.why, "its daemon is configured to observe");
     world.tell_access_use("h2", observes(false));
     world.pass(HOLD_NS);
     world.assert_told("h1", one, 4.95);
     world.assert_told("h2", two, 4.95);
-    assert_eq!(world.hub.shared.count(), 0);
+    assert_eq!(world.hub.network.shared.count(), 0);
 }
 
 #[test]
@@ -364,7 +368,7 @@ fn a_release_of_one_host_relaxes_the_links_of_its_flows_and_its_return_tightens_
     let now_ns = world.now_ns;
     world.hub.set_released(now_ns, true);
     world.pass(HOLD_NS + 20_000_000);
-    assert_eq!(world.hub.shared.count(), 0);
+    assert_eq!(world.hub.network.shared.count(), 0);
 }
 
 #[test]
@@ -483,5 +487,5 @@ fn a_new_engine_and_a_new_topology_know_the_shared_links_of_before() {
     );
     world.end("h1", paced);
     world.pass(HOLD_NS + 20_000_000);
-    assert_eq!(world.hub.shared.count(), 0);
+    assert_eq!(world.hub.network.shared.count(), 0);
 }

@@ -247,7 +247,7 @@ fn million() -> HubWorld {
         blocks: Some(8),
         ..ParallelOptions::default()
     };
-    let capacities_bps = hub.capacities_bps();
+    let capacities_bps = hub.network().capacities_bps();
     let engine = ParallelEngine::for_topology(config, options, hub.topology(), &capacities_bps)
         .expect("the settings are good");
     let mut world = HubWorld {
@@ -410,6 +410,7 @@ fn worst_hold_with_a_million_flows() {
         for id in world.hub.session_ids() {
             let _ = world
                 .hub
+                .report()
                 .session_status(now_ns, id, |_| super::super::TransportFacts::default());
         }
     });
@@ -420,6 +421,7 @@ fn worst_hold_with_a_million_flows() {
             for &id in some {
                 let _ = world
                     .hub
+                    .report()
                     .session_status(now_ns, id, |_| super::super::TransportFacts::default());
             }
         });
@@ -428,8 +430,11 @@ fn worst_hold_with_a_million_flows() {
     let mut figures = HoldTimes::default();
     figures.time(|| {
         (
-            world.hub.status(&crate::engine::EngineStats::default()),
-            world.hub.totals(),
+            world
+                .hub
+                .report()
+                .status(&crate::engine::EngineStats::default()),
+            world.hub.report().totals(),
         )
     });
     figures.print("/metrics");
@@ -443,7 +448,7 @@ fn worst_hold_with_a_million_flows() {
     polls.print("its progress, asked for");
     let mut restart = HoldTimes::default();
     restart.time(|| {
-        let known = world.hub.capacities_bps();
+        let known = world.hub.network().capacities_bps();
         world.hub.restart_flows(world.now_ns, &known);
     });
     restart.print("a reload's hold (the engine is made elsewhere)");

@@ -15,7 +15,7 @@ const LINKS_AT_ONCE: usize = 1_024;
 impl ServiceCore {
     /// Returns the figures that the page draws over time. Visits neither sessions nor links.
     pub(in crate::service::runtime) fn history_point(&self, now_ns: u64) -> HistoryPoint {
-        let status = self.hub.status(&self.engine.stats());
+        let status = self.hub.report().status(&self.engine.stats());
         HistoryPoint {
             at_ms: now_ns / 1_000_000,
             gap: status.optimality.relative_gap,
@@ -89,8 +89,8 @@ fn refusals(counts: &ServiceCounts) -> Vec<Refused> {
 impl SharedCore {
     /// Visits all flows, in slices, so that no thread waits long for the lock.
     async fn survey(&self, top: usize, over: Option<u32>) -> LinkSurvey {
-        let mut survey = self.lock().hub.begin_survey(top, over);
-        while self.lock().hub.survey(&mut survey, SLOTS_AT_ONCE) {
+        let mut survey = LinkSurvey::begin(&self.lock().hub, top, over);
+        while survey.advance(&self.lock().hub, SLOTS_AT_ONCE) {
             tokio::task::yield_now().await;
         }
         survey
@@ -100,18 +100,22 @@ impl SharedCore {
     pub(in crate::service::runtime) async fn overview(&self) -> Overview {
         let survey = self.survey(MAX_FLOWS, None).await;
         let mut overview = self.lock().overview_head();
-        self.lock().hub.fill_overview(&survey, &mut overview);
-        let into = &mut overview.external;
-        (self.lock().hub).external_status(clock::now_ns(), 0, MAX_NAMES, into);
         {
             let hub = &self.lock().hub;
-            overview.not_as_told = hub.checked_links(MAX_NAMES);
-            overview.faults = hub.host_faults(MAX_NAMES);
+            survey.fill_overview(hub.network(), &mut overview);
+            let into = &mut overview.external;
+            (hub.network()).external_status(clock::now_ns(), 0, MAX_NAMES, into);
+            overview.not_as_told = hub.report().checked_links(MAX_NAMES);
+            overview.faults = hub.report().host_faults(MAX_NAMES);
         }
         let (names, mut from) = (&mut overview.links_down_names, Some(0));
         // Most networks have none: all links are looked at then, in slices.
         while let Some(link) = from.filter(|_| overview.links_down > 0 && names.len() < MAX_NAMES) {
-            from = self.lock().hub.links_down(link, LINKS_AT_ONCE, names);
+            from = self
+                .lock()
+                .hub
+                .report()
+                .links_down(link, LINKS_AT_ONCE, names);
             tokio::task::yield_now().await;
         }
         names.truncate(MAX_NAMES);
@@ -123,8 +127,8 @@ impl SharedCore {
         let survey = self.survey(MAX_FLOWS, Some(link)).await;
         let core = self.lock();
         Some(LinkFlows {
-            link: core.hub.link_view(&survey, link)?,
-            top_flows: core.hub.largest_flows(&survey),
+            link: survey.link_view(core.hub.network(), link)?,
+            top_flows: survey.largest_flows(core.hub.topology()),
         })
     }
 }

@@ -58,14 +58,14 @@ impl ServiceCore {
     pub(in crate::service::runtime) fn snapshot(&self) -> Snapshot {
         let stats = self.engine.stats();
         let histogram = self.engine.histogram();
-        let mut status = self.hub.status(&stats);
+        let mut status = self.hub.report().status(&stats);
         status.sealed_ports_lost = self.workers.iter().filter(|queue| queue.lost).count() as u64;
         status.pinned_core = self.engine.pinned_core();
         status.iteration.count = histogram.count();
         let (events, events_refused) = self.engine.event_totals();
         Snapshot {
             status,
-            totals: self.hub.totals(),
+            totals: self.hub.report().totals(),
             counts: self.hub.counts().clone(),
             sealed: self.sealed_counters(),
             port: self.port_counters(),
@@ -78,7 +78,7 @@ impl ServiceCore {
             },
             certificate_expires_unix_s: self.certificate_expires_unix_s,
             first_rates: self.hub.first_rates(),
-            feeds: self.hub.feeds_status(),
+            feeds: self.hub.network().feeds_status(),
         }
     }
 
@@ -89,7 +89,7 @@ impl ServiceCore {
                 let transport = self.transports.get(id);
                 transport.map_or_else(TransportFacts::default, |transport| self.facts(transport))
             };
-            self.hub.session_status(now_ns, id, facts)
+            self.hub.report().session_status(now_ns, id, facts)
         }));
     }
 }
@@ -111,10 +111,11 @@ impl SharedCore {
         let mut rows: Vec<FlowRow> = Vec::new();
         let mut place = Some(SurveyPlace::default());
         while let Some(from) = place {
-            place = self
-                .lock()
-                .hub
-                .survey_flows(&ids, from, SLOTS_AT_ONCE, |rate_bps, row| {
+            place = self.lock().hub.report().survey_flows(
+                &ids,
+                from,
+                SLOTS_AT_ONCE,
+                |rate_bps, row| {
                     top.flows_total += 1;
                     if fastest.len() < most {
                         fastest.push(Reverse((rate_bps, rows.len())));
@@ -125,7 +126,8 @@ impl SharedCore {
                         rows[slowest.0.1] = row();
                         slowest.0.0 = rate_bps;
                     }
-                });
+                },
+            );
             tokio::task::yield_now().await;
         }
         rows.sort_by(|a, b| {
@@ -143,7 +145,7 @@ impl SharedCore {
             links: Vec::new(),
         };
         for some in fullest_links(&loads, most).chunks(LISTED_AT_ONCE) {
-            links.links.extend(self.lock().hub.link_rows(some));
+            links.links.extend(self.lock().hub.report().link_rows(some));
             tokio::task::yield_now().await;
         }
         links
@@ -162,7 +164,7 @@ impl SharedCore {
         let (view, loads) = {
             let core = self.lock();
             let view = |host: &str| {
-                let view = core.hub.host_view(now_ns, host);
+                let view = core.hub.report().host_view(now_ns, host);
                 view.ok_or_else(|| UnknownHost(host.to_owned()))
             };
             ((view(from)?, view(to)?), core.engine.stats().links.clone())
@@ -178,7 +180,7 @@ impl SharedCore {
             let Explanation {
                 flows_total, flows, ..
             } = &mut *explanation;
-            slot = self.lock().hub.explain_flows(
+            slot = self.lock().hub.report().explain_flows(
                 (from, to),
                 first,
                 SLOTS_AT_ONCE,
@@ -209,18 +211,24 @@ impl SharedCore {
         while let Some(link) = from {
             let into = &mut status.external;
             let now_ns = clock::now_ns();
-            from = (self.lock().hub).external_status(now_ns, link, LISTED_AT_ONCE, into);
+            from = (self.lock().hub)
+                .network()
+                .external_status(now_ns, link, LISTED_AT_ONCE, into);
             tokio::task::yield_now().await;
         }
         {
             let hub = &self.lock().hub;
-            status.links_not_as_told = hub.checked_links(MAX_CHECKED_LINKS);
-            status.hosts_not_as_told = hub.host_faults(MAX_CHECKED_LINKS);
+            status.links_not_as_told = hub.report().checked_links(MAX_CHECKED_LINKS);
+            status.hosts_not_as_told = hub.report().host_faults(MAX_CHECKED_LINKS);
         }
         from = Some(0);
         while let Some(link) = from {
             let into = &mut status.links_down;
-            from = self.lock().hub.links_down(link, LISTED_AT_ONCE, into);
+            from = self
+                .lock()
+                .hub
+                .report()
+                .links_down(link, LISTED_AT_ONCE, into);
             tokio::task::yield_now().await;
         }
         status

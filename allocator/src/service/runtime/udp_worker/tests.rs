@@ -95,7 +95,7 @@ impl WorkerWorld {
         let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
         let topology = TwoTierClos::default().build().expect("good");
         let hub = Hub::new(hub_settings(&config, 1), topology, false);
-        let capacities = hub.capacities_bps();
+        let capacities = hub.network().capacities_bps();
         let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
         let engine = engine.expect("the engine starts");
         let signal = engine.signal();
@@ -364,7 +364,7 @@ fn broken_workers(panics: bool) -> (SharedCore, Arc<EngineSignal>, UdpWorkerThre
     let topology = TwoTierClos::default().build().expect("good");
     let mut hub = Hub::new(hub_settings(&config, 1), topology, false);
     hub.offer_sealed(vec![1, 2], config.transport.cipher, None);
-    let capacities = hub.capacities_bps();
+    let capacities = hub.network().capacities_bps();
     let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
     let engine = engine.expect("the engine starts");
     let signal = engine.signal();
