@@ -122,20 +122,14 @@ impl Traffic {
         if self.is_misled || self.misled_from_ns.is_none_or(|from_ns| now_ns < from_ns) {
             return;
         }
-        let carried = |traffic: &Self| -> Vec<(usize, usize, u64)> {
-            let active = traffic.active.iter().map(|&(host, slot)| {
-                let state = &traffic.tables[host as usize].slots[slot as usize];
-                (host as usize, state.to as usize, state.rate_bps)
-            });
-            active
-                .map(|(host, to, bps)| (host, to, traffic.carried_bps(host, to, bps)))
-                .collect()
-        };
-        let before = carried(self);
         self.is_misled = true;
-        for ((host, to, before_bps), (_, _, after_bps)) in before.into_iter().zip(carried(self)) {
-            let rates = [before_bps, after_bps];
-            change_carried(&mut self.carried, now_ns, [host, to], rates);
+        for index in 0..self.active.len() {
+            let (host, slot) = self.active[index];
+            let state = self.tables[host as usize].slots[slot as usize];
+            let (from, to) = (host as usize, state.to as usize);
+            // Until now it carried all of its rate.
+            let rates = [state.rate_bps, self.carried_bps(from, to, state.rate_bps)];
+            change_carried(&mut self.carried, now_ns, [from, to], rates);
         }
     }
 
@@ -151,6 +145,9 @@ impl Traffic {
 
     /// Returns the numbers of the hosts to which flows of a host meet congestion.
     pub fn congested(&self, host: usize) -> Vec<u32> {
+        if !self.is_misled {
+            return Vec::new();
+        }
         let slots = self.tables.get(host).map_or(&[][..], |table| &table.slots);
         let active = slots.iter().filter(|state| state.active.is_some());
         active

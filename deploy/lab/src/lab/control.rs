@@ -40,6 +40,9 @@ pub struct Control {
     first_instance: u32,
 }
 
+/// Allocator's keys with which receivers' and links' measurements bound what it hands out.
+pub const FEEDS_ON: &str = "\n[feeds]\nreceivers = true\nint = true\n";
+
 /// Configuration of a scenario beyond the lab's own keys.
 #[derive(Debug, Clone, Copy)]
 pub struct ControlKeys<'a> {

@@ -18,7 +18,7 @@ use super::figures::{FeedsFigures, Figures, round};
 use super::outcome::{RunOutcome, ScenarioPhase};
 use super::phases::{finish, many_to_one};
 use crate::lab::context::Lab;
-use crate::lab::control::{Control, ControlKeys, LEASE_MS};
+use crate::lab::control::{Control, ControlKeys, FEEDS_ON, LEASE_MS};
 use crate::lab::testbed::{FIRST_PORT, FlowEnd, Testbed, TransferSpec};
 use crate::measure::recording::Recording;
 use crate::measure::stats::{jain, mean};
@@ -68,8 +68,7 @@ fn phase(lab: &Lab, name: &'static str, on: bool, backend: &mut String) -> Resul
     let mut testbed = many_to_one(lab, name, HOSTS)?;
     lab.live.say("starting the allocator and the daemons");
     let (allocator, daemons) = if on {
-        let feeds = "\n[feeds]\nreceivers = true\nint = true\n";
-        (feeds, "[second_line]\nenabled = true\n")
+        (FEEDS_ON, "[second_line]\nenabled = true\n")
     } else {
         ("", "[telemetry]\nperiod_ms = 0\n")
     };

@@ -85,11 +85,7 @@ fn a_link_that_carries_less_is_named_and_its_flows_get_what_it_carries() {
         .map(|sender| world.rate(sender, FlowId::new(0, 1)).unwrap_or(0))
         .sum();
     assert!((7 * GBIT..8 * GBIT).contains(&sum_bps), "{sum_bps}");
-    let link = world
-        .hub
-        .network
-        .link_named("leaf4", "h16")
-        .expect("a link");
+    let link = world.link("leaf4", "h16");
     let evidence = world.hub.report().link_evidence(link);
     assert_eq!(evidence.carried_bps, Some(8e9));
     assert_eq!(evidence.told_bps, 1e10);
@@ -215,7 +211,7 @@ fn a_link_that_an_allowance_holds_up_is_named_and_not_the_one_at_the_other_end()
         world.named(),
         [("h1->leaf1".to_owned(), LinkState::CarriesLess)]
     );
-    let link = world.hub.network.link_named("h1", "leaf1").expect("a link");
+    let link = world.link("h1", "leaf1");
     let evidence = world.hub.report().link_evidence(link);
     assert!(evidence.by_allowance);
     assert!(evidence.lowered_bps.is_some_and(|bps| bps < 6e9));
@@ -229,11 +225,7 @@ fn without_lowering_a_link_that_carries_less_is_named_alone() {
     world.tell_of_incast(8 * GBIT, true);
     world.pass_tenths(35);
     assert_eq!(world.named().len(), 1);
-    let link = world
-        .hub
-        .network
-        .link_named("leaf4", "h16")
-        .expect("a link");
+    let link = world.link("leaf4", "h16");
     assert_eq!(world.hub.network.capacity_of(link), 1e10);
 }
 
@@ -367,11 +359,7 @@ fn another_topology_and_the_end_of_a_session_begin_anew() {
         }
         world.pass_tenths(10);
         assert_eq!(world.named(), []);
-        let link = world
-            .hub
-            .network
-            .link_named("leaf4", "h16")
-            .expect("a link");
+        let link = world.link("leaf4", "h16");
         assert_eq!(world.hub.network.capacity_of(link), 1e10);
         assert_eq!(world.hub.report().totals().links_lowered, 0);
         assert_eq!(

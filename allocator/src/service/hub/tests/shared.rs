@@ -57,7 +57,7 @@ impl HubWorld {
         );
     }
 
-    fn link(&self, from: &str, to: &str) -> LinkId {
+    pub(super) fn link(&self, from: &str, to: &str) -> LinkId {
         self.hub.network.link_named(from, to).expect("a link")
     }
 

@@ -12,7 +12,7 @@ use super::cases::{
 };
 use super::judge::Sample;
 use crate::lab::context::Lab;
-use crate::lab::control::{Control, ControlKeys};
+use crate::lab::control::{Control, ControlKeys, FEEDS_ON};
 use crate::lab::testbed::{FIRST_PORT, FlowEnd, PORTS, Testbed, TransferSpec};
 use crate::measure::recording::Recording;
 use crate::measure::sockdiag::SockDiag;
@@ -92,10 +92,7 @@ impl Side {
                 Deployment::WithoutNeighbours => ("", &NEIGHBOURS[..]),
                 Deployment::Canary => (canary.as_str(), &[][..]),
             };
-            let feeds = match group.feeds {
-                true => "\n[feeds]\nreceivers = true\nint = true\n",
-                false => "",
-            };
+            let feeds = if group.feeds { FEEDS_ON } else { "" };
             let allocator = format!("{rollout}{feeds}");
             let keys = ControlKeys {
                 allocator: &allocator,
