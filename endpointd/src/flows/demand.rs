@@ -15,9 +15,12 @@
 //! from then on. A flow that made no use of such growth is believed less: its demand doubles with
 //! each further report, until it has used three quarters of a rate that its demand did not bound.
 //! Until the allocator has answered a growth, the rate is that from before: its use proves nothing,
-//! and a further report doubles nothing. Belief and doubt outlive the flowlet: after a pause of up
-//! to [`DOUBTED_GAP_NS`] its connection's next one is such a growth, and begins with twice the last
-//! demand if it is doubted.
+//! and a further report doubles nothing. An answer is another rate, a quarter above the demand from
+//! before. It may take several round trips: behind a full queue of its host a report waits for the
+//! flows' packets. Later than that, others bound the rate.
+//!
+//! Belief and doubt outlive the flowlet: after a pause of up to [`DOUBTED_GAP_NS`] its connection's
+//! next one is such a growth, and begins with twice the last demand if it is doubted.
 //! Only shrinking waits for the clock, as in Google's BwE (Kumar et al., SIGCOMM 2015, §4.2),
 //! which takes the recent maximum and adds to it. The hold of 100 ms outlasts the pauses of a
 //! source that alternates every few tens of milliseconds, so such a source keeps its share. It is
@@ -44,6 +47,8 @@ const WINDOW_MOST_NS: u64 = 20 * WINDOW_NS;
 pub(super) const HOLD_NS: u64 = 100_000_000;
 /// and its bound after repeated growth. No demand that was lowered is held for longer without use.
 const HOLD_MOST_NS: u64 = 8 * HOLD_NS;
+/// Round trips after which a growth counts as answered, if that is longer than [`HOLD_NS`].
+const ANSWER_ROUND_TRIPS: u64 = 4;
 /// Longest pause that does not end a flowlet with a lowered demand.
 pub(super) const LOWERED_GAP_NS: u64 = 50_000_000;
 /// Longest pause after which a connection's new flowlet is doubted as its last one was,
@@ -66,6 +71,26 @@ pub(super) enum Verdict {
     Lower(u64),
     /// Nothing is acknowledged any more.
     Stalled,
+}
+
+/// Growth of a demand by a report.
+#[derive(Debug, Clone, Copy)]
+struct Growth {
+    at_ns: u64,
+    /// Demand and rate before it, in bit/s.
+    demand_bps: u64,
+    rate_bps: u64,
+}
+
+impl Growth {
+    /// Returns true if the allocator has answered with `rate_bps` to a demand of `reported_bps`.
+    fn is_answered_by(&self, rate_bps: u64, reported_bps: Option<u64>) -> bool {
+        let is_another = rate_bps.abs_diff(self.rate_bps) > self.rate_bps / 16;
+        let is_more = rate_bps >= self.demand_bps.saturating_add(self.demand_bps / 4);
+        let is_of_it = |reported: u64| rate_bps <= reported.saturating_add(reported / 16);
+        // A rate above the demand is that of an earlier one.
+        is_another && is_more && reported_bps.is_none_or(is_of_it)
+    }
 }
 
 /// Belief in the growth of a connection's last flowlet, for its next one.
@@ -111,8 +136,10 @@ pub(super) struct Meter {
     is_unproven: bool,
     /// The last growth was never used.
     is_doubted: bool,
-    /// Time of a growth that the allocator has not answered, and the rate at that time, in bit/s.
-    grown: Option<(u64, u64)>,
+    /// Last growth, until the allocator has answered it.
+    grown: Option<Growth>,
+    /// Newest round trip of the flow.
+    round_trip_ns: u64,
     /// Time and bytes up to which `measured_bytes` has counted.
     counted_ns: u64,
     counted_bytes: u64,
@@ -137,6 +164,7 @@ impl Meter {
             is_unproven: last.is_some(),
             is_doubted: last.is_some_and(|last| last.is_doubted),
             grown: None,
+            round_trip_ns: 0,
             counted_ns: 0,
             counted_bytes: 0,
         }
@@ -227,12 +255,16 @@ impl Meter {
         self.limited_ns = Some(now_ns);
         let reported_bps = reported_bps?;
         // Otherwise its demand would grow without bound while the rate is that of a smaller one.
-        self.note_answer(now_ns, rate_bps);
+        self.note_answer(now_ns, rate_bps, Some(reported_bps));
         if self.is_doubted && self.grown.is_some() {
             return Some(reported_bps);
         }
         self.is_unproven = true;
-        self.grown = Some((now_ns, rate_bps));
+        self.grown = Some(Growth {
+            at_ns: now_ns,
+            demand_bps: reported_bps,
+            rate_bps,
+        });
         // A demand of twice the rate bounds nothing: others have the link's rest.
         if self.is_doubted && reported_bps / 2 < rate_bps {
             return Some(reported_bps.saturating_mul(2));
@@ -240,11 +272,13 @@ impl Meter {
         None
     }
 
-    /// Notes if the allocator has answered the last growth. A rate that stays for [`HOLD_NS`] is an
+    /// Notes if the allocator has answered the last growth. A rate that stays for long is an
     /// answer, too: others bound it.
-    fn note_answer(&mut self, now_ns: u64, rate_bps: u64) {
-        let waits = |&(grown_ns, before_bps): &(u64, u64)| {
-            rate_bps == before_bps && now_ns.saturating_sub(grown_ns) < HOLD_NS
+    fn note_answer(&mut self, now_ns: u64, rate_bps: u64, reported_bps: Option<u64>) {
+        let patience_ns = HOLD_NS.max(ANSWER_ROUND_TRIPS * self.round_trip_ns);
+        let waits = |growth: &Growth| {
+            !growth.is_answered_by(rate_bps, reported_bps)
+                && now_ns.saturating_sub(growth.at_ns) < patience_ns
         };
         self.grown = self.grown.filter(waits);
     }
@@ -267,6 +301,7 @@ impl Meter {
             self.acked_bytes = usage.acked_bytes;
             self.acked_ns = now_ns;
         }
+        self.round_trip_ns = usage.round_trip_ns.min(WINDOW_MOST_NS);
         if usage.limited_ns > 0 {
             self.limited_ns = self.limited_ns.max(Some(usage.limited_ns.min(now_ns)));
         }
@@ -303,7 +338,7 @@ impl Meter {
         let uses_most = used >= rate_bps / 4 * 3;
         // A lowered demand is used to 8/9 whatever holds the flow back: only growth is a proof, and
         // that of a doubled demand one of twice as much, not of any rate.
-        self.note_answer(now_ns, rate_bps);
+        self.note_answer(now_ns, rate_bps, reported_bps);
         if uses_most
             && self.grown.is_none()
             && std::mem::take(&mut self.is_unproven)
@@ -544,6 +579,50 @@ mod tests {
             .meter
             .on_limited((at_ms + 99) * MS, flow.reported, doubled);
         assert_eq!(flow.reported, Some(2 * doubled));
+    }
+
+    /// A flow whose demand has just been doubled from 9 Mbit/s. Returns when that was.
+    fn doubled() -> (MeteredFlow, u64) {
+        let mut flow = MeteredFlow::new();
+        let at_ms = flow.grow_after_lowering(20);
+        let at_ms = flow.grow_after_lowering(at_ms + 20);
+        assert_eq!(flow.reported, Some(18 * MBIT));
+        (flow, at_ms)
+    }
+
+    /// Rates move a little with those of others, and one above the demand is that of an earlier
+    /// one.
+    #[test]
+    fn only_a_rate_of_the_grown_demand_is_an_answer() {
+        let (mut flow, at_ms) = doubled();
+        for (rate_bps, demand_bps) in [
+            (8_900, 18_000),
+            (10_000, 18_000),
+            (33_000, 18_000),
+            (18_000, 36_000),
+        ] {
+            let grown = flow
+                .meter
+                .on_limited((at_ms + 1) * MS, flow.reported, rate_bps * 1_000);
+            assert_eq!(grown, Some(demand_bps * 1_000), "{rate_bps} kbit/s");
+        }
+    }
+
+    #[test]
+    fn behind_a_queue_of_its_host_an_answer_may_take_four_round_trips() {
+        let (mut flow, at_ms) = doubled();
+        let slow = Usage {
+            round_trip_ns: 250 * MS,
+            ..usage(flow.sent, 0)
+        };
+        let _ = flow
+            .meter
+            .evaluate(at_ms * MS, &slow, 9 * MBIT, flow.reported);
+        for (later_ms, demand_bps) in [(999, Some(18 * MBIT)), (1_000, None)] {
+            let at_ns = (at_ms + later_ms) * MS;
+            let grown = flow.meter.on_limited(at_ns, flow.reported, 9 * MBIT);
+            assert_eq!(grown, demand_bps, "after {later_ms} ms");
+        }
     }
 
     #[test]
