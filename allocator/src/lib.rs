@@ -4,7 +4,7 @@
 //! | module | contents | must not know |
 //! |---|---|---|
 //! | [`num`] | utilities, optimisers, normalisers, distance from the optimum: arithmetic over slices | threads, I/O |
-//! | [`engine`] | the flow table, the iteration loop, the engine thread and its rings | sessions, sockets |
+//! | [`engine`] | the flow table, the iteration, what drives it | sessions, sockets |
 //! | [`feeds`] | measurements of others' traffic as capacity, dummy flows and demand | clocks, sockets |
 //! | [`shared_links`] | links that paced flows share with traffic which nobody paces | clocks, sockets |
 //! | [`link_check`] | what was handed out against what links carried | clocks, sockets |

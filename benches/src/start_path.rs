@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rand::RngExt as _;
+use ratewright_allocator::engine::driver::EngineDriver;
 use ratewright_allocator::engine::parallel::{ParallelEngine, ParallelOptions, Simd};
-use ratewright_allocator::engine::thread::EngineDriver;
 use ratewright_allocator::engine::{EngineConfig, RateEngine, RateUpdate};
 use ratewright_allocator::feeds::FeedsConfig;
 use ratewright_allocator::service::clock;
@@ -65,7 +65,7 @@ impl StartPath {
             EngineConfig::default(),
             ParallelOptions {
                 simd,
-                // As the service has it on a UDP worker.
+                // As the service has it.
                 single_pass: true,
                 ..ParallelOptions::default()
             },

@@ -5,7 +5,7 @@ use std::time::Instant;
 /// Now, on the monotonic clock.
 #[allow(
     clippy::disallowed_methods,
-    reason = "the engine thread is I/O code: it paces itself and measures its iterations"
+    reason = "the driver is I/O code: it measures its iterations"
 )]
 pub(super) fn now() -> Instant {
     Instant::now()

@@ -8,7 +8,7 @@
 //! | `flow_number` | numbers of flows, and who has them |
 //! | `reference`, `reference_flows` | [`ReferenceEngine`]: f64 NED, F-NORM and threshold filter on one thread; its flows |
 //! | `parallel` | the engine for many flows and cores: single precision, vector kernels, workers |
-//! | `thread` | the engine on an OS thread of its own, fed and drained by rings |
+//! | `driver` | what the thread that drives an engine keeps: rates that wait, figures |
 //! | `stats` | figures that this thread publishes |
 //! | `duration_histogram` | durations in buckets |
 //! | `scan` | an incremental scan of all flows |
@@ -25,6 +25,7 @@ use ratewright_topology::Topology;
 mod affinity;
 mod clock;
 mod config;
+pub mod driver;
 mod duration_histogram;
 mod error;
 mod flow_number;
@@ -33,7 +34,6 @@ mod reference;
 mod reference_flows;
 mod scan;
 mod stats;
-pub mod thread;
 
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,7 @@ pub struct Exceptions {
     pub price_resets: u64,
 }
 
-/// A snapshot of the engine thread. Counters start at 0 with the thread.
+/// A snapshot of an engine and its driver. Counters start at 0 with the driver.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineStats {
     /// Iterations so far.

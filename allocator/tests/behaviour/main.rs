@@ -2,7 +2,6 @@
 
 mod barrier_model;
 mod engine_churn;
-mod engine_thread;
 mod num_convergence;
 mod num_optimizers;
 mod num_oracle;

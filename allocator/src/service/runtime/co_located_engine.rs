@@ -1,4 +1,4 @@
-//! Engine on the thread of the only UDP worker. Between two polls of the port it applies the events
+//! Engine on the thread of the first worker. Between two polls of the port it applies the events
 //! that have come and reports first rates, or iterates once.
 //!
 //! Between a start and its first rate no thread is woken and nothing waits in a ring. A start waits
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::engine_host::{EngineDeathWatch, EngineSignal, WorkerEngine, dispose};
 use super::service_core::ServiceCore;
-use crate::engine::thread::{EVENTS_AT_ONCE, cost_of};
+use crate::engine::driver::{EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
 use crate::service::clock;
 
@@ -73,7 +73,7 @@ impl CoLocatedEngine {
     }
 
     /// Announces that the thread ends as it should.
-    pub(super) fn expect_end(&self) {
+    pub(super) fn expect_end(&mut self) {
         self.death_watch.expect_end();
     }
 

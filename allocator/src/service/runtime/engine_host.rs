@@ -1,28 +1,19 @@
-//! Engine of the service: the queues to and from it, its figures, and its end.
+//! Engine of the service: its making, its figures, and its end.
 //!
-//! The only UDP worker drives the engine itself, between two polls of its port. With several UDP
-//! workers, or none, the engine has a thread of its own.
+//! The first worker drives the engine, between two polls of its port.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratewright_topology::Topology;
 use tokio::sync::Notify;
 
-use super::idle::ThreadWaker;
+use crate::engine::driver::{EngineDriver, Snapshot};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, default_workers};
-use crate::engine::thread::{
-    EngineDriver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn,
-};
 use crate::engine::{
-    DurationHistogram, EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate,
-    ReferenceEngine,
+    DurationHistogram, EngineConfig, EngineError, EngineStats, RateEngine, ReferenceEngine,
 };
 use crate::service::config::{Config, EngineKind, class_table};
-
-/// Age from which loads that an engine told are dropped, in nanoseconds.
-const LOADS_MAX_AGE_NS: u64 = 5_000_000;
 
 /// Makes an engine for a configuration, a topology and its links' capacities.
 pub type EngineFactory = Arc<
@@ -65,48 +56,27 @@ fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
     ParallelOptions {
         blocks: allocation.blocks,
         workers,
-        // The engine thread is the first worker, on its own core; the others on those after it.
+        // The thread that drives the engine is its first worker; the others are on cores after it.
         cores: match allocation.pin_core {
             Some(first) => (first..).take(workers).collect(),
             None => Vec::new(),
         },
-        // A UDP worker polls its port between two passes.
-        single_pass: engine_thread(config) == EngineThread::UdpWorker,
+        // The thread polls its port between two passes.
+        single_pass: true,
         ..ParallelOptions::default()
     }
 }
 
-/// Signals from the engine thread: rates wait, or the thread has ended.
+/// Signals from the workers' threads: something is to be sent, or a thread has ended.
 #[derive(Debug, Default)]
 pub struct EngineSignal {
     notify: Notify,
-    /// Rates were handed over since the last call of [`rates_wait`](Self::rates_wait).
-    rates: AtomicBool,
-    /// UDP worker that takes the rates, if there is one. It sends most of them, so waking the
-    /// runtime first would delay every first rate.
-    udp_worker: OnceLock<Arc<ThreadWaker>>,
     died: AtomicBool,
-    /// A UDP worker has panicked.
+    /// A worker has panicked.
     panicked: AtomicBool,
 }
 
 impl EngineSignal {
-    /// Lets rates wake this worker, as long as its thread runs.
-    pub(super) fn set_udp_worker(&self, waker: Arc<ThreadWaker>) {
-        // Set once, at start.
-        let _ = self.udp_worker.set(waker);
-    }
-
-    /// Wakes the thread that takes the rates.
-    fn wake(&self) {
-        self.rates.store(true, Ordering::Release);
-        match self.udp_worker.get() {
-            // A worker whose thread has ended would never take the rates: the runtime does then.
-            Some(waker) if !waker.is_gone() => waker.wake(),
-            _ => self.notify(),
-        }
-    }
-
     /// Wakes the task in [`wait`](Self::wait).
     pub(super) fn notify(&self) {
         self.notify.notify_one();
@@ -117,19 +87,13 @@ impl EngineSignal {
         self.notify.notified().await;
     }
 
-    /// True if rates may have come since the last call. A plain load comes first, since spinning
-    /// threads call this all the time.
-    pub fn rates_wait(&self) -> bool {
-        self.rates.load(Ordering::Relaxed) && self.rates.swap(false, Ordering::AcqRel)
-    }
-
-    /// Records that a UDP worker panicked: the datagrams in its hands are lost, so the service must
+    /// Records that a worker panicked: the datagrams in its hands are lost, so the service must
     /// end.
     pub(super) fn set_panicked(&self) {
         self.panicked.store(true, Ordering::Release);
     }
 
-    /// True if a UDP worker has panicked.
+    /// True if a worker has panicked.
     pub fn panicked(&self) -> bool {
         self.panicked.load(Ordering::Acquire)
     }
@@ -144,7 +108,7 @@ impl EngineSignal {
 pub(super) struct EngineDeathWatch {
     signal: Arc<EngineSignal>,
     /// The service has asked the thread to end.
-    expected: Arc<AtomicBool>,
+    is_expected: bool,
 }
 
 impl EngineDeathWatch {
@@ -153,25 +117,21 @@ impl EngineDeathWatch {
     pub(super) fn new(signal: Arc<EngineSignal>) -> Self {
         Self {
             signal,
-            expected: Arc::default(),
+            is_expected: false,
         }
     }
 
-    /// Announces that the thread may end.
-    pub(super) fn expect_end(&self) {
-        self.expected.store(true, Ordering::Release);
-    }
-
-    fn wake(&self) {
-        self.signal.wake();
+    /// Announces that the thread ends as it should.
+    pub(super) fn expect_end(&mut self) {
+        self.is_expected = true;
     }
 }
 
 impl Drop for EngineDeathWatch {
     fn drop(&mut self) {
-        if !self.expected.load(Ordering::Acquire) {
+        if !self.is_expected {
             self.signal.died.store(true, Ordering::Release);
-            self.signal.notify.notify_one();
+            self.signal.notify();
         }
     }
 }
@@ -185,23 +145,7 @@ pub(super) fn dispose(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Thread that drives the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EngineThread {
-    /// A thread of its own.
-    Own,
-    /// The only UDP worker.
-    UdpWorker,
-}
-
-fn engine_thread(config: &Config) -> EngineThread {
-    match config.transport.shards() {
-        1 => EngineThread::UdpWorker,
-        _ => EngineThread::Own,
-    }
-}
-
-/// Engine for the UDP worker that drives it.
+/// Engine for the worker that drives it.
 pub(super) struct WorkerEngine {
     pub(super) driver: EngineDriver,
     /// Interval between the beginnings of iterations; `None` without a pause.
@@ -209,31 +153,21 @@ pub(super) struct WorkerEngine {
     pub(super) pin_core: Option<usize>,
 }
 
-/// Present state of the engine.
-enum RunningEngine {
-    Stopped,
-    OwnThread(EngineHandle),
-    /// The UDP worker takes the engine from here and leaves its figures there.
-    UdpWorker(Option<Box<WorkerEngine>>, Snapshot),
-}
-
-/// The service's engine, with what outlives its replacement.
+/// The service's engine as others than its thread see it, with what outlives its replacement.
 pub(super) struct EngineHost {
-    running: RunningEngine,
-    engine_thread: EngineThread,
-    expected_end: Arc<AtomicBool>,
+    /// The next engine, until the thread that drives it takes it.
+    next: Option<Box<WorkerEngine>>,
+    snapshot: Snapshot,
     signal: Arc<EngineSignal>,
     histogram: Arc<DurationHistogram>,
     factory: EngineFactory,
     pinned_core: Option<usize>,
-    loads_asked_ns: u64,
     /// Events applied and refused by the engines before this one.
-    events_before: AtomicU64,
-    refused_before: AtomicU64,
+    events_before: (u64, u64),
 }
 
 impl EngineHost {
-    /// Starts an engine.
+    /// Makes an engine.
     ///
     /// # Errors
     /// The engine refuses its settings.
@@ -244,20 +178,17 @@ impl EngineHost {
         capacities_bps: &[f64],
     ) -> Result<Self, EngineError> {
         let engine = factory(config, topology, capacities_bps)?;
-        let mut link = Self {
-            running: RunningEngine::Stopped,
-            engine_thread: engine_thread(config),
-            expected_end: Arc::default(),
+        let mut host = Self {
+            next: None,
+            snapshot: Snapshot::default(),
             signal: Arc::default(),
             histogram: Arc::default(),
             factory,
             pinned_core: None,
-            loads_asked_ns: 0,
-            events_before: AtomicU64::new(0),
-            refused_before: AtomicU64::new(0),
+            events_before: (0, 0),
         };
-        link.replace(config, engine);
-        Ok(link)
+        host.replace(config, engine);
+        Ok(host)
     }
 
     /// Returns the factory of engines.
@@ -265,129 +196,31 @@ impl EngineHost {
         Arc::clone(&self.factory)
     }
 
-    /// Replaces the engine by one without flows. A thread of its own frees the former one, so that
-    /// no task waits for that.
+    /// Replaces the engine by one without flows.
     pub(super) fn replace(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
-        if let Some(handle) = self.leave() {
-            dispose(move || handle.shutdown());
-        }
+        // The present engine's own totals end with it.
+        self.events_before = self.event_totals();
         let driver = EngineDriver::new(engine, Arc::clone(&self.histogram));
         self.pinned_core = config.allocation.pin_core;
-        let interval_us = config.allocation.interval_us;
-        if self.engine_thread == EngineThread::UdpWorker {
-            let engine = WorkerEngine {
-                driver,
-                interval_ns: interval_us.map(|us| us * 1_000),
-                pin_core: self.pinned_core,
-            };
-            let snapshot = engine.driver.snapshot();
-            self.running = RunningEngine::UdpWorker(Some(Box::new(engine)), snapshot);
-            return;
-        }
-        let death_watch = EngineDeathWatch {
-            signal: Arc::clone(&self.signal),
-            expected: Arc::clone(&self.expected_end),
-        };
-        let thread = EngineThreadConfig {
-            interval: interval_us.map_or(Interval::BackToBack, |us| Interval::Timer(us * 1_000)),
+        self.snapshot = driver.snapshot();
+        self.next = Some(Box::new(WorkerEngine {
+            driver,
+            interval_ns: config.allocation.interval_us.map(|us| us * 1_000),
             pin_core: self.pinned_core,
-            ..EngineThreadConfig::default()
-        };
-        let handle = spawn(driver, thread, move || death_watch.wake());
-        self.running = RunningEngine::OwnThread(handle);
+        }));
     }
 
-    /// Ends the engine thread, if there is one, and waits for it.
-    pub(super) fn stop(&mut self) {
-        if let Some(handle) = self.leave() {
-            handle.shutdown();
-        }
-    }
-
-    /// Adds the engine's totals to those before it, and announces its end.
-    fn leave(&mut self) -> Option<EngineHandle> {
-        // Before the engine is replaced: its own totals end with it.
-        let (events, refused) = self.event_totals();
-        self.expected_end.store(true, Ordering::Release);
-        let running = std::mem::replace(&mut self.running, RunningEngine::Stopped);
-        self.events_before.store(events, Ordering::Relaxed);
-        self.refused_before.store(refused, Ordering::Relaxed);
-        // The next engine's thread has a flag of its own, or its death would look like a requested
-        // end.
-        self.expected_end = Arc::default();
-        match running {
-            RunningEngine::OwnThread(handle) => Some(handle),
-            RunningEngine::Stopped | RunningEngine::UdpWorker(..) => None,
-        }
-    }
-
-    /// Returns the thread that drives the engine.
-    pub(super) fn engine_thread(&self) -> EngineThread {
-        self.engine_thread
-    }
-
-    /// Takes the new engine that the UDP worker drives from now on, if there is one.
+    /// Takes the new engine that the worker drives from now on, if there is one.
     pub(super) fn take_engine(&mut self) -> Option<Box<WorkerEngine>> {
-        match &mut self.running {
-            RunningEngine::UdpWorker(engine, _) => engine.take(),
-            RunningEngine::Stopped | RunningEngine::OwnThread(_) => None,
-        }
+        self.next.take()
     }
 
     pub(super) fn signal(&self) -> Arc<EngineSignal> {
         Arc::clone(&self.signal)
     }
 
-    /// Pushes events to the engine's ring in order. True if all fit. A UDP worker that drives the
-    /// engine takes them itself.
-    pub(super) fn push_all(&mut self, events: &mut VecDeque<EngineEvent>) -> bool {
-        match &mut self.running {
-            // No engine will take them; the flows go with the service.
-            RunningEngine::Stopped => events.clear(),
-            RunningEngine::UdpWorker(..) => {}
-            RunningEngine::OwnThread(handle) => {
-                while let Some(event) = events.pop_front() {
-                    if let Err(event) = handle.push(event) {
-                        // Order matters to the engine: an end must not overtake its start.
-                        events.push_front(event);
-                        return false;
-                    }
-                }
-            }
-        }
-        true
-    }
-
-    /// Takes the next rate of an engine on its own thread.
-    pub(super) fn pop_update(&mut self) -> Option<RateUpdate> {
-        match &mut self.running {
-            RunningEngine::OwnThread(handle) => handle.pop_update(),
-            RunningEngine::Stopped | RunningEngine::UdpWorker(..) => None,
-        }
-    }
-
-    /// Takes the allocated loads of an engine on its own thread, in bit/s, by link index. Without
-    /// an answer of late, asks for them.
-    pub(super) fn take_link_loads(&mut self, now_ns: u64) -> Option<Vec<f64>> {
-        let RunningEngine::OwnThread(handle) = &self.running else {
-            return None;
-        };
-        // An older answer is of a time in which nobody needed it.
-        let is_new = now_ns.saturating_sub(self.loads_asked_ns) <= LOADS_MAX_AGE_NS;
-        let loads_bps = handle.take_link_loads().filter(|_| is_new);
-        if loads_bps.is_none() {
-            self.loads_asked_ns = now_ns;
-            handle.ask_for_link_loads();
-        }
-        loads_bps
-    }
-
     pub(super) fn stats(&self) -> Arc<EngineStats> {
-        match &self.running {
-            RunningEngine::Stopped => Arc::default(),
-            RunningEngine::OwnThread(handle) => handle.stats(),
-            RunningEngine::UdpWorker(_, snapshot) => snapshot.load_full(),
-        }
+        self.snapshot.load_full()
     }
 
     pub(super) fn histogram(&self) -> &DurationHistogram {
@@ -404,9 +237,10 @@ impl EngineHost {
         let refused = stats.events_refused_full
             + stats.events_refused_unknown_flow
             + stats.events_refused_invalid;
+        let (events_before, refused_before) = self.events_before;
         (
-            self.events_before.load(Ordering::Relaxed) + stats.events_applied,
-            self.refused_before.load(Ordering::Relaxed) + refused,
+            events_before + stats.events_applied,
+            refused_before + refused,
         )
     }
 }

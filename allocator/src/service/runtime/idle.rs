@@ -30,8 +30,6 @@ pub(super) struct ThreadWaker {
     /// the time.
     sleeps: AtomicBool,
     stop: AtomicBool,
-    /// The thread has ended, and wake-ups have no effect.
-    gone: AtomicBool,
 }
 
 impl ThreadWaker {
@@ -42,7 +40,6 @@ impl ThreadWaker {
             due: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
         })
     }
 
@@ -64,15 +61,6 @@ impl ThreadWaker {
     fn signal(&self) {
         // Fails only if the count is at its limit, and then the thread wakes anyway.
         let _ = self.event.write(1);
-    }
-
-    /// Records that the thread has ended.
-    pub(super) fn set_gone(&self) {
-        self.gone.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
     }
 
     pub(super) fn stopped(&self) -> bool {

@@ -7,17 +7,16 @@
 //! | `service_core` | hub, engine, transports and timers behind one lock; all sending |
 //! | `collector` | readings of switches from a collector |
 //! | `relayed` | connections of relays, each with many hosts |
-//! | `udp_worker` | UDP workers: a port for sealed datagrams and its thread |
+//! | `udp_worker` | workers: a port for sealed datagrams and its thread |
 //! | `idle` | wake-ups of such a thread, and its waits |
 //! | `dpdk` | ports on an interface that DPDK drives |
-//! | [`engine_host`] | the engine: its thread, its figures, its end |
-//! | `co_located_engine` | the engine on the thread of the only UDP worker |
+//! | [`engine_host`] | the engine: its making, its figures, its end |
+//! | `co_located_engine` | the engine on the thread of the first worker |
 //! | `start_grace` | the time after the start in which no rate is sent |
 //!
-//! A connection's task hands QUIC datagrams to the hub, a UDP worker sealed ones. If the engine has
-//! a thread of its own, the hub's events go into a ring and wake that thread; its rates wake the
-//! rates' task, which sends each ready session its datagrams. Neither waits for a timer. All
-//! sessions' timeouts share one wheel.
+//! A connection's task hands QUIC datagrams to the hub, a worker sealed ones. The hub's events wake
+//! the first worker, which drives the engine and hands its rates to the sessions. It does not wait
+//! for a timer. All sessions' timeouts share one wheel, which that worker serves, too.
 //!
 //! A flow's *first rate* is urgent: it goes out before all *later rates*, which may be replaced by
 //! newer ones while they wait.
@@ -58,7 +57,7 @@ pub mod transport;
 mod udp_worker;
 pub mod window;
 
-use engine_host::{EngineFactory, EngineHost, EngineThread};
+use engine_host::{EngineFactory, EngineHost};
 use idle::IdlePolicy;
 pub(super) use service_core::OVERTAKEN_NS;
 use service_core::SharedCore;
@@ -67,11 +66,8 @@ use start_grace::StartGrace;
 /// Connections beyond the limit of sessions, for those in their handshake or at their end.
 const CONNECTION_SLACK: usize = 1_024;
 
-/// Rates that the rates' task hands to sessions before the runtime polls its sockets again.
-const MAX_RATES_PER_TURN: usize = 8_192;
-
-/// Connections to which the rates' task sends later rates before the runtime polls its sockets
-/// again. Each takes about 20 µs.
+/// Connections to which later rates are sent before the runtime polls its sockets again. Each takes
+/// about 20 µs.
 const LATER_AT_ONCE: usize = 16;
 
 /// Maximum time that hosts have to take the last message at shutdown.
@@ -235,13 +231,7 @@ impl AllocatorService {
             collector
         });
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
-        tasks.spawn(hand_out_rates(shared.clone(), Arc::clone(&signal), grace));
-        // A UDP worker that drives the engine also serves the timers and sweeps, between two polls
-        // of its port.
-        if shared.lock().engine.engine_thread() == EngineThread::Own {
-            tasks.spawn(serve_timers(shared.clone()));
-            tasks.spawn(sweep_flows(shared.clone(), config.transport.shards() > 0));
-        }
+        tasks.spawn(send_later_rates(shared.clone(), Arc::clone(&signal), grace));
         let (counted, known) = (shared.clone(), shared.clone());
         let is_host = move |address| (known.lock().hub.topology().host_by_addr(address)).is_some();
         let entrance = Entrance::new(AdmissionConfig::default(), is_host, move |reason| {
@@ -286,8 +276,8 @@ impl AllocatorService {
                 biased;
                 Some(request) = self.requests.recv() => self.execute(request),
                 Some(ended) = self.tasks.join_next() => match ended {
-                    // Tasks of connections end all the time. The rates' task ends only with the
-                    // engine or a UDP worker.
+                    // Tasks of connections end all the time. The rates' task ends only with a
+                    // worker.
                     Ok(()) if self.signal.panicked() => return ServiceError::UdpWorkerPanicked,
                     Ok(()) if self.signal.died() => return ServiceError::EngineDied,
                     Ok(()) => {}
@@ -512,7 +502,6 @@ impl AllocatorService {
         self.tasks.abort_all();
         // Joins the workers. The one that drives the engine drops it on its own thread.
         drop(self.udp_workers);
-        self.shared.lock().engine.stop();
     }
 }
 
@@ -538,6 +527,14 @@ fn start_udp_workers(
             IdlePolicy::Yield
         };
         return start_on(config, hub, engine, epoch, ports, numbers, own, policy);
+    }
+    if transport.shards() == 0 {
+        let worker = udp_worker::UdpWorker::without_port(IdlePolicy::Sleep);
+        let (worker, queue) = worker.map_err(|source| ServiceError::Bind {
+            address: config.listen,
+            source,
+        })?;
+        return run_workers(config, hub, engine, epoch, vec![worker], vec![queue]);
     }
     let (mut ports, mut numbers) = (Vec::new(), Vec::new());
     for index in 0..transport.shards() {
@@ -583,19 +580,31 @@ fn start_on<P: PacketPort + Send + 'static>(
         queues.push(queue);
     }
     hub.offer_sealed(numbers, config.transport.cipher, address);
+    run_workers(config, hub, engine, epoch, workers, queues)
+}
+
+/// Makes the core and starts the workers' threads.
+fn run_workers<P: PacketPort + Send + 'static>(
+    config: &Config,
+    hub: Hub,
+    engine: EngineHost,
+    epoch: u64,
+    workers: Vec<udp_worker::UdpWorker<P>>,
+    queues: Vec<udp_worker::WorkerQueue>,
+) -> Result<(SharedCore, udp_worker::UdpWorkerThreads), ServiceError> {
     let signal = engine.signal();
-    if let Some(first) = queues.first() {
-        signal.set_udp_worker(Arc::clone(&first.waker));
-    }
     let shared = SharedCore::new(hub, engine, queues, epoch);
-    let threads = udp_worker::start(workers, &shared, &signal).map_err(bind)?;
+    let threads = udp_worker::start(workers, &shared, &signal);
+    let threads = threads.map_err(|source| ServiceError::Bind {
+        address: config.listen,
+        source,
+    })?;
     Ok((shared, threads))
 }
 
-/// Hands rates to sessions whenever the engine has some, once `grace` has passed. Until then the
-/// engine keeps the newest rate of each flow. Sends connections their later rates, a few at a time.
-/// Ends when the engine or a UDP worker has died.
-async fn hand_out_rates(
+/// Sends connections their later rates, a few at a time, and opens the rates once `grace` has passed.
+/// Until then the engine keeps the newest rate of each flow. Ends when a worker has died.
+async fn send_later_rates(
     shared: SharedCore,
     signal: Arc<engine_host::EngineSignal>,
     grace: Duration,
@@ -604,10 +613,7 @@ async fn hand_out_rates(
     let mut grace = StartGrace::new(grace);
     loop {
         // First those that have come before.
-        while shared.run(|core, now_ns| {
-            let more = core.take_rates(now_ns, MAX_RATES_PER_TURN);
-            core.send_later(now_ns, LATER_AT_ONCE) | more
-        }) {
+        while shared.run(|core, now_ns| core.send_later(now_ns, LATER_AT_ONCE)) {
             // The runtime polls its sockets between two batches.
             tokio::task::yield_now().await;
         }
@@ -618,45 +624,6 @@ async fn hand_out_rates(
             () = signal.wait() => {}
             () = later.notified() => {}
             () = grace.end() => shared.run(|core, _| core.open_rates()),
-        }
-    }
-}
-
-/// Sweeps flows after a change of the network, if no UDP worker drives the engine. Datagrams are
-/// taken in between. With `udp_workers` other threads take them, and get as much time with the
-/// core.
-async fn sweep_flows(shared: SharedCore, udp_workers: bool) {
-    let waits = shared.lock().sweep_due();
-    loop {
-        waits.notified().await;
-        while shared.run(|core, now_ns| core.sweep(now_ns)) {
-            if udp_workers || !shared.lock().can_sweep() {
-                // UDP workers compete for the same lock; without a pause this task would hold it
-                // most of the time. A full engine queue also needs time, not another attempt.
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            } else {
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-}
-
-/// Serves the sessions' timeouts.
-async fn serve_timers(shared: SharedCore) {
-    let changed = shared.lock().timers_changed();
-    loop {
-        let next_ns = shared.lock().next_timer_ns();
-        match next_ns {
-            None => changed.notified().await,
-            Some(at_ns) => {
-                let at = tokio::time::Instant::from_std(clock::instant_at(at_ns));
-                tokio::select! {
-                    () = tokio::time::sleep_until(at) => {
-                        shared.run(|core, now_ns| core.on_timers(now_ns));
-                    }
-                    () = changed.notified() => {}
-                }
-            }
         }
     }
 }

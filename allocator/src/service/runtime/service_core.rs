@@ -1,10 +1,10 @@
 //! Core of the service, which the service thread's tasks and the UDP workers share: the hub, the
 //! engine's queues, the transports, the timers.
 //!
-//! One lock guards it. The service thread takes it for QUIC and control streams. A UDP worker takes
-//! it to hand in the datagrams that it has opened and to take those that it will seal. No thread
-//! holds it during a system call, a cipher or an iteration. With QUIC alone one thread takes it,
-//! without contention.
+//! One lock guards it. The service thread takes it for QUIC and control streams. A worker takes it
+//! to hand in the datagrams that it has opened and to take those that it will seal; the first one
+//! also for the engine's events and rates, and for timers. No thread holds it during a system call,
+//! a cipher or an iteration.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,9 +17,9 @@ use ratewright_proto::sealed::SealedCounters;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::{Notify, oneshot};
 
-use super::engine_host::{EngineHost, EngineThread, WorkerEngine};
+use super::engine_host::{EngineHost, WorkerEngine};
 use super::relayed::Relays;
-use super::udp_worker::{SessionNotice, WorkerQueue};
+use super::udp_worker::{PortState, SessionNotice, WorkerQueue};
 use crate::engine::{EngineEvent, RateEngine};
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::clock;
@@ -35,8 +35,8 @@ mod session_transport;
 pub(super) use session_transport::Route;
 use session_transport::SessionTransport;
 
-/// Delay until events are offered again to an engine whose ring was full.
-const RING_RETRY_NS: u64 = 1_000_000;
+/// Delay until what could not be done at its time is tried again.
+const RETRY_NS: u64 = 1_000_000;
 
 /// Minimum time to a session's next timeout, even if it asks for none.
 const MIN_TIMER_NS: u64 = 100_000;
@@ -51,7 +51,7 @@ pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
 /// microseconds for a flow that takes another path.
 const SLOTS_PER_SLICE: usize = 512;
 
-/// Timer entry of the engine's ring and of the feeds. Sessions start at 1.
+/// Timer entry of the feeds and of members. Sessions start at 1.
 const OWN_TIMER: u32 = 0;
 
 /// Notification of a network change whose sweep is not over.
@@ -70,10 +70,9 @@ pub(super) struct ServiceCore {
     pub(super) engine: EngineHost,
     transports: SessionTable<Box<SessionTransport>>,
     timers: Timers<u32>,
-    timers_changed: Arc<Notify>,
-    /// The UDP worker that drives the engine and serves the timers has something to do.
-    wake_engine_worker: bool,
-    ring_timer_ns: Option<u64>,
+    /// The first worker, which drives the engine, serves the timers and sweeps, has something to
+    /// do.
+    wake_driver: bool,
     expiry_timer_ns: Option<u64>,
     ready: Vec<ReadySession>,
     buffer: Vec<u8>,
@@ -81,14 +80,12 @@ pub(super) struct ServiceCore {
     later: VecDeque<u32>,
     /// Wakes the rates' task when `later` has an entry.
     later_waits: Arc<Notify>,
-    /// Queues of the UDP workers; empty where QUIC carries everything.
+    /// Queues of the workers; one without a port where QUIC carries everything.
     workers: Vec<WorkerQueue>,
     /// The start grace is over.
     rates_open: bool,
     /// Notifications whose requesters wait for the end of the sweep.
     pending_changes: Vec<PendingTopologyChange>,
-    /// Wakes the sweep task, which runs where no UDP worker drives the engine.
-    sweep_due: Arc<Notify>,
     epoch: u64,
     pub(super) relays: Relays,
     /// Verifier of the certificates of relays' hosts.
@@ -112,9 +109,7 @@ impl SharedCore {
             engine,
             transports: SessionTable::default(),
             timers: Timers::new(),
-            timers_changed: Arc::new(Notify::new()),
-            wake_engine_worker: false,
-            ring_timer_ns: None,
+            wake_driver: false,
             expiry_timer_ns: None,
             ready: Vec::new(),
             buffer: Vec::new(),
@@ -123,7 +118,6 @@ impl SharedCore {
             workers,
             rates_open: false,
             pending_changes: Vec::new(),
-            sweep_due: Arc::new(Notify::new()),
             epoch,
             relays: Relays::default(),
             peers: None,
@@ -185,7 +179,7 @@ impl ServiceCore {
         let (id, outbox_ready) = self.open_through(now_ns, route, certificate, None)?;
         // Session numbers choose the worker, as the port in the Welcome does.
         if let Some(worker) = (id as usize).checked_rem(self.workers.len())
-            && !self.workers[worker].lost
+            && self.workers[worker].port == PortState::Open
             && let Ok(secret) = secret_of(connection, self.epoch, id)
         {
             let queue = &mut self.workers[worker];
@@ -235,7 +229,7 @@ impl ServiceCore {
     pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.transports.remove(id);
         if let Some(worker) = (id as usize).checked_rem(self.workers.len())
-            && !self.workers[worker].lost
+            && self.workers[worker].port == PortState::Open
         {
             self.workers[worker].notices.push(SessionNotice::Remove(id));
         }
@@ -255,31 +249,8 @@ impl ServiceCore {
         self.transports.len()
     }
 
-    /// Takes at most `max` rates from the engine, once the start grace is over. True if more may
-    /// wait.
-    pub(super) fn take_rates(&mut self, now_ns: u64, max: usize) -> bool {
-        if !self.rates_open() {
-            return false;
-        }
-        for _ in 0..max {
-            match self.engine.pop_update() {
-                Some(update) => self.hub.on_rate(now_ns, update),
-                None => return false,
-            }
-        }
-        true
-    }
-
-    /// Hands events to the engine and sends the datagrams and frames of ready sessions.
+    /// Sends the datagrams and frames of ready sessions, and sets the timer of feeds and members.
     pub(super) fn flush(&mut self, now_ns: u64) {
-        // Events that find the ring full stay with the hub, in order, and a timer offers them
-        // again.
-        if self.engine.push_all(self.hub.engine_events()) {
-            self.ring_timer_ns = None;
-        } else if self.ring_timer_ns.is_none() {
-            self.ring_timer_ns = Some(now_ns + RING_RETRY_NS);
-            self.add_timer(now_ns, now_ns + RING_RETRY_NS, OWN_TIMER);
-        }
         // Only the thread that drives the engine knows the loads, and it may sleep.
         let due = [
             self.hub.next_feeds_ns(),
@@ -292,7 +263,7 @@ impl ServiceCore {
             (Some(due_ns), armed_ns) if due_ns <= now_ns => Some(
                 armed_ns
                     .filter(|at_ns| *at_ns > now_ns)
-                    .unwrap_or(now_ns + RING_RETRY_NS),
+                    .unwrap_or(now_ns + RETRY_NS),
             ),
             (due_ns, _) => due_ns,
         };
@@ -430,12 +401,7 @@ impl ServiceCore {
         // has to wake it.
         let is_first = self.next_timer_ns().is_none_or(|first_ns| at_ns < first_ns);
         self.timers.insert(now_ns, at_ns, id);
-        if is_first {
-            match self.engine.engine_thread() {
-                EngineThread::Own => self.timers_changed.notify_one(),
-                EngineThread::UdpWorker => self.wake_engine_worker = true,
-            }
-        }
+        self.wake_driver |= is_first;
     }
 
     /// Returns the time of the earliest timer.
@@ -443,22 +409,10 @@ impl ServiceCore {
         self.timers.next_ns()
     }
 
-    /// Returns the wake-up for a new earliest timer.
-    pub(super) fn timers_changed(&self) -> Arc<Notify> {
-        Arc::clone(&self.timers_changed)
-    }
-
     /// Serves the timers that are due.
     pub(super) fn on_timers(&mut self, now_ns: u64) {
         while let Some((at_ns, id)) = self.timers.pop_due(now_ns) {
             if id == OWN_TIMER {
-                // The flush after this call offers the events again.
-                self.ring_timer_ns = None;
-                if self.hub.wants_link_loads(now_ns)
-                    && let Some(mut loads_bps) = self.engine.take_link_loads(now_ns)
-                {
-                    self.hub.observe_link_loads(now_ns, &mut loads_bps);
-                }
                 self.hub.apply_feeds(now_ns);
                 self.hub.advance_members(now_ns);
                 continue;
@@ -529,7 +483,7 @@ impl ServiceCore {
     pub(super) fn port_lost(&mut self, now_ns: u64, worker: usize) {
         let workers = self.workers.len();
         let queue = &mut self.workers[worker];
-        queue.lost = true;
+        queue.port = PortState::Lost;
         queue.notices.clear();
         // No thread builds from these queues any more; the loop below sends their sessions by QUIC.
         queue.first.clear();
@@ -561,7 +515,7 @@ impl ServiceCore {
     /// Ends the start grace: rates are handed to sessions from now on.
     pub(super) fn open_rates(&mut self) {
         self.rates_open = true;
-        self.wake_engine_worker = true;
+        self.wake_driver = true;
     }
 
     /// True while rates may go to sessions: after the start grace, and while the engine has all
@@ -604,7 +558,7 @@ impl ServiceCore {
         if restarted && !self.hub.is_restarting() {
             tracing::info!("the engine knows all flows");
             // Its rates may go to sessions now.
-            self.engine.signal().notify();
+            self.wake_driver = true;
         }
         if !more {
             // A requester that is gone needs no reply.
@@ -623,18 +577,13 @@ impl ServiceCore {
         self.hub.can_sweep()
     }
 
-    /// Returns the wake-up of the sweep task.
-    pub(super) fn sweep_due(&self) -> Arc<Notify> {
-        Arc::clone(&self.sweep_due)
-    }
-
     /// Replaces the engine by one without flows.
     pub(super) fn replace_engine(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
         self.engine.replace(config, engine);
-        self.wake_engine_worker = true;
+        self.wake_driver = true;
     }
 
-    /// Hands the waiting events to the UDP worker that drives the engine, and a new engine if there
+    /// Hands the waiting events to the worker that drives the engine, and a new engine if there
     /// is one. Events from before a new engine were meant for its predecessor and are dropped.
     pub(super) fn take_engine_work(
         &mut self,
@@ -711,20 +660,15 @@ impl ServiceCore {
         (!queue.first.is_empty(), !queue.ready.is_empty())
     }
 
-    /// Wakes the UDP workers that have something to send, and the one that drives the engine if it
-    /// has something to do; not the worker `except`, which runs already.
+    /// Wakes the workers that have something to send, and the one that drives the engine if it has
+    /// something to do; not the worker `except`, which runs already.
     fn wake_workers(&mut self, except: Option<usize>) {
-        let by_worker = self.engine.engine_thread() == EngineThread::UdpWorker;
-        let sweeps = self.hub.can_sweep();
-        if sweeps && !by_worker {
-            self.sweep_due.notify_one();
-        }
-        // The first worker is the only one where a worker drives the engine.
-        let for_driver = std::mem::take(&mut self.wake_engine_worker)
-            | (by_worker && (sweeps || !self.hub.engine_events().is_empty()));
+        let wakes_driver = std::mem::take(&mut self.wake_driver)
+            | self.hub.can_sweep()
+            | !self.hub.engine_events().is_empty();
         for (index, queue) in self.workers.iter().enumerate() {
             let waits = !(queue.first.is_empty() && queue.ready.is_empty());
-            if Some(index) != except && (waits || (for_driver && index == 0)) {
+            if Some(index) != except && (waits || (wakes_driver && index == 0)) {
                 queue.waker.wake();
             }
         }

@@ -9,31 +9,29 @@
 //! their queues, and newer rates replace older ones in the flow tables. No worker waits for the
 //! engine.
 //!
-//! The only worker also drives the engine (`co_located_engine`). Nothing between a start and its
-//! first rate then waits for another thread.
+//! The first worker also drives the engine (`co_located_engine`), serves the timers and sweeps. With
+//! one port nothing between a start and its first rate waits for another thread. Where QUIC carries
+//! everything, that worker has no port.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use ratewright_io::sched;
 use ratewright_io::timers::served_until;
 use ratewright_io::transport::MAX_DATAGRAM_BYTES;
-use ratewright_io::udp::{BATCH, PacketPort, SendBatch};
+use ratewright_io::udp::{BATCH, BatchSent, Ends, PacketPort, SendBatch};
 use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 
 use super::co_located_engine::CoLocatedEngine;
-use super::engine_host::{EngineSignal, EngineThread};
+use super::engine_host::EngineSignal;
 use super::idle::{IdlePolicy, IdleWait, ThreadWaker};
 use super::service_core::SharedCore;
 use crate::service::clock;
 use crate::service::sealed_peers::SealedPeers;
-
-/// Rates that are taken from the engine's ring in one go: the most that may wait there. In the flow
-/// tables newer rates replace them and first rates overtake them; in the ring they do not.
-const MAX_RATES_PER_TURN: usize = 1 << 16;
 
 /// Datagrams with later rates that are sent before the next poll of the port.
 const LATER_AT_ONCE: usize = 1;
@@ -81,10 +79,43 @@ pub(super) struct WorkerQueue {
     pub(super) ready: VecDeque<u32>,
     /// Newest counters of the worker.
     pub(super) counters: SealedCounters,
-    /// The port is lost; nothing is queued here any more.
-    pub(super) lost: bool,
+    /// Without a port nothing is queued here.
+    pub(super) port: PortState,
     /// Newest counters of its port.
     pub(super) port_counters: Vec<(&'static str, u64)>,
+}
+
+/// State of a worker's port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PortState {
+    /// QUIC carries everything.
+    Absent,
+    /// Its sessions may use it.
+    Open,
+    /// It cannot be used any more.
+    Lost,
+}
+
+/// The port of a worker that has none.
+pub(super) struct NoPort;
+
+impl PacketPort for NoPort {
+    fn receive(&mut self) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn datagram(&mut self, _index: usize) -> (&mut [u8], Option<Ends>) {
+        (&mut [], None)
+    }
+
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<BatchSent> {
+        batch.clear();
+        Ok(BatchSent::default())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Work during one exchange with the core.
@@ -101,6 +132,7 @@ enum ExchangeScope {
 /// UDP worker: a port and the settings of its thread.
 pub(super) struct UdpWorker<P> {
     port: P,
+    has_port: bool,
     waker: Arc<ThreadWaker>,
     config: SealedConfig,
     policy: IdlePolicy,
@@ -119,6 +151,16 @@ impl Drop for UdpWorkerThreads {
     }
 }
 
+impl UdpWorker<NoPort> {
+    /// Creates a worker without a port, and its queue.
+    pub(super) fn without_port(policy: IdlePolicy) -> io::Result<(Self, WorkerQueue)> {
+        let (mut worker, mut queue) = Self::new(NoPort, SealedConfig::default(), policy)?;
+        worker.has_port = false;
+        queue.port = PortState::Absent;
+        Ok((worker, queue))
+    }
+}
+
 impl<P: PacketPort + Send + 'static> UdpWorker<P> {
     /// Creates a worker on `port`, and its queue.
     pub(super) fn new(
@@ -133,11 +175,12 @@ impl<P: PacketPort + Send + 'static> UdpWorker<P> {
             first: VecDeque::new(),
             ready: VecDeque::new(),
             counters: SealedCounters::default(),
-            lost: false,
+            port: PortState::Open,
             port_counters: Vec::new(),
         };
         let worker = Self {
             port,
+            has_port: true,
             waker,
             config,
             policy,
@@ -153,47 +196,33 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
     signal: &Arc<EngineSignal>,
 ) -> io::Result<UdpWorkerThreads> {
     let mut threads = UdpWorkerThreads::default();
-    let engine_thread = shared.lock().engine.engine_thread();
     for (index, worker) in workers.into_iter().enumerate() {
         let waker = Arc::clone(&worker.waker);
-        let engine =
-            (engine_thread == EngineThread::UdpWorker).then(|| CoLocatedEngine::new(signal));
+        let name = if worker.has_port {
+            format!("sealed-{index}")
+        } else {
+            "rate-engine".to_owned()
+        };
+        let engine = (index == 0).then(|| CoLocatedEngine::new(signal));
         let worker_loop =
             WorkerLoop::new(index, worker, shared.clone(), Arc::clone(signal), engine);
         let thread = std::thread::Builder::new()
-            .name(format!("sealed-{index}"))
-            .spawn(move || {
-                let _ending = EndGuard(
-                    Arc::clone(&worker_loop.worker.waker),
-                    Arc::clone(&worker_loop.signal),
-                );
-                worker_loop.run();
-            })?;
+            .name(name)
+            .spawn(move || worker_loop.run())?;
         threads.0.push((waker, thread));
     }
     Ok(threads)
 }
 
-/// Records a panic of a worker's loop.
+/// Records a panic of the loop of a worker with a port, whose datagrams are lost by it.
 struct PanicGuard(Arc<EngineSignal>);
 
 impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.set_panicked();
+            self.0.notify();
         }
-    }
-}
-
-/// Runs when a worker's thread ends. The tokio runtime then takes the rates, or ends the service
-/// after a panic.
-struct EndGuard(Arc<ThreadWaker>, Arc<EngineSignal>);
-
-impl Drop for EndGuard {
-    fn drop(&mut self) {
-        self.0.set_gone();
-        // The engine may have woken this thread just now, in vain.
-        self.1.notify();
     }
 }
 
@@ -215,6 +244,7 @@ struct WorkerLoop<P> {
     counters: SealedCounters,
     /// The engine, if this thread drives it.
     engine: Option<CoLocatedEngine>,
+    /// There is no port, or none any more.
     port_lost: bool,
     /// The last exchange left rates or first-rate datagrams for the next one.
     more: bool,
@@ -246,6 +276,7 @@ impl<P: PacketPort> WorkerLoop<P> {
         let plain = (0..BATCH).map(|_| (0, Vec::with_capacity(MAX_DATAGRAM_BYTES)));
         Self {
             index,
+            port_lost: !worker.has_port,
             worker,
             shared,
             signal,
@@ -256,7 +287,6 @@ impl<P: PacketPort> WorkerLoop<P> {
             probes: Vec::with_capacity(BATCH),
             counters: SealedCounters::default(),
             engine,
-            port_lost: false,
             more: false,
             later_waits: false,
             sweep_due: false,
@@ -271,7 +301,8 @@ impl<P: PacketPort> WorkerLoop<P> {
     fn run(mut self) {
         // Dropped before the engine, whose own death watch must not speak first: the panic is the
         // cause.
-        let _panics = PanicGuard(Arc::clone(&self.signal));
+        let has_port = self.worker.has_port;
+        let _panics = has_port.then(|| PanicGuard(Arc::clone(&self.signal)));
         self.worker.port.on_thread();
         if let Err(error) = sched::ask_for_slices(sched::HOT_SLICE_NS) {
             tracing::debug!(%error, "the thread keeps its time slices");
@@ -306,7 +337,7 @@ impl<P: PacketPort> WorkerLoop<P> {
                 .engine
                 .as_ref()
                 .is_some_and(CoLocatedEngine::has_events);
-            if received > 0 || woken || events || self.signal.rates_wait() {
+            if received > 0 || woken || events {
                 waiter.busy(now_ns);
                 self.serve_urgent();
                 self.polls += 1;
@@ -332,7 +363,7 @@ impl<P: PacketPort> WorkerLoop<P> {
                 }
             }
         }
-        if let Some(engine) = &self.engine {
+        if let Some(engine) = &mut self.engine {
             // Without this the engine's death watch would report a crash.
             engine.expect_end();
         }
@@ -467,7 +498,8 @@ impl<P: PacketPort> WorkerLoop<P> {
                     let has_background = scope == ExchangeScope::Background;
                     engine.exchange(core, now_ns, served_until(read_ns, now_ns), has_background)
                 }
-                None => core.take_rates(now_ns, MAX_RATES_PER_TURN),
+                // The first worker hands all rates over.
+                None => false,
             };
             // Events and rates so far mark sessions ready; the build below sends them.
             core.flush(now_ns);

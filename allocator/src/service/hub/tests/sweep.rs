@@ -4,8 +4,8 @@ use ratewright_proto::FlowId;
 
 use super::network::switch;
 use super::{HubWorld, settings};
+use crate::engine::driver::{EVENTS_AT_ONCE, EngineDriver, cost_of};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
-use crate::engine::thread::{EVENTS_AT_ONCE, EngineDriver, cost_of};
 use crate::engine::{EngineEvent, FlowNumber, RateEngine};
 use crate::service::hub::session_flows::Placement;
 

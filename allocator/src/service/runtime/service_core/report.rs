@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use ratewright_proto::sealed::SealedCounters;
 
 use super::session_transport::{Route, SessionTransport};
-use super::{ServiceCore, SharedCore};
-use crate::engine::thread::fullest_links;
+use super::{PortState, ServiceCore, SharedCore};
+use crate::engine::driver::fullest_links;
 use crate::service::clock;
 use crate::service::hub::{SurveyPlace, TransportFacts, UnknownHost};
 use crate::service::status::{
@@ -59,7 +59,9 @@ impl ServiceCore {
         let stats = self.engine.stats();
         let histogram = self.engine.histogram();
         let mut status = self.hub.report().status(&stats);
-        status.sealed_ports_lost = self.workers.iter().filter(|queue| queue.lost).count() as u64;
+        let lost = self.workers.iter();
+        let lost = lost.filter(|queue| queue.port == PortState::Lost);
+        status.sealed_ports_lost = lost.count() as u64;
         status.pinned_core = self.engine.pinned_core();
         status.iteration.count = histogram.count();
         let (events, events_refused) = self.engine.event_totals();

@@ -7,12 +7,17 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use hdrhistogram::Histogram;
 
-use super::LONG_PARK;
-use super::backlog::RateBacklog;
-use crate::engine::{
+use super::{
     DurationHistogram, EngineError, EngineEvent, EngineStats, LinkLoad, RateEngine, RateUpdate,
     Scan, clock,
 };
+use backlog::RateBacklog;
+
+mod backlog;
+
+/// Cost of the events that the engine's thread applies before an iteration, in starts (see
+/// [`cost_of`]). Without the bound, other work would wait for a flood of events.
+pub const EVENTS_AT_ONCE: usize = 1 << 13;
 
 /// Links in a snapshot.
 const TOP_LINKS: usize = 16;
@@ -35,11 +40,27 @@ pub const RATES_AT_ONCE: usize = 1 << 12;
 /// Interval at which a settled engine offers rates again that found no space.
 const RETRY_EVERY: Duration = Duration::from_millis(1);
 
+/// Longest pause of a settled engine that has work left for later.
+const LONG_PAUSE: Duration = Duration::from_secs(3_600);
+
+/// Returns the cost of an event to an engine, in starts. A reroute takes the flow out of its row
+/// and inserts it into another. A capacity applies all queued events first, then visits the link's
+/// flows.
+#[must_use]
+pub fn cost_of(event: &EngineEvent) -> usize {
+    match event {
+        EngineEvent::Start(_) | EngineEvent::End(_) => 1,
+        EngineEvent::Reroute { .. } => 16,
+        EngineEvent::EndAll(numbers) => numbers.len().max(1),
+        EngineEvent::Capacity { .. } => EVENTS_AT_ONCE / 4,
+        EngineEvent::Reset { .. } => EVENTS_AT_ONCE,
+    }
+}
+
 /// Published figures of an engine, for readers on other threads.
 pub type Snapshot = Arc<ArcSwap<EngineStats>>;
 
-/// An engine and its driver's state. Any thread drives it: one of its own
-/// ([`spawn`](super::spawn)), or one that does other work besides.
+/// An engine and its driver's state. A thread that does other work besides drives it.
 ///
 /// Call [`apply`](Self::apply) with events, and [`iterate`](Self::iterate) until
 /// [`is_settled`](Self::is_settled). Call [`drain_into`](Self::drain_into) after each iteration,
@@ -265,7 +286,7 @@ impl EngineDriver {
             // Due later: it is called again then.
             (true, true) if since < PUBLISH_EVERY => PUBLISH_EVERY - since,
             (true, true) => PUBLISH_EVERY,
-            (true, false) => LONG_PARK,
+            (true, false) => LONG_PAUSE,
         }
     }
 
