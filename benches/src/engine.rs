@@ -224,7 +224,6 @@ pub(super) fn build(
         // Worker n on core n: threads that move between cores lose their caches.
         cores: (0..options.workers).collect(),
         simd,
-        single_pass: false,
     };
     let layout = Layout::of(topology, blocks)?;
     let engine = ParallelEngine::new(config(options), parallel, layout, capacities)?;

@@ -65,8 +65,6 @@ impl StartPath {
             EngineConfig::default(),
             ParallelOptions {
                 simd,
-                // As the service has it.
-                single_pass: true,
                 ..ParallelOptions::default()
             },
             topology,

@@ -111,49 +111,46 @@ fn location_of(engine: &ParallelEngine, key: u32) -> directory::Location {
 #[test]
 fn several_changes_between_two_iterations_are_one() {
     let topology = two_tiers(4, 6, 2);
-    for single_pass in [false, true] {
-        let mut engine = parallel(&topology, 2, 1, Simd::best());
-        engine.options.single_pass = single_pass;
-        let mut exact = reference(&topology);
-        for key in 0..12 {
-            for engine in [&mut engine as &mut dyn RateEngine, &mut exact] {
-                engine
-                    .apply(start(&topology, key, &sketch(key % 6, 23)))
-                    .expect("valid");
-            }
+    let mut engine = parallel(&topology, 2, 1, Simd::best());
+    let mut exact = reference(&topology);
+    for key in 0..12 {
+        for engine in [&mut engine as &mut dyn RateEngine, &mut exact] {
+            engine
+                .apply(start(&topology, key, &sketch(key % 6, 23)))
+                .expect("valid");
         }
-        assert!(settle(&mut engine) && settle(&mut exact));
-        // The keys share a few hosts, so that every flow competes with every other.
-        let again = |key: u32, demand| start(&topology, key, &capped(key % 6, 23, demand));
-        let events = [
-            again(0, 1e7),
-            again(0, 2e9),
-            again(0, 3e7),
-            again(1, 1e7),
-            EngineEvent::End(FlowNumber::first(1)),
-            again(2, 5e8),
-            EngineEvent::Reroute {
-                number: FlowNumber::first(2),
-                links: path_of(&topology, 8, 15),
-            },
-            again(12, 1e9),
-            again(12, 2e8),
-            again(13, 1e9),
-            EngineEvent::End(FlowNumber::first(13)),
-            EngineEvent::EndAll(vec![FlowNumber::first(7), FlowNumber::first(12)]),
-        ];
-        for event in events {
-            engine.apply(event.clone()).expect("valid");
-            exact.apply(event).expect("valid");
-        }
-        for _ in 0..20 {
-            engine.iterate();
-            fits(&engine).expect("it fits at each iteration");
-        }
-        assert!(settle(&mut engine) && settle(&mut exact));
-        assert_eq!(engine.flow_count(), exact.flow_count());
-        compare(&engine, &exact, 0..14).expect("the same rates");
     }
+    assert!(settle(&mut engine) && settle(&mut exact));
+    // The keys share a few hosts, so that every flow competes with every other.
+    let again = |key: u32, demand| start(&topology, key, &capped(key % 6, 23, demand));
+    let events = [
+        again(0, 1e7),
+        again(0, 2e9),
+        again(0, 3e7),
+        again(1, 1e7),
+        EngineEvent::End(FlowNumber::first(1)),
+        again(2, 5e8),
+        EngineEvent::Reroute {
+            number: FlowNumber::first(2),
+            links: path_of(&topology, 8, 15),
+        },
+        again(12, 1e9),
+        again(12, 2e8),
+        again(13, 1e9),
+        EngineEvent::End(FlowNumber::first(13)),
+        EngineEvent::EndAll(vec![FlowNumber::first(7), FlowNumber::first(12)]),
+    ];
+    for event in events {
+        engine.apply(event.clone()).expect("valid");
+        exact.apply(event).expect("valid");
+    }
+    for _ in 0..20 {
+        engine.iterate();
+        fits(&engine).expect("it fits at each iteration");
+    }
+    assert!(settle(&mut engine) && settle(&mut exact));
+    assert_eq!(engine.flow_count(), exact.flow_count());
+    compare(&engine, &exact, 0..14).expect("the same rates");
 }
 
 fn path_of(topology: &Topology, source: u32, destination: u32) -> LinkPath {

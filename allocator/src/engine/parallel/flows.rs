@@ -67,14 +67,9 @@ impl EngineFlows {
     }
 
     /// Corrects prices for the events since the last correction; see [`PriceCorrection::correct`].
-    pub(super) fn correct_prices(
-        &mut self,
-        shared: &ParallelState,
-        rates: bool,
-        notify: bool,
-    ) -> Corrected {
+    pub(super) fn correct_prices(&mut self, shared: &ParallelState, notify: bool) -> Corrected {
         match &mut self.correction {
-            Some(correction) => correction.correct(shared, &self.directory, rates, notify),
+            Some(correction) => correction.correct(shared, &self.directory, notify),
             None => Corrected::Nothing,
         }
     }

@@ -128,10 +128,6 @@ pub struct ParallelOptions {
     pub cores: Vec<usize>,
     /// The instruction set; lowered to the best that the machine has.
     pub simd: Simd,
-    /// At most one pass per iteration, for a caller that polls between two passes. First rates
-    /// after events are always those of the price correction. Converged rates are normalised in an
-    /// iteration of their own.
-    pub single_pass: bool,
 }
 
 impl Default for ParallelOptions {
@@ -141,7 +137,6 @@ impl Default for ParallelOptions {
             blocks: None,
             cores: Vec::new(),
             simd: Simd::best(),
-            single_pass: false,
         }
     }
 }
@@ -360,10 +355,7 @@ impl ParallelEngine {
     /// Corrects prices for the events since the last correction. With `notify`, lists new flows'
     /// rates.
     fn correct_prices(&mut self, notify: bool) -> Corrected {
-        // With single-pass iterations the correction also gives rates and exact loads, so that the
-        // pipelined pass can normalise at once.
-        let rates = self.followed_events || self.options.single_pass;
-        self.flows.correct_prices(&self.shared, rates, notify)
+        self.flows.correct_prices(&self.shared, notify)
     }
 
     fn run(&mut self, pass: Pass) -> UpdateReport {
@@ -404,7 +396,7 @@ impl ParallelEngine {
     /// Makes an iteration's pass, which normalises the last one's rates and computes new ones.
     ///
     /// The next pass normalises these. If no next pass is due, because prices stand still, they are
-    /// normalised now or in an iteration of their own.
+    /// normalised in an iteration of their own: a caller polls between two passes.
     fn iterate_once(&mut self, quiet: u32) -> IterationReport {
         let report = self.run(Pass::Pipelined);
         let iterations = self.quiet_after(quiet);
@@ -412,12 +404,8 @@ impl ParallelEngine {
         if self.updates.in_outboxes > 0 || !stands_still {
             return self.conclude(iterations, false, &report);
         }
-        if self.options.single_pass {
-            self.state = EngineState::Unnormalized { iterations, report };
-            return self.report(&report, false);
-        }
-        self.run(Pass::NormalizeOnly);
-        self.conclude(self.quiet_after(quiet), true, &report)
+        self.state = EngineState::Unnormalized { iterations, report };
+        self.report(&report, false)
     }
 
     /// Makes an iteration's passes after events whose prices were corrected to this extent.
@@ -425,8 +413,8 @@ impl ParallelEngine {
         match corrected {
             // New flows have rates, and the loads of all are known.
             Corrected::Rates => return self.iterate_once(0),
-            // The links next to the dirty ones respond before any rate is notified.
-            Corrected::Prices => {
+            // More events than the correction takes: the links respond before any rate is notified.
+            Corrected::Overrun => {
                 self.run(Pass::PricesOnly);
             }
             Corrected::Nothing => {}

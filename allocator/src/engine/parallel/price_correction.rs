@@ -49,8 +49,8 @@ pub(super) enum StartKind {
 pub(super) enum Corrected {
     /// Nothing was corrected, or there were no events.
     Nothing,
-    /// Prices were corrected.
-    Prices,
+    /// There were more events than a correction takes.
+    Overrun,
     /// Prices were corrected, new flows have rates, and dirty links have the F-NORM scales of all
     /// rates over them.
     Rates,
@@ -62,7 +62,7 @@ impl Corrected {
         match (self, before) {
             (one, Self::Nothing) | (Self::Nothing, one) => one,
             (Self::Rates, Self::Rates) => Self::Rates,
-            _ => Self::Prices,
+            _ => Self::Overrun,
         }
     }
 }
@@ -427,18 +427,17 @@ impl PriceCorrection {
         }
     }
 
-    /// Moves the prices of the dirty links. With `rates`, new flows also take the rates at these
-    /// prices, and dirty links the F-NORM scales of the resulting loads. With `notify`, lists new
-    /// flows' normalised rates.
+    /// Moves the prices of the dirty links. New flows take the rates at these prices, and dirty links
+    /// the F-NORM scales of the resulting loads, so that the pass that follows can normalise at
+    /// once. With `notify`, lists new flows' normalised rates.
     pub(super) fn correct(
         &mut self,
         shared: &ParallelState,
         directory: &FlowDirectory,
-        rates: bool,
         notify: bool,
     ) -> Corrected {
         if std::mem::take(&mut self.overrun) {
-            return Corrected::Prices;
+            return Corrected::Overrun;
         }
         if self.is_empty() {
             return Corrected::Nothing;
@@ -446,16 +445,12 @@ impl PriceCorrection {
         // Ends first: new flows compete for what they left.
         self.subtract_leavers(shared);
         self.sweep(shared);
-        if rates || notify {
-            self.compute_first_rates(&shared.classes);
-        }
+        self.compute_first_rates(&shared.classes);
         // The scales are those of the dirty links, which `forget` clears below.
         if notify {
             self.list_first_rates();
         }
-        if rates {
-            self.deliver_first_rates(shared, directory);
-        }
+        self.deliver_first_rates(shared, directory);
         let mut blocks: Vec<_> = shared.link_blocks.iter().map(write).collect();
         for (number, &code) in (0u32..).zip(&self.links.codes) {
             let (link_block, slot) = self.links.split(code);
@@ -465,16 +460,10 @@ impl PriceCorrection {
             if (0.0..=MOST_PRICE).contains(&price) {
                 block.set_price(slot, price);
             }
-            if rates {
-                block.set_norm_scale(slot, self.dirty.norm_scale(number));
-            }
+            block.set_norm_scale(slot, self.dirty.norm_scale(number));
         }
         self.forget();
-        if rates {
-            Corrected::Rates
-        } else {
-            Corrected::Prices
-        }
+        Corrected::Rates
     }
 }
 

@@ -16,8 +16,6 @@ use crate::engine::RateUpdate;
 ///      └── Unnormalized ──────┘
 ///  iterate
 /// ```
-///
-/// `Unnormalized` exists only with [`ParallelOptions::single_pass`](super::ParallelOptions).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EngineState {
     /// No event since the last iteration. The next one makes one pass, which normalises the last

@@ -61,8 +61,6 @@ fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
             Some(first) => (first..).take(workers).collect(),
             None => Vec::new(),
         },
-        // The thread polls its port between two passes.
-        single_pass: true,
         ..ParallelOptions::default()
     }
 }

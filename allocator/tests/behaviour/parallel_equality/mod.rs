@@ -103,7 +103,6 @@ fn agree(
     script: &EventScript,
     (blocks, workers): (u32, usize),
     simd: Simd,
-    single_pass: bool,
 ) -> Result<(), TestCaseError> {
     let capacities = capacities_bps(topology);
     let mut exact = ReferenceEngine::new(config(), &capacities).expect("valid");
@@ -118,7 +117,6 @@ fn agree(
     let options = ParallelOptions {
         workers,
         simd,
-        single_pass,
         ..ParallelOptions::default()
     };
     let layout = Layout::of(topology, blocks).expect("it can be cut so");
@@ -184,9 +182,8 @@ fn every_shape(simd: Simd, topology: &Topology) {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(runner_config, rng);
         let hosts = topology.hosts().len() as u32;
-        let strategy = (scripts(hosts), any::<bool>());
-        let outcome = runner.run(&strategy, |(script, single_pass)| {
-            agree(topology, &script, shape, simd, single_pass)
+        let outcome = runner.run(&scripts(hosts), |script| {
+            agree(topology, &script, shape, simd)
         });
         if let Err(error) = outcome {
             let (blocks, workers) = shape;

@@ -242,7 +242,6 @@ fn million() -> HubWorld {
     };
     // As a UDP worker sets it: one pass in each iteration.
     let options = ParallelOptions {
-        single_pass: true,
         // The default blocks follow from the hosts, too few here for the rows of all flows.
         blocks: Some(8),
         ..ParallelOptions::default()
