@@ -1,9 +1,9 @@
 //! Entrance of a QUIC endpoint: carries out the decisions of [`Admission`] on its connection
 //! attempts.
 
+use std::cell::{RefCell, RefMut};
 use std::hash::BuildHasher as _;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
 
 use indexmap::IndexMap;
 use quinn::{Connecting, ConnectionError, Incoming};
@@ -16,74 +16,60 @@ use super::admission::{
 };
 use super::clock;
 
-/// Entrance of an endpoint. Clones share it.
+/// Entrance of an endpoint. Clones share it, on one thread.
 #[derive(Clone)]
-pub(super) struct Entrance(Arc<EntranceState>);
+pub(super) struct Entrance(Rc<EntranceState>);
 
 struct EntranceState {
-    queue: Mutex<EntranceQueue>,
+    queue: RefCell<EntranceQueue>,
     /// Wakes [`Entrance::next`]: a turn is free, or a time-out has changed.
     changed: Notify,
-    /// Tells whether the topology gives an address to a host.
-    is_host: IsHost,
     /// Counts an attempt that ended before its turn, by reason.
-    count: CountRejection,
+    count: Box<dyn Fn(&'static str)>,
 }
-
-/// Look-up of an address in the topology.
-type IsHost = Box<dyn Fn(IpAddr) -> bool + Send + Sync>;
-
-/// Counter of rejected attempts by reason.
-type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
 
 struct EntranceQueue {
     admission: Admission,
     incoming: IndexMap<Ticket, Incoming, FxBuildHasher>,
     /// Wake-ups of the tasks whose handshakes must end.
-    ends: IndexMap<Ticket, Arc<Notify>, FxBuildHasher>,
+    ends: IndexMap<Ticket, Rc<Notify>, FxBuildHasher>,
 }
 
 impl Entrance {
-    /// Creates an empty entrance. It asks `is_host` whether the topology gives an address to a
-    /// host, and passes the reason of attempts that end before their turn to `count`.
-    pub(super) fn new(
-        config: AdmissionConfig,
-        is_host: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
-        count: impl Fn(&'static str) + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(EntranceState {
-            queue: Mutex::new(EntranceQueue {
+    /// Creates an empty entrance. It passes the reason of attempts that end before their turn to
+    /// `count`.
+    pub(super) fn new(config: AdmissionConfig, count: impl Fn(&'static str) + 'static) -> Self {
+        Self(Rc::new(EntranceState {
+            queue: RefCell::new(EntranceQueue {
                 admission: Admission::new(config),
                 incoming: IndexMap::default(),
                 ends: IndexMap::default(),
             }),
             changed: Notify::new(),
-            is_host: Box::new(is_host),
             count: Box::new(count),
         }))
     }
 
-    /// Locks the queue. A panic under this lock ends the process, so poison means nothing here.
-    fn lock(&self) -> MutexGuard<'_, EntranceQueue> {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> RefMut<'_, EntranceQueue> {
+        self.0.queue.borrow_mut()
     }
 
-    /// Takes an attempt's first packet: answers it or lets it wait.
-    pub(super) fn offer(&self, incoming: Incoming) {
+    /// Takes an attempt's first packet: answers it or lets it wait. `is_host` says that the topology
+    /// gives its address to a host; of an address that may be forged nothing is looked up.
+    pub(super) fn offer(&self, incoming: Incoming, is_host: bool) {
         let source = incoming.remote_address().ip();
         let validated = incoming.remote_address_validated();
         let attempt = ConnectionAttempt {
             source,
             validated,
-            // Of an address that may be forged nothing is looked up.
-            is_host: validated && (self.0.is_host)(source),
+            is_host: validated && is_host,
             patience_ns: handshake_timeout::of_connection_id(&incoming.orig_dst_cid()),
             id: FxBuildHasher.hash_one(&*incoming.orig_dst_cid()),
         };
-        let mut queue = self.lock();
+        let mut queue = self.queue();
         match queue.admission.offer(clock::now_ns(), attempt) {
             OfferOutcome::Retry => {
-                // Quinn's calls send packets: not under the lock.
+                // Quinn's calls may come back here.
                 drop(queue);
                 // Fails only for a validated address, and this one is not.
                 let _ = incoming.retry();
@@ -108,7 +94,7 @@ impl Entrance {
     /// Waits for the next attempt whose turn it is. Cancel-safe.
     pub(super) async fn next(&self) -> (Incoming, HandshakeTurn) {
         loop {
-            let step = self.lock().admission.next(clock::now_ns());
+            let step = self.queue().admission.next(clock::now_ns());
             match step {
                 Some(step) => {
                     if let Some(begun) = self.take(step) {
@@ -121,12 +107,12 @@ impl Entrance {
     }
 
     fn take(&self, step: AdmissionStep) -> Option<(Incoming, HandshakeTurn)> {
-        let mut queue = self.lock();
+        let mut queue = self.queue();
         match step {
             AdmissionStep::Begin { ticket, .. } => {
                 let incoming = queue.incoming.swap_remove(&ticket)?;
-                let end = Arc::new(Notify::new());
-                queue.ends.insert(ticket, Arc::clone(&end));
+                let end = Rc::new(Notify::new());
+                queue.ends.insert(ticket, Rc::clone(&end));
                 drop(queue);
                 let turn = HandshakeTurn {
                     entrance: self.clone(),
@@ -158,7 +144,7 @@ impl Entrance {
 
     /// Waits until `Admission::next` may have an action.
     async fn wait(&self) {
-        let timeout_ns = self.lock().admission.next_timeout();
+        let timeout_ns = self.queue().admission.next_timeout();
         // A wake-up between the read of the time-out and this line is not lost: Notify stores one.
         let changed = self.0.changed.notified();
         match timeout_ns {
@@ -179,7 +165,7 @@ impl Entrance {
 pub(super) struct HandshakeTurn {
     entrance: Entrance,
     ticket: Ticket,
-    end: Arc<Notify>,
+    end: Rc<Notify>,
 }
 
 impl HandshakeTurn {
@@ -191,19 +177,19 @@ impl HandshakeTurn {
         let began_ns = clock::now_ns();
         let connecting = incoming.accept();
         let cost_ns = clock::now_ns().saturating_sub(began_ns);
-        self.entrance.lock().admission.record_cost(cost_ns);
+        self.entrance.queue().admission.record_cost(cost_ns);
         connecting
     }
 
     /// Records the peer's Hello.
     pub(super) fn hello_received(&self) {
-        self.entrance.lock().admission.hello_received(self.ticket);
+        self.entrance.queue().admission.hello_received(self.ticket);
         self.entrance.0.changed.notify_one();
     }
 
     /// True while the handshake is under way.
     pub(super) fn holds(&self) -> bool {
-        let queue = self.entrance.lock();
+        let queue = self.entrance.queue();
         queue.admission.is_under_way(self.ticket)
     }
 
@@ -215,7 +201,7 @@ impl HandshakeTurn {
 
 impl Drop for HandshakeTurn {
     fn drop(&mut self) {
-        let mut queue = self.entrance.lock();
+        let mut queue = self.entrance.queue();
         queue.admission.finish(self.ticket);
         queue.ends.swap_remove(&self.ticket);
         drop(queue);

@@ -213,7 +213,7 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async move {
+    tokio::task::LocalSet::new().block_on(&runtime, async move {
         let health = Arc::new(Health::default());
         health.set_topology_loaded();
         let (request_sender, requests) = mpsc::channel(REQUEST_QUEUE);
@@ -313,14 +313,14 @@ impl RunningService {
                 () = received(&mut hangup) => again = true,
                 read = finished(&mut loading) => {
                     let read = read.map_err(ServiceError::Panicked)?;
-                    if let Some((ready, engine)) = self.on_loaded(read) {
+                    if let Some((ready, engine)) = self.on_loaded(read).await {
                         (loaded, making) = (Some(ready), Some(engine));
                     }
                 }
                 made = finished(&mut making) => {
                     match (made.map_err(ServiceError::Panicked)?, loaded.take()) {
-                        (Ok(engine), Some(loaded)) => self.apply_reload(loaded, Some(engine)),
-                        (Err(error), _) => self.reject(&ServiceError::from(error).into()),
+                        (Ok(engine), Some(loaded)) => self.apply_reload(loaded, Some(engine)).await,
+                        (Err(error), _) => self.reject(&ServiceError::from(error).into()).await,
                         (Ok(_), None) => {}
                     }
                 }
@@ -339,26 +339,33 @@ impl RunningService {
 
     /// Takes a loaded configuration. A fault is logged in one line, and the present configuration
     /// stays.
-    fn on_loaded(&mut self, loaded: Result<LoadedConfig, ServiceRunError>) -> Option<MakingEngine> {
-        match loaded.and_then(|loaded| self.check_reload(loaded)) {
+    async fn on_loaded(
+        &mut self,
+        loaded: Result<LoadedConfig, ServiceRunError>,
+    ) -> Option<MakingEngine> {
+        let checked = match loaded {
+            Ok(loaded) => self.check_reload(loaded).await,
+            Err(error) => Err(error),
+        };
+        match checked {
             Ok((loaded, Some(plan))) => {
                 // The service goes on while the engine is made, too.
                 let making = tokio::task::spawn_blocking(|| plan.make());
                 Some((loaded, making))
             }
             Ok((loaded, None)) => {
-                self.apply_reload(loaded, None);
+                self.apply_reload(loaded, None).await;
                 None
             }
             Err(error) => {
-                self.reject(&error);
+                self.reject(&error).await;
                 None
             }
         }
     }
 
-    fn reject(&self, error: &ServiceRunError) {
-        self.service.count_reload("rejected");
+    async fn reject(&self, error: &ServiceRunError) {
+        self.service.count_reload("rejected").await;
         // A rotated file is left alone even if the configuration has a fault.
         self.audit.reopen(self.config.audit.as_deref());
         self.record_reload(with_causes(error));
@@ -375,7 +382,7 @@ impl RunningService {
         self.audit.record(who, action, file.as_bytes(), result);
     }
 
-    fn check_reload(
+    async fn check_reload(
         &self,
         loaded: LoadedConfig,
     ) -> Result<(LoadedConfig, Option<EnginePlan>), ServiceRunError> {
@@ -390,7 +397,8 @@ impl RunningService {
         let topology = self.changed_topology(&loaded);
         let plan = self
             .service
-            .engine_plan(&self.config, &loaded.config, topology);
+            .engine_plan(&self.config, &loaded.config, topology)
+            .await;
         Ok((loaded, plan))
     }
 
@@ -401,11 +409,12 @@ impl RunningService {
     }
 
     /// Puts a checked configuration in force; no step of it can fail.
-    fn apply_reload(&mut self, loaded: LoadedConfig, engine: Option<NewEngine>) {
+    async fn apply_reload(&mut self, loaded: LoadedConfig, engine: Option<NewEngine>) {
         let summary = loaded.summary();
         let topology = self.changed_topology(&loaded).cloned();
         self.service
-            .reload(&loaded.config, topology, loaded.tls, engine);
+            .reload(&loaded.config, topology, loaded.tls, engine)
+            .await;
         // The filter was checked with the rest.
         if loaded.config.log != self.config.log
             && let Err(error) = self.log.set(&loaded.config.log)
@@ -417,7 +426,7 @@ impl RunningService {
         }
         self.config = loaded.config;
         self.topology = loaded.topology;
-        self.service.count_reload("ok");
+        self.service.count_reload("ok").await;
         self.audit.reopen(self.config.audit.as_deref());
         self.record_reload("ok".to_owned());
         tracing::info!("reloaded: {summary}");

@@ -456,7 +456,7 @@ fn prices_are_corrected_for_starts_ends_and_capacities_before_the_iteration() {
             let exact = {
                 engine.apply(event).expect("valid");
                 engine.update_rows();
-                engine.flows.correct_prices(&engine.shared, false, false);
+                engine.flows.correct_prices(&engine.shared, false);
                 engine.prices()[downlink as usize]
             };
             let report = engine.iterate();
@@ -509,7 +509,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
         .apply(EngineEvent::End(FlowNumber::first(19)))
         .expect("valid");
     engine.update_rows();
-    engine.flows.correct_prices(&engine.shared, false, false);
+    engine.flows.correct_prices(&engine.shared, false);
     for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
         assert!(
             (after - before).abs() <= 1e-5 * before.abs(),

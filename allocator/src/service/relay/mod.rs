@@ -102,7 +102,7 @@ pub fn run(path: &Path) -> Result<(), ServiceRunError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async move {
+    tokio::task::LocalSet::new().block_on(&runtime, async move {
         let relay = Relay::start(loaded)?;
         serve_until_signal(relay, path, &log).await
     })
@@ -228,9 +228,7 @@ impl Relay {
             "ready: relay, {summary}"
         );
         let counted = shared.clone();
-        // A relay has no topology: it knows hosts by their Hello.
-        let is_host = |_| false;
-        let entrance = Entrance::new(AdmissionConfig::default(), is_host, move |reason| {
+        let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
             counted.lock().counts.hosts_closed.count(reason);
         });
         Ok(Self {
@@ -275,7 +273,7 @@ impl Relay {
                 },
                 (incoming, turn) = self.entrance.next() => {
                     let shared = self.shared.clone();
-                    self.tasks.spawn(async move {
+                    self.tasks.spawn_local(async move {
                         host::serve(shared, incoming, turn).await;
                         Ok(())
                     });
@@ -312,7 +310,8 @@ impl Relay {
         // The entrance calls back into the state when it rejects a connection: the lock must be
         // free.
         drop(state);
-        self.entrance.offer(incoming);
+        // A relay has no topology: it knows hosts by their Hello.
+        self.entrance.offer(incoming, false);
     }
 
     /// Replaces the certificates of later connections.

@@ -1,4 +1,4 @@
-//! Engine on the thread of the first worker. Between two polls of the port it applies the events
+//! Engine on the thread that owns the core. Between two polls of the port it applies the events
 //! that have come and reports first rates, or iterates once.
 //!
 //! Between a start and its first rate no thread is woken and nothing waits in a ring. A start waits
@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::engine_host::{EngineDeathWatch, EngineSignal, WorkerEngine, dispose};
+use super::engine_host::{EngineDeathWatch, EngineSignal, DrivenEngine, dispose};
 use super::service_core::ServiceCore;
 use crate::engine::driver::{EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
@@ -29,7 +29,7 @@ const MAX_RATES: usize = 32 * FEW_RATES;
 
 /// Engine and the queues between it and the sessions.
 pub(super) struct CoLocatedEngine {
-    engine: Option<Box<WorkerEngine>>,
+    engine: Option<Box<DrivenEngine>>,
     death_watch: EngineDeathWatch,
     /// Events for the engine.
     events: VecDeque<EngineEvent>,
@@ -45,8 +45,6 @@ pub(super) struct CoLocatedEngine {
     rates_open: bool,
     /// The engine does not have all flows or all paths yet.
     is_rerouting: bool,
-    /// Earliest of the sessions' timers.
-    timer_ns: Option<u64>,
     /// Earliest time of an iteration without events.
     next_iteration_ns: u64,
     /// Time of the engine's next maintenance.
@@ -66,7 +64,6 @@ impl CoLocatedEngine {
             rates: VecDeque::new(),
             rates_open: false,
             is_rerouting: false,
-            timer_ns: None,
             next_iteration_ns: 0,
             maintenance_ns: 0,
         }
@@ -82,41 +79,36 @@ impl CoLocatedEngine {
         !self.events.is_empty()
     }
 
-    /// True if rates wait for sessions, or a timer is due as of `timers_ns`.
-    pub(super) fn is_due(&self, timers_ns: u64) -> bool {
-        !self.rates.is_empty() || self.timer_ns.is_some_and(|timer_ns| timer_ns <= timers_ns)
+    /// True if rates wait for sessions.
+    pub(super) fn has_rates(&self) -> bool {
+        !self.rates.is_empty()
     }
 
-    /// Hands first rates to the sessions. With `background` it also serves the timers as of
-    /// `timers_ns` and hands over a few other rates. True if more rates wait.
-    pub(super) fn exchange(
-        &mut self,
-        core: &mut ServiceCore,
-        now_ns: u64,
-        timers_ns: u64,
-        background: bool,
-    ) -> bool {
+    /// Hands the first rates to their sessions.
+    pub(super) fn hand_over_first_rates(&mut self, core: &mut ServiceCore, now_ns: u64) {
         for update in self.first_rates.drain(..) {
             core.hub.on_rate(now_ns, update);
         }
-        // A first rate goes out at once; timers and later rates belong to the longer tasks.
-        if !background {
-            return !self.rates.is_empty();
+    }
+
+    /// Hands a few other rates to their sessions.
+    pub(super) fn hand_over_rates(&mut self, core: &mut ServiceCore, now_ns: u64) {
+        for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {
+            core.hub.on_rate(now_ns, update);
         }
+    }
+
+    /// Tells the feeds the loads of the links, if they want them.
+    pub(super) fn tell_loads(&mut self, core: &mut ServiceCore, now_ns: u64) {
         if core.hub.wants_link_loads(now_ns)
             && let Some(engine) = &self.engine
         {
             engine.driver.link_loads(&mut self.loads_bps);
             core.hub.observe_link_loads(now_ns, &mut self.loads_bps);
         }
-        core.on_timers(timers_ns);
-        for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {
-            core.hub.on_rate(now_ns, update);
-        }
-        !self.rates.is_empty()
     }
 
-    /// Takes the engine's events, and a new engine if there is one, at the end of an exchange.
+    /// Takes the engine's events, and a new engine if there is one.
     pub(super) fn take_events(&mut self, core: &mut ServiceCore) {
         if let Some(engine) = core.take_engine_work(&mut self.events) {
             // The thread that drives the engine is its first worker, for which the core is
@@ -135,7 +127,6 @@ impl CoLocatedEngine {
             self.must_iterate = false;
             (self.next_iteration_ns, self.maintenance_ns) = (0, 0);
         }
-        self.timer_ns = core.next_timer_ns();
         self.rates_open = core.rates_open();
         self.is_rerouting = core.hub.is_rerouting();
     }
@@ -216,7 +207,7 @@ impl CoLocatedEngine {
         wants
     }
 
-    /// Returns the time of the next task if no event comes before.
+    /// Returns the time of the engine's next task if no event comes before.
     pub(super) fn next_wakeup_ns(&self) -> Option<u64> {
         let left = self
             .engine
@@ -230,7 +221,7 @@ impl CoLocatedEngine {
             _ => None,
         };
         let maintenance_ns = self.engine.is_some().then_some(self.maintenance_ns);
-        [next_iteration_ns, self.timer_ns, maintenance_ns]
+        [next_iteration_ns, maintenance_ns]
             .into_iter()
             .flatten()
             .min()

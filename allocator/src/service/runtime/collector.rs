@@ -1,13 +1,14 @@
-//! Readings of switches: a collector's datagrams, read outside of the core's lock.
+//! Readings of switches: a collector's datagrams, read on the service thread.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::rc::Rc;
 
 use ratewright_topology::Topology;
 use tokio::net::UdpSocket;
 
-use super::service_core::SharedCore;
+use super::core_handle::CoreHandle;
 use crate::feeds::gnmic::{EventReader, EventsRead, Unused};
 use crate::service::clock;
 use crate::service::config::CollectorConfig;
@@ -34,12 +35,12 @@ struct Collector {
 
 /// The collector, shared by its task and reloads.
 #[derive(Debug, Clone)]
-pub(super) struct SharedCollector(Arc<Mutex<Collector>>);
+pub(super) struct SharedCollector(Rc<RefCell<Collector>>);
 
 impl SharedCollector {
     /// Puts other settings or another topology in force.
     pub(super) fn reconfigure(&self, settings: &CollectorConfig, topology: &Topology) {
-        let mut collector = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut collector = self.0.borrow_mut();
         collector.sources.clone_from(&settings.sources);
         collector.reader = EventReader::new(&settings.interfaces, topology);
         collector.logged.clear();
@@ -54,16 +55,16 @@ pub(super) fn start(
     let socket = std::net::UdpSocket::bind(settings.listen)?;
     socket.set_nonblocking(true)?;
     let collector = Collector::new(settings, topology, clock::now_ns());
-    let shared = SharedCollector(Arc::new(Mutex::new(collector)));
+    let shared = SharedCollector(Rc::new(RefCell::new(collector)));
     Ok((shared, UdpSocket::from_std(socket)?))
 }
 
 /// Takes datagrams until the service ends.
-pub(super) async fn serve(shared: SharedCore, collector: SharedCollector, socket: UdpSocket) {
+pub(super) async fn serve(core: CoreHandle, collector: SharedCollector, socket: UdpSocket) {
     let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
     loop {
         match socket.recv_from(&mut buffer).await {
-            Ok((bytes, from)) => take(&shared, &collector, from, &buffer[..bytes]),
+            Ok((bytes, from)) => take(&core, &collector, from, &buffer[..bytes]).await,
             Err(error) => {
                 tracing::warn!(%error, "the collector's socket");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -74,22 +75,13 @@ pub(super) async fn serve(shared: SharedCore, collector: SharedCollector, socket
     }
 }
 
-fn take(shared: &SharedCore, collector: &SharedCollector, from: SocketAddr, datagram: &[u8]) {
-    let read = {
-        let mut collector = collector.0.lock().unwrap_or_else(PoisonError::into_inner);
-        collector.read(clock::now_ns(), from, datagram)
-    };
-    match read {
-        Ok(read) => shared.run(|core, now_ns| {
-            core.hub.on_collector(now_ns, &read);
-        }),
-        Err(reason) => shared
-            .lock()
-            .hub
-            .counts_mut()
-            .collector_dropped
-            .count(reason),
-    }
+async fn take(core: &CoreHandle, collector: &SharedCollector, from: SocketAddr, datagram: &[u8]) {
+    let read = (collector.0.borrow_mut()).read(clock::now_ns(), from, datagram);
+    let take = core.call(move |core, now_ns| match read {
+        Ok(read) => core.hub.on_collector(now_ns, &read),
+        Err(reason) => core.hub.counts_mut().collector_dropped.count(reason),
+    });
+    take.await;
 }
 
 impl Collector {
@@ -157,9 +149,9 @@ mod tests {
             interfaces: Vec::new(),
         };
         let collector = Collector::new(&settings, &topology, 0);
-        let shared = SharedCollector(Arc::new(Mutex::new(collector)));
+        let shared = SharedCollector(Rc::new(RefCell::new(collector)));
         let news = |datagram: &[u8]| -> Vec<(&str, String)> {
-            let mut collector = shared.0.lock().expect("no panic");
+            let mut collector = shared.0.borrow_mut();
             let read = collector.reader.read(0, datagram).expect("events");
             let news = collector.not_logged(&read);
             let news = news.iter();

@@ -5,12 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
 use ratewright_io::log::LogThrottle;
+use ratewright_io::transport::secret_of;
 use ratewright_proto::control::{FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES};
 use tokio::sync::Notify;
 
-use super::relayed;
-use super::service_core::SharedCore;
+use super::core_handle::CoreHandle;
+use super::service_core::{NextFrame, OpenedSession};
 use super::transport::SESSION_WINDOW_BYTES;
+use super::{Rejections, relayed};
 use crate::service::entrance::HandshakeTurn;
 use crate::service::tls;
 
@@ -33,13 +35,13 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 static HANDSHAKE_FAILURES: LogThrottle = LogThrottle::new(Duration::from_secs(1));
 
 /// Serves a connection from its handshake, which must end within its turn, to its end.
-pub(super) async fn serve(shared: SharedCore, incoming: Incoming, turn: HandshakeTurn) {
+pub(super) async fn serve(
+    core: CoreHandle,
+    rejections: Rejections,
+    incoming: Incoming,
+    turn: HandshakeTurn,
+) {
     let address = incoming.remote_address();
-    let rejected = |reason| {
-        let mut core = shared.lock();
-        let rejected = &mut core.hub.counts_mut().connections_rejected;
-        rejected.count(reason);
-    };
     let handshaken = async {
         let connecting = turn.begin(incoming)?;
         connecting.await
@@ -51,10 +53,10 @@ pub(super) async fn serve(shared: SharedCore, incoming: Incoming, turn: Handshak
                 if let Some(others) = HANDSHAKE_FAILURES.now() {
                     tracing::warn!(%address, %error, others, "handshake failed");
                 }
-                return rejected("handshake");
+                return rejections.count("handshake");
             }
         },
-        () = turn.end() => return rejected("stalled"),
+        () = turn.end() => return rejections.count("stalled"),
     };
     let Some(certificate) = tls::peer_certificate(&connection) else {
         connection.close(VarInt::from_u32(1), b"no certificate");
@@ -66,20 +68,34 @@ pub(super) async fn serve(shared: SharedCore, incoming: Incoming, turn: Handshak
         // Many hosts' streams share the connection; the window of each stream bounds what it may
         // send.
         connection.set_receive_window(VarInt::MAX);
-        return relayed::serve(shared, connection, certificate).await;
+        return relayed::serve(core, connection, certificate).await;
     }
-    let opened = shared.run(|core, now_ns| core.open(now_ns, &connection, certificate));
-    let Some((id, outbox_ready)) = opened else {
+    let direct = connection.clone();
+    let opened = core.call(move |core, now_ns| core.open(now_ns, direct, certificate));
+    let Some(OpenedSession {
+        id,
+        outbox_ready,
+        sealed_epoch,
+    }) = opened.await
+    else {
         tracing::warn!(%address, "no room for another session");
         connection.close(VarInt::from_u32(1), b"no room for another session");
         return;
     };
+    if let Some(epoch) = sealed_epoch
+        && let Ok(secret) = secret_of(&connection, epoch, id)
+    {
+        let from = connection.remote_address().ip().to_canonical();
+        core.call(move |core, _| core.add_secret(id, secret, from))
+            .await;
+    }
     let reason = tokio::select! {
-        reason = take_datagrams(&shared, id, &connection) => reason,
-        reason = serve_control(&shared, id, &connection, &outbox_ready, turn) => reason,
+        reason = take_datagrams(&core, id, &connection) => reason,
+        reason = serve_control(&core, id, &connection, &outbox_ready, turn) => reason,
     };
     connection.close(VarInt::from_u32(0), reason.as_bytes());
-    shared.run(|core, now_ns| core.close(now_ns, id, reason));
+    core.call(move |core, now_ns| core.close(now_ns, id, reason))
+        .await;
 }
 
 /// Batch of datagrams that arrived together.
@@ -112,23 +128,24 @@ impl Datagrams {
 }
 
 /// Takes datagrams until the connection ends.
-async fn take_datagrams(shared: &SharedCore, id: u32, connection: &Connection) -> &'static str {
-    let mut batch = Datagrams::default();
+async fn take_datagrams(core: &CoreHandle, id: u32, connection: &Connection) -> &'static str {
     loop {
+        let mut batch = Datagrams::default();
         if let Err(error) = batch.read(connection).await {
             return lost(&error);
         }
-        shared.run(|core, now_ns| {
+        let take = core.call(move |core, now_ns| {
             for datagram in batch.iter() {
                 core.on_quic(now_ns, id, datagram);
             }
         });
+        take.await;
     }
 }
 
 /// Serves the control stream, which the peer opens, until the session ends.
 async fn serve_control(
-    shared: &SharedCore,
+    core: &CoreHandle,
     id: u32,
     connection: &Connection,
     outbox_ready: &Notify,
@@ -138,7 +155,7 @@ async fn serve_control(
         tokio::select! {
             biased;
             accepted = connection.accept_bi() => accepted.map_err(|error| lost(&error)),
-            reason = closing(shared, id, outbox_ready) => Err(reason),
+            reason = closing(core, id, outbox_ready) => Err(reason),
             () = turn.end() => Err("no_hello"),
         }
     };
@@ -152,7 +169,7 @@ async fn serve_control(
     };
     let decoder = FrameDecoder::new();
     let control = (send, receive, decoder);
-    serve_streams(shared, id, control, Some(introduction), outbox_ready).await
+    serve_streams(core, id, control, Some(introduction), outbox_ready).await
 }
 
 /// Connection whose peer has not sent its Hello.
@@ -164,22 +181,22 @@ pub(super) struct Introduction {
 /// Serves both directions of a control stream until the session ends. The peer must send its Hello
 /// first, within its turn unless it has none.
 pub(super) async fn serve_streams(
-    shared: &SharedCore,
+    core: &CoreHandle,
     id: u32,
     (send, receive, decoder): (SendStream, RecvStream, FrameDecoder),
     introduction: Option<Introduction>,
     outbox_ready: &Notify,
 ) -> &'static str {
     tokio::select! {
-        reason = read_control(shared, id, receive, decoder, introduction) => reason,
-        reason = write_control(shared, id, send, outbox_ready) => reason,
+        reason = read_control(core, id, receive, decoder, introduction) => reason,
+        reason = write_control(core, id, send, outbox_ready) => reason,
     }
 }
 
 /// Waits until the session's end is decided.
-async fn closing(shared: &SharedCore, id: u32, outbox_ready: &Notify) -> &'static str {
+async fn closing(core: &CoreHandle, id: u32, outbox_ready: &Notify) -> &'static str {
     loop {
-        if let Some(reason) = shared.lock().hub.closing(id) {
+        if let Some(reason) = core.call(move |core, _| core.hub.closing(id)).await {
             return reason;
         }
         outbox_ready.notified().await;
@@ -187,7 +204,7 @@ async fn closing(shared: &SharedCore, id: u32, outbox_ready: &Notify) -> &'stati
 }
 
 async fn read_control(
-    shared: &SharedCore,
+    core: &CoreHandle,
     id: u32,
     mut receive: RecvStream,
     mut decoder: FrameDecoder,
@@ -200,23 +217,33 @@ async fn read_control(
     decoder.set_max_bytes(MAX_HELLO_BYTES);
     loop {
         // A relay's stream has frames behind its Attach, which are in the decoder already.
-        let broken = shared.run(|core, now_ns| {
-            loop {
-                match decoder.next_frame() {
-                    Ok(Some(body)) => core.hub.on_control(now_ns, id, body),
-                    Ok(None) => return false,
-                    Err(error) => {
-                        core.hub.on_broken_control(now_ns, id, &error.to_string());
-                        return true;
-                    }
+        let (mut frames, mut fault) = (Vec::new(), None);
+        loop {
+            match decoder.next_frame() {
+                Ok(Some(body)) => frames.push(Bytes::copy_from_slice(body)),
+                Ok(None) => break,
+                Err(error) => {
+                    fault = Some(error.to_string());
+                    break;
                 }
             }
+        }
+        let is_broken = fault.is_some();
+        let taken = core.call(move |core, now_ns| {
+            for body in &frames {
+                core.hub.on_control(now_ns, id, body);
+            }
+            if let Some(error) = fault {
+                core.hub.on_broken_control(now_ns, id, &error);
+            }
+            core.hub.awaits_hello(id)
         });
-        if broken {
+        let awaits_hello = taken.await;
+        if is_broken {
             // The writer sends the refusal and ends the connection.
             std::future::pending::<()>().await;
         }
-        if before_hello && !shared.lock().hub.awaits_hello(id) {
+        if before_hello && !awaits_hello {
             before_hello = false;
             decoder.set_max_bytes(MAX_FRAME_BYTES);
             if let Some(introduction) = introduction.take() {
@@ -229,7 +256,9 @@ async fn read_control(
         }
         // A stream over its budget is not read: QUIC flow control then stops the peer, and nothing
         // is lost.
-        while let Some(wait_ns) = shared.run(|core, now_ns| core.hub.control_wait_ns(now_ns, id)) {
+        loop {
+            let wait = core.call(move |core, now_ns| core.hub.control_wait_ns(now_ns, id));
+            let Some(wait_ns) = wait.await else { break };
             tokio::time::sleep(Duration::from_nanos(wait_ns)).await;
         }
         let chunk = match &introduction {
@@ -239,7 +268,7 @@ async fn read_control(
                 Some(turn) => tokio::select! {
                     biased;
                     chunk = receive.read_chunk(READ_CHUNK_BYTES, true) => chunk,
-                    () = answered(shared, id, turn) => {
+                    () = answered(core, id, turn) => {
                         welcoming = None;
                         continue;
                     }
@@ -260,41 +289,37 @@ async fn read_control(
 }
 
 /// Waits for the first datagram of a host after its Welcome, or for the end of its turn.
-async fn answered(shared: &SharedCore, id: u32, turn: &HandshakeTurn) {
-    while turn.holds() && !shared.lock().hub.has_answered(id) {
+async fn answered(core: &CoreHandle, id: u32, turn: &HandshakeTurn) {
+    while turn.holds() && !core.call(move |core, _| core.hub.has_answered(id)).await {
         tokio::time::sleep(CORE_CHECK_SPINS).await;
     }
 }
 
 async fn write_control(
-    shared: &SharedCore,
+    core: &CoreHandle,
     id: u32,
     mut send: SendStream,
     outbox_ready: &Notify,
 ) -> &'static str {
     loop {
-        while let Some(frame) = next_frame(shared, id) {
-            match tokio::time::timeout(WRITE_TIMEOUT, send.write_chunk(frame)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return "stream_lost",
-                Err(_) => return "does_not_read",
+        match core.call(move |core, _| core.next_frame(id)).await {
+            NextFrame::Frame(frame) => {
+                match tokio::time::timeout(WRITE_TIMEOUT, send.write_chunk(frame)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return "stream_lost",
+                    Err(_) => return "does_not_read",
+                }
             }
-        }
-        let reason = shared.lock().hub.closing(id);
-        if let Some(reason) = reason {
-            // The last message has to arrive before the connection closes.
-            if send.finish().is_ok() {
-                let _ = tokio::time::timeout(LAST_WORD_TIMEOUT, send.stopped()).await;
+            NextFrame::End(reason) => {
+                // The last message has to arrive before the connection closes.
+                if send.finish().is_ok() {
+                    let _ = tokio::time::timeout(LAST_WORD_TIMEOUT, send.stopped()).await;
+                }
+                return reason;
             }
-            return reason;
+            NextFrame::None => outbox_ready.notified().await,
         }
-        outbox_ready.notified().await;
     }
-}
-
-/// A function of its own, so that no lock is held while the frame is written.
-fn next_frame(shared: &SharedCore, id: u32) -> Option<Bytes> {
-    shared.lock().next_frame(id)
 }
 
 /// Returns the label of a connection's end for metrics.

@@ -1,6 +1,6 @@
 //! Engine of the service: its making, its figures, and its end.
 //!
-//! The first worker drives the engine, between two polls of its port.
+//! The core's thread drives the engine, between two polls of its port.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,12 +65,12 @@ fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
     }
 }
 
-/// Signals from the workers' threads: something is to be sent, or a thread has ended.
+/// Signals to the service thread that another thread has ended.
 #[derive(Debug, Default)]
 pub struct EngineSignal {
     notify: Notify,
     died: AtomicBool,
-    /// A worker has panicked.
+    /// A thread with a port has panicked.
     panicked: AtomicBool,
 }
 
@@ -85,13 +85,13 @@ impl EngineSignal {
         self.notify.notified().await;
     }
 
-    /// Records that a worker panicked: the datagrams in its hands are lost, so the service must
+    /// Records that a thread with a port panicked: its datagrams are lost, so the service must
     /// end.
     pub(super) fn set_panicked(&self) {
         self.panicked.store(true, Ordering::Release);
     }
 
-    /// True if a worker has panicked.
+    /// True if a thread with a port has panicked.
     pub fn panicked(&self) -> bool {
         self.panicked.load(Ordering::Acquire)
     }
@@ -143,8 +143,8 @@ pub(super) fn dispose(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Engine for the worker that drives it.
-pub(super) struct WorkerEngine {
+/// Engine for the core's thread, which drives it.
+pub(super) struct DrivenEngine {
     pub(super) driver: EngineDriver,
     /// Interval between the beginnings of iterations; `None` without a pause.
     pub(super) interval_ns: Option<u64>,
@@ -154,7 +154,7 @@ pub(super) struct WorkerEngine {
 /// The service's engine as others than its thread see it, with what outlives its replacement.
 pub(super) struct EngineHost {
     /// The next engine, until the thread that drives it takes it.
-    next: Option<Box<WorkerEngine>>,
+    next: Option<Box<DrivenEngine>>,
     snapshot: Snapshot,
     signal: Arc<EngineSignal>,
     histogram: Arc<DurationHistogram>,
@@ -201,15 +201,15 @@ impl EngineHost {
         let driver = EngineDriver::new(engine, Arc::clone(&self.histogram));
         self.pinned_core = config.allocation.pin_core;
         self.snapshot = driver.snapshot();
-        self.next = Some(Box::new(WorkerEngine {
+        self.next = Some(Box::new(DrivenEngine {
             driver,
             interval_ns: config.allocation.interval_us.map(|us| us * 1_000),
             pin_core: self.pinned_core,
         }));
     }
 
-    /// Takes the new engine that the worker drives from now on, if there is one.
-    pub(super) fn take_engine(&mut self) -> Option<Box<WorkerEngine>> {
+    /// Takes the new engine, which the core's thread drives from now on, if there is one.
+    pub(super) fn take_engine(&mut self) -> Option<Box<DrivenEngine>> {
         self.next.take()
     }
 

@@ -1,4 +1,4 @@
-//! Wake-ups and waits of a UDP worker's thread.
+//! Wake-ups and waits of a thread with a port.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +20,7 @@ const SPIN_NS: u64 = 200_000;
 
 const LONGEST_SLEEP_NS: u64 = 3_600_000_000_000;
 
-/// Waker of a UDP worker's thread.
+/// Waker of a thread with a port.
 #[derive(Debug)]
 pub(super) struct ThreadWaker {
     event: EventFd,
@@ -96,7 +96,7 @@ impl ThreadWaker {
     }
 }
 
-/// Wait of a UDP worker's thread for its port.
+/// Wait of a thread for its port.
 #[derive(Debug)]
 pub(super) struct IdleWait {
     policy: IdlePolicy,

@@ -4,24 +4,28 @@
 //! |---|---|
 //! | [`transport`], [`window`] | the QUIC endpoint, its settings and its congestion window |
 //! | `connection` | one task per connection: datagrams in, control stream |
-//! | `service_core` | hub, engine, transports and timers behind one lock; all sending |
+//! | `service_core` | the core: hub, transports, timers, queues of ports; all sending |
+//! | `core_loop` | the thread that owns the core, with a port of its own and the engine |
+//! | `core_handle`, `answers` | how tasks of the service thread reach the core; answers to admin |
+//! | `port_loop` | threads of further ports |
+//! | `sealed_port` | a port with the keys of its sessions |
 //! | `collector` | readings of switches from a collector |
 //! | `relayed` | connections of relays, each with many hosts |
-//! | `udp_worker` | workers: a port for sealed datagrams and its thread |
 //! | `idle` | wake-ups of such a thread, and its waits |
 //! | `dpdk` | ports on an interface that DPDK drives |
 //! | [`engine_host`] | the engine: its making, its figures, its end |
-//! | `co_located_engine` | the engine on the thread of the first worker |
-//! | `start_grace` | the time after the start in which no rate is sent |
+//! | `co_located_engine` | the engine on the core's thread |
 //!
-//! A connection's task hands QUIC datagrams to the hub, a worker sealed ones. The hub's events wake
-//! the first worker, which drives the engine and hands its rates to the sessions. It does not wait
-//! for a timer. All sessions' timeouts share one wheel, which that worker serves, too.
+//! One thread owns the core: sessions, flows, engine, timers. An *edge* moves bytes. The first port
+//! is served on the core's own thread. Threads of further ports, and tasks of the service thread,
+//! which serve QUIC and relays, reach the core through rings.
 //!
 //! A flow's *first rate* is urgent: it goes out before all *later rates*, which may be replaced by
 //! newer ones while they wait.
 
+use std::cell::RefCell;
 use std::net::Ipv4Addr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +39,7 @@ use super::clock;
 use super::config::Config;
 use super::entrance::Entrance;
 use super::hub::{Hub, HubSettings, capacities_bps};
+use super::status::Reasons;
 use super::tls::ServerTls;
 use crate::engine::{EngineError, RateEngine};
 use ratewright_io::tls::TlsError;
@@ -43,32 +48,34 @@ use ratewright_proto::control::RefusalCode;
 use ratewright_proto::sealed::SealedConfig;
 use ratewright_topology::Topology;
 
+mod answers;
 mod co_located_engine;
 mod collector;
 pub(super) mod connection;
+mod core_handle;
+mod core_loop;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod engine_host;
 mod idle;
+mod port_loop;
 mod relayed;
+mod sealed_port;
 mod service_core;
-mod start_grace;
 pub mod transport;
-mod udp_worker;
 pub mod window;
 
+use core_handle::{CoreHandle, NewCoreHandle};
+use core_loop::{CoreLoop, ServiceThreads};
 use engine_host::{EngineFactory, EngineHost};
-use idle::IdlePolicy;
+use idle::{IdlePolicy, ThreadWaker};
+use port_loop::PortLoop;
+use sealed_port::{NoPort, PortState, SealedPort};
 pub(super) use service_core::OVERTAKEN_NS;
-use service_core::SharedCore;
-use start_grace::StartGrace;
+use service_core::{PortQueue, ServiceCore};
 
 /// Connections beyond the limit of sessions, for those in their handshake or at their end.
 const CONNECTION_SLACK: usize = 1_024;
-
-/// Connections to which later rates are sent before the runtime polls its sockets again. Each takes
-/// about 20 µs.
-const LATER_AT_ONCE: usize = 16;
 
 /// Maximum time that hosts have to take the last message at shutdown.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -102,9 +109,9 @@ pub enum ServiceError {
     /// The engine thread ended.
     #[error("the engine thread died")]
     EngineDied,
-    /// A UDP worker panicked.
+    /// A thread with a port panicked.
     #[error("a thread of sealed datagrams panicked")]
-    UdpWorkerPanicked,
+    PortPanicked,
     /// A task of the service panicked.
     #[error("a task of the service panicked")]
     Panicked(#[from] JoinError),
@@ -113,9 +120,22 @@ pub enum ServiceError {
     Tls(#[from] TlsError),
 }
 
-/// The allocator's service, on the current tokio runtime, which must have one thread.
+/// Counts of attempts to connect that ended before they had a session, by reason. The service
+/// thread has them.
+#[derive(Clone, Default)]
+struct Rejections(Rc<RefCell<Reasons>>);
+
+impl Rejections {
+    fn count(&self, reason: &'static str) {
+        self.0.borrow_mut().count(reason);
+    }
+}
+
+/// The allocator's service, on the current tokio runtime, which must have one thread, in a
+/// [`LocalSet`](tokio::task::LocalSet).
 pub struct AllocatorService {
-    shared: SharedCore,
+    core: CoreHandle,
+    rejections: Rejections,
     endpoint: quinn::Endpoint,
     requests: mpsc::Receiver<AdminRequest>,
     tasks: JoinSet<()>,
@@ -126,8 +146,8 @@ pub struct AllocatorService {
     signal: Arc<engine_host::EngineSignal>,
     /// The collector of switches, if one is configured.
     collector: Option<collector::SharedCollector>,
-    /// UDP workers; they end when this is dropped.
-    udp_workers: udp_worker::UdpWorkerThreads,
+    /// Threads of the core and of further ports; they end when this is dropped.
+    threads: ServiceThreads,
 }
 
 /// Returns the hub's part of a configuration.
@@ -204,44 +224,34 @@ impl AllocatorService {
                 address: config.listen,
                 source,
             })?;
-        let (shared, udp_workers) = start_udp_workers(config, hub, engine, epoch)?;
-        {
-            let mut core = shared.lock();
-            core.serve_relays(tls.peers, config.limits.max_sessions);
-            core.certificate_expires_unix_s = tls.expires_unix_s;
-        }
-        let signal = shared.lock().engine.signal();
         let mut tasks = JoinSet::new();
         let collector = match &config.collector {
-            Some(settings) => {
-                let hub = &shared.lock().hub;
-                Some(
-                    collector::start(settings, hub.topology()).map_err(|source| {
-                        ServiceError::BindCollector {
-                            address: settings.listen,
-                            source,
-                        }
-                    })?,
-                )
-            }
+            Some(settings) => Some(collector::start(settings, hub.topology()).map_err(
+                |source| ServiceError::BindCollector {
+                    address: settings.listen,
+                    source,
+                },
+            )?),
             None => None,
         };
+        let signal = engine.signal();
+        let (core, threads) = start_threads(config, hub, engine, epoch, |core| {
+            core.serve_relays(tls.peers, config.limits.max_sessions);
+            core.certificate_expires_unix_s = tls.expires_unix_s;
+        })?;
         let collector = collector.map(|(collector, socket)| {
-            tasks.spawn(collector::serve(shared.clone(), collector.clone(), socket));
+            tasks.spawn_local(collector::serve(core.clone(), collector.clone(), socket));
             collector
         });
-        let grace = Duration::from_millis(config.allocation.start_grace_ms);
-        tasks.spawn(send_later_rates(shared.clone(), Arc::clone(&signal), grace));
-        let (counted, known) = (shared.clone(), shared.clone());
-        let is_host = move |address| (known.lock().hub.topology().host_by_addr(address)).is_some();
-        let entrance = Entrance::new(AdmissionConfig::default(), is_host, move |reason| {
-            let mut core = counted.lock();
-            let rejected = &mut core.hub.counts_mut().connections_rejected;
-            rejected.count(reason);
+        let rejections = Rejections::default();
+        let counted = rejections.clone();
+        let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
+            counted.count(reason);
         });
         let max_sessions = config.limits.max_sessions as usize;
         Ok(Self {
-            shared,
+            core,
+            rejections,
             endpoint,
             requests,
             tasks,
@@ -250,7 +260,7 @@ impl AllocatorService {
             epoch,
             signal,
             collector,
-            udp_workers,
+            threads,
         })
     }
 
@@ -270,18 +280,21 @@ impl AllocatorService {
     /// Serves until a part fails. Cancel-safe: may be dropped and called again.
     pub async fn serve(&mut self) -> ServiceError {
         loop {
+            if self.signal.panicked() {
+                return ServiceError::PortPanicked;
+            }
+            if self.signal.died() {
+                return ServiceError::EngineDied;
+            }
             tokio::select! {
                 // In this order: a flood of connections must delay neither operators nor the end of
                 // the service.
                 biased;
+                () = self.signal.wait() => {}
                 Some(request) = self.requests.recv() => self.execute(request),
-                Some(ended) = self.tasks.join_next() => match ended {
-                    // Tasks of connections end all the time. The rates' task ends only with a
-                    // worker.
-                    Ok(()) if self.signal.panicked() => return ServiceError::UdpWorkerPanicked,
-                    Ok(()) if self.signal.died() => return ServiceError::EngineDied,
-                    Ok(()) => {}
-                    Err(error) => return ServiceError::Panicked(error),
+                // Tasks of connections end all the time.
+                Some(ended) = self.tasks.join_next() => if let Err(error) = ended {
+                    return ServiceError::Panicked(error);
                 },
                 // Accepts all new attempts before it chooses one of them.
                 incoming = self.endpoint.accept() => match incoming {
@@ -290,7 +303,9 @@ impl AllocatorService {
                     None => std::future::pending().await,
                 },
                 (incoming, turn) = self.entrance.next() => {
-                    self.tasks.spawn(connection::serve(self.shared.clone(), incoming, turn));
+                    let (core, rejections) = (self.core.clone(), self.rejections.clone());
+                    self.tasks
+                        .spawn_local(connection::serve(core, rejections, incoming, turn));
                 }
             }
         }
@@ -300,115 +315,33 @@ impl AllocatorService {
         // Sessions and handshakes have their own bounds. This one also counts connections of relays
         // and those that end.
         let connections = self.endpoint.open_connections();
-        if connections < self.max_sessions + CONNECTION_SLACK {
-            return self.entrance.offer(incoming);
+        if connections >= self.max_sessions + CONNECTION_SLACK {
+            self.rejections.count("overload");
+            return incoming.refuse();
         }
-        let mut core = self.shared.lock();
-        let rejected = &mut core.hub.counts_mut().connections_rejected;
-        rejected.count("overload");
-        drop(core);
-        incoming.refuse();
-    }
-
-    /// Answers a request of the admin server. A requester that is gone needs no answer.
-    fn execute(&mut self, request: AdminRequest) {
-        // `/status` lists every session: its task yields between slices, so that datagrams do not
-        // wait.
-        if let AdminRequest::Status(reply) = request {
-            let shared = self.shared.clone();
-            self.tasks
-                .spawn(async move { drop(reply.send(Box::new(shared.status().await))) });
-            return;
+        // Of an address that may be forged nothing is looked up.
+        if !incoming.remote_address_validated() {
+            return self.entrance.offer(incoming, false);
         }
-        // These visit every flow or link, likewise in slices.
-        match request {
-            AdminRequest::Overview(reply) => {
-                let shared = self.shared.clone();
-                self.tasks
-                    .spawn(async move { drop(reply.send(Box::new(shared.overview().await))) });
-                return;
-            }
-            AdminRequest::LinkFlows(link, reply) => {
-                let shared = self.shared.clone();
-                self.tasks
-                    .spawn(async move { drop(reply.send(shared.link_flows(link).await)) });
-                return;
-            }
-            _ => {}
-        }
-        // As do surveys of all flows and links.
-        let request = match self.survey(request) {
-            Some(request) => request,
-            None => return,
-        };
-        self.shared.run(|core, now_ns| match request {
-            AdminRequest::TopFlows(..) | AdminRequest::Links(..) | AdminRequest::Explain(..) => {}
-            AdminRequest::SetHostReleased(host, released, reply) => {
-                let result = core.hub.set_host_released(now_ns, &host, released);
-                tracing::warn!(
-                    host,
-                    released,
-                    known = result.is_ok(),
-                    "host release turned"
-                );
-                drop(reply.send(result));
-            }
-            AdminRequest::HostReleaseReport(host, reply) => {
-                drop(reply.send(core.hub.host_release_report(now_ns, &host)));
-            }
-            AdminRequest::Ping(reply) => drop(reply.send(())),
-            AdminRequest::Snapshot(reply) => drop(reply.send(Box::new(core.snapshot()))),
-            AdminRequest::Status(_) | AdminRequest::Overview(_) | AdminRequest::LinkFlows(..) => {}
-            AdminRequest::HistoryPoint(reply) => drop(reply.send(core.history_point(now_ns))),
-            AdminRequest::Topology(reply) => {
-                drop(reply.send(Box::new(core.hub.topology().clone())));
-            }
-            AdminRequest::Flows(host, reply) => drop(reply.send(core.hub.report().flows_of(&host))),
-            AdminRequest::Feeds(reply) => drop(reply.send(core.hub.network().feeds_report(now_ns))),
-            AdminRequest::SetReleased(released, reply) => {
-                let report = core.hub.set_released(now_ns, released);
-                tracing::warn!(released, hosts = report.hosts, "kill switch turned");
-                drop(reply.send(report));
-            }
-            AdminRequest::ReleaseReport(reply) => drop(reply.send(core.hub.release_report(now_ns))),
-            AdminRequest::ReleaseWaits(reply) => drop(reply.send(core.hub.release_waits(now_ns))),
-            AdminRequest::ChangeTopology(change, reply) => {
-                core.change_topology(now_ns, &change, reply);
-            }
-            // Feeds report many times a second: `/status` shows it, and the log does not.
-            AdminRequest::SetExternalLoad(load, reply) => {
-                let result = core.hub.set_external_load(now_ns, &load);
-                tracing::debug!(told = ?load, ?result, "external load");
-                drop(reply.send(result));
-            }
+        let (core, entrance) = (self.core.clone(), self.entrance.clone());
+        self.tasks.spawn_local(async move {
+            let address = incoming.remote_address().ip();
+            let known = core.call(move |core, _| core.hub.topology().host_by_addr(address));
+            let is_host = known.await.is_some();
+            entrance.offer(incoming, is_host);
         });
     }
 
-    /// Starts a survey, or returns a request that is none. Surveys that wait for their turn are as
-    /// few as the admin server's requests.
-    fn survey(&mut self, request: AdminRequest) -> Option<AdminRequest> {
-        let shared = self.shared.clone();
-        match request {
-            AdminRequest::TopFlows(most, reply) => {
-                self.tasks
-                    .spawn(async move { drop(reply.send(shared.top_flows(most).await)) });
-            }
-            AdminRequest::Links(most, reply) => {
-                self.tasks
-                    .spawn(async move { drop(reply.send(shared.links(most).await)) });
-            }
-            AdminRequest::Explain(from, to, reply) => {
-                self.tasks
-                    .spawn(async move { drop(reply.send(shared.explain(&from, &to).await)) });
-            }
-            other => return Some(other),
-        }
-        None
+    /// Answers a request of the admin server, in a task. A requester that is gone needs no answer.
+    fn execute(&mut self, request: AdminRequest) {
+        let (core, rejections) = (self.core.clone(), self.rejections.clone());
+        self.tasks
+            .spawn_local(async move { core.answer(request, &rejections.0).await });
     }
 
     /// Returns the inputs of an engine for another configuration or topology; `None` if the present
     /// engine serves. The engine may be made while the service goes on.
-    pub fn engine_plan(
+    pub async fn engine_plan(
         &self,
         old: &Config,
         new: &Config,
@@ -421,11 +354,15 @@ impl AllocatorService {
         if !differs {
             return None;
         }
-        let core = self.shared.lock();
         // The hub's topology has the failures that were notified; the file has not.
-        let topology = topology.unwrap_or(core.hub.topology()).clone();
+        let given = topology.cloned();
+        let asked = self.core.call(move |core, _| {
+            let topology = given.unwrap_or_else(|| core.hub.topology().clone());
+            (core.engine.factory(), topology)
+        });
+        let (factory, topology) = asked.await;
         Some(EnginePlan {
-            factory: core.engine.factory(),
+            factory,
             config: new.clone(),
             topology,
         })
@@ -435,18 +372,19 @@ impl AllocatorService {
     /// caller has checked everything.
     ///
     /// The hub hands its flows to the new engine in slices. Hosts get no rates until that is done.
-    pub fn reload(
+    pub async fn reload(
         &mut self,
         new: &Config,
         topology: Option<Topology>,
         tls: ServerTls,
         engine: Option<NewEngine>,
     ) {
-        let epoch = self.epoch;
-        self.shared.run(|core, now_ns| {
-            core.hub.reconfigure(now_ns, hub_settings(new, epoch));
-            core.serve_relays(tls.peers, new.limits.max_sessions);
-            core.certificate_expires_unix_s = tls.expires_unix_s;
+        let (epoch, config, quic) = (self.epoch, new.clone(), tls.quic);
+        let (peers, expires_unix_s) = (tls.peers, tls.expires_unix_s);
+        let applied = self.core.call(move |core, now_ns| {
+            core.hub.reconfigure(now_ns, hub_settings(&config, epoch));
+            core.serve_relays(peers, config.limits.max_sessions);
+            core.certificate_expires_unix_s = expires_unix_s;
             core.close_distrusted_relays();
             // Before the flows restart: their paths are computed in the new topology.
             if let Some(topology) = topology {
@@ -457,21 +395,27 @@ impl AllocatorService {
                 capacities_bps,
             }) = engine
             {
-                core.replace_engine(new, engine);
+                core.replace_engine(&config, engine);
                 core.hub.restart_flows(now_ns, &capacities_bps);
             }
-            if let (Some(collector), Some(settings)) = (&self.collector, &new.collector) {
-                collector.reconfigure(settings, core.hub.topology());
-            }
+            config.collector.map(|_| core.hub.topology().clone())
         });
+        let topology = applied.await;
+        if let (Some(collector), Some(settings), Some(topology)) =
+            (&self.collector, &new.collector, topology)
+        {
+            collector.reconfigure(settings, &topology);
+        }
         self.max_sessions = new.limits.max_sessions as usize;
         self.endpoint
-            .set_server_config(Some(transport::server_config(tls.quic)));
+            .set_server_config(Some(transport::server_config(quic)));
     }
 
     /// Counts a reload.
-    pub fn count_reload(&self, result: &'static str) {
-        self.shared.lock().hub.counts_mut().reloads.count(result);
+    pub async fn count_reload(&self, result: &'static str) {
+        self.core
+            .call(move |core, _| core.hub.counts_mut().reloads.count(result))
+            .await;
     }
 
     /// Refuses all sessions because the allocator stops, closes the connections and stops the
@@ -479,7 +423,7 @@ impl AllocatorService {
     pub async fn shut_down(mut self) {
         // No new connection may come while the others are sent away.
         self.endpoint.set_server_config(None);
-        self.shared.run(|core, now_ns| {
+        let refused = self.core.call(|core, now_ns| {
             core.draining = true;
             core.hub.refuse_all(
                 now_ns,
@@ -487,8 +431,10 @@ impl AllocatorService {
                 "the allocator is shutting down",
             );
         });
+        refused.await;
+        let core = self.core.clone();
         let drained = async {
-            while self.shared.lock().connection_count() > 0 {
+            while core.call(|core, _| core.connection_count()).await > 0 {
                 if self.tasks.join_next().await.is_none() {
                     break;
                 }
@@ -500,18 +446,19 @@ impl AllocatorService {
         self.endpoint.close(VarInt::from_u32(0), b"draining");
         let _ = tokio::time::timeout(DRAIN_TIME, self.endpoint.wait_idle()).await;
         self.tasks.abort_all();
-        // Joins the workers. The one that drives the engine drops it on its own thread.
-        drop(self.udp_workers);
+        // Joins the threads. The core's drops the engine.
+        drop(self.threads);
     }
 }
 
-/// Makes the core and the configured number of UDP workers.
-fn start_udp_workers(
+/// Makes the core, prepares it, and starts its thread and those of further ports.
+fn start_threads(
     config: &Config,
     hub: Hub,
     engine: EngineHost,
     epoch: u64,
-) -> Result<(SharedCore, udp_worker::UdpWorkerThreads), ServiceError> {
+    prepare: impl FnOnce(&mut ServiceCore),
+) -> Result<(CoreHandle, ServiceThreads), ServiceError> {
     let transport = &config.transport;
     #[cfg(feature = "dpdk")]
     if let Some(interface) = &transport.dpdk {
@@ -526,15 +473,21 @@ fn start_udp_workers(
         } else {
             IdlePolicy::Yield
         };
-        return start_on(config, hub, engine, epoch, ports, numbers, own, policy);
+        return start_on(
+            config,
+            hub,
+            engine,
+            epoch,
+            ports,
+            (numbers, own),
+            policy,
+            prepare,
+        );
     }
     if transport.shards() == 0 {
-        let worker = udp_worker::UdpWorker::without_port(IdlePolicy::Sleep);
-        let (worker, queue) = worker.map_err(|source| ServiceError::Bind {
-            address: config.listen,
-            source,
-        })?;
-        return run_workers(config, hub, engine, epoch, vec![worker], vec![queue]);
+        let (ports, policy) = (vec![NoPort], IdlePolicy::Sleep);
+        let none = (Vec::new(), None);
+        return start_on(config, hub, engine, epoch, ports, none, policy, prepare);
     }
     let (mut ports, mut numbers) = (Vec::new(), Vec::new());
     for index in 0..transport.shards() {
@@ -550,21 +503,31 @@ fn start_udp_workers(
     } else {
         IdlePolicy::Sleep
     };
-    start_on(config, hub, engine, epoch, ports, numbers, None, policy)
+    start_on(
+        config,
+        hub,
+        engine,
+        epoch,
+        ports,
+        (numbers, None),
+        policy,
+        prepare,
+    )
 }
 
-/// Makes the core and a UDP worker on each of `ports`, whose UDP port numbers are `numbers`.
-#[allow(clippy::too_many_arguments, reason = "called twice, in one place")]
+/// As [`start_threads`], on these ports, whose UDP port numbers and own address hosts are told.
+/// Without numbers the port is absent.
+#[allow(clippy::too_many_arguments, reason = "called thrice, in one place")]
 fn start_on<P: PacketPort + Send + 'static>(
     config: &Config,
     mut hub: Hub,
     engine: EngineHost,
     epoch: u64,
     ports: Vec<P>,
-    numbers: Vec<u16>,
-    address: Option<Ipv4Addr>,
+    (numbers, address): (Vec<u16>, Option<Ipv4Addr>),
     policy: IdlePolicy,
-) -> Result<(SharedCore, udp_worker::UdpWorkerThreads), ServiceError> {
+    prepare: impl FnOnce(&mut ServiceCore),
+) -> Result<(CoreHandle, ServiceThreads), ServiceError> {
     let bind = |source| ServiceError::Bind {
         address: config.listen,
         source,
@@ -573,57 +536,47 @@ fn start_on<P: PacketPort + Send + 'static>(
         cipher: config.transport.cipher,
         ..SealedConfig::default()
     };
-    let (mut workers, mut queues) = (Vec::new(), Vec::new());
-    for port in ports {
-        let (worker, queue) = udp_worker::UdpWorker::new(port, settings, policy).map_err(bind)?;
-        workers.push(worker);
-        queues.push(queue);
-    }
+    let state = if numbers.is_empty() {
+        PortState::Absent
+    } else {
+        PortState::Open
+    };
     hub.offer_sealed(numbers, config.transport.cipher, address);
-    run_workers(config, hub, engine, epoch, workers, queues)
-}
-
-/// Makes the core and starts the workers' threads.
-fn run_workers<P: PacketPort + Send + 'static>(
-    config: &Config,
-    hub: Hub,
-    engine: EngineHost,
-    epoch: u64,
-    workers: Vec<udp_worker::UdpWorker<P>>,
-    queues: Vec<udp_worker::WorkerQueue>,
-) -> Result<(SharedCore, udp_worker::UdpWorkerThreads), ServiceError> {
     let signal = engine.signal();
-    let shared = SharedCore::new(hub, engine, queues, epoch);
-    let threads = udp_worker::start(workers, &shared, &signal);
-    let threads = threads.map_err(|source| ServiceError::Bind {
-        address: config.listen,
-        source,
-    })?;
-    Ok((shared, threads))
-}
-
-/// Sends connections their later rates, a few at a time, and opens the rates once `grace` has passed.
-/// Until then the engine keeps the newest rate of each flow. Ends when a worker has died.
-async fn send_later_rates(
-    shared: SharedCore,
-    signal: Arc<engine_host::EngineSignal>,
-    grace: Duration,
-) {
-    let later = shared.lock().later_waits();
-    let mut grace = StartGrace::new(grace);
-    loop {
-        // First those that have come before.
-        while shared.run(|core, now_ns| core.send_later(now_ns, LATER_AT_ONCE)) {
-            // The runtime polls its sockets between two batches.
-            tokio::task::yield_now().await;
+    let owner = Arc::new(ThreadWaker::new().map_err(bind)?);
+    let (mut queues, mut own, mut others) = (Vec::new(), None, Vec::new());
+    for (index, port) in ports.into_iter().enumerate() {
+        let port = SealedPort::new(port, state, settings);
+        if index == 0 {
+            own = Some(port);
+            queues.push(PortQueue::new(state, None));
+            continue;
         }
-        if signal.died() || signal.panicked() {
-            return;
-        }
-        tokio::select! {
-            () = signal.wait() => {}
-            () = later.notified() => {}
-            () = grace.end() => shared.run(|core, _| core.open_rates()),
-        }
+        let waker = Arc::new(ThreadWaker::new().map_err(bind)?);
+        let (port_loop, rings) = PortLoop::new(
+            index,
+            port,
+            policy,
+            Arc::clone(&waker),
+            Arc::clone(&owner),
+            Arc::clone(&signal),
+        );
+        queues.push(PortQueue::new(state, Some((rings, Arc::clone(&waker)))));
+        others.push((index, waker, port_loop));
     }
+    let Some(own) = own else {
+        return Err(bind(std::io::Error::other("no port")));
+    };
+    let grace_ns = config.allocation.start_grace_ms * 1_000_000;
+    let mut core = ServiceCore::new(hub, engine, queues, epoch, clock::now_ns() + grace_ns);
+    prepare(&mut core);
+    let (handle, work) = NewCoreHandle::new(Arc::clone(&owner));
+    let core_loop = CoreLoop::new(core, own, work, Arc::clone(&owner), policy);
+    let mut threads = ServiceThreads::default();
+    (threads.start("core".to_owned(), &owner, move || core_loop.run())).map_err(bind)?;
+    for (index, waker, port_loop) in others {
+        let name = format!("sealed-{index}");
+        (threads.start(name, &waker, move || port_loop.run())).map_err(bind)?;
+    }
+    Ok((handle.finish(), threads))
 }

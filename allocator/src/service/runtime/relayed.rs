@@ -18,7 +18,8 @@ use rustls::server::danger::ClientCertVerifier;
 use tokio::task::JoinSet;
 
 use super::connection::{Datagrams, lost, serve_streams};
-use super::service_core::{Route, ServiceCore, SharedCore};
+use super::core_handle::CoreHandle;
+use super::service_core::{Route, ServiceCore};
 use crate::service::config::RelayIdentity;
 use crate::service::status::RelayCounts;
 use crate::service::tls::PeerCertificate;
@@ -263,50 +264,49 @@ impl ServiceCore {
 }
 
 /// Serves a relay's connection to its end.
-pub(super) async fn serve(
-    shared: SharedCore,
-    connection: Connection,
-    certificate: PeerCertificate,
-) {
-    let opened = shared.run(|core, _| {
-        let id = core.open_relay(&connection, &certificate)?;
+pub(super) async fn serve(core: CoreHandle, connection: Connection, certificate: PeerCertificate) {
+    let opened = connection.clone();
+    let opened = core.call(move |core, _| {
+        let id = core.open_relay(&opened, &certificate)?;
         Ok::<_, String>((id, core.max_relay_streams))
     });
-    let (relay_id, max_streams) = match opened {
+    let (relay_id, max_streams) = match opened.await {
         Ok(opened) => opened,
         Err(reason) => return connection.close(VarInt::from_u32(1), reason.as_bytes()),
     };
     connection.set_max_concurrent_bi_streams(VarInt::from_u32(max_streams));
     let reason = tokio::select! {
-        reason = take_bundles(&shared, relay_id, &connection) => reason,
-        reason = take_streams(&shared, relay_id, &connection) => reason,
+        reason = take_bundles(&core, relay_id, &connection) => reason,
+        reason = take_streams(&core, relay_id, &connection) => reason,
     };
     connection.close(VarInt::from_u32(0), reason.as_bytes());
-    shared.run(|core, now_ns| core.close_relay(now_ns, relay_id, reason));
+    core.call(move |core, now_ns| core.close_relay(now_ns, relay_id, reason))
+        .await;
 }
 
-async fn take_bundles(shared: &SharedCore, relay_id: u32, connection: &Connection) -> &'static str {
+async fn take_bundles(core: &CoreHandle, relay_id: u32, connection: &Connection) -> &'static str {
     loop {
         let mut batch = Datagrams::default();
         if let Err(error) = batch.read(connection).await {
             return lost(&error);
         }
-        shared.run(|core, now_ns| {
+        let take = core.call(move |core, now_ns| {
             for bundle in batch.iter() {
                 core.on_bundle(now_ns, relay_id, bundle);
             }
         });
+        take.await;
     }
 }
 
-async fn take_streams(shared: &SharedCore, relay_id: u32, connection: &Connection) -> &'static str {
+async fn take_streams(core: &CoreHandle, relay_id: u32, connection: &Connection) -> &'static str {
     // Aborted with the connection's task.
     let mut hosts = JoinSet::new();
     loop {
         tokio::select! {
             stream = connection.accept_bi() => match stream {
                 Ok((send, receive)) => {
-                    hosts.spawn(serve_host(shared.clone(), relay_id, send, receive));
+                    hosts.spawn_local(serve_host(core.clone(), relay_id, send, receive));
                 }
                 Err(error) => return lost(&error),
             },
@@ -315,7 +315,7 @@ async fn take_streams(shared: &SharedCore, relay_id: u32, connection: &Connectio
                     // A panic must reach the service, which ends by it, and not only this host.
                     std::panic::resume_unwind(error.into_panic());
                 }
-                if shared.lock().relay_may_go(relay_id) {
+                if core.call(move |core, _| core.relay_may_go(relay_id)).await {
                     return "draining";
                 }
             }
@@ -325,7 +325,7 @@ async fn take_streams(shared: &SharedCore, relay_id: u32, connection: &Connectio
 
 /// Serves one host's stream to its end.
 async fn serve_host(
-    shared: SharedCore,
+    core: CoreHandle,
     relay_id: u32,
     mut send: SendStream,
     mut receive: RecvStream,
@@ -336,31 +336,32 @@ async fn serve_host(
             .await
             .map_err(|_| "no_attach")??;
         // The relay only forwards the certificate: the allocator verifies it itself.
-        let verifier = shared.lock().peers.clone();
+        let verifier = core.call(|core, _| core.peers.clone()).await;
         let certificate = verifier
             .and_then(|verifier| verified(&*verifier, &attach))
             .ok_or("bad_certificate")?;
         // Only a relay that had opened 2^32 streams would get here.
         let channel = u32::try_from(receive.id().index()).map_err(|_| "too_many_streams")?;
-        let (id, outbox_ready) = shared
-            .run(|core, now_ns| core.attach(now_ns, relay_id, channel, attach.address, certificate))
-            .ok_or("no_room")?;
+        let address = attach.address;
+        let attached = core
+            .call(move |core, now_ns| core.attach(now_ns, relay_id, channel, address, certificate));
+        let (id, outbox_ready) = attached.await.ok_or("no_room")?;
         Ok::<_, &'static str>((decoder, channel, id, outbox_ready))
     };
     let (decoder, channel, id, outbox_ready) = match attached.await {
         Ok(attached) => attached,
         Err(reason) => {
-            let mut core = shared.lock();
-            core.hub.counts_mut().relay.rejected.count(reason);
-            drop(core);
+            core.call(move |core, _| core.hub.counts_mut().relay.rejected.count(reason))
+                .await;
             // The relay sees only that its host's stream is over.
             let _ = send.reset(VarInt::from_u32(1));
             return;
         }
     };
     let control = (send, receive, decoder);
-    let reason = serve_streams(&shared, id, control, None, &outbox_ready).await;
-    shared.run(|core, now_ns| core.detach(now_ns, relay_id, channel, id, reason));
+    let reason = serve_streams(&core, id, control, None, &outbox_ready).await;
+    core.call(move |core, now_ns| core.detach(now_ns, relay_id, channel, id, reason))
+        .await;
 }
 
 async fn read_attach(

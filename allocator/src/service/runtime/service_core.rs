@@ -1,28 +1,28 @@
-//! Core of the service, which the service thread's tasks and the UDP workers share: the hub, the
-//! engine's queues, the transports, the timers.
+//! Core of the service: the hub, the transports, the timers, and the queues of ports.
 //!
-//! One lock guards it. The service thread takes it for QUIC and control streams. A worker takes it
-//! to hand in the datagrams that it has opened and to take those that it will seal; the first one
-//! also for the engine's events and rates, and for timers. No thread holds it during a system call,
-//! a cipher or an iteration.
+//! One thread owns it (`core_loop`). Tasks of the service thread hand it work through a ring
+//! (`core_handle`), threads of further ports through rings of theirs (`port_loop`). What takes long
+//! stays outside: handshakes, keys, the making of an engine.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use quinn::SendDatagramError;
 use ratewright_io::timers::Timers;
-use ratewright_io::transport::{MAX_DATAGRAM_BYTES, secret_of};
-use ratewright_proto::sealed::SealedCounters;
+use ratewright_io::transport::MAX_DATAGRAM_BYTES;
+use ratewright_proto::sealed::{SealedCounters, Secret};
 use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::{Notify, oneshot};
 
-use super::engine_host::{EngineHost, WorkerEngine};
+use super::engine_host::{EngineHost, DrivenEngine};
+use super::idle::ThreadWaker;
+use super::port_loop::{FromPort, PortRings, ToPort};
 use super::relayed::Relays;
-use super::udp_worker::{PortState, SessionNotice, WorkerQueue};
+use super::sealed_port::{PortState, SessionNotice};
 use crate::engine::{EngineEvent, RateEngine};
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
-use crate::service::clock;
 use crate::service::config::{Config, RelayIdentity};
 use crate::service::hub::{Hub, ReadySession};
 use crate::service::session_table::SessionTable;
@@ -70,20 +70,15 @@ pub(super) struct ServiceCore {
     pub(super) engine: EngineHost,
     transports: SessionTable<Box<SessionTransport>>,
     timers: Timers<u32>,
-    /// The first worker, which drives the engine, serves the timers and sweeps, has something to
-    /// do.
-    wake_driver: bool,
     expiry_timer_ns: Option<u64>,
     ready: Vec<ReadySession>,
     buffer: Vec<u8>,
     /// Sessions with a connection of their own that have later rates to send.
     later: VecDeque<u32>,
-    /// Wakes the rates' task when `later` has an entry.
-    later_waits: Arc<Notify>,
-    /// Queues of the workers; one without a port where QUIC carries everything.
-    workers: Vec<WorkerQueue>,
-    /// The start grace is over.
-    rates_open: bool,
+    /// Queues of the ports; of one that is absent where QUIC carries everything.
+    ports: Vec<PortQueue>,
+    /// End of the start grace, before which no rate is sent; `None` once it is over.
+    grace_ends_ns: Option<u64>,
     /// Notifications whose requesters wait for the end of the sweep.
     pending_changes: Vec<PendingTopologyChange>,
     epoch: u64,
@@ -98,25 +93,78 @@ pub(super) struct ServiceCore {
     pub(super) draining: bool,
 }
 
-/// Handle to the core. Clones share it.
-#[derive(Clone)]
-pub(super) struct SharedCore(Arc<Mutex<ServiceCore>>);
+/// Queue of a port.
+pub(super) struct PortQueue {
+    pub(super) notices: Vec<SessionNotice>,
+    /// Sessions with a first rate to send.
+    first: VecDeque<u32>,
+    /// Sessions with other datagrams to send.
+    ready: VecDeque<u32>,
+    /// Newest counters of its thread.
+    counters: SealedCounters,
+    /// Unless it is open, nothing is queued here.
+    state: PortState,
+    /// Newest counters of the port.
+    port_counters: Vec<(&'static str, u64)>,
+    /// Rings to its thread; `None` for the port that the core's own thread serves.
+    thread: Option<(PortRings, Arc<ThreadWaker>)>,
+}
 
-impl SharedCore {
-    pub(super) fn new(hub: Hub, engine: EngineHost, workers: Vec<WorkerQueue>, epoch: u64) -> Self {
-        Self(Arc::new(Mutex::new(ServiceCore {
+impl PortQueue {
+    /// Makes the queue of a port in this state, which the core's own thread serves, or another one
+    /// by rings.
+    pub(super) fn new(state: PortState, thread: Option<(PortRings, Arc<ThreadWaker>)>) -> Self {
+        Self {
+            notices: Vec::new(),
+            first: VecDeque::new(),
+            ready: VecDeque::new(),
+            counters: SealedCounters::default(),
+            state,
+            port_counters: Vec::new(),
+            thread,
+        }
+    }
+}
+
+/// Session that was opened for a connection.
+pub(super) struct OpenedSession {
+    pub(super) id: u32,
+    /// Wakes the writer of its control stream.
+    pub(super) outbox_ready: Arc<Notify>,
+    /// The allocator's incarnation, if the session may have keys for sealed datagrams.
+    pub(super) sealed_epoch: Option<u64>,
+}
+
+/// What the writer of a control stream does next.
+pub(super) enum NextFrame {
+    /// Write this frame.
+    Frame(Bytes),
+    /// End the stream, for this reason.
+    End(&'static str),
+    /// Wait for the outbox.
+    None,
+}
+
+impl ServiceCore {
+    /// Makes the core over the queues of at least one port. No rate is sent before `grace_ends_ns`.
+    pub(super) fn new(
+        hub: Hub,
+        engine: EngineHost,
+        ports: Vec<PortQueue>,
+        epoch: u64,
+        grace_ends_ns: u64,
+    ) -> Self {
+        Self {
             hub,
             engine,
             transports: SessionTable::default(),
             timers: Timers::new(),
-            wake_driver: false,
             expiry_timer_ns: None,
             ready: Vec::new(),
             buffer: Vec::new(),
             later: VecDeque::new(),
-            later_waits: Arc::new(Notify::new()),
-            workers,
-            rates_open: false,
+            ports,
+            grace_ends_ns: Some(grace_ends_ns),
             pending_changes: Vec::new(),
             epoch,
             relays: Relays::default(),
@@ -124,74 +172,44 @@ impl SharedCore {
             max_relay_streams: 0,
             certificate_expires_unix_s: None,
             draining: false,
-        })))
-    }
-
-    /// Locks the core.
-    ///
-    /// # Panics
-    /// A thread has panicked while it changed the core: none may go on with half a change. The
-    /// process ends by it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, ServiceCore> {
-        match self.0.lock() {
-            Ok(core) => core,
-            Err(_) => panic!("another thread panicked while it changed the service's state"),
         }
     }
 
-    /// Calls `work` with the core and the time, then sends all datagrams and frames that result.
-    pub(super) fn run<T>(&self, work: impl FnOnce(&mut ServiceCore, u64) -> T) -> T {
-        let mut core = self.lock();
-        // Read under the lock, so that the core's time never goes back.
-        let now_ns = clock::now_ns();
-        let result = work(&mut core, now_ns);
-        // Relays' bundles after the sessions that fill them, wake-ups last, when all queues are
-        // filled.
-        core.flush(now_ns);
-        core.flush_relays();
-        core.wake_workers(None);
-        result
-    }
-
-    /// Calls `work` as [`run`](Self::run) does, on a UDP worker, which sends for itself.
-    pub(super) fn run_on_worker<T>(
-        &self,
-        worker: usize,
-        work: impl FnOnce(&mut ServiceCore, u64) -> T,
-    ) -> T {
-        let mut core = self.lock();
-        let result = work(&mut core, clock::now_ns());
-        core.flush_relays();
-        core.wake_workers(Some(worker));
-        result
-    }
-}
-
-impl ServiceCore {
     /// Opens a session for a connection; `None` if the limit is reached.
     pub(super) fn open(
         &mut self,
         now_ns: u64,
-        connection: &quinn::Connection,
+        connection: quinn::Connection,
         certificate: PeerCertificate,
-    ) -> Option<(u32, Arc<Notify>)> {
-        let route = Route::Direct(connection.clone());
+    ) -> Option<OpenedSession> {
+        let route = Route::Direct(connection);
         let (id, outbox_ready) = self.open_through(now_ns, route, certificate, None)?;
-        // Session numbers choose the worker, as the port in the Welcome does.
-        if let Some(worker) = (id as usize).checked_rem(self.workers.len())
-            && self.workers[worker].port == PortState::Open
-            && let Ok(secret) = secret_of(connection, self.epoch, id)
-        {
-            let queue = &mut self.workers[worker];
+        let sealed_epoch = (self.port_of(id).state == PortState::Open).then_some(self.epoch);
+        Some(OpenedSession {
+            id,
+            outbox_ready,
+            sealed_epoch,
+        })
+    }
+
+    /// Gives a session's port the secret of its keys, before the host's first sealed datagram: its
+    /// Welcome, which names the port, follows its Hello.
+    pub(super) fn add_secret(&mut self, id: u32, secret: Secret, address: IpAddr) {
+        let queue = self.port_of(id);
+        if queue.state == PortState::Open {
             queue.notices.push(SessionNotice::Add {
                 id,
                 secret,
-                address: connection.remote_address().ip().to_canonical(),
+                address,
             });
-            // Woken now, so that it has the keys before the host's first sealed datagram.
-            queue.waker.wake();
         }
-        Some((id, outbox_ready))
+    }
+
+    /// Returns the queue of a session's port. Session numbers choose it, as the port in the Welcome
+    /// does.
+    fn port_of(&mut self, id: u32) -> &mut PortQueue {
+        let ports = self.ports.len();
+        &mut self.ports[id as usize % ports]
     }
 
     /// Opens a session for a host on this route; `None` if the limit is reached.
@@ -221,27 +239,33 @@ impl ServiceCore {
     }
 
     /// Sends the bundles of relays that have begun.
-    fn flush_relays(&mut self) {
+    pub(super) fn flush_relays(&mut self) {
         self.relays.flush(&mut self.hub.counts_mut().relay);
     }
 
     /// Closes a session whose connection is gone.
     pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.transports.remove(id);
-        if let Some(worker) = (id as usize).checked_rem(self.workers.len())
-            && self.workers[worker].port == PortState::Open
-        {
-            self.workers[worker].notices.push(SessionNotice::Remove(id));
+        let queue = self.port_of(id);
+        if queue.state == PortState::Open {
+            queue.notices.push(SessionNotice::Remove(id));
         }
         self.hub.remove_session(now_ns, id, reason);
     }
 
-    /// Takes the next frame for the control stream.
-    pub(super) fn next_frame(&mut self, id: u32) -> Option<Bytes> {
-        let transport = self.transports.get_mut(id)?;
-        let frame = transport.outbox.pop_front()?;
-        transport.outbox_bytes -= frame.len();
-        Some(frame)
+    /// Takes the next frame for the control stream, or says why there is none.
+    pub(super) fn next_frame(&mut self, id: u32) -> NextFrame {
+        if let Some(transport) = self.transports.get_mut(id)
+            && let Some(frame) = transport.outbox.pop_front()
+        {
+            transport.outbox_bytes -= frame.len();
+            return NextFrame::Frame(frame);
+        }
+        // What the session has said since the last flush goes before its end.
+        if let Some(frame) = self.hub.poll_control(id) {
+            return NextFrame::Frame(frame);
+        }
+        self.hub.closing(id).map_or(NextFrame::None, NextFrame::End)
     }
 
     /// Returns the number of connections with a session.
@@ -251,11 +275,11 @@ impl ServiceCore {
 
     /// Sends the datagrams and frames of ready sessions, and sets the timer of feeds and members.
     pub(super) fn flush(&mut self, now_ns: u64) {
-        // Only the thread that drives the engine knows the loads, and it may sleep.
         let due = [
             self.hub.next_feeds_ns(),
             self.hub.next_link_loads_ns(),
             self.hub.next_members_ns(),
+            self.grace_ends_ns,
         ];
         let expiry_ns = match (due.into_iter().flatten().min(), self.expiry_timer_ns) {
             // A full queue of engine events puts the feeds off until they are offered again, and
@@ -281,6 +305,8 @@ impl ServiceCore {
             self.send(now_ns, id, urgent);
         }
         self.ready = ready;
+        // Relays' bundles after the sessions that fill them.
+        self.flush_relays();
     }
 
     /// Sends or queues what a session has for its host, and schedules its next timeout. Datagrams
@@ -290,8 +316,8 @@ impl ServiceCore {
             return;
         };
         if transport.sealed_ns.is_some() {
-            let worker = id as usize % self.workers.len();
-            let queue = &mut self.workers[worker];
+            let port = id as usize % self.ports.len();
+            let queue = &mut self.ports[port];
             if first {
                 if !std::mem::replace(&mut transport.queued_first, true) {
                     queue.first.push_back(id);
@@ -314,9 +340,6 @@ impl ServiceCore {
             // Queued, so that connections with first rates do not wait for the others.
             if !std::mem::replace(&mut transport.queued, true) {
                 self.later.push_back(id);
-                if self.later.len() == 1 {
-                    self.later_waits.notify_one();
-                }
             }
         } else if let Route::Direct(connection) = &transport.route
             // `None` if the peer takes no datagrams, so it does not speak our protocol.
@@ -359,25 +382,21 @@ impl ServiceCore {
         self.schedule(now_ns, id);
     }
 
-    /// Sends later rates on at most `max` connections. True if others wait.
-    pub(super) fn send_later(&mut self, now_ns: u64, max: usize) -> bool {
-        for _ in 0..max {
-            let Some(id) = self.later.pop_front() else {
-                break;
-            };
+    /// Sends later rates on at most `most` connections, and returns their number.
+    pub(super) fn send_later_on_connections(&mut self, now_ns: u64, most: usize) -> usize {
+        let mut sent = 0;
+        while sent < most
+            && let Some(id) = self.later.pop_front()
+        {
             if let Some(transport) = self.transports.get_mut(id) {
                 transport.queued = false;
                 // The host may have changed to sealed datagrams meanwhile.
                 let on_quic = transport.sealed_ns.is_none();
                 self.send(now_ns, id, on_quic);
+                sent += 1;
             }
         }
-        !self.later.is_empty()
-    }
-
-    /// Returns the wake-up for later rates on connections.
-    pub(super) fn later_waits(&self) -> Arc<Notify> {
-        Arc::clone(&self.later_waits)
+        sent
     }
 
     /// Schedules a session's next timeout, unless an earlier entry exists.
@@ -397,11 +416,7 @@ impl ServiceCore {
     }
 
     fn add_timer(&mut self, now_ns: u64, at_ns: u64, id: u32) {
-        // The thread that serves the timers sleeps until the earliest one, so only an earlier one
-        // has to wake it.
-        let is_first = self.next_timer_ns().is_none_or(|first_ns| at_ns < first_ns);
         self.timers.insert(now_ns, at_ns, id);
-        self.wake_driver |= is_first;
     }
 
     /// Returns the time of the earliest timer.
@@ -413,6 +428,7 @@ impl ServiceCore {
     pub(super) fn on_timers(&mut self, now_ns: u64) {
         while let Some((at_ns, id)) = self.timers.pop_due(now_ns) {
             if id == OWN_TIMER {
+                self.grace_ends_ns = self.grace_ends_ns.filter(|at_ns| *at_ns > now_ns);
                 self.hub.apply_feeds(now_ns);
                 self.hub.advance_members(now_ns);
                 continue;
@@ -460,41 +476,99 @@ impl ServiceCore {
         }
     }
 
-    /// Takes the notices for a UDP worker.
-    pub(super) fn take_notices(&mut self, worker: usize) -> Vec<SessionNotice> {
-        std::mem::take(&mut self.workers[worker].notices)
+    /// Takes the notices for a port.
+    pub(super) fn take_notices(&mut self, port: usize) -> Vec<SessionNotice> {
+        std::mem::take(&mut self.ports[port].notices)
     }
 
-    /// Stores the counters of a UDP worker and of its port.
-    pub(super) fn set_worker_counters(
+    /// Stores the counters of a port.
+    pub(super) fn set_port_counters(
         &mut self,
-        worker: usize,
+        port: usize,
         counters: &SealedCounters,
-        port: impl FnOnce(&mut dyn FnMut(&'static str, u64)),
+        of_port: impl FnOnce(&mut dyn FnMut(&'static str, u64)),
     ) {
-        let queue = &mut self.workers[worker];
+        let queue = &mut self.ports[port];
         queue.counters = *counters;
         queue.port_counters.clear();
-        port(&mut |name, count| queue.port_counters.push((name, count)));
+        of_port(&mut |name, count| queue.port_counters.push((name, count)));
     }
 
-    /// Records that a UDP worker lost its port. Its sessions go on with QUIC, and no later session
-    /// uses it.
-    pub(super) fn port_lost(&mut self, now_ns: u64, worker: usize) {
-        let workers = self.workers.len();
-        let queue = &mut self.workers[worker];
-        queue.port = PortState::Lost;
+    /// Takes what has come from the threads of further ports. True if there was something.
+    pub(super) fn take_from_ports(&mut self, now_ns: u64) -> bool {
+        let mut any = false;
+        for port in 1..self.ports.len() {
+            while let Some((rings, _)) = &mut self.ports[port].thread
+                && let Ok(message) = rings.from_port.pop()
+            {
+                any = true;
+                match message {
+                    FromPort::Datagrams(batch) => {
+                        for (id, bytes) in &batch {
+                            self.on_sealed(now_ns, *id, bytes);
+                        }
+                    }
+                    FromPort::Figures(counters, of_port) => {
+                        let queue = &mut self.ports[port];
+                        (queue.counters, queue.port_counters) = (counters, of_port);
+                    }
+                    FromPort::Lost => self.port_lost(now_ns, port),
+                }
+            }
+        }
+        any
+    }
+
+    /// Hands the threads of further ports notices and datagrams, as far as they have room: those
+    /// with first rates, and at most `later` with later rates each.
+    pub(super) fn build_for_ports(&mut self, now_ns: u64, later: usize) {
+        for port in 1..self.ports.len() {
+            let queue = &mut self.ports[port];
+            let Some((rings, waker)) = &mut queue.thread else {
+                continue;
+            };
+            let mut room = rings.to_port.slots();
+            let before = room;
+            // A session's begin goes before its datagrams.
+            let notices = queue.notices.len().min(room);
+            for notice in queue.notices.drain(..notices) {
+                let _ = rings.to_port.push(ToPort::Notice(notice));
+            }
+            room -= notices;
+            let waker = Arc::clone(waker);
+            let mut others = 0;
+            while room > 0 && (self.has_first(port) || (others < later && self.has_ready(port))) {
+                let mut plain = [(0, Vec::new())];
+                let (built, more) = self.build_sealed(now_ns, port, &mut plain, later - others);
+                others += more;
+                let [(id, plain)] = plain;
+                if built > 0
+                    && let Some((rings, _)) = &mut self.ports[port].thread
+                {
+                    let _ = rings.to_port.push(ToPort::Datagram(id, plain));
+                    room -= 1;
+                }
+            }
+            if room < before {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Records that a port is lost. Its sessions go on with QUIC, and no later session uses it.
+    pub(super) fn port_lost(&mut self, now_ns: u64, port: usize) {
+        let ports = self.ports.len();
+        let queue = &mut self.ports[port];
+        queue.state = PortState::Lost;
         queue.notices.clear();
         // No thread builds from these queues any more; the loop below sends their sessions by QUIC.
         queue.first.clear();
         queue.ready.clear();
-        self.hub.sealed_port_lost(worker);
+        self.hub.sealed_port_lost(port);
         let moved: Vec<u32> = self
             .transports
             .iter_mut()
-            .filter(|(id, transport)| {
-                *id as usize % workers == worker && transport.sealed_ns.is_some()
-            })
+            .filter(|(id, transport)| *id as usize % ports == port && transport.sealed_ns.is_some())
             .map(|(id, transport)| {
                 transport.sealed_ns = None;
                 (transport.queued, transport.queued_first) = (false, false);
@@ -502,27 +576,21 @@ impl ServiceCore {
             })
             .collect();
         tracing::error!(
-            shard = worker,
+            shard = port,
             sessions = moved.len(),
             "the port of sealed datagrams is lost; its sessions go on with QUIC"
         );
         for id in moved {
-            // What was queued for the worker leaves by QUIC now.
+            // What was queued for the port leaves by QUIC now.
             self.send(now_ns, id, true);
         }
-    }
-
-    /// Ends the start grace: rates are handed to sessions from now on.
-    pub(super) fn open_rates(&mut self) {
-        self.rates_open = true;
-        self.wake_driver = true;
     }
 
     /// True while rates may go to sessions: after the start grace, and while the engine has all
     /// flows.
     pub(super) fn rates_open(&self) -> bool {
         // An engine without all flows gives those that it has too much.
-        self.rates_open && !self.hub.is_restarting()
+        self.grace_ends_ns.is_none() && !self.hub.is_restarting()
     }
 
     /// Applies a notification of a network change. The reply follows at the end of its sweep.
@@ -557,8 +625,6 @@ impl ServiceCore {
         let more = self.hub.sweep(now_ns, SLOTS_PER_SLICE);
         if restarted && !self.hub.is_restarting() {
             tracing::info!("the engine knows all flows");
-            // Its rates may go to sessions now.
-            self.wake_driver = true;
         }
         if !more {
             // A requester that is gone needs no reply.
@@ -580,15 +646,14 @@ impl ServiceCore {
     /// Replaces the engine by one without flows.
     pub(super) fn replace_engine(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
         self.engine.replace(config, engine);
-        self.wake_driver = true;
     }
 
-    /// Hands the waiting events to the worker that drives the engine, and a new engine if there
+    /// Hands the waiting events to the thread's engine, and a new engine if there
     /// is one. Events from before a new engine were meant for its predecessor and are dropped.
     pub(super) fn take_engine_work(
         &mut self,
         events: &mut VecDeque<EngineEvent>,
-    ) -> Option<Box<WorkerEngine>> {
+    ) -> Option<Box<DrivenEngine>> {
         let engine = self.engine.take_engine();
         // A new engine gets all flows from the sweep that `restart_flows` has begun.
         if engine.is_some() {
@@ -598,18 +663,18 @@ impl ServiceCore {
         engine
     }
 
-    /// Builds the next datagrams of a UDP worker, those with first rates first, then at most
+    /// Builds the next datagrams of a port, those with first rates first, then at most
     /// `later` with later rates. Returns the number of all, and of those with later rates.
     pub(super) fn build_sealed(
         &mut self,
         now_ns: u64,
-        worker: usize,
+        port: usize,
         plain: &mut [(u32, Vec<u8>)],
         later: usize,
     ) -> (usize, usize) {
         let (mut built, mut others) = (0, 0);
         while built < plain.len() {
-            let queue = &mut self.workers[worker];
+            let queue = &mut self.ports[port];
             let (id, first) = match queue.first.pop_front() {
                 Some(id) => (id, true),
                 // Later rates wait in the queue: newer ones replace them there at no cost.
@@ -654,23 +719,17 @@ impl ServiceCore {
         (built, others)
     }
 
-    /// Returns whether a UDP worker has datagrams with first rates to build, and whether others.
-    pub(super) fn worker_has_datagrams(&self, worker: usize) -> (bool, bool) {
-        let queue = &self.workers[worker];
-        (!queue.first.is_empty(), !queue.ready.is_empty())
+    /// True if a port has datagrams with first rates to build.
+    pub(super) fn has_first(&self, port: usize) -> bool {
+        !self.ports[port].first.is_empty()
     }
 
-    /// Wakes the workers that have something to send, and the one that drives the engine if it has
-    /// something to do; not the worker `except`, which runs already.
-    fn wake_workers(&mut self, except: Option<usize>) {
-        let wakes_driver = std::mem::take(&mut self.wake_driver)
-            | self.hub.can_sweep()
-            | !self.hub.engine_events().is_empty();
-        for (index, queue) in self.workers.iter().enumerate() {
-            let waits = !(queue.first.is_empty() && queue.ready.is_empty());
-            if Some(index) != except && (waits || (wakes_driver && index == 0)) {
-                queue.waker.wake();
-            }
-        }
+    fn has_ready(&self, port: usize) -> bool {
+        !self.ports[port].ready.is_empty()
+    }
+
+    /// True if later rates wait for a port or for a connection.
+    pub(super) fn has_later(&self) -> bool {
+        !self.later.is_empty() || (0..self.ports.len()).any(|port| self.has_ready(port))
     }
 }

@@ -94,7 +94,7 @@ impl RelayService {
                 .enable_all()
                 .build()
                 .unwrap();
-            runtime.block_on(async move {
+            tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let mut relay = Relay::start(LoadedRelay::load(&path).unwrap()).unwrap();
                 while !relay.is_connected() {
                     tokio::select! {

@@ -1,15 +1,16 @@
 //! The page's view of the service core.
 
-use super::{ServiceCore, SharedCore};
+use super::super::core_handle::CoreHandle;
+use super::ServiceCore;
 use crate::service::clock;
 use crate::service::hub::LinkSurvey;
 use crate::service::overview::{HistoryPoint, LinkFlows, MAX_FLOWS, MAX_NAMES, Overview, Refused};
 use crate::service::status::{Reasons, ServiceCounts};
 
-/// Slots of flow tables that a survey visits while it holds the lock.
+/// Slots of flow tables that a survey visits at once.
 const SLOTS_AT_ONCE: u32 = 512;
 
-/// Links that are looked at while the lock is held.
+/// Links that are looked at at once.
 const LINKS_AT_ONCE: usize = 1_024;
 
 impl ServiceCore {
@@ -27,8 +28,8 @@ impl ServiceCore {
     }
 
     /// Returns what is known without visiting flows, links or sessions.
-    fn overview_head(&self) -> Overview {
-        let snapshot = self.snapshot();
+    fn overview_head(&self, rejections: &Reasons) -> Overview {
+        let snapshot = self.snapshot(rejections);
         let (status, counts) = (snapshot.status, snapshot.counts);
         Overview {
             at_ms: clock::now_ns() / 1_000_000,
@@ -86,49 +87,59 @@ fn refusals(counts: &ServiceCounts) -> Vec<Refused> {
     all
 }
 
-impl SharedCore {
-    /// Visits all flows, in slices, so that no thread waits long for the lock.
+impl CoreHandle {
+    /// Visits all flows, in slices, so that no host waits long.
     async fn survey(&self, top: usize, over: Option<u32>) -> LinkSurvey {
-        let mut survey = LinkSurvey::begin(&self.lock().hub, top, over);
-        while survey.advance(&self.lock().hub, SLOTS_AT_ONCE) {
-            tokio::task::yield_now().await;
+        let begin = self.call(move |core, _| LinkSurvey::begin(&core.hub, top, over));
+        let (mut survey, mut more) = (begin.await, true);
+        while more {
+            let slice = self.call(move |core, _| {
+                let more = survey.advance(&core.hub, SLOTS_AT_ONCE);
+                (survey, more)
+            });
+            (survey, more) = slice.await;
         }
         survey
     }
 
     /// Returns what the page shows.
-    pub(in crate::service::runtime) async fn overview(&self) -> Overview {
+    pub(in crate::service::runtime) async fn overview(&self, rejections: Reasons) -> Overview {
         let survey = self.survey(MAX_FLOWS, None).await;
-        let mut overview = self.lock().overview_head();
-        {
-            let hub = &self.lock().hub;
-            survey.fill_overview(hub.network(), &mut overview);
-            let into = &mut overview.external;
-            (hub.network()).external_status(clock::now_ns(), 0, MAX_NAMES, into);
-            overview.not_as_told = hub.report().checked_links(MAX_NAMES);
-            overview.faults = hub.report().host_faults(MAX_NAMES);
-        }
-        let (names, mut from) = (&mut overview.links_down_names, Some(0));
+        let head = self.call(move |core, now_ns| {
+            let mut overview = core.overview_head(&rejections);
+            let (network, report) = (core.hub.network(), core.hub.report());
+            survey.fill_overview(network, &mut overview);
+            network.external_status(now_ns, 0, MAX_NAMES, &mut overview.external);
+            overview.not_as_told = report.checked_links(MAX_NAMES);
+            overview.faults = report.host_faults(MAX_NAMES);
+            overview
+        });
+        let mut overview = head.await;
+        let mut from = Some(0);
         // Most networks have none: all links are looked at then, in slices.
-        while let Some(link) = from.filter(|_| overview.links_down > 0 && names.len() < MAX_NAMES) {
-            from = self
-                .lock()
-                .hub
-                .report()
-                .links_down(link, LINKS_AT_ONCE, names);
-            tokio::task::yield_now().await;
+        while let Some(link) =
+            from.filter(|_| overview.links_down > 0 && overview.links_down_names.len() < MAX_NAMES)
+        {
+            let slice = self.call(move |core, _| {
+                let names = &mut overview.links_down_names;
+                let from = core.hub.report().links_down(link, LINKS_AT_ONCE, names);
+                (from, overview)
+            });
+            (from, overview) = slice.await;
         }
-        names.truncate(MAX_NAMES);
+        overview.links_down_names.truncate(MAX_NAMES);
         overview
     }
 
     /// Returns a link with its largest flows; `None` if there is no such link.
     pub(in crate::service::runtime) async fn link_flows(&self, link: u32) -> Option<LinkFlows> {
         let survey = self.survey(MAX_FLOWS, Some(link)).await;
-        let core = self.lock();
-        Some(LinkFlows {
-            link: survey.link_view(core.hub.network(), link)?,
-            top_flows: survey.largest_flows(core.hub.topology()),
-        })
+        let view = self.call(move |core, _| {
+            Some(LinkFlows {
+                link: survey.link_view(core.hub.network(), link)?,
+                top_flows: survey.largest_flows(core.hub.topology()),
+            })
+        });
+        view.await
     }
 }

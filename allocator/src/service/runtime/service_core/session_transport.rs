@@ -33,7 +33,7 @@ pub(super) struct SessionTransport {
     /// Time of the last sealed datagram taken. Datagrams to the host are sealed while it is set; a
     /// change back to QUIC clears it.
     pub(super) sealed_ns: Option<u64>,
-    /// It stands in its UDP worker's queue of sessions with first rates. It may stand in the other
+    /// It is in its port's queue of sessions with first rates. It may be in the other
     /// queue too: a first rate does not wait where later ones do.
     pub(super) queued_first: bool,
     pub(super) queued: bool,

@@ -1,25 +1,28 @@
-//! UDP worker that drives the engine, against the client's state machines, over a wire in memory.
+//! The loop of the core, against the client's state machines, over a wire in memory.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use allocation_counter::measure;
-use ratewright_io::udp::{BatchSent, Ends};
+use ratewright_io::udp::{BatchSent, Ends, SendBatch};
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::FrameDecoder;
 use ratewright_proto::datagram::SessionRole;
-use ratewright_proto::sealed::{OVERHEAD_BYTES, SealedSession};
+use ratewright_proto::sealed::{OVERHEAD_BYTES, SealedConfig, SealedSession, Secret};
 use ratewright_proto::{DatagramError, FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 
+use super::super::core_handle::{CoreHandle, NewCoreHandle};
 use super::super::engine_host::{EngineHost, configured_engine};
-use super::super::hub_settings;
-use super::super::service_core::Route;
+use super::super::sealed_port::SessionNotice;
+use super::super::service_core::{NextFrame, PortQueue, Route};
+use super::super::{hub_settings, start_on};
 use super::*;
 use crate::service::config::tests::GOOD;
 use crate::service::config::{Config, Fingerprint};
 use crate::service::hub::Hub;
+use crate::service::status::Reasons;
 use crate::service::tls::PeerCertificate;
 
 const HOSTS: usize = 16;
@@ -78,17 +81,17 @@ struct SealedHost {
     rates: u64,
 }
 
-struct WorkerWorld {
-    worker_loop: WorkerLoop<Wire>,
+struct CoreWorld {
+    core_loop: CoreLoop<Wire>,
     hosts: Vec<SealedHost>,
     plain: Vec<u8>,
-    /// Datagrams in either direction, and allocations of the worker: while receiving, and per
+    /// Datagrams in either direction, and allocations of the core: while receiving, and per
     /// scope.
     datagrams: u64,
     allocated: [u64; 4],
 }
 
-impl WorkerWorld {
+impl CoreWorld {
     /// All hosts of a small fabric have a session and have been heard by sealed datagrams.
     fn new() -> Self {
         let text = format!("{GOOD}[transport]\nhot = \"udp\"\n");
@@ -98,16 +101,14 @@ impl WorkerWorld {
         let capacities = hub.network().capacities_bps();
         let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
         let engine = engine.expect("the engine starts");
-        let signal = engine.signal();
-        let sealed = SealedConfig::default();
-        let (worker, queue) =
-            UdpWorker::new(Wire::default(), sealed, IdlePolicy::Spin).expect("an event descriptor");
-        let shared = SharedCore::new(hub, engine, vec![queue], 1);
-        shared.lock().open_rates();
-        let engine = CoLocatedEngine::new(&signal);
-        let worker_loop = WorkerLoop::new(0, worker, shared, signal, Some(engine));
+        let port = SealedPort::new(Wire::default(), PortState::Open, SealedConfig::default());
+        let queues = vec![PortQueue::new(PortState::Open, None)];
+        let core = ServiceCore::new(hub, engine, queues, 1, 0);
+        let waker = Arc::new(ThreadWaker::new().expect("an event descriptor"));
+        let (_, work) = NewCoreHandle::new(Arc::clone(&waker));
+        let core_loop = CoreLoop::new(core, port, work, waker, IdlePolicy::Spin);
         let mut world = Self {
-            worker_loop,
+            core_loop,
             hosts: Vec::new(),
             plain: Vec::with_capacity(MAX_DATAGRAM_BYTES),
             datagrams: 0,
@@ -117,7 +118,7 @@ impl WorkerWorld {
             let host = world.connect(&format!("h{number}"));
             world.hosts.push(host);
         }
-        // The first starts show the worker where the hosts are.
+        // The first starts show the core where the hosts are.
         for slot in 0..4 {
             world.start_all(slot, 1);
         }
@@ -143,9 +144,8 @@ impl WorkerWorld {
         };
         let now_ns = clock::now_ns();
         session.connected(now_ns);
-        let shared = self.worker_loop.shared.clone();
-        let (id, _) = shared
-            .lock()
+        let core = &mut self.core_loop.core;
+        let (id, _) = core
             .open_through(now_ns, route, certificate, None)
             .expect("there is room");
         let (mut up, mut down) = (FrameDecoder::new(), FrameDecoder::new());
@@ -153,21 +153,25 @@ impl WorkerWorld {
             up.push(&frame);
         }
         while let Some(body) = up.next_frame().expect("our own frames are good") {
-            shared.run(|core, now_ns| core.hub.on_control(now_ns, id, body));
+            core.hub.on_control(now_ns, id, body);
+            core.flush(now_ns);
         }
-        while let Some(frame) = shared.lock().next_frame(id) {
+        while let NextFrame::Frame(frame) = core.next_frame(id) {
             down.push(&frame);
         }
         while let Some(body) = down.next_frame().expect("good frames") {
             session.on_control(now_ns, body).expect("a Welcome");
         }
-        let secret = Secret::new([id as u8; Secret::BYTES]);
-        let config = self.worker_loop.worker.config;
-        let peers = &mut self.worker_loop.peers;
-        peers.add(id, (), config, &secret, Ipv4Addr::LOCALHOST.into());
+        let secret = || Secret::new([id as u8; Secret::BYTES]);
+        self.core_loop.port.heed(SessionNotice::Add {
+            id,
+            secret: secret(),
+            address: Ipv4Addr::LOCALHOST.into(),
+        });
+        let (config, secret) = (SealedConfig::default(), &secret());
         SealedHost {
             session,
-            sealed: SealedSession::new(config, SessionRole::Client, id, &secret),
+            sealed: SealedSession::new(config, SessionRole::Client, id, secret),
             id,
             rates: 0,
         }
@@ -184,11 +188,11 @@ impl WorkerWorld {
         }
     }
 
-    /// Carries the hosts' datagrams to the worker and gives it a turn.
+    /// Carries the hosts' datagrams to the core and gives it a turn.
     fn turn(&mut self) {
         let now_ns = clock::now_ns();
         for host in &mut self.hosts {
-            let wire = &mut self.worker_loop.worker.port;
+            let wire = &mut self.core_loop.port.port;
             if wire.arrived < BATCH
                 && host
                     .session
@@ -201,33 +205,22 @@ impl WorkerWorld {
                 host.session.on_timeout(now_ns);
             }
         }
-        let (worker_loop, datagrams) = (&mut self.worker_loop, &mut self.datagrams);
-        let receive = || *datagrams += worker_loop.receive().expect("a wire") as u64;
+        let (core_loop, datagrams) = (&mut self.core_loop, &mut self.datagrams);
+        let receive = || *datagrams += core_loop.port.receive().expect("a wire") as u64;
         self.allocated[0] += measure(receive).count_total;
-        self.worker_loop.read_ns = clock::now_ns();
+        core_loop.read_ns = clock::now_ns();
         // As the thread does it, and between the engine's pieces, which are its own affair.
-        for (at, scope) in [
-            ExchangeScope::HandIn,
-            ExchangeScope::Urgent,
-            ExchangeScope::Background,
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            self.allocated[1 + at] += measure(|| self.worker_loop.exchange(scope)).count_total;
-            if let Some(engine) = &mut self.worker_loop.engine {
-                match scope {
-                    ExchangeScope::HandIn => engine.apply_events(),
-                    ExchangeScope::Urgent => {}
-                    ExchangeScope::Background => drop(engine.iterate_if_due(clock::now_ns())),
-                }
-            }
-        }
+        self.allocated[1] += measure(|| core_loop.take_in()).count_total;
+        core_loop.engine.apply_events();
+        self.allocated[2] += measure(|| core_loop.answer()).count_total;
+        let background = || core_loop.serve_background(clock::now_ns());
+        self.allocated[3] += measure(background).count_total;
+        core_loop.engine.iterate_if_due(clock::now_ns());
     }
 
-    /// Carries the worker's datagrams to the hosts. Returns the number of rates in them.
+    /// Carries the core's datagrams to the hosts. Returns the number of rates in them.
     fn take(&mut self) -> u64 {
-        let wire = &mut self.worker_loop.worker.port;
+        let wire = &mut self.core_loop.port.port;
         let now_ns = clock::now_ns();
         let mut rates = 0;
         for bytes in &mut wire.down[..std::mem::take(&mut wire.sent)] {
@@ -268,13 +261,13 @@ impl WorkerWorld {
     }
 
     fn iterations(&self) -> u64 {
-        self.worker_loop.shared.lock().engine.histogram().count()
+        self.core_loop.core.engine.histogram().count()
     }
 }
 
 #[test]
 fn nothing_is_allocated_for_a_datagram() {
-    let mut world = WorkerWorld::new();
+    let mut world = CoreWorld::new();
     // Everything finds its size.
     for generation in 2..60 {
         world.settle();
@@ -300,9 +293,9 @@ fn nothing_is_allocated_for_a_datagram() {
 
 #[test]
 fn a_port_that_takes_nothing_holds_up_no_engine_and_gets_the_newest_rates_only() {
-    let mut world = WorkerWorld::new();
+    let mut world = CoreWorld::new();
     world.settle();
-    world.worker_loop.worker.port.full = true;
+    world.core_loop.port.port.full = true;
     let before = world.iterations();
     // Every start changes the rates of the flows that share its links, again and again.
     for generation in 2..12 {
@@ -316,7 +309,7 @@ fn a_port_that_takes_nothing_holds_up_no_engine_and_gets_the_newest_rates_only()
     let iterations = world.iterations() - before;
     assert!(iterations >= 10, "{iterations} while the port was full");
     assert_eq!(world.take(), 0, "nothing got through");
-    world.worker_loop.worker.port.full = false;
+    world.core_loop.port.port.full = false;
     for host in &mut world.hosts {
         host.rates = 0;
     }
@@ -357,30 +350,43 @@ impl PacketPort for Broken {
     }
 }
 
-/// Two started workers with ports that fail.
-fn broken_workers(panics: bool) -> (SharedCore, Arc<EngineSignal>, UdpWorkerThreads) {
+/// The core and two ports that fail, on their threads.
+fn broken_ports(panics: bool) -> (CoreHandle, Arc<EngineSignal>, ServiceThreads) {
     let text = format!("{GOOD}[transport]\nhot = \"udp\"\nshards = 2\n");
     let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
     let topology = TwoTierClos::default().build().expect("good");
-    let mut hub = Hub::new(hub_settings(&config, 1), topology, false);
-    hub.offer_sealed(vec![1, 2], config.transport.cipher, None);
+    let hub = Hub::new(hub_settings(&config, 1), topology, false);
     let capacities = hub.network().capacities_bps();
     let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
     let engine = engine.expect("the engine starts");
     let signal = engine.signal();
-    let (mut workers, mut queues) = (Vec::new(), Vec::new());
-    for _ in 0..2 {
-        let wire = Wire::default();
-        let port = Broken { panics, wire };
-        let sealed = SealedConfig::default();
-        let (worker, queue) =
-            UdpWorker::new(port, sealed, IdlePolicy::Sleep).expect("a descriptor");
-        workers.push(worker);
-        queues.push(queue);
-    }
-    let shared = SharedCore::new(hub, engine, queues, 1);
-    let threads = start(workers, &shared, &signal).expect("threads");
-    (shared, signal, threads)
+    let port = || Broken {
+        panics,
+        wire: Wire::default(),
+    };
+    let ports = vec![port(), port()];
+    let told = (vec![1, 2], None);
+    let started = start_on(
+        &config,
+        hub,
+        engine,
+        1,
+        ports,
+        told,
+        IdlePolicy::Sleep,
+        |_| {},
+    );
+    let (core, threads) = started.expect("threads");
+    (core, signal, threads)
+}
+
+/// Calls `work` with the core, as a task of the service thread does.
+fn call<T: Send + 'static>(
+    core: &CoreHandle,
+    work: impl FnOnce(&mut ServiceCore) -> T + Send + 'static,
+) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    (runtime.expect("a runtime")).block_on(core.call(|core, _| work(core)))
 }
 
 #[allow(
@@ -396,43 +402,46 @@ fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_panic_of_one_of_several_shards_ends_the_service() {
-    let (_shared, signal, threads) = broken_workers(true);
+fn a_panic_of_one_of_several_ports_ends_the_service() {
+    let (_core, signal, threads) = broken_ports(true);
     wait_for("whoever serves is told", || signal.panicked());
     drop(threads);
 }
 
 #[test]
 fn nothing_goes_on_with_a_half_changed_state() {
-    let (shared, _signal, threads) = broken_workers(false);
-    wait_for("the ports are lost", || {
-        shared.lock().snapshot().status.sealed_ports_lost == 2
+    let (core, signal, threads) = broken_ports(false);
+    let lost = |core: &mut ServiceCore| core.snapshot(&Reasons::default()).status.sealed_ports_lost;
+    wait_for("the ports are lost", || call(&core, lost) == 2);
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(async {
+        let panics = core.call(|_, _| panic!("in the middle of a change"));
+        let mut panics = std::pin::pin!(panics);
+        let never = std::future::poll_fn(|context| {
+            let answer: std::task::Poll<()> = panics.as_mut().poll(context);
+            assert!(answer.is_pending());
+            std::task::Poll::Ready(())
+        });
+        never.await;
     });
+    wait_for("whoever serves is told", || signal.panicked());
     drop(threads);
-    let other = shared.clone();
-    let panicked =
-        std::thread::spawn(move || other.run(|_, _| panic!("in the middle of a change")));
-    assert!(panicked.join().is_err());
-    let next = std::thread::spawn(move || drop(shared.lock()));
-    assert!(next.join().is_err(), "whoever comes next ends, too");
 }
 
 #[test]
 fn sessions_of_a_lost_port_go_on_without_it_and_it_is_said() {
-    let mut world = WorkerWorld::new();
+    let mut world = CoreWorld::new();
     let id = world.hosts[0].id;
     world.start_all(4, 1);
-    let shared = world.worker_loop.shared.clone();
-    shared.run(|core, now_ns| core.port_lost(now_ns, 0));
-    let mut core = shared.lock();
-    assert_eq!(core.snapshot().status.sealed_ports_lost, 1);
-    assert_eq!(
-        core.worker_has_datagrams(0),
-        (false, false),
-        "nothing waits for the port"
-    );
+    let core = &mut world.core_loop.core;
+    core.port_lost(clock::now_ns(), 0);
+    let snapshot = core.snapshot(&Reasons::default());
+    assert_eq!(snapshot.status.sealed_ports_lost, 1);
+    let waits = |core: &ServiceCore| core.has_first(0) || core.has_later();
+    assert!(!waits(core), "nothing waits for the port");
     // Datagrams of the host over QUIC are answered over QUIC.
     core.hub.on_timeout(u64::MAX / 4, id);
     core.flush(u64::MAX / 4);
-    assert_eq!(core.worker_has_datagrams(0), (false, false));
+    assert!(!waits(core));
 }
