@@ -1,7 +1,7 @@
 //! The way of a flowlet's start through the allocator, to the datagram with its first rate:
 //! session, hub, engine and session again, on one thread, without sockets and ciphers.
 //!
-//! The steps are those of a UDP worker that drives the engine. Every host has a session and flows;
+//! The steps are those of the allocator's core. Every host has a session and flows;
 //! the datagrams with further starts are made in advance, one by each host.
 
 use std::collections::VecDeque;

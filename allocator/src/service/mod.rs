@@ -6,7 +6,7 @@
 //! | [`clock`] | all reads of clocks |
 //! | [`tls`] | certificates |
 //! | [`hub`] | sessions, flows, topology, kill switch: sans-IO |
-//! | [`runtime`] | the threads: QUIC endpoint, UDP workers, the core that they share, the engine |
+//! | [`runtime`] | the threads: QUIC endpoint, ports, the core and its engine |
 //! | [`admission`], `entrance` | admission of handshakes, sans-IO; and the connections that wait for it |
 //! | `sealed_peers` | keys and addresses of sealed sessions |
 //! | `session_table` | tables by session number, and the numbers |
@@ -17,11 +17,10 @@
 //! | [`admin`] | HTTP for operators and monitoring |
 //! | [`run`], [`systemd`] | start, reload and stop of the whole |
 //!
-//! Threads: the service thread (tokio, current-thread) serves QUIC and control streams; each UDP
-//! worker has a port for sealed datagrams; the admin thread answers HTTP. The only UDP worker, the
-//! default, drives the engine itself. With several, or with QUIC alone, the engine has a thread of
-//! its own behind two rings. No datagram to or from the engine waits for a timer.
-//! ARCHITECTURE.md has the table of threads.
+//! Threads: the core's thread owns sessions, flows and engine, and serves the first port for sealed
+//! datagrams; each further port has a thread. The service thread (tokio, current-thread) serves
+//! QUIC and control streams; the admin thread answers HTTP. No datagram to or from the engine waits
+//! for a timer. ARCHITECTURE.md has the table of threads.
 
 pub mod admin;
 pub mod admin_request;

@@ -52,7 +52,7 @@ pub struct Status {
     pub hosts: u64,
     /// Lease of a rate, in milliseconds.
     pub lease_ms: u64,
-    /// Lost ports of UDP workers. Above zero, their sessions use QUIC until a restart.
+    /// Lost UDP ports. Above zero, their sessions use QUIC until a restart.
     pub sealed_ports_lost: u64,
     /// Core of the engine thread, if it is pinned.
     pub pinned_core: Option<usize>,

@@ -50,7 +50,7 @@ fn the_process_ends_with_an_error_when_the_engine_dies() {
     assert_eq!(error.to_string(), "the engine thread died");
 }
 
-/// With one UDP worker, which drives the engine, a dead engine ends the worker's thread.
+/// With a port, which the engine's thread serves, too, a dead engine ends both.
 #[test]
 fn the_process_ends_likewise_when_a_shard_drives_the_engine() {
     let site = TestSite::new();

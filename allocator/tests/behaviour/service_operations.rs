@@ -466,7 +466,7 @@ fn a_collector_of_switches_tells_of_configured_links_from_configured_addresses()
         site.config("127.0.0.1:0", &feeds)
     };
     drop(free);
-    // The engine on a thread of its own, and on the UDP worker.
+    // The core's thread without a port, and with one.
     for transport in ["[transport]\nhot = \"quic\"\n", ""] {
         site.write("allocator.toml", &(config("127.0.0.1") + transport));
         let allocator = site.start();

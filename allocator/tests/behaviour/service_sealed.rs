@@ -141,7 +141,7 @@ fn datagrams_of_strangers_move_a_counter_and_nothing_else() {
         let before = count(&allocator, kind);
         stranger.send_to(&bytes, to).expect("sent");
         wait_for(kind, PATIENCE, || {
-            // The UDP worker publishes its counters between other work, so the metric may lag.
+            // The core publishes its counters between other work, so the metric may lag.
             count(&allocator, kind) == before + 1.0
         });
     }
@@ -188,7 +188,7 @@ fn a_host_that_hears_no_sealed_datagram_goes_on_with_quic_and_comes_back() {
     });
 }
 
-/// Covers both drivers of the engine: one UDP worker drives it itself; with two it has a thread.
+/// With one port, and with a further one on a thread of its own.
 #[test]
 fn another_engine_takes_over_on_a_reload_whoever_drives_it() {
     for shards in [1, 2] {

@@ -14,7 +14,7 @@ use super::options::{DpdkDriver, SwarmOptions};
 pub const KERNEL: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 9, 0, 2);
 /// The address that only DPDK answers for.
 const DPDK: &str = "10.9.0.1";
-/// Packet buffers of a UDP worker, about 2.3 KB each.
+/// Packet buffers of a port, about 2.3 KB each.
 const BUFFERS: u32 = 16_383;
 
 /// Moves this thread, and what it starts from now on, into a new network namespace with the pair.
@@ -54,7 +54,7 @@ pub fn table(options: &SwarmOptions) -> String {
             format!("net_af_packet0,iface=port0,qdisc_bypass=1,qpairs={shards}")
         }
     };
-    // Buffers and rings of every UDP worker, with a reserve.
+    // Buffers and rings of every port, with a reserve.
     let megabytes = 64 + 64 * u32::from(shards);
     let mut table = String::from("[transport.dpdk]\n");
     let _ = writeln!(

@@ -8,12 +8,12 @@ use super::SwarmOptions;
 
 const SELF: Pid = Pid::from_raw(0);
 
-/// Reserves a core for the UDP worker of an allocator that is started here with `--busy-poll`.
+/// Reserves a core for the core's thread of an allocator that is started here with `--busy-poll`.
 /// Keeps this process, and its children, off the first core that it may use, and returns that core.
 /// A spinning thread and the sessions' thread delay each other by milliseconds if the scheduler
 /// puts both onto one core.
 ///
-/// None where there is nothing to give: one core only, several UDP workers, or a `pin_core` that
+/// None where there is nothing to give: one core only, several ports, or a `pin_core` that
 /// was asked for.
 ///
 /// # Errors

@@ -6,7 +6,7 @@
 //! | [`guests`] | hosts that join spare places and leave, beside others |
 //! | [`stampede`] | all hosts connect at once, and nothing else |
 //! | [`target`] | the allocator: a child with throw-away certificates, or one that runs |
-//! | [`cores`] | a core of its own for a UDP worker that spins |
+//! | [`cores`] | a core of its own for a thread that spins on a port |
 //! | [`bypass`] | the pair of interfaces for an allocator on DPDK |
 //! | [`net`] | the QUIC connections, on a thread of their own |
 //! | [`topology_cache`] | the topology, which thousands of Welcomes repeat |

@@ -159,14 +159,14 @@ pub struct TransportConfig {
     pub udp_port: Option<u16>,
     /// AEAD of sealed datagrams.
     pub cipher: ratewright_proto::sealed::Cipher,
-    /// True if UDP workers spin instead of sleeping.
+    /// True if threads with a port spin instead of sleeping.
     pub busy_poll: bool,
     /// DSCP of all datagrams to hosts and relays, or to the allocator.
     pub control_dscp: Dscp,
 }
 
 impl TransportConfig {
-    /// Number of UDP workers to run: 0 without sealed UDP.
+    /// Number of UDP ports: 0 without sealed UDP.
     pub fn shards(&self) -> u16 {
         if self.sealed_udp { self.udp_shards } else { 0 }
     }

@@ -70,7 +70,7 @@ impl Checker<'_> {
             "must be 1 to 64 threads; 1 is the default",
         )?;
         let udp_port = match raw.udp_port {
-            // Each UDP worker has a port of its own, so the last one must exist as well.
+            // The ports have consecutive numbers, so the last one must exist as well.
             Some(port) if *port.get_ref() == 0 || *port.get_ref() > u16::MAX - udp_shards => {
                 return Err(self.wrong(
                     "transport.udp_port",

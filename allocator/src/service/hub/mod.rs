@@ -343,6 +343,11 @@ impl Hub {
         &self.settings.trust
     }
 
+    /// True if events wait for the engine.
+    pub fn has_engine_events(&self) -> bool {
+        !self.engine_events.is_empty()
+    }
+
     /// Queue of events for the engine, in order.
     pub fn engine_events(&mut self) -> &mut VecDeque<EngineEvent> {
         &mut self.engine_events

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::Cipher;
 
-/// Ports of the UDP workers, and how hosts seal datagrams to them.
+/// Ports for sealed datagrams, and how hosts seal datagrams to them.
 #[derive(Debug, Default)]
 pub(super) struct SealedOffer {
-    /// UDP port of each UDP worker; `None` once it is lost. Empty where QUIC carries everything.
+    /// Number of each UDP port; `None` once it is lost. Empty where QUIC carries everything.
     ports: Vec<Option<u16>>,
     cipher: Cipher,
     address: Option<Ipv4Addr>,

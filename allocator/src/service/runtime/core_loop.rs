@@ -172,7 +172,7 @@ impl<P: PacketPort> CoreLoop<P> {
                 self.read_ns = now_ns;
             }
             // Starts and their first rates before all else.
-            if received > 0 || woken || self.more || self.engine.has_events() {
+            if received > 0 || woken || self.more || self.core.hub.has_engine_events() {
                 waiter.busy(now_ns);
                 self.serve_urgent();
                 self.polls += 1;
@@ -211,15 +211,19 @@ impl<P: PacketPort> CoreLoop<P> {
         self.core.flush(now_ns);
     }
 
-    /// Takes what has come, and sends what hosts wait for.
+    /// Takes what has come, hands over first rates, and sends what hosts wait for.
     fn serve_urgent(&mut self) {
         self.take_in();
-        self.engine.apply_events();
-        self.answer();
+        self.apply_events();
+        self.send(clock::now_ns(), 0);
     }
 
-    /// Takes datagrams of the port and work of other threads, and hands their events to the
-    /// engine.
+    fn apply_events(&mut self) {
+        let rates_open = self.core.rates_open();
+        self.engine.apply_events(&mut self.core.hub, rates_open);
+    }
+
+    /// Takes datagrams of the port, work of other threads, and a new engine.
     fn take_in(&mut self) {
         let done = self.work.serve(&mut self.core, WORK_AT_ONCE);
         let now_ns = clock::now_ns();
@@ -228,14 +232,7 @@ impl<P: PacketPort> CoreLoop<P> {
         self.heed_notices();
         let core = &mut self.core;
         (self.port).take_opened(|id, bytes| core.on_sealed(now_ns, id, bytes));
-        self.engine.take_events(&mut self.core);
-    }
-
-    /// Hands over first rates, and sends what hosts wait for.
-    fn answer(&mut self) {
-        let now_ns = clock::now_ns();
-        self.engine.hand_over_first_rates(&mut self.core, now_ns);
-        self.send(now_ns, 0);
+        self.engine.take_engine(&mut self.core.engine);
     }
 
     fn heed_notices(&mut self) {
@@ -264,7 +261,7 @@ impl<P: PacketPort> CoreLoop<P> {
             self.sent_background = true;
             return true;
         }
-        if may_iterate && self.engine.iterate_if_due(now_ns) {
+        if may_iterate && self.engine.iterate_if_due(&self.core, now_ns) {
             self.last_iteration_ns = now_ns;
             return true;
         }
@@ -277,9 +274,9 @@ impl<P: PacketPort> CoreLoop<P> {
     /// Serves timers, hands over and sends a few later rates, sweeps.
     fn serve_background(&mut self, now_ns: u64) {
         let timers_ns = served_until(self.read_ns, now_ns);
-        self.engine.tell_loads(&mut self.core, now_ns);
+        self.engine.tell_loads(&mut self.core.hub, now_ns);
         self.core.on_timers(timers_ns);
-        self.engine.hand_over_rates(&mut self.core, now_ns);
+        self.engine.hand_over_rates(&mut self.core.hub, now_ns);
         let later = if self.later_ns <= now_ns {
             LATER_AT_ONCE
         } else {
@@ -287,8 +284,6 @@ impl<P: PacketPort> CoreLoop<P> {
         };
         self.send(now_ns, later);
         self.core.sweep(now_ns);
-        // Events of timers and sweep.
-        self.engine.take_events(&mut self.core);
     }
 
     /// Sends what sessions have for their hosts: all urgent datagrams that the port takes, and at
@@ -332,6 +327,10 @@ impl<P: PacketPort> CoreLoop<P> {
 
     /// Returns the time of the next task if nothing comes before.
     fn next_wakeup_ns(&self) -> Option<u64> {
+        // Events of timers and of the sweep.
+        if self.core.hub.has_engine_events() {
+            return Some(0);
+        }
         let later_ns = self.core.has_later().then_some(self.later_ns);
         let engine_ns = self.engine.next_wakeup_ns();
         [later_ns, engine_ns, self.core.next_timer_ns()]

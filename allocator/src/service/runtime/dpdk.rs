@@ -1,4 +1,4 @@
-//! Ports of UDP workers on an interface that DPDK drives: a receive and a transmit queue each.
+//! Ports on an interface that DPDK drives: a receive and a transmit queue each.
 
 use std::io;
 use std::thread::Builder;
@@ -40,8 +40,8 @@ pub enum InterfaceError {
     },
 }
 
-/// Starts DPDK and a queue for each of `shards` UDP workers. They serve the UDP ports from
-/// `udp_port` on and mark their datagrams with `dscp`.
+/// Starts DPDK and a queue for each of `shards` ports. These are the UDP ports from `udp_port`
+/// on, and mark their datagrams with `dscp`.
 ///
 /// # Errors
 /// DPDK refuses, or the interface is another one.

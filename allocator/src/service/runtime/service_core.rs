@@ -16,12 +16,12 @@ use ratewright_proto::sealed::{SealedCounters, Secret};
 use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::{Notify, oneshot};
 
-use super::engine_host::{EngineHost, DrivenEngine};
+use super::engine_host::EngineHost;
 use super::idle::ThreadWaker;
 use super::port_loop::{FromPort, PortRings, ToPort};
 use super::relayed::Relays;
 use super::sealed_port::{PortState, SessionNotice};
-use crate::engine::{EngineEvent, RateEngine};
+use crate::engine::RateEngine;
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::config::{Config, RelayIdentity};
 use crate::service::hub::{Hub, ReadySession};
@@ -646,21 +646,6 @@ impl ServiceCore {
     /// Replaces the engine by one without flows.
     pub(super) fn replace_engine(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
         self.engine.replace(config, engine);
-    }
-
-    /// Hands the waiting events to the thread's engine, and a new engine if there
-    /// is one. Events from before a new engine were meant for its predecessor and are dropped.
-    pub(super) fn take_engine_work(
-        &mut self,
-        events: &mut VecDeque<EngineEvent>,
-    ) -> Option<Box<DrivenEngine>> {
-        let engine = self.engine.take_engine();
-        // A new engine gets all flows from the sweep that `restart_flows` has begun.
-        if engine.is_some() {
-            events.clear();
-        }
-        events.append(self.hub.engine_events());
-        engine
     }
 
     /// Builds the next datagrams of a port, those with first rates first, then at most

@@ -240,7 +240,6 @@ fn million() -> HubWorld {
         max_flows: 1_000_000,
         ..crate::engine::EngineConfig::default()
     };
-    // As a UDP worker sets it: one pass in each iteration.
     let options = ParallelOptions {
         // The default blocks follow from the hosts, too few here for the rows of all flows.
         blocks: Some(8),
@@ -354,7 +353,7 @@ fn worst_hold_with_a_million_flows() {
         let mut events = std::collections::VecDeque::new();
         let mut more = true;
         let mut steps = 0;
-        // As a UDP worker does it: one of these, then leases and starts, then the next one.
+        // As the core's loop does it: one of these, then leases and starts, then the next one.
         while more || !events.is_empty() || driver.has_undrained() {
             steps += 1;
             more = slices.time(|| world.hub.sweep(now_ns, 512));

@@ -211,11 +211,12 @@ impl CoreWorld {
         core_loop.read_ns = clock::now_ns();
         // As the thread does it, and between the engine's pieces, which are its own affair.
         self.allocated[1] += measure(|| core_loop.take_in()).count_total;
-        core_loop.engine.apply_events();
-        self.allocated[2] += measure(|| core_loop.answer()).count_total;
+        core_loop.apply_events();
+        self.allocated[2] += measure(|| core_loop.send(clock::now_ns(), 0)).count_total;
         let background = || core_loop.serve_background(clock::now_ns());
         self.allocated[3] += measure(background).count_total;
-        core_loop.engine.iterate_if_due(clock::now_ns());
+        let now_ns = clock::now_ns();
+        core_loop.engine.iterate_if_due(&core_loop.core, now_ns);
     }
 
     /// Carries the core's datagrams to the hosts. Returns the number of rates in them.

@@ -97,7 +97,7 @@ impl Measurement {
     fn send_rates(&mut self, now_ns: u64, round: u64, count: u32) -> Result<(u64, Parts)> {
         let mut parts = Parts::default();
         let (mut updates, max_bytes) = (0, MAX_SEALED_BYTES - OVERHEAD_BYTES);
-        // In batches, as the service's UDP workers do.
+        // In batches, as the service does.
         for chunk in self.pairs.chunks_mut(32) {
             let from = Instant::now();
             for (pair, out) in chunk.iter_mut().zip(&mut self.plain) {
