@@ -10,13 +10,13 @@ use std::sync::Arc;
 use rand::RngExt as _;
 use ratewright_allocator::engine::driver::EngineDriver;
 use ratewright_allocator::engine::parallel::{ParallelEngine, ParallelOptions, Simd};
-use ratewright_allocator::engine::{EngineConfig, RateEngine, RateUpdate};
+use ratewright_allocator::engine::{EngineConfig, RateEngine};
 use ratewright_allocator::feeds::FeedsConfig;
 use ratewright_allocator::service::clock;
 use ratewright_allocator::service::config::{
     ClassConfig, Fingerprint, Limits, MembershipConfig, Rollout, Trust,
 };
-use ratewright_allocator::service::hub::{Hub, HubSettings, ReadySession};
+use ratewright_allocator::service::hub::{Hub, HubSettings, ReadySession, SessionTimers};
 use ratewright_allocator::service::tls::PeerCertificate;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::FrameDecoder;
@@ -50,7 +50,6 @@ pub struct StartPath {
     /// Index of each daemon whose start is under way, the start and its datagram.
     under_way: VecDeque<(usize, FlowId, Vec<u8>)>,
     now_ns: u64,
-    first_rates: Vec<RateUpdate>,
     ready: Vec<ReadySession>,
     /// The datagram of the last start's first rate.
     reply: Vec<u8>,
@@ -77,7 +76,6 @@ impl StartPath {
             daemons: Vec::new(),
             under_way: VecDeque::new(),
             now_ns: BEGIN_NS,
-            first_rates: Vec::new(),
             ready: Vec::new(),
             reply: Vec::new(),
         };
@@ -226,11 +224,7 @@ impl StartPath {
         for event in hub.engine_events().drain(..) {
             driver.apply(event);
         }
-        let first_rates = &mut self.first_rates;
-        driver.first_rates(|update| first_rates.push(update));
-        for update in first_rates.drain(..) {
-            hub.on_rate(now_ns, update);
-        }
+        driver.first_rates(|update| hub.on_rate(now_ns, update));
         hub.drain_ready(now_ns, &mut self.ready);
         let mut built = 0;
         for ReadySession { id, .. } in self.ready.drain(..) {
@@ -272,6 +266,7 @@ fn settings() -> HubSettings {
         membership: MembershipConfig::default(),
         rollout: Rollout::default(),
         classes: vec![ClassConfig::default()],
+        timers: SessionTimers::default(),
     }
 }
 

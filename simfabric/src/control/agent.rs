@@ -61,12 +61,12 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Makes the agent of host `host`, without a connection.
+    /// Makes the agent of the host of this name, without a connection.
     #[must_use]
-    pub fn new(host: u32, config: &ControlConfig) -> Self {
+    pub fn new(host: &str, config: &ControlConfig) -> Self {
         Self {
             session: ClientSession::new(ClientConfig {
-                host_name: host.to_string(),
+                host_name: host.to_owned(),
                 incarnation: 1,
                 max_flows: config.max_flows_per_host,
                 ack_delay_ns: config.ack_delay_ns,

@@ -1,23 +1,26 @@
-//! The allocator's node: one production session per host, one production engine.
+//! The allocator's node: the production's hub and engine.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
-use ratewright_allocator::engine::{
-    EngineEvent, FlowNumber, FlowNumbers, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
+use ratewright_allocator::engine::{EngineEvent, IterationReport, RateEngine, ReferenceEngine};
+use ratewright_allocator::feeds::FeedsConfig;
+use ratewright_allocator::feeds::gnmic::EventsRead;
+use ratewright_allocator::service::config::{
+    ClassConfig, Fingerprint, Limits, MembershipConfig, Rollout, Trust,
 };
-use ratewright_allocator::feeds::{FeedChange, Feeds, FeedsConfig, Reporter};
-use ratewright_proto::control::{
-    AccessCapacity, ControlMessage, EncodedTopology, FrameDecoder, TopologySnapshot,
-};
-use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
-use ratewright_proto::server::{Admission, FlowChange, ServerConfig, ServerEvent, ServerSession};
-use ratewright_proto::telemetry::{AccessUse, SyncTerms, Telemetry};
-use ratewright_proto::{Counters, RateCode, SessionError, VERSION};
-use ratewright_topology::{HostId, LinkId, PathChoice, Topology};
+use ratewright_allocator::service::hub::{Hub, HubSettings, ReadySession, SessionTimers};
+use ratewright_allocator::service::tls::PeerCertificate;
+use ratewright_proto::client::KnownHosts;
+use ratewright_proto::control::{ControlMessage, FrameDecoder};
+use ratewright_proto::records::FlowId;
+use ratewright_proto::server::ServerSession;
+use ratewright_proto::telemetry::Telemetry;
+use ratewright_proto::{SessionError, VERSION};
+use ratewright_topology::{LinkId, Topology};
 
 use super::agent::Agent;
-use super::link_check::{Checking, Known, LinkFinding};
+use super::link_check::{Findings, LinkFinding};
 use super::{ControlConfig, ControlError, ControlTraffic, EngineChoice, MAX_DATAGRAM_BYTES};
 
 /// Counters of the allocator.
@@ -37,8 +40,6 @@ pub struct AllocatorCounts {
     pub refused: u64,
     /// Sessions that timed out or were refused.
     pub sessions_lost: u64,
-    /// Changes that feeds asked for.
-    pub feed_changes: u64,
 }
 
 impl AllocatorCounts {
@@ -53,56 +54,37 @@ impl AllocatorCounts {
             updates_stale: self.updates_stale - earlier.updates_stale,
             refused: self.refused - earlier.refused,
             sessions_lost: self.sessions_lost - earlier.sessions_lost,
-            feed_changes: self.feed_changes - earlier.feed_changes,
         }
-    }
-}
-
-struct HostSession {
-    session: ServerSession,
-    /// The session's number: `attempt × hosts + host`.
-    number: u32,
-    ready: bool,
-    /// Flows that the engine has, by slot.
-    flows: Vec<Option<(FlowId, FlowNumber)>>,
-}
-
-impl HostSession {
-    /// Returns the number of a flow that the engine has.
-    fn number_of(&self, flow: FlowId) -> Option<FlowNumber> {
-        let (known, number) = (*self.flows.get(flow.slot() as usize)?)?;
-        (known == flow).then_some(number)
     }
 }
 
 /// The allocator, without a network.
 pub struct AllocatorNode {
-    topology: Arc<Topology>,
-    config: Arc<ServerConfig>,
-    threshold: f64,
+    hub: Hub,
     engine: Box<dyn RateEngine>,
-    /// Numbers of the flows that the engine has, with their hosts.
-    numbers: FlowNumbers<(u32, FlowId)>,
-    sessions: Vec<HostSession>,
-    /// Changes that a datagram brings, while they are taken.
-    changes: Vec<FlowChange>,
-    /// Hosts whose session may have datagrams to send.
-    ready: Vec<u32>,
+    /// Session of each host; `None` without one.
+    sessions: Vec<Option<u32>>,
+    /// Host of each session.
+    hosts: BTreeMap<u32, u32>,
+    /// Hosts of the fabric, as the first session was told them. Every host knows them.
+    known_hosts: Option<KnownHosts>,
+    /// Sessions that may have datagrams to send.
+    ready: Vec<ReadySession>,
     settled: bool,
     last: IterationReport,
-    /// Feeds. Those that hear nothing know what was handed out, for the check.
-    feeds: Option<Feeds>,
+    /// Messages for the feeds, if these hear any, for an audit.
     hears_feeds: bool,
-    checking: Option<Checking>,
-    /// Messages that the feeds took.
     taken: Vec<Telemetry>,
-    telemetry_interval_ns: u64,
-    telemetry_sync: Option<SyncTerms>,
-    /// Load of every link by the last iteration, if there are feeds.
+    /// Load of every link by the last iteration, if the feeds hear anything.
     loads_bps: Vec<f64>,
+    checks: bool,
+    findings: Findings,
     /// Datagrams sent towards the hosts.
     sent: ControlTraffic,
-    counts: AllocatorCounts,
+    iterations: u64,
+    /// Starts that the engine refused.
+    refused: u64,
+    sessions_lost: u64,
 }
 
 impl AllocatorNode {
@@ -110,70 +92,38 @@ impl AllocatorNode {
     ///
     /// # Errors
     /// Settings that the engine refuses.
-    pub fn new(topology: Arc<Topology>, config: &ControlConfig) -> Result<Self, ControlError> {
-        let capacities_bps: Vec<f64> = topology
-            .links()
-            .iter()
-            .map(|link| topology.effective_capacity_bps(link.id) as f64)
-            .collect();
+    pub fn new(topology: &Topology, config: &ControlConfig) -> Result<Self, ControlError> {
+        let hub = Hub::new(hub_settings(topology, config), topology.clone(), false);
+        let capacities_bps = hub.network().capacities_bps();
         let settings = config.engine_config();
         let engine: Box<dyn RateEngine> = match config.engine {
             EngineChoice::Reference => Box::new(ReferenceEngine::new(settings, &capacities_bps)?),
             EngineChoice::Parallel { blocks } => Box::new(ParallelEngine::new(
                 settings,
                 ParallelOptions::default(),
-                Layout::of(&topology, blocks)?,
+                Layout::of(topology, blocks)?,
                 &capacities_bps,
             )?),
         };
-        let server = Arc::new(ServerConfig {
-            epoch: 1,
-            lease_ns: config.lease_ns,
-            liveness_ns: config.liveness_ns,
-            liveness_factor: 1,
-            max_flows: config.max_flows_per_host,
-            ack_delay_ns: config.ack_delay_ns,
-            min_rto_ns: config.min_rto_ns,
-            initial_rto_ns: config.initial_rto_ns,
-            max_rto_ns: config.max_rto_ns,
-            ..ServerConfig::default()
-        });
-        let sessions = (0..topology.hosts().len() as u32)
-            .map(|host| HostSession {
-                session: ServerSession::new(0, Arc::clone(&server)),
-                number: host,
-                ready: false,
-                flows: Vec::new(),
-            })
-            .collect();
-        let deaf = config.link_check.map(|_| FeedsConfig {
-            receivers: false,
-            credit: false,
-            int: false,
-            ..FeedsConfig::default()
-        });
-        let feeds = config.feeds.clone().or(deaf);
         Ok(Self {
-            feeds: feeds.map(|feeds| Feeds::new(feeds, &topology)),
-            hears_feeds: config.feeds.is_some(),
-            checking: (config.link_check).map(|settings| Checking::new(settings, &topology)),
-            taken: Vec::new(),
-            telemetry_interval_ns: (config.feeds.as_ref()).map_or(0, |feeds| feeds.interval_ns),
-            telemetry_sync: config.feeds.as_ref().and_then(FeedsConfig::sync_terms),
-            loads_bps: Vec::new(),
-            topology,
-            config: server,
-            threshold: config.threshold,
+            hub,
             engine,
-            numbers: FlowNumbers::new(capacities_bps.len() as u32),
-            sessions,
-            changes: Vec::new(),
+            sessions: vec![None; topology.hosts().len()],
+            hosts: BTreeMap::new(),
+            known_hosts: None,
             ready: Vec::new(),
             // Without flows an iteration changes nothing.
             settled: true,
             last: IterationReport::default(),
+            hears_feeds: config.feeds.is_some(),
+            taken: Vec::new(),
+            loads_bps: Vec::new(),
+            checks: config.link_check.is_some(),
+            findings: Findings::default(),
             sent: ControlTraffic::default(),
-            counts: AllocatorCounts::default(),
+            iterations: 0,
+            refused: 0,
+            sessions_lost: 0,
         })
     }
 
@@ -184,106 +134,91 @@ impl AllocatorNode {
     /// leaves out the list of hosts, because a simulated host knows the fabric.
     ///
     /// # Errors
-    /// A frame that one of the ends refuses.
+    /// A frame that one of the ends refuses, or a session that the hub refuses.
     pub fn connect(
         &mut self,
         now_ns: u64,
         host: u32,
         agent: &mut Agent,
     ) -> Result<(), ControlError> {
-        let failed = |error: SessionError| ControlError::Handshake {
-            host,
-            reason: error.to_string(),
-        };
-        // The client reports the flows of an earlier session again. Rates for that one's flows no
-        // longer match and count as stale.
-        self.end_flows(host);
-        let hosts = self.sessions.len() as u32;
-        let host_session = &mut self.sessions[host as usize];
-        host_session.session = ServerSession::new(now_ns, Arc::clone(&self.config));
-        host_session.number = host_session.number.wrapping_add(hosts);
-        if let Some(checking) = &mut self.checking {
-            checking.leave(now_ns, HostId(host), &self.topology);
-            checking.join(now_ns, HostId(host));
-        }
-        let topology = &self.topology;
-        let access = AccessCapacity::new(
-            topology.effective_capacity_bps(topology.host_uplink(HostId(host))),
-            topology.effective_capacity_bps(topology.host_downlink(HostId(host))),
-        );
+        let refused = |reason: String| ControlError::Handshake { host, reason };
+        let failed = |error: SessionError| refused(error.to_string());
+        let certificate = certificate_of(host, &self.hub.topology().hosts()[host as usize].name);
+        let opened = self.hub.open(now_ns, certificate);
+        let id = opened.map_err(|full| refused(full.to_string()))?;
+        let former = self.sessions[host as usize].replace(id);
+        self.hosts.insert(id, host);
         let client = agent.session_mut();
+        if let Some(known) = &self.known_hosts {
+            client.set_known_hosts(known.clone());
+        }
         client.connected(now_ns);
-        let (mut to_server, mut to_client) = (FrameDecoder::new(), FrameDecoder::new());
+        let (mut to_hub, mut to_client) = (FrameDecoder::new(), FrameDecoder::new());
         loop {
             let mut quiet = true;
             while let Some(frame) = client.poll_control() {
-                to_server.push(&frame);
+                to_hub.push(&frame);
                 quiet = false;
             }
-            while let Some(body) = to_server.next_frame().map_err(failed)? {
-                host_session
-                    .session
-                    .on_control(now_ns, body)
-                    .map_err(failed)?;
+            while let Some(body) = to_hub.next_frame().map_err(failed)? {
+                self.hub.on_control(now_ns, id, body);
             }
-            while let Some(event) = host_session.session.poll_event() {
-                if let ServerEvent::Hello(_) = event {
-                    let admission = Admission {
-                        session: host_session.number,
-                        host_id: host,
-                        topology: EncodedTopology::from(TopologySnapshot {
-                            version: self.topology.epoch(),
-                            ecmp_seed: self.topology.ecmp().seed,
-                            ecmp_symmetric: self.topology.ecmp().symmetric,
-                            ..TopologySnapshot::default()
-                        }),
-                        classes: Vec::new(),
-                        threshold: self.threshold,
-                        released: false,
-                        observe: false,
-                        sealed_udp: None,
-                        telemetry_interval_ns: self.telemetry_interval_ns,
-                        telemetry_sync: self.telemetry_sync,
-                        access,
-                    };
-                    host_session
-                        .session
-                        .accept(now_ns, admission)
-                        .map_err(failed)?;
-                }
-            }
-            while let Some(frame) = host_session.session.poll_control() {
-                to_client.push(&frame);
+            while let Some(bytes) = self.hub.poll_control(id) {
+                to_client.push(&bytes);
                 quiet = false;
             }
             while let Some(body) = to_client.next_frame().map_err(failed)? {
                 client.on_control(now_ns, body).map_err(failed)?;
             }
             if quiet {
-                return Ok(());
+                break;
             }
+        }
+        if self.known_hosts.is_none() {
+            self.known_hosts = client.known_hosts().cloned();
+        }
+        // The client reports the flows of its former session again. Rates for that one's flows no
+        // longer match and count as stale.
+        if let Some(former) = former {
+            self.remove(now_ns, former, "replaced");
+        }
+        let closing = self.hub.closing(id);
+        self.apply_events();
+        closing.map_or(Ok(()), |reason| {
+            self.remove(now_ns, id, reason);
+            Err(refused(reason.to_owned()))
+        })
+    }
+
+    /// Forgets a session whose connection is gone.
+    fn remove(&mut self, now_ns: u64, id: u32, reason: &'static str) {
+        self.hub.remove_session(now_ns, id, reason);
+        if let Some(host) = self.hosts.remove(&id)
+            && self.sessions[host as usize] == Some(id)
+        {
+            self.sessions[host as usize] = None;
         }
     }
 
     /// Takes one datagram of host `host`, or one message of its control stream; a bad one changes
     /// nothing but a counter.
     pub fn on_message(&mut self, now_ns: u64, host: u32, bytes: &[u8]) {
-        let Some(host_session) = self.sessions.get_mut(host as usize) else {
+        let Some(id) = self.session_of(host) else {
             return;
         };
         // A message of the control stream begins with the tag of its field.
         if bytes.first() == Some(&VERSION) {
-            let mut changes = std::mem::take(&mut self.changes);
-            let told = |change| changes.push(change);
-            let _ = host_session.session.on_datagram(now_ns, bytes, told);
-            for change in changes.drain(..) {
-                self.change_flow(now_ns, host, change);
-            }
-            self.changes = changes;
+            self.hub.on_datagram(now_ns, id, bytes);
         } else {
-            let _ = host_session.session.on_control(now_ns, bytes);
+            self.hub.on_control(now_ns, id, bytes);
+            if let Ok(ControlMessage::Telemetry(telemetry)) = ControlMessage::decode(bytes)
+                && !telemetry.has_access_use_alone()
+            {
+                self.note_taken(telemetry);
+            }
         }
-        self.take_events(now_ns, host);
+        self.end_if_closing(now_ns, id);
+        self.apply_events();
     }
 
     /// Takes a reading of a switch; a bad one changes nothing.
@@ -292,20 +227,18 @@ impl AllocatorNode {
         frames.push(frame);
         let body = frames.next_frame().ok().flatten();
         if let Some(Ok(ControlMessage::Telemetry(telemetry))) = body.map(ControlMessage::decode) {
-            self.take(now_ns, Reporter::Collector, telemetry);
+            let read = EventsRead {
+                telemetry,
+                ..EventsRead::default()
+            };
+            self.hub.on_collector(now_ns, &read);
+            self.note_taken(read.telemetry);
+            self.apply_events();
         }
     }
 
-    /// Hands a message to the feeds.
-    fn take(&mut self, now_ns: u64, reporter: Reporter, telemetry: Telemetry) {
-        if let Some(feeds) = self.feeds.as_mut().filter(|_| self.hears_feeds) {
-            let (sessions, hosts) = (&self.sessions, self.sessions.len() as u32);
-            // The number of a session that was never opened is the host's.
-            let is_managed = |host: HostId| {
-                let session = sessions.get(host.index());
-                session.is_some_and(|session| session.number >= hosts)
-            };
-            feeds.take(now_ns, reporter, &telemetry, &self.topology, is_managed);
+    fn note_taken(&mut self, telemetry: Telemetry) {
+        if self.hears_feeds {
             self.taken.push(telemetry);
         }
     }
@@ -315,154 +248,49 @@ impl AllocatorNode {
         self.taken.pop()
     }
 
-    /// Carries out what the feeds ask for, once in their interval.
+    /// Tells the hub what is handed out, if it asks for that.
+    fn tell_loads(&mut self, now_ns: u64) {
+        if self.hub.wants_link_loads(now_ns) {
+            let mut loads_bps = Vec::new();
+            self.engine.link_loads(&mut loads_bps);
+            self.hub.observe_link_loads(now_ns, &mut loads_bps);
+        }
+    }
+
+    /// Carries out what the feeds and the check of links ask for.
     pub fn apply_feeds(&mut self, now_ns: u64) {
-        let Some(feeds) = &mut self.feeds else {
-            return;
-        };
-        if feeds.wants_loads(now_ns) {
-            // No iteration has come since: the loads are the same.
-            feeds.observe(now_ns, &mut self.loads_bps.clone());
-        }
-        let mut changes = Vec::new();
-        feeds.apply(now_ns, &self.topology, &mut |change| changes.push(change));
-        for change in changes {
-            self.counts.feed_changes += 1;
-            self.settled = false;
-            match change {
-                FeedChange::Engine(event) => self.apply_external(event),
-                FeedChange::Demand { sender, flow } => {
-                    self.restart(now_ns, sender.0, FlowId(flow));
-                }
-            }
-        }
+        self.tell_loads(now_ns);
+        self.hub.apply_feeds(now_ns);
+        self.findings.note(now_ns, &self.hub);
+        self.apply_events();
     }
 
-    /// Hands the engine what external traffic asks for. It takes a shared link its headroom, and
-    /// gives it back when it ends.
-    fn apply_external(&mut self, event: EngineEvent) {
-        let link = match &event {
-            EngineEvent::Capacity { link, .. } => *link,
-            // Dummy flows have the number of their link.
-            EngineEvent::Start(spec) => spec.number.index(),
-            EngineEvent::End(number) => number.index(),
-            // External traffic asks for no other event.
-            _ => return,
-        };
-        let is_capacity = matches!(event, EngineEvent::Capacity { .. });
-        if !(is_capacity && self.checking.is_some()) && self.engine.apply(event).is_err() {
-            self.counts.refused += 1;
-        }
-        self.push_capacities([LinkId(link)]);
-    }
-
-    /// Hands the engine the capacities of links by what the check knows of them.
-    fn push_capacities(&mut self, links: impl IntoIterator<Item = LinkId>) {
-        let (Some(checking), Some(feeds)) = (&self.checking, &self.feeds) else {
-            return;
-        };
-        let known = Known {
-            topology: &self.topology,
-            feeds,
-        };
-        for link in links {
-            self.settled = false;
-            let capacity = EngineEvent::Capacity {
-                link: link.0,
-                capacity_bps: checking.capacity_bps(link, known),
-            };
-            if self.engine.apply(capacity).is_err() {
-                self.counts.refused += 1;
-            }
-        }
-    }
-
-    /// Takes what a host tells of its own links.
-    fn take_access_use(&mut self, now_ns: u64, host: u32, access_use: &AccessUse) {
-        if let (Some(checking), Some(feeds)) = (&mut self.checking, &self.feeds) {
-            let known = Known {
-                topology: &self.topology,
-                feeds,
-            };
-            checking.tell(now_ns, HostId(host), access_use, known);
-            self.observe_for_check(now_ns);
-        }
-    }
-
-    /// Hands the engine the capacities of links that began or ended to have traffic that nobody
-    /// paces.
-    fn push_shared(&mut self) {
-        let changed = self.checking.as_mut().map(Checking::take_shared);
-        self.push_capacities(changed.unwrap_or_default());
-    }
-
-    /// Notes what is handed out, if links are in question and the last note is old.
-    fn observe_for_check(&mut self, now_ns: u64) {
-        let (Some(checking), Some(feeds)) = (&self.checking, &mut self.feeds) else {
-            return;
-        };
-        if checking.wants_loads() && feeds.next_means_ns() <= now_ns {
-            self.engine.link_loads(&mut self.loads_bps);
-            feeds.observe_for_means(now_ns, &self.loads_bps);
-        }
-    }
-
-    /// Judges the links in question, if that is due.
-    pub fn check_links(&mut self, now_ns: u64) {
-        self.observe_for_check(now_ns);
-        let (Some(checking), Some(feeds)) = (&mut self.checking, &self.feeds) else {
-            return;
-        };
-        let known = Known {
-            topology: &self.topology,
-            feeds,
-        };
-        let changed = checking.tick(now_ns, known);
-        self.push_capacities(changed);
-    }
-
-    /// Returns the time of the next [`check_links`](Self::check_links).
+    /// Returns the time at which the check of links calls for [`apply_feeds`](Self::apply_feeds).
     #[must_use]
     pub fn next_check_ns(&self) -> Option<u64> {
-        self.checking.as_ref()?.next_due_ns()
+        let due = [self.hub.next_feeds_ns(), self.hub.next_link_loads_ns()];
+        due.into_iter().flatten().min().filter(|_| self.checks)
     }
 
     /// Returns the links that the check named, in the order of time.
     #[must_use]
     pub fn findings(&self) -> &[LinkFinding] {
-        self.checking.as_ref().map_or(&[], Checking::findings)
-    }
-
-    /// Starts a flow again whose demand a feed has changed.
-    fn restart(&mut self, now_ns: u64, host: u32, flow: FlowId) {
-        let Some(host_session) = self.sessions.get(host as usize) else {
-            return;
-        };
-        let record = {
-            let mut flows = host_session.session.flows();
-            flows.find(|(record, _)| record.flow() == flow)
-        };
-        if let Some((record, _)) = record {
-            self.counts.starts += 1;
-            self.start(now_ns, host, &record);
-        }
+        self.findings.all()
     }
 
     /// Returns what the last iteration handed out to flows of sessions on a link, in bit/s.
     #[must_use]
     pub fn handed_out_bps(&self, link: u32) -> f64 {
         let load_bps = self.loads_bps.get(link as usize).copied().unwrap_or(0.0);
-        let feeds = self.feeds.as_ref();
-        let traffic = feeds.and_then(|feeds| feeds.external().get(LinkId(link)));
-        // A dummy flow stands for traffic of others.
-        (load_bps - traffic.map_or(0.0, |traffic| traffic.granted_bps)).max(0.0)
+        (load_bps - self.hub.network().external_bps(LinkId(link))).max(0.0)
     }
 
     /// Runs the timers of the session of `host`.
     pub fn on_timeout(&mut self, now_ns: u64, host: u32) {
-        if let Some(host_session) = self.sessions.get_mut(host as usize) {
-            host_session.session.on_timeout(now_ns);
-            self.take_events(now_ns, host);
+        if let Some(id) = self.session_of(host) {
+            self.hub.on_timeout(now_ns, id);
+            self.end_if_closing(now_ns, id);
+            self.apply_events();
         }
     }
 
@@ -470,122 +298,29 @@ impl AllocatorNode {
     /// again.
     #[must_use]
     pub fn next_timeout_ns(&self, host: u32) -> Option<u64> {
-        self.sessions.get(host as usize)?.session.next_timeout()
+        self.hub.next_timeout(self.session_of(host)?)
     }
 
-    fn take_events(&mut self, now_ns: u64, host: u32) {
-        // Every datagram may have to be acknowledged, even one without events.
-        self.mark_ready(host);
-        while let Some(event) = self.sessions[host as usize].session.poll_event() {
-            match event {
-                ServerEvent::PeerLost(_) | ServerEvent::Refused(_) => {
-                    self.counts.sessions_lost += 1;
-                    self.settled = false;
-                    self.end_flows(host);
-                    if let Some(checking) = &mut self.checking {
-                        checking.leave(now_ns, HostId(host), &self.topology);
-                    }
-                }
-                ServerEvent::Telemetry(telemetry) => {
-                    if let Some(access_use) = &telemetry.access_use {
-                        self.take_access_use(now_ns, host, access_use);
-                    }
-                    if !telemetry.has_access_use_alone() {
-                        self.take(now_ns, Reporter::Host(HostId(host)), telemetry);
-                    }
-                }
-                ServerEvent::Hello(_) | ServerEvent::ReleaseAck { .. } => {}
-            }
-        }
-        self.push_shared();
+    fn session_of(&self, host: u32) -> Option<u32> {
+        self.sessions.get(host as usize).copied().flatten()
     }
 
-    fn change_flow(&mut self, now_ns: u64, host: u32, change: FlowChange) {
-        match change {
-            FlowChange::Start(record) => {
-                self.counts.starts += 1;
-                self.start(now_ns, host, &record);
-            }
-            FlowChange::Update(record) => self.start(now_ns, host, &record),
-            FlowChange::End(flow) => {
-                self.counts.ends += 1;
-                self.settled = false;
-                // A flow that had no path is not in the engine.
-                if let Some(number) = self.forget_flow(host, flow) {
-                    let _ = self.engine.apply(EngineEvent::End(number));
-                }
-                if let Some(checking) = &mut self.checking {
-                    checking.end(now_ns, HostId(host), flow.0);
-                }
-            }
+    /// Forgets a session that the hub has ended. Its host learns of it by its own timers.
+    fn end_if_closing(&mut self, now_ns: u64, id: u32) {
+        if let Some(reason) = self.hub.closing(id) {
+            self.sessions_lost += 1;
+            self.remove(now_ns, id, reason);
         }
     }
 
-    /// Forgets a flow. Returns its number if the engine has it.
-    fn forget_flow(&mut self, host: u32, flow: FlowId) -> Option<FlowNumber> {
-        let host_session = &mut self.sessions[host as usize];
-        let number = host_session.number_of(flow)?;
-        host_session.flows[flow.slot() as usize] = None;
-        self.numbers.give_back(number);
-        Some(number)
-    }
-
-    /// Ends all flows of a host in the engine.
-    fn end_flows(&mut self, host: u32) {
-        let flows = std::mem::take(&mut self.sessions[host as usize].flows);
-        let numbers: Vec<FlowNumber> = flows.into_iter().flatten().map(|(_, of)| of).collect();
-        for &number in &numbers {
-            self.numbers.give_back(number);
+    /// Hands the engine the hub's events.
+    fn apply_events(&mut self) {
+        for event in self.hub.engine_events().drain(..) {
+            self.settled = false;
+            let is_start = matches!(event, EngineEvent::Start(_));
+            let applied = self.engine.apply(event);
+            self.refused += u64::from(is_start && applied.is_err());
         }
-        let _ = self.engine.apply(EngineEvent::EndAll(numbers));
-    }
-
-    fn start(&mut self, now_ns: u64, host: u32, record: &StartRecord) {
-        self.settled = false;
-        let choice = match record.path() {
-            FlowPath::Hash(hash) => PathChoice::Hash(hash),
-            FlowPath::Explicit(route) => PathChoice::Explicit(route),
-        };
-        let (from, to) = (HostId(host), HostId(record.dst_host()));
-        let Ok(path) = self.topology.path(from, to, choice) else {
-            self.counts.refused += 1;
-            return;
-        };
-        let bound = self.topology.max_flow_bps(from, to);
-        let demand_bps = match record.demand() {
-            // The wire has a code for "no demand"; the engine takes infinity.
-            RateCode::NONE => f64::INFINITY,
-            code => code.decode() as f64,
-        };
-        let by_feeds = self.feeds.as_ref();
-        let by_feeds = by_feeds.map(|feeds| feeds.demand_bps(HostId(host), record.flow().0));
-        let demand_bps = demand_bps.min(by_feeds.unwrap_or(f64::INFINITY));
-        let flow = record.flow();
-        let known = self.sessions[host as usize].number_of(flow);
-        let number = known.unwrap_or_else(|| self.numbers.take((host, flow)));
-        let spec = FlowSpec {
-            number,
-            links: path.iter().map(|link| link.0).collect(),
-            class: record.class(),
-            weight: record.weight().decode(),
-            demand_bps: bound.map_or(demand_bps, |bps| demand_bps.min(bps as f64)),
-        };
-        if let Some(checking) = &mut self.checking {
-            checking.start(now_ns, from, (record.flow().0, to), &spec.links);
-        }
-        if self.engine.apply(EngineEvent::Start(spec)).is_err() {
-            self.counts.refused += 1;
-            if known.is_none() {
-                self.numbers.give_back(number);
-            }
-            return;
-        }
-        let flows = &mut self.sessions[host as usize].flows;
-        let slot = flow.slot() as usize;
-        if slot >= flows.len() {
-            flows.resize(slot + 1, None);
-        }
-        flows[slot] = Some((flow, number));
     }
 
     /// Returns true if another iteration would change nothing.
@@ -598,52 +333,20 @@ impl AllocatorNode {
     /// [`announce`](Self::announce).
     pub fn iterate(&mut self, now_ns: u64) -> IterationReport {
         self.last = self.engine.iterate();
-        self.counts.iterations += 1;
-        if let Some(feeds) = self.feeds.as_mut().filter(|_| self.hears_feeds) {
+        self.iterations += 1;
+        if self.hears_feeds {
             self.engine.link_loads(&mut self.loads_bps);
-            feeds.observe(now_ns, &mut self.loads_bps.clone());
         }
-        self.observe_for_check(now_ns);
+        self.tell_loads(now_ns);
         self.settled = self.last.settled;
         self.last
     }
 
     /// Hands the rates that moved to the sessions.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the engine's rates are finite and not negative; rounding down never over-allocates"
-    )]
     pub fn announce(&mut self, now_ns: u64) {
-        let (sessions, ready, counts) = (&mut self.sessions, &mut self.ready, &mut self.counts);
-        let numbers = &self.numbers;
-        let mut feeds = self.feeds.as_mut();
-        self.engine.drain_updates(&mut |update| {
-            if let Some(feeds) = &mut feeds
-                && feeds.external_mut().on_rate(&update)
-            {
-                return;
-            }
-            if let Some(&(host, flow)) = numbers.owner(update.number)
-                && let host_session = &mut sessions[host as usize]
-                && (host_session.session)
-                    .set_rate(now_ns, flow, update.rate_bps as u64)
-                    .is_ok()
-            {
-                counts.updates += 1;
-                if !std::mem::replace(&mut host_session.ready, true) {
-                    ready.push(host);
-                }
-            } else {
-                counts.updates_stale += 1;
-            }
-        });
-    }
-
-    fn mark_ready(&mut self, host: u32) {
-        if !std::mem::replace(&mut self.sessions[host as usize].ready, true) {
-            self.ready.push(host);
-        }
+        let hub = &mut self.hub;
+        self.engine
+            .drain_updates(&mut |update| hub.on_rate(now_ns, update));
     }
 
     /// Builds the datagrams of all ready sessions: calls `send(host, datagram)`, then `rearm(host,
@@ -655,17 +358,16 @@ impl AllocatorNode {
         send: &mut dyn FnMut(u32, &[u8]),
         rearm: &mut dyn FnMut(u32, Option<u64>),
     ) {
-        for host in self.ready.drain(..) {
-            let host_session = &mut self.sessions[host as usize];
-            host_session.ready = false;
-            while host_session
-                .session
-                .poll_datagram(now_ns, MAX_DATAGRAM_BYTES, scratch)
-            {
+        self.hub.drain_ready(now_ns, &mut self.ready);
+        for ReadySession { id, .. } in self.ready.drain(..) {
+            let Some(&host) = self.hosts.get(&id) else {
+                continue;
+            };
+            while (self.hub).poll_datagram(now_ns, id, MAX_DATAGRAM_BYTES, scratch) {
                 self.sent.count_datagram(scratch);
                 send(host, scratch);
             }
-            rearm(host, host_session.session.next_timeout());
+            rearm(host, self.hub.next_timeout(id));
         }
     }
 
@@ -689,25 +391,86 @@ impl AllocatorNode {
 
     /// Returns the counters.
     #[must_use]
-    pub fn counts(&self) -> &AllocatorCounts {
-        &self.counts
-    }
-
-    /// Returns the counters of the session of `host`.
-    #[must_use]
-    pub fn counters(&self, host: u32) -> &Counters {
-        self.sessions[host as usize].session.counters()
+    pub fn counts(&self) -> AllocatorCounts {
+        let counts = self.hub.counts();
+        AllocatorCounts {
+            iterations: self.iterations,
+            starts: counts.starts,
+            ends: counts.ends,
+            updates: counts.updates,
+            updates_stale: counts.updates_stale,
+            refused: counts.flows_unmanaged.total() + self.refused,
+            sessions_lost: self.sessions_lost,
+        }
     }
 
     /// Returns the flows of `host` and the rates notified to it, by flow id.
     #[must_use]
     pub fn view(&self, host: u32) -> Vec<(FlowId, u64)> {
-        let mut view: Vec<_> = self.sessions[host as usize]
-            .session
-            .flows()
+        let session = self.session_of(host).and_then(|id| self.hub.protocol(id));
+        let flows = session.map(ServerSession::flows);
+        let mut view: Vec<_> = flows
+            .into_iter()
+            .flatten()
             .map(|(record, rate_bps)| (record.flow(), rate_bps))
             .collect();
         view.sort_unstable_by_key(|&(id, _)| id);
         view
+    }
+}
+
+/// Returns the hub's settings. Budgets of single sessions are the production's.
+fn hub_settings(topology: &Topology, config: &ControlConfig) -> HubSettings {
+    let hosts = topology.hosts().len() as u32;
+    // Feeds that hear nothing know what was handed out, for the check.
+    let feeds = config.feeds.clone().unwrap_or_else(|| FeedsConfig {
+        receivers: false,
+        credit: false,
+        int: false,
+        ..FeedsConfig::default()
+    });
+    HubSettings {
+        epoch: 1,
+        lease_ns: config.lease_ns,
+        update_interval_ns: 0,
+        ack_delay_ns: config.ack_delay_ns,
+        liveness_ns: config.liveness_ns,
+        threshold: config.threshold,
+        external_share: feeds.external_share,
+        feeds: FeedsConfig {
+            max_lowering: config.link_check.map_or(0.0, |check| check.max_lowering),
+            ..feeds
+        },
+        limits: Limits {
+            max_sessions: hosts.max(1),
+            max_flows_per_session: config.max_flows_per_host,
+            max_flows: 1 << 24,
+            // Fabrics of the papers start more than one allocator of today is given.
+            max_total_starts_per_s: u32::MAX,
+            ..Limits::default()
+        },
+        trust: Trust::default(),
+        membership: MembershipConfig::default(),
+        rollout: Rollout::default(),
+        classes: vec![ClassConfig::default()],
+        timers: SessionTimers {
+            liveness_factor: 1,
+            updates_in_flight: usize::MAX,
+            min_rto_ns: config.min_rto_ns,
+            initial_rto_ns: config.initial_rto_ns,
+            max_rto_ns: config.max_rto_ns,
+        },
+    }
+}
+
+/// Returns the certificate of a host.
+fn certificate_of(host: u32, name: &str) -> PeerCertificate {
+    let mut fingerprint = Fingerprint([0; 32]);
+    fingerprint.0[..4].copy_from_slice(&host.to_be_bytes());
+    PeerCertificate {
+        names: vec![name.to_owned()],
+        addresses: Vec::new(),
+        pod_prefixes: Vec::new(),
+        fingerprint,
     }
 }

@@ -1,11 +1,11 @@
-//! Flowtune's control plane: the production sessions and the production engine, without a network.
+//! Flowtune's control plane: the production's sessions, hub and engine, without a network.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `mod.rs` | settings, and the sizes of control frames on the wire |
 //! | [`agent`] | one host's end: a [`ClientSession`] and the host's flow ids |
-//! | [`allocator`] | the allocator: a [`ServerSession`] per host and a [`RateEngine`] |
-//! | [`link_check`] | its check of told capacities: the production's [`LinkCheck`] |
+//! | [`allocator`] | the allocator: the service's [`Hub`] and a [`RateEngine`] |
+//! | [`link_check`] | findings of its check of told capacities |
 //!
 //! This module has no packets and no queues: datagrams go in and come out as bytes, and time is an
 //! argument. The transport (`transport::flowtune`) drives both ends.
@@ -13,9 +13,8 @@
 //! Paper: Flowtune (NSDI 2017), §5.1 *Protocol*, §5.3 *Model*.
 //!
 //! [`ClientSession`]: ratewright_proto::client::ClientSession
-//! [`ServerSession`]: ratewright_proto::server::ServerSession
+//! [`Hub`]: ratewright_allocator::service::hub::Hub
 //! [`RateEngine`]: ratewright_allocator::engine::RateEngine
-//! [`LinkCheck`]: ratewright_allocator::link_check::LinkCheck
 
 use ratewright_allocator::engine::{EngineConfig, StepRule};
 use ratewright_allocator::feeds::FeedsConfig;

@@ -236,12 +236,12 @@ impl<C: Congestion> Flowtune<C> {
             plane.control = plane.control.clone().over_tcp();
             Streams::new(count, config.stream, config.control_class)
         });
-        let mut allocator = AllocatorNode::new(Arc::clone(topology), &plane.control)?;
-        let agents = (0..count)
+        let mut allocator = AllocatorNode::new(topology, &plane.control)?;
+        let agents = (topology.hosts().iter())
             .map(|host| {
-                let mut agent = Agent::new(host, &plane.control);
-                if plane.is_member(HostId(host)) {
-                    allocator.connect(0, host, &mut agent)?;
+                let mut agent = Agent::new(&host.name, &plane.control);
+                if plane.is_member(host.id) {
+                    allocator.connect(0, host.id.0, &mut agent)?;
                 }
                 Ok(agent)
             })
@@ -778,7 +778,7 @@ mod node {
             }
             kind::CHECK => {
                 (cx.shared.check_due_ns, cx.shared.check_timer) = (None, None);
-                cx.shared.allocator.check_links(now_ns);
+                cx.shared.allocator.apply_feeds(now_ns);
                 drive(cx);
             }
             _ => {}

@@ -472,17 +472,18 @@ impl Hub {
 /// Maximum time from connection to Hello. Hosts of relays have no other deadline.
 const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// Maximum of unacknowledged datagrams at which a host is still sent later rates.
-const UPDATES_IN_FLIGHT: usize = 2;
-
 fn server_config(settings: &HubSettings) -> Arc<ServerConfig> {
     Arc::new(ServerConfig {
         epoch: settings.epoch,
         lease_ns: settings.lease_ns,
         update_interval_ns: settings.update_interval_ns,
         ack_delay_ns: settings.ack_delay_ns,
-        updates_in_flight: UPDATES_IN_FLIGHT,
+        updates_in_flight: settings.timers.updates_in_flight,
         liveness_ns: settings.liveness_ns,
+        liveness_factor: settings.timers.liveness_factor,
+        min_rto_ns: settings.timers.min_rto_ns,
+        initial_rto_ns: settings.timers.initial_rto_ns,
+        max_rto_ns: settings.timers.max_rto_ns,
         max_flows: settings.limits.max_flows_per_session,
         handshake_timeout_ns: HELLO_TIMEOUT_NS,
         ..ServerConfig::default()

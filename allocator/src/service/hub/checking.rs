@@ -191,7 +191,7 @@ impl Hub {
 
 impl Report<'_> {
     /// Returns what is known of a link, as of the newest check.
-    pub(super) fn link_evidence(&self, link: LinkId) -> LinkEvidence {
+    pub fn link_evidence(&self, link: LinkId) -> LinkEvidence {
         let now_ns = self.hub.network.feeds.means_ns();
         self.hub.with_facts(now_ns, |facts| {
             self.hub.network.link_check.evidence(link, facts)

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::sealed::Cipher;
-use ratewright_proto::server::ServerSession;
+use ratewright_proto::server::{ServerConfig, ServerSession};
 use ratewright_topology::Topology;
 
 use crate::engine::{DurationFigures, EngineEvent};
@@ -103,7 +103,7 @@ pub struct HubSettings {
     /// Maximum delay of an acknowledgement on which no sender waits.
     pub ack_delay_ns: u64,
     /// Liveness time-out of hosts: time without a datagram after which a daemon gives its session
-    /// up. The hub ends a session after three times that, but a new session may replace it before.
+    /// up. The hub ends a session after a multiple of that, but a new session may replace it before.
     pub liveness_ns: u64,
     /// Relative change of a rate below which no update is sent.
     pub threshold: f64,
@@ -121,6 +121,43 @@ pub struct HubSettings {
     pub rollout: Rollout,
     /// Flow classes.
     pub classes: Vec<ClassConfig>,
+    /// Timers of sessions.
+    pub timers: SessionTimers,
+}
+
+/// Timers of sessions that no configuration names: hosts and allocator of every deployment have
+/// the same. A simulation of others' parameters has its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionTimers {
+    /// Multiple of the liveness time-out after which the hub ends a session.
+    pub liveness_factor: u64,
+    /// Maximum of unacknowledged datagrams at which a host is still sent later rates.
+    pub updates_in_flight: usize,
+    /// Floor of the retransmission time-out.
+    pub min_rto_ns: u64,
+    /// Retransmission time-out before the first round trip is measured.
+    pub initial_rto_ns: u64,
+    /// Ceiling of the retransmission time-out, back-off included.
+    pub max_rto_ns: u64,
+}
+
+impl Default for SessionTimers {
+    fn default() -> Self {
+        let ServerConfig {
+            liveness_factor,
+            min_rto_ns,
+            initial_rto_ns,
+            max_rto_ns,
+            ..
+        } = ServerConfig::default();
+        Self {
+            liveness_factor,
+            updates_in_flight: 2,
+            min_rto_ns,
+            initial_rto_ns,
+            max_rto_ns,
+        }
+    }
 }
 
 /// Connections beyond the limit of sessions: they wait for their Hello or deliver a last message. A
@@ -189,6 +226,11 @@ impl Hub {
     /// Returns the numbers of all sessions.
     pub fn session_ids(&self) -> Vec<u32> {
         self.sessions.numbers().collect()
+    }
+
+    /// Returns the state machine of a session.
+    pub fn protocol(&self, id: u32) -> Option<&ServerSession> {
+        self.sessions.get(id).map(|session| &session.proto)
     }
 
     /// Returns what operators see.

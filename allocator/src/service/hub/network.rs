@@ -14,7 +14,7 @@ use super::checking::link_check_config;
 use super::feeds::feeds_config;
 use super::{Hub, HubSettings};
 use crate::feeds::Feeds;
-use crate::link_check::LinkCheck;
+use crate::link_check::{LinkCheck, LinkState};
 use crate::shared_links::SharedLinks;
 
 /// Minimum capacity that a notification may set, in bit/s: the smallest rate code.
@@ -72,6 +72,22 @@ impl Network {
         let capacity_bps = self.feeds.external().capacity_bps(&self.topology, link);
         let lowered_bps = self.link_check.lowered_bps(link);
         lowered_bps.map_or(capacity_bps, |bps| bps.min(capacity_bps))
+    }
+
+    /// Returns the links that the check names, in the order of their numbers, with their states.
+    pub fn named_links(&self) -> impl Iterator<Item = (LinkId, LinkState)> {
+        self.link_check.named()
+    }
+
+    /// Returns the capacity to which a link is lowered, in bit/s, if it is.
+    pub fn lowered_bps(&self, link: LinkId) -> Option<f64> {
+        self.link_check.lowered_bps(link)
+    }
+
+    /// Returns the rate of a link's dummy flow, which stands for traffic of others, in bit/s.
+    pub fn external_bps(&self, link: LinkId) -> f64 {
+        let traffic = self.feeds.external().get(link);
+        traffic.map_or(0.0, |traffic| traffic.granted_bps)
     }
 
     /// Returns load over capacity, in thousandths; 1 for a load on a link without capacity.

@@ -38,7 +38,7 @@ use super::admission::AdmissionConfig;
 use super::clock;
 use super::config::Config;
 use super::entrance::Entrance;
-use super::hub::{Hub, HubSettings, capacities_bps};
+use super::hub::{Hub, HubSettings, SessionTimers, capacities_bps};
 use super::status::Reasons;
 use super::tls::ServerTls;
 use crate::engine::{EngineError, RateEngine};
@@ -166,6 +166,7 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
         membership: config.membership.clone(),
         rollout: config.rollout.clone(),
         classes: config.classes.clone(),
+        timers: SessionTimers::default(),
     }
 }
 

@@ -159,8 +159,6 @@ pub(super) fn summary(shared: &FlowtuneShared) -> Vec<(&'static str, f64)> {
     let readings = &shared.switch_readings;
     summary.push(("feed_datagrams_of_switches", readings.datagrams as f64));
     summary.push(("feed_ip_bytes_of_switches", readings.ip_bytes as f64));
-    let changes = shared.allocator.counts().feed_changes;
-    summary.push(("feed_changes", changes as f64));
     summary
 }
 

@@ -22,7 +22,7 @@ use ratewright_proto::control::{AccessCapacity, ClassInfo, FrameDecoder, Refusal
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{Topology, TwoTierClos};
 
-use super::{Hub, HubSettings};
+use super::{Hub, HubSettings, SessionTimers};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::{EngineConfig, EngineEvent, RateEngine};
 use crate::feeds::FeedsConfig;
@@ -55,6 +55,7 @@ fn settings() -> HubSettings {
         trust: Trust::default(),
         membership: MembershipConfig::default(),
         classes: vec![ClassConfig::default()],
+        timers: SessionTimers::default(),
     }
 }
 
