@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         host_name: "h1".to_owned(),
         ..ClientConfig::default()
     });
-    let mut server = ServerSession::new(now_ns, Arc::new(ServerConfig::default()));
+    let mut server: ServerSession = ServerSession::new(now_ns, Arc::new(ServerConfig::default()));
 
     // The reliable stream carries Hello and Welcome.
     client.connected(now_ns);
@@ -72,14 +72,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                     );
                     server.set_rate(now_ns, record.flow(), 2_500_000_000)?;
                 }
-                FlowChange::End(_) => {
+                FlowChange::End(..) => {
                     println!(
                         "{} ms: the allocator learns of the end",
                         now_ns / MS - 1_000
                     );
                     return Ok(());
                 }
-                FlowChange::Update(_) => {}
+                FlowChange::Update { .. } => {}
             }
         }
         loop {

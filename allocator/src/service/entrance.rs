@@ -54,8 +54,8 @@ impl Entrance {
         self.0.queue.borrow_mut()
     }
 
-    /// Takes an attempt's first packet: answers it or lets it wait. `is_host` says that the topology
-    /// gives its address to a host; of an address that may be forged nothing is looked up.
+    /// Takes an attempt's first packet: answers it or lets it wait. `is_host` says that the
+    /// topology gives its address to a host; of an address that may be forged nothing is looked up.
     pub(super) fn offer(&self, incoming: Incoming, is_host: bool) {
         let source = incoming.remote_address().ip();
         let validated = incoming.remote_address_validated();

@@ -314,13 +314,20 @@ fn attach_of(identity: &Identity) -> Vec<u8> {
 }
 
 /// Opens a stream with these bytes; returns its first answer, or None if it is reset.
-async fn stream_of(connection: &quinn::Connection, bytes: &[u8]) -> Option<Vec<u8>> {
+async fn stream_of(connection: &quinn::Connection, bytes: &[u8]) -> Option<ControlMessage> {
     let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
     send.write_all(bytes).await.expect("it is taken");
-    let chunk = receive.read_chunk(1 << 20, true).await.ok()??;
-    // The stream lives on with the connection.
-    std::mem::forget((send, receive));
-    Some(chunk.bytes.to_vec())
+    let mut decoder = FrameDecoder::new();
+    loop {
+        if let Some(body) = decoder.next_frame().expect("a frame") {
+            let answer = ControlMessage::decode(body).expect("a message");
+            // The stream lives on with the connection.
+            std::mem::forget((send, receive));
+            return Some(answer);
+        }
+        let chunk = receive.read_chunk(1 << 20, true).await.ok()??;
+        decoder.push(&chunk.bytes);
+    }
 }
 
 fn bundle(channel: u32, datagram: &[u8]) -> Vec<u8> {
@@ -355,10 +362,6 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
         let mut bytes = h1.clone();
         bytes.extend(client.poll_control().expect("a Hello"));
         let answer = stream_of(connection, &bytes).await.expect("an answer");
-        let mut decoder = FrameDecoder::new();
-        decoder.push(&answer);
-        let body = decoder.next_frame().expect("a frame").expect("whole");
-        let answer = ControlMessage::decode(body).expect("a message");
         let ControlMessage::Welcome(welcome) = answer else {
             panic!("{answer:?}");
         };

@@ -143,15 +143,20 @@ pub enum PeerLoss {
     Silence,
 }
 
-/// Change of a client's flows that a datagram brings.
+/// Change of a client's flows that a datagram brings, with the caller's state of flows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FlowChange {
+pub enum FlowChange<F = ()> {
     /// A flowlet began. The one before it on its slot has ended.
     Start(StartRecord),
     /// An active flowlet has new parameters.
-    Update(StartRecord),
-    /// A flowlet ended.
-    End(FlowId),
+    Update {
+        /// Its record so far.
+        before: StartRecord,
+        /// Its record now.
+        record: StartRecord,
+    },
+    /// A flowlet ended, with the caller's state of it, if that was stored.
+    End(FlowId, Option<F>),
 }
 
 /// Event that the caller of a [`ServerSession`] acts on.
@@ -183,12 +188,13 @@ enum ServerPhase {
     Closed,
 }
 
-/// The allocator's end of a session; see the [module](self).
+/// The allocator's end of a session; see the [module](self). Its table of flows has the caller's
+/// state `F` of each, too.
 #[derive(Debug)]
-pub struct ServerSession {
+pub struct ServerSession<F = ()> {
     config: Arc<ServerConfig>,
     phase: ServerPhase,
-    slots: ServerSlots,
+    slots: ServerSlots<F>,
     liveness: LivenessTimer,
     control: ControlQueue,
     /// Latest-state messages that wait to be written.
@@ -213,7 +219,7 @@ pub struct ServerSession {
     counters: Counters,
 }
 
-impl ServerSession {
+impl<F: Copy> ServerSession<F> {
     /// Makes a session that waits for the client's Hello.
     pub fn new(now_ns: u64, config: Arc<ServerConfig>) -> Self {
         let deadline_ns = now_ns.saturating_add(config.handshake_timeout_ns);
@@ -426,12 +432,13 @@ impl ServerSession {
     }
 
     /// Takes one datagram, and hands over the changes of the client's flows as it applies them: at
-    /// most two for each record. An error is counted by its reason and changes nothing else.
+    /// most two for each record. A later record of the datagram may end a flow that an earlier one
+    /// started. An error is counted by its reason and changes nothing else.
     pub fn on_datagram(
         &mut self,
         now_ns: u64,
         bytes: &[u8],
-        mut changes: impl FnMut(FlowChange),
+        mut changes: impl FnMut(FlowChange<F>),
     ) -> Result<(), DatagramError> {
         let result = self.datagram(now_ns, bytes, &mut changes);
         if let Err(reason) = result {
@@ -444,7 +451,7 @@ impl ServerSession {
         &mut self,
         now_ns: u64,
         bytes: &[u8],
-        changes: &mut impl FnMut(FlowChange),
+        changes: &mut impl FnMut(FlowChange<F>),
     ) -> Result<(), DatagramError> {
         let ServerPhase::Established(packets) = &mut self.phase else {
             return Err(DatagramError::NotEstablished);
@@ -523,15 +530,15 @@ impl ServerSession {
     /// Turns the kill switch on or off for this client. The state goes at once into every
     /// datagram's header, and onto the stream.
     pub fn set_released(&mut self, released: bool) {
-        self.set_state(released, false);
+        self.set_conduct(released, false);
     }
 
     /// Makes this client observe: it is released, and still looks at rates.
     pub fn set_observing(&mut self) {
-        self.set_state(true, true);
+        self.set_conduct(true, true);
     }
 
-    fn set_state(&mut self, released: bool, observe: bool) {
+    fn set_conduct(&mut self, released: bool, observe: bool) {
         // Before that, the Welcome carries the state.
         if (self.released, self.observe) != (released, observe) && self.is_established() {
             self.released = released;
@@ -765,7 +772,37 @@ impl ServerSession {
 
     /// Number of the client's active flows.
     pub fn flow_count(&self) -> u32 {
-        self.slots.active()
+        self.slots.active_flows()
+    }
+
+    /// One more than the highest slot that the client has used.
+    pub fn slots(&self) -> u32 {
+        self.slots.len()
+    }
+
+    /// The flow on a slot with the caller's state of it; `None` without a state.
+    pub fn flow_on(&self, slot: u32) -> Option<(&StartRecord, &F)> {
+        self.slots.flow_on(slot)
+    }
+
+    /// The caller's state of an active flow, if it was stored.
+    pub fn state(&self, flow: FlowId) -> Option<&F> {
+        self.slots.state(flow)
+    }
+
+    /// The caller's state of an active flow, if it was stored.
+    pub fn state_mut(&mut self, flow: FlowId) -> Option<&mut F> {
+        self.slots.state_mut(flow)
+    }
+
+    /// Stores the caller's state of a flow. A flow that has ended meanwhile has none.
+    pub fn set_state(&mut self, flow: FlowId, state: F) {
+        self.slots.set_state(flow, state);
+    }
+
+    /// Takes the caller's state of the flow on a slot out of the table.
+    pub fn take_state(&mut self, slot: u32) -> Option<F> {
+        self.slots.take_state(slot)
     }
 
     /// Counters since the session was made.

@@ -1,5 +1,5 @@
-//! Flow table of one session at the server: the client's flows, their newest rates, and the rates
-//! that the client is known to hold.
+//! Flow table of one session at the server: the client's flows, their newest rates, the rates that
+//! the client is known to hold, and the caller's state of each flow.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,7 +20,7 @@ const CERTAIN: u16 = 1 << 3;
 const FIRST_QUEUED: u16 = 1 << 4;
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct Slot<F> {
     record: StartRecord,
     /// The newest rate, the one sent last, the one acknowledged last.
     rate: RateCode,
@@ -31,12 +31,14 @@ struct Slot {
     seen_seq: u64,
     /// Newest datagram with a rate of this flow; 0 for none.
     sent_seq: u64,
+    /// The caller's state of the flow; `None` while the slot is idle.
+    state: Option<F>,
 }
 
-/// Bound on the memory of one flow, its places in the queues not included.
-const _: () = assert!(size_of::<Slot>() <= 48);
+/// Bound on the memory of one flow, without the caller's state and the places in the queues.
+const _: () = assert!(size_of::<Slot<()>>() <= 48);
 
-impl Slot {
+impl<F> Slot<F> {
     const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
@@ -76,8 +78,8 @@ pub(super) enum RecordOutcome {
 
 /// All slots and the two queues over them.
 #[derive(Debug)]
-pub(super) struct ServerSlots {
-    slots: Vec<Slot>,
+pub(super) struct ServerSlots<F> {
+    slots: Vec<Slot<F>>,
     limit: u32,
     active: u32,
     /// Slots with a first rate to be sent; they go before all others.
@@ -85,7 +87,7 @@ pub(super) struct ServerSlots {
     send_queue: VecDeque<u32>,
 }
 
-impl ServerSlots {
+impl<F: Copy> ServerSlots<F> {
     pub(super) fn new(limit: u32) -> Self {
         Self {
             slots: Vec::new(),
@@ -96,7 +98,7 @@ impl ServerSlots {
         }
     }
 
-    pub(super) fn active(&self) -> u32 {
+    pub(super) fn active_flows(&self) -> u32 {
         self.active
     }
 
@@ -105,7 +107,7 @@ impl ServerSlots {
         &mut self,
         record: StartRecord,
         seq: u64,
-        changes: &mut impl FnMut(FlowChange),
+        changes: &mut impl FnMut(FlowChange<F>),
     ) -> RecordOutcome {
         let flow = record.flow();
         let slot = match self.newest(record, seq) {
@@ -116,13 +118,14 @@ impl ServerSlots {
         slot.record = record;
         match before {
             Some(before) if before == record => {}
-            Some(before) if before.flow() == flow => changes(FlowChange::Update(record)),
+            Some(before) if before.flow() == flow => changes(FlowChange::Update { before, record }),
             _ => {
                 slot.set(ACTIVE, true);
                 slot.reset_rate();
+                let state = slot.state.take();
                 match before {
                     // A start without the end before it, which was lost, replaces the slot's flow.
-                    Some(before) => changes(FlowChange::End(before.flow())),
+                    Some(before) => changes(FlowChange::End(before.flow(), state)),
                     None => self.active += 1,
                 }
                 changes(FlowChange::Start(record));
@@ -137,7 +140,7 @@ impl ServerSlots {
         &mut self,
         record: EndRecord,
         seq: u64,
-        changes: &mut impl FnMut(FlowChange),
+        changes: &mut impl FnMut(FlowChange<F>),
     ) -> RecordOutcome {
         // The start may have been lost, or come late: the slot's sequence number has to be kept
         // for it, with a made-up record.
@@ -150,8 +153,9 @@ impl ServerSlots {
             let flow = slot.record.flow();
             slot.set(ACTIVE, false);
             slot.set(NEEDED, false);
+            let state = slot.state.take();
             self.active -= 1;
-            changes(FlowChange::End(flow));
+            changes(FlowChange::End(flow, state));
         }
         RecordOutcome::Applied
     }
@@ -161,7 +165,7 @@ impl ServerSlots {
     ///
     /// # Errors
     /// The slot lies beyond the bound, or has a newer state.
-    fn newest(&mut self, record: StartRecord, seq: u64) -> Result<&mut Slot, RecordOutcome> {
+    fn newest(&mut self, record: StartRecord, seq: u64) -> Result<&mut Slot<F>, RecordOutcome> {
         let index = record.flow().slot() as usize;
         if record.flow().slot() >= self.limit {
             return Err(RecordOutcome::Refused);
@@ -175,6 +179,7 @@ impl ServerSlots {
                 flags: 0,
                 seen_seq: 0,
                 sent_seq: 0,
+                state: None,
             };
             if self.slots.is_empty() {
                 self.slots
@@ -195,10 +200,7 @@ impl ServerSlots {
     /// Sets a flow's newest rate. Returns `None` if there is no such flow, and true if the rate is
     /// to be sent.
     pub(super) fn set_rate(&mut self, flow: FlowId, rate: RateCode) -> Option<bool> {
-        let slot = self
-            .slots
-            .get_mut(flow.slot() as usize)
-            .filter(|slot| slot.has(ACTIVE) && slot.record.flow() == flow)?;
+        let slot = self.active_mut(flow)?;
         slot.rate = rate;
         let held = if slot.has(CERTAIN) {
             // The last rate sent was acknowledged: send only a different one.
@@ -250,7 +252,7 @@ impl ServerSlots {
             .or_else(|| Self::front(&mut self.slots, &mut self.send_queue, QUEUED))
     }
 
-    fn front(slots: &mut [Slot], queue: &mut VecDeque<u32>, queued: u16) -> Option<RateRecord> {
+    fn front(slots: &mut [Slot<F>], queue: &mut VecDeque<u32>, queued: u16) -> Option<RateRecord> {
         while let Some(&index) = queue.front() {
             let slot = &mut slots[index as usize];
             if slot.has(ACTIVE) && slot.has(NEEDED) {
@@ -306,10 +308,52 @@ impl ServerSlots {
         }
     }
 
+    fn active(&self, flow: FlowId) -> Option<&Slot<F>> {
+        let slot = self.slots.get(flow.slot() as usize);
+        slot.filter(|slot| slot.has(ACTIVE) && slot.record.flow() == flow)
+    }
+
+    fn active_mut(&mut self, flow: FlowId) -> Option<&mut Slot<F>> {
+        let slot = self.slots.get_mut(flow.slot() as usize);
+        slot.filter(|slot| slot.has(ACTIVE) && slot.record.flow() == flow)
+    }
+
     /// The newest rate of an active flow.
     pub(super) fn rate_of(&self, flow: FlowId) -> Option<RateCode> {
-        let slot = self.slots.get(flow.slot() as usize)?;
-        (slot.has(ACTIVE) && slot.record.flow() == flow).then_some(slot.rate)
+        Some(self.active(flow)?.rate)
+    }
+
+    /// The active flow on a slot, and the caller's state of it, if that was stored.
+    pub(super) fn flow_on(&self, index: u32) -> Option<(&StartRecord, &F)> {
+        let slot = self.slots.get(index as usize)?;
+        Some((&slot.record, slot.state.as_ref()?))
+    }
+
+    /// The caller's state of an active flow, if that was stored.
+    pub(super) fn state(&self, flow: FlowId) -> Option<&F> {
+        self.active(flow)?.state.as_ref()
+    }
+
+    /// The caller's state of an active flow, if that was stored.
+    pub(super) fn state_mut(&mut self, flow: FlowId) -> Option<&mut F> {
+        self.active_mut(flow)?.state.as_mut()
+    }
+
+    /// Stores the caller's state of a flow, unless that is not active.
+    pub(super) fn set_state(&mut self, flow: FlowId, state: F) {
+        if let Some(slot) = self.active_mut(flow) {
+            slot.state = Some(state);
+        }
+    }
+
+    /// Takes the caller's state of the flow on a slot out of the table.
+    pub(super) fn take_state(&mut self, index: u32) -> Option<F> {
+        self.slots.get_mut(index as usize)?.state.take()
+    }
+
+    /// One more than the highest slot ever used.
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
     /// The active flows and their newest rates.
@@ -333,12 +377,68 @@ impl ServerSlots {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// A flow has the state that was stored for it last, and takes it along when it ends.
+        #[test]
+        fn the_caller_s_state_is_its_flow_s(
+            steps in prop::collection::vec((0..3u8, 0..8u32, 0..3u32), 0..200),
+        ) {
+            let mut slots = ServerSlots::<u32>::new(8);
+            let mut states: BTreeMap<u32, (FlowId, Option<u32>)> = BTreeMap::new();
+            for ((kind, slot, generation), seq) in steps.into_iter().zip(1u32..) {
+                let flow = FlowId::new(slot, generation);
+                let mut ended = None;
+                let before = states.get(&slot).copied();
+                match kind {
+                    0 => {
+                        let record = StartRecord::new(flow, 7, FlowPath::Hash(1));
+                        slots.start(record, seq.into(), &mut |change| {
+                            if let FlowChange::End(flow, state) = change {
+                                ended = Some((flow, state));
+                            }
+                        });
+                        let former = before.filter(|(known, _)| *known != flow);
+                        prop_assert_eq!(ended, former);
+                        let state = before.filter(|(known, _)| *known == flow);
+                        states.insert(slot, state.unwrap_or((flow, None)));
+                    }
+                    1 => {
+                        slots.end(EndRecord::new(flow), seq.into(), &mut |change| {
+                            if let FlowChange::End(flow, state) = change {
+                                ended = Some((flow, state));
+                            }
+                        });
+                        prop_assert_eq!(ended, states.remove(&slot));
+                    }
+                    _ => {
+                        slots.set_state(flow, seq);
+                        if let Some((known, state)) = states.get_mut(&slot)
+                            && *known == flow
+                        {
+                            *state = Some(seq);
+                        }
+                    }
+                }
+                for slot in 0..8 {
+                    let known = states.get(&slot).copied();
+                    let known = known.and_then(|(flow, state)| Some((flow, state?)));
+                    let found = slots.flow_on(slot);
+                    prop_assert_eq!(found.map(|(record, state)| (record.flow(), *state)), known);
+                }
+            }
+        }
+    }
 
     /// A slot is in each queue once, however often its state changes: the table bounds them.
     #[test]
     fn a_slot_waits_once_however_often_its_state_changes() {
-        let mut slots = ServerSlots::new(8);
+        let mut slots = ServerSlots::<()>::new(8);
         for seq in 1..100 {
             for slot in 0..3 {
                 let flow = FlowId::new(slot, seq as u32);

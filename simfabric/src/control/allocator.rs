@@ -14,7 +14,6 @@ use ratewright_allocator::service::tls::PeerCertificate;
 use ratewright_proto::client::KnownHosts;
 use ratewright_proto::control::{ControlMessage, FrameDecoder};
 use ratewright_proto::records::FlowId;
-use ratewright_proto::server::ServerSession;
 use ratewright_proto::telemetry::Telemetry;
 use ratewright_proto::{SessionError, VERSION};
 use ratewright_topology::{LinkId, Topology};
@@ -407,13 +406,8 @@ impl AllocatorNode {
     /// Returns the flows of `host` and the rates notified to it, by flow id.
     #[must_use]
     pub fn view(&self, host: u32) -> Vec<(FlowId, u64)> {
-        let session = self.session_of(host).and_then(|id| self.hub.protocol(id));
-        let flows = session.map(ServerSession::flows);
-        let mut view: Vec<_> = flows
-            .into_iter()
-            .flatten()
-            .map(|(record, rate_bps)| (record.flow(), rate_bps))
-            .collect();
+        let rates = self.session_of(host).map(|id| self.hub.rates(id));
+        let mut view: Vec<_> = rates.into_iter().flatten().collect();
         view.sort_unstable_by_key(|&(id, _)| id);
         view
     }

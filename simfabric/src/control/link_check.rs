@@ -1,7 +1,7 @@
-//! What the production's check of told capacities finds in a run.
+//! Findings of the production's check of told capacities in a run.
 //!
-//! The hub checks words that simulated hosts tell by the daemon's own meter. Simulated hosts have no
-//! addresses and keep their congestion control: no host is named.
+//! The hub checks words that simulated hosts tell by the daemon's own meter. Simulated hosts have
+//! no addresses and keep their congestion control: no host is named.
 
 use std::collections::BTreeMap;
 

@@ -79,7 +79,7 @@ fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
             engine.apply(of_flow(0, f64::INFINITY)).expect("valid");
             let next = notified(&mut engine);
             let (_, first_rate) = *next.iter().find(|(key, _)| *key == 0).expect("it is told");
-            // A first rate fits beside the others' last ones; theirs fall in the iteration after it.
+            // A first rate fits beside the others' last ones; theirs fall in the next iteration.
             let of_share = first_rate / (all / 4.0);
             assert!((0.75..1.001).contains(&of_share), "{of_share}");
             fits(&engine).expect("it fits");

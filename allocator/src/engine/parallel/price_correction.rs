@@ -427,9 +427,9 @@ impl PriceCorrection {
         }
     }
 
-    /// Moves the prices of the dirty links. New flows take the rates at these prices, and dirty links
-    /// the F-NORM scales of the resulting loads, so that the pass that follows can normalise at
-    /// once. With `notify`, lists new flows' normalised rates.
+    /// Moves the prices of the dirty links. New flows take the rates at these prices, and dirty
+    /// links the F-NORM scales of the resulting loads, so that the pass that follows can normalise
+    /// at once. With `notify`, lists new flows' normalised rates.
     pub(super) fn correct(
         &mut self,
         shared: &ParallelState,

@@ -402,10 +402,12 @@ impl Hub {
         }
         // One event takes all flows of the session from the engine.
         let mut numbers = Vec::with_capacity(session.allocated as usize);
-        for slot in 0..session.flows.slots() {
-            let Some(flow) = session.flows.get(slot) else {
+        let mut flows = 0;
+        for slot in 0..session.proto.slots() {
+            let Some(flow) = session.proto.take_state(slot) else {
                 continue;
             };
+            flows += 1;
             if let Some(kind) = flow.counted_by(self.flows.engine_number) {
                 self.network
                     .shared
@@ -416,7 +418,7 @@ impl Hub {
                 numbers.push(number);
             }
         }
-        self.flows.tallies.forget(session);
+        self.flows.tallies.forget(session, flows);
         session.flows.clear();
         session.deferred_ns = None;
         if !numbers.is_empty() {

@@ -55,9 +55,9 @@ impl Hub {
         let Some(session) = session.and_then(|id| self.sessions.get(id)) else {
             return;
         };
-        for slot in 0..session.flows.slots().min(MAX_FLOWS) {
-            let flow = session.flows.get(slot);
-            if flow.is_some_and(|flow| flow.record.dst_host() == to.0) {
+        for slot in 0..session.proto.slots().min(MAX_FLOWS) {
+            let flow = session.proto.flow_on(slot);
+            if flow.is_some_and(|(record, _)| record.dst_host() == to.0) {
                 visit(session.flows.path(slot));
             }
         }

@@ -158,10 +158,8 @@ impl Hub {
                 continue;
             };
             let slot = flow_id.slot();
-            let is_there = self.sessions[position].flows.get(slot).is_some_and(|flow| {
-                flow.id() == flow_id && flow.number_in(self.flows.engine_number).is_some()
-            });
-            if is_there {
+            let flow = self.sessions[position].proto.state(flow_id);
+            if flow.is_some_and(|flow| flow.number_in(self.flows.engine_number).is_some()) {
                 self.push_demand(position, slot);
             }
         }

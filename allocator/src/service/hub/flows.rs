@@ -42,7 +42,7 @@ pub(super) struct Flows {
     /// Budget of all sessions for starts and demand changes.
     pub(super) starts: TokenBucket,
     /// Changes that a datagram brings, while they are taken.
-    changes: Vec<FlowChange>,
+    changes: Vec<FlowChange<HubFlow>>,
     /// Durations from taking a start to handing its first rate to its session.
     pub(super) first_rates: DurationHistogram,
     pub(super) sweep: Sweep,
@@ -104,8 +104,10 @@ impl Hub {
         for change in changes.drain(..) {
             match change {
                 FlowChange::Start(record) => self.start(now_ns, position, record),
-                FlowChange::Update(record) => self.update(now_ns, position, record),
-                FlowChange::End(flow) => self.end(now_ns, position, flow),
+                FlowChange::Update { before, record } => {
+                    self.update(now_ns, position, &before, record);
+                }
+                FlowChange::End(id, flow) => self.end(now_ns, position, id.slot(), flow),
             }
         }
         self.flows.changes = changes;
@@ -134,11 +136,11 @@ impl Hub {
         // A flow that has ended meanwhile has lost its number.
         if let Some(&owner) = self.flows.numbers.owner(update.number)
             && let Some(session) = self.sessions.get_mut(owner.session)
-            && let Some(flow) = session.flows.get_mut(owner.flow.slot())
             && session
                 .proto
                 .set_rate(now_ns, owner.flow, update.rate_bps as u64)
                 .is_ok()
+            && let Some(flow) = session.proto.state_mut(owner.flow)
         {
             self.counts.updates += 1;
             if let Some(started_us) = flow.started_us.take() {
@@ -160,11 +162,9 @@ impl Hub {
         let session = &mut self.sessions[position];
         self.counts.starts += 1;
         session.starts.spend(1);
-        if let Some(old) = session.flows.get(record.flow().slot()).copied()
-            && old.id() != record.flow()
-        {
-            // The slot's next flowlet: the end of the former one was lost or overtaken.
-            self.end(now_ns, position, old.id());
+        // The datagram that started it may have ended it, too.
+        if session.proto.rate_of(record.flow()).is_none() {
+            return;
         }
         let budgeted = self.flows.starts.has_credit(now_ns);
         if budgeted {
@@ -179,19 +179,24 @@ impl Hub {
     }
 
     /// Takes another description of an active flowlet. If only its demand differs, its path stays.
-    pub(super) fn update(&mut self, now_ns: u64, position: usize, record: StartRecord) {
+    pub(super) fn update(
+        &mut self,
+        now_ns: u64,
+        position: usize,
+        before: &StartRecord,
+        record: StartRecord,
+    ) {
         let session = &mut self.sessions[position];
         let slot = record.flow().slot();
         let engine_number = self.flows.engine_number;
-        let Some(flow) = session.flows.get_mut(slot).filter(|flow| {
-            flow.is_allocated() && flow.record.with_demand(record.demand()) == record
-        }) else {
+        let is_demand = before.with_demand(record.demand()) == record;
+        let flow = session.proto.state_mut(record.flow());
+        let Some(flow) = flow.filter(|flow| is_demand && flow.is_allocated()) else {
             return self.start(now_ns, position, record);
         };
         self.counts.demand_changes += 1;
         let is_paced = flow.counted == Some(FlowKind::Paced);
-        let more = demand_bps(&record) > demand_bps(&flow.record);
-        flow.record = record;
+        let more = demand_bps(&record) > demand_bps(before);
         // A flow that the engine does not have yet will reach it with this record.
         if flow.engine_number != engine_number
             || self.flows.class_rules.ignores_demand(record.class())
@@ -263,14 +268,14 @@ impl Hub {
             let Some(slot) = session.flows.pop_deferred() else {
                 break;
             };
-            match session.flows.get(slot).copied() {
-                Some(flow) if flow.number_in(self.flows.engine_number).is_some() => {
+            match session.flow(slot) {
+                Some((_, flow)) if flow.number_in(self.flows.engine_number).is_some() => {
                     self.push_demand(position, slot);
                 }
-                Some(flow)
+                Some((record, flow))
                     if flow.placement == Placement::Unmanaged(UnmanagedReason::StartRate) =>
                 {
-                    self.place(now_ns, position, &flow.record, true);
+                    self.place(now_ns, position, &record, true);
                 }
                 // It has ended, or needs no credit any more.
                 _ => {}
@@ -283,47 +288,38 @@ impl Hub {
     /// Sends a flow's present demand to the engine. Its path stays.
     pub(super) fn push_demand(&mut self, position: usize, slot: u32) {
         let session = &self.sessions[position];
-        let Some(flow) = session.flows.get(slot) else {
+        let Some((record, flow)) = session.flow(slot) else {
             return;
         };
         // A start with a known key replaces the flow's parameters in the engine.
         let links = session.flows.path(slot).iter().copied().collect();
         if let Some(number) = flow.number_in(self.flows.engine_number) {
-            let spec = self.spec(session, &flow.record, number, links);
+            let spec = self.spec(session, &record, number, links);
             self.engine_events.push_back(EngineEvent::Start(spec));
         }
     }
 
-    /// Ends a flowlet.
-    pub(super) fn end(&mut self, now_ns: u64, position: usize, flow_id: FlowId) {
-        let session = &mut self.sessions[position];
-        let slot = flow_id.slot();
-        if session
-            .flows
-            .get(slot)
-            .is_none_or(|flow| flow.id() != flow_id)
-        {
-            return;
-        }
+    /// Ends a flowlet that was on a slot, in this state.
+    fn end(&mut self, now_ns: u64, position: usize, slot: u32, flow: Option<HubFlow>) {
         self.counts.ends += 1;
-        if let Some(kind) =
-            (session.flows.get(slot)).and_then(|flow| flow.counted_by(self.flows.engine_number))
-        {
+        // Without a state its datagram had started it, too.
+        let Some(flow) = flow else {
+            return;
+        };
+        let session = &mut self.sessions[position];
+        if let Some(kind) = flow.counted_by(self.flows.engine_number) {
             self.network
                 .shared
                 .remove(now_ns, session.flows.path(slot), kind);
         }
-        let mut was_last_beyond = false;
-        if let Some(flow) = session.flows.remove(slot) {
-            let had_beyond = session.has_beyond();
-            self.flows
-                .tallies
-                .change(session, Some(flow.placement), None);
-            was_last_beyond = had_beyond && !session.has_beyond();
-            if let Some(number) = flow.number_in(self.flows.engine_number) {
-                self.flows.numbers.give_back(number);
-                self.engine_events.push_back(EngineEvent::End(number));
-            }
+        let had_beyond = session.has_beyond();
+        self.flows
+            .tallies
+            .change(session, Some(flow.placement), None);
+        let was_last_beyond = had_beyond && !session.has_beyond();
+        if let Some(number) = flow.number_in(self.flows.engine_number) {
+            self.flows.numbers.give_back(number);
+            self.engine_events.push_back(EngineEvent::End(number));
         }
         if was_last_beyond {
             self.note_flows_beyond(now_ns, position);
@@ -343,11 +339,7 @@ impl Hub {
         let session = &self.sessions[position];
         let id = session.id;
         let slot = record.flow().slot();
-        let before = session
-            .flows
-            .get(slot)
-            .filter(|flow| flow.id() == record.flow())
-            .copied();
+        let before = session.proto.state(record.flow()).copied();
         let stood = before.is_some_and(|flow| flow.is_allocated());
         let number = before.and_then(|flow| flow.number_in(self.flows.engine_number));
         let path = match &session.peer {
@@ -406,7 +398,6 @@ impl Hub {
         // Told again while it stands: another topology makes the check forget it.
         let beyond_changed = session.has_beyond() || had_beyond;
         let flow = HubFlow {
-            record: *record,
             placement,
             has_rate: false,
             // A flow that is only placed anew goes on waiting, or has its rate already.
@@ -417,7 +408,8 @@ impl Hub {
             engine_number: self.flows.engine_number,
             counted,
         };
-        session.flows.insert(slot, flow, path);
+        session.proto.set_state(record.flow(), flow);
+        session.flows.set_path(slot, path);
         // Zero withdraws the rate now; otherwise the host would use the last one until its lease
         // ends.
         if stood && !flow.is_allocated() && session.proto.set_rate(now_ns, record.flow(), 0).is_ok()

@@ -77,7 +77,7 @@ impl LinkSurvey {
             if let Some(present) = self.present.get_mut(peer.host.index()) {
                 *present = true;
             }
-            let end = session.flows.slots();
+            let end = session.proto.slots();
             let until = end.min(self.slot.saturating_add(left.max(1)));
             for (record, rate_bps) in session.proto.flows_on(self.slot..until) {
                 if rate_bps == 0 {

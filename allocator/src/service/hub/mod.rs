@@ -5,7 +5,7 @@
 //! | `mod.rs` | the hub and its interface to transports |
 //! | `session` | one session: protocol state, flows, budgets |
 //! | `pre_hello` | connections before their Hello, by certificate |
-//! | `session_flows` | a session's flows by slot |
+//! | `session_flows` | state of a session's flows, by slot |
 //! | `admission`, `sealed_offer` | from a Hello to a session or a refusal; ports of sealed datagrams |
 //! | `ready` | sessions that have something to send |
 //! | `flows` | flowlet starts and ends to engine events, rates to sessions |
@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ratewright_proto::control::RefusalCode;
+use ratewright_proto::records::FlowId;
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::{ServerConfig, ServerSession};
 use ratewright_topology::Topology;
@@ -103,7 +104,7 @@ pub struct HubSettings {
     /// Maximum delay of an acknowledgement on which no sender waits.
     pub ack_delay_ns: u64,
     /// Liveness time-out of hosts: time without a datagram after which a daemon gives its session
-    /// up. The hub ends a session after a multiple of that, but a new session may replace it before.
+    /// up. The hub ends a session after a multiple of that, but a new one may replace it before.
     pub liveness_ns: u64,
     /// Relative change of a rate below which no update is sent.
     pub threshold: f64,
@@ -228,9 +229,11 @@ impl Hub {
         self.sessions.numbers().collect()
     }
 
-    /// Returns the state machine of a session.
-    pub fn protocol(&self, id: u32) -> Option<&ServerSession> {
-        self.sessions.get(id).map(|session| &session.proto)
+    /// Returns the active flows of a session and their newest rates, in bit/s.
+    pub fn rates(&self, id: u32) -> impl Iterator<Item = (FlowId, u64)> + '_ {
+        let flows = self.sessions.get(id).map(|session| session.proto.flows());
+        let rates = flows.into_iter().flatten();
+        rates.map(|(record, rate_bps)| (record.flow(), rate_bps))
     }
 
     /// Returns what operators see.

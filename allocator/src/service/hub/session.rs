@@ -1,10 +1,11 @@
 //! One session as the hub holds it.
 
 use ratewright_proto::control::Hello;
+use ratewright_proto::records::StartRecord;
 use ratewright_proto::server::ServerSession;
 use ratewright_topology::HostId;
 
-use super::session_flows::{Placement, SessionFlows, UnmanagedReason};
+use super::session_flows::{HubFlow, Placement, SessionFlows, UnmanagedReason};
 use super::token_bucket::TokenBucket;
 use crate::service::config::{PacingOrder, RelayIdentity};
 use crate::service::session_table::SessionTable;
@@ -17,15 +18,15 @@ pub(super) type Sessions = SessionTable<Box<Session>>;
 /// A session, from its transport connection's first byte to its last.
 pub(super) struct Session {
     pub(super) id: u32,
-    /// The protocol's state machine.
-    pub(super) proto: ServerSession,
+    /// The protocol's state machine, with the table of the host's flows.
+    pub(super) proto: ServerSession<HubFlow>,
     /// Certificate that the peer presented.
     pub(super) certificate: PeerCertificate,
     /// Relay that carries it, if any.
     pub(super) relay: Option<RelayIdentity>,
     /// Host behind it, once its Hello was accepted.
     pub(super) peer: Option<AcceptedHost>,
-    /// Active flows by slot.
+    /// Paths of these flows.
     pub(super) flows: SessionFlows,
     /// Flows of these to which the engine allocates.
     pub(super) allocated: u32,
@@ -57,6 +58,12 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Returns the flow on a slot.
+    pub(super) fn flow(&self, slot: u32) -> Option<(StartRecord, HubFlow)> {
+        let (record, flow) = self.proto.flow_on(slot)?;
+        Some((*record, *flow))
+    }
+
     /// Returns the conduct of its host: the more careful of what it was told and configured.
     pub(super) fn conduct(&self) -> PacingOrder {
         match self.order {
@@ -130,11 +137,11 @@ impl Tallies {
         }
     }
 
-    /// Removes all flows of a session.
-    pub(super) fn forget(&mut self, session: &mut Session) {
+    /// Removes all flows of a session, so many.
+    pub(super) fn forget(&mut self, session: &mut Session, flows: u64) {
         let allocated = std::mem::take(&mut session.allocated);
         session.awaiting_credit = 0;
-        self.known -= session.flows.len() as u64;
+        self.known -= flows;
         self.allocated -= allocated;
         self.unroutable -= std::mem::take(&mut session.unroutable);
         self.awaiting_room -= std::mem::take(&mut session.awaiting_room);

@@ -1,20 +1,22 @@
-//! A session's flows by slot.
+//! The hub's state of a session's flows.
 //!
-//! Hosts use their lowest free slot, so a list by slot is dense, and a rate finds its flow in one
-//! cache line. The protocol's own table has the same form and bounds the slots.
+//! The session's table has it beside the protocol's own, so that a rate finds its flow in one or
+//! two cache lines ([`ServerSession::set_state`]). Hosts use their lowest free slot, so lists by
+//! slot are dense; the protocol bounds the slots.
+//!
+//! [`ServerSession::set_state`]: ratewright_proto::server::ServerSession::set_state
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use ratewright_proto::records::{FlowId, StartRecord};
+use ratewright_proto::records::FlowId;
 
 use crate::engine::{FlowNumber, LinkPath};
 use crate::shared_links::FlowKind;
 
-/// Flow that its host has started.
+/// State of a flow that its host has started, beside its record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HubFlow {
-    pub(super) record: StartRecord,
     pub(super) placement: Placement,
     /// It has had a rate since it started, or since its demand last grew.
     pub(super) has_rate: bool,
@@ -26,6 +28,9 @@ pub(super) struct HubFlow {
     /// Kind as which the links of its path count it; void with an older engine number.
     pub(super) counted: Option<FlowKind>,
 }
+
+/// Bound on the memory of one flow beside the protocol's.
+const _: () = assert!(size_of::<HubFlow>() <= 24);
 
 impl HubFlow {
     /// True if it has a rate, or waits for one.
@@ -47,10 +52,6 @@ impl HubFlow {
     pub(super) fn counted_by(&self, engine_number: u8) -> Option<FlowKind> {
         self.counted
             .filter(|_| self.number_in(engine_number).is_some())
-    }
-
-    pub(super) fn id(&self) -> FlowId {
-        self.record.flow()
     }
 }
 
@@ -105,32 +106,18 @@ pub(super) struct FlowOwner {
 /// Slots for which the lists have room once there is a flow, as the protocol's table has.
 const FIRST_SLOTS: usize = 32;
 
-/// Flows of one session by slot.
+/// Paths of one session's flows, and those that wait for credit, by slot.
 #[derive(Debug, Default)]
 pub(super) struct SessionFlows {
-    slots: Vec<Option<HubFlow>>,
     /// Links of allocated flows. Apart from the flows, so that a rate does not touch them.
     paths: Vec<LinkPath>,
     /// Slots that wait for credit, each at most once, oldest first.
     deferred: VecDeque<u32>,
     /// Marks the slots in `deferred`, by slot.
     is_deferred: Vec<bool>,
-    len: usize,
 }
 
 impl SessionFlows {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(super) fn get(&self, slot: u32) -> Option<&HubFlow> {
-        self.slots.get(slot as usize)?.as_ref()
-    }
-
-    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut HubFlow> {
-        self.slots.get_mut(slot as usize)?.as_mut()
-    }
-
     /// Returns the links of the flow on a slot; none if it is not allocated.
     pub(super) fn path(&self, slot: u32) -> &[u32] {
         self.paths.get(slot as usize).map_or(&[], |path| path)
@@ -138,46 +125,22 @@ impl SessionFlows {
 
     /// Replaces the links of the flow on a slot.
     pub(super) fn set_path(&mut self, slot: u32, path: LinkPath) {
-        if let Some(links) = self.paths.get_mut(slot as usize) {
-            *links = path;
-        }
-    }
-
-    /// Puts a flow on a slot and replaces the former one.
-    pub(super) fn insert(&mut self, slot: u32, flow: HubFlow, path: LinkPath) {
-        // The three lists grow together, so a slot of one is a slot of all. The protocol bounds
-        // slots by the session's max_flows, and with them this growth.
+        // Both lists grow together, so a slot of one is a slot of the other.
         let slot = slot as usize;
-        if slot >= self.slots.len() {
-            if self.slots.is_empty() {
-                self.slots.reserve_exact(FIRST_SLOTS);
+        if slot >= self.paths.len() {
+            if self.paths.is_empty() {
                 self.paths.reserve_exact(FIRST_SLOTS);
                 self.is_deferred.reserve_exact(FIRST_SLOTS);
             }
-            self.slots.resize(slot + 1, None);
             self.paths.resize(slot + 1, LinkPath::new());
             self.is_deferred.resize(slot + 1, false);
         }
-        self.len += usize::from(self.slots[slot].replace(flow).is_none());
         self.paths[slot] = path;
     }
 
-    pub(super) fn remove(&mut self, slot: u32) -> Option<HubFlow> {
-        // The path and an entry in `deferred` stay: the next flow on the slot overwrites the path,
-        // and `serve_deferred` checks what is on the slot by then.
-        let flow = self.slots.get_mut(slot as usize)?.take()?;
-        self.len -= 1;
-        Some(flow)
-    }
-
-    /// Removes all flows and frees the memory.
+    /// Frees the memory of all flows.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
-    }
-
-    /// Returns one more than the highest slot ever used: all flows have lower slots.
-    pub(super) fn slots(&self) -> u32 {
-        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
     /// Puts a slot into the queue of those that wait for credit.
@@ -206,67 +169,17 @@ impl SessionFlows {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use proptest::prelude::*;
-    use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 
-    fn flow(slot: u32, generation: u32) -> HubFlow {
-        HubFlow {
-            record: StartRecord::new(FlowId::new(slot, generation), 7, FlowPath::Hash(1)),
-            placement: Placement::Allocated(FlowNumber::first(slot)),
-            has_rate: false,
-            started_us: None,
-            engine_number: 0,
-            counted: None,
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_table_holds_what_a_map_holds(
-            steps in prop::collection::vec((0..3u8, 0..40u32, 0..100u32), 0..200),
-        ) {
-            let mut table = SessionFlows::default();
-            let mut map = BTreeMap::new();
-            for (kind, slot, generation) in steps {
-                match kind {
-                    0 | 1 => {
-                        let path = LinkPath::from_iter([slot, generation]);
-                        table.insert(slot, flow(slot, generation), path);
-                        map.insert(slot, flow(slot, generation).id());
-                    }
-                    _ => {
-                        let removed = table.remove(slot).map(|flow| flow.id());
-                        prop_assert_eq!(removed, map.remove(&slot));
-                    }
-                }
-                prop_assert_eq!(table.len(), map.len());
-                prop_assert_eq!(table.get(slot).map(HubFlow::id), map.get(&slot).copied());
-                let held: Vec<(u32, FlowId)> = (0..table.slots())
-                    .filter_map(|slot| Some((slot, table.get(slot)?.id())))
-                    .collect();
-                prop_assert_eq!(held, map.clone().into_iter().collect::<Vec<_>>());
-                if let Some(flow) = table.get(slot) {
-                    let generation = flow.id().generation();
-                    prop_assert_eq!(table.path(slot), [slot, generation]);
-                }
-            }
-            table.clear();
-            prop_assert_eq!((table.len(), table.slots()), (0, 0));
-        }
-    }
     #[test]
     fn a_slot_waits_once_however_often_its_flows_change() {
         let mut table = SessionFlows::default();
         table.defer(5);
         assert_eq!(table.deferred(), 0, "no flow was ever there");
-        for generation in 0..100 {
+        for _ in 0..100 {
             for slot in 0..3 {
-                table.insert(slot, flow(slot, generation), LinkPath::new());
+                table.set_path(slot, LinkPath::new());
                 table.defer(slot);
-                table.remove(slot);
             }
         }
         assert_eq!(table.deferred(), 3);
@@ -274,5 +187,17 @@ mod tests {
         assert_eq!(order, [0, 1, 2], "in the order in which they began to wait");
         table.defer(1);
         assert_eq!(table.pop_deferred(), Some(1));
+    }
+
+    #[test]
+    fn a_slot_has_the_path_that_was_set_last() {
+        let mut table = SessionFlows::default();
+        assert_eq!(table.path(3), [0; 0]);
+        table.set_path(3, LinkPath::from_iter([1, 2]));
+        assert_eq!((table.path(2), table.path(3)), (&[][..], &[1, 2][..]));
+        table.set_path(3, LinkPath::from_iter([4]));
+        assert_eq!(table.path(3), [4]);
+        table.clear();
+        assert_eq!(table.path(3), [0; 0]);
     }
 }

@@ -14,13 +14,13 @@ impl Hub {
     pub(super) fn recount(&mut self, now_ns: u64, position: usize, slot: u32) {
         let engine_number = self.flows.engine_number;
         let session = &mut self.sessions[position];
-        let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
+        let (Some((record, flow)), Some(peer)) = (session.flow(slot), &session.peer) else {
             return;
         };
         if flow.number_in(engine_number).is_none() {
             return;
         }
-        let kind = kind_of(&self.network.topology, session, &flow.record);
+        let kind = kind_of(&self.network.topology, session, &record);
         if kind == flow.counted {
             return;
         }
@@ -31,7 +31,7 @@ impl Hub {
         if let Some(kind) = kind {
             self.network.shared.add(now_ns, path, kind, peer.host);
         }
-        if let Some(flow) = session.flows.get_mut(slot) {
+        if let Some(flow) = session.proto.state_mut(record.flow()) {
             flow.counted = kind;
         }
         self.push_shared();

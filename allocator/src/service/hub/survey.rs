@@ -41,7 +41,7 @@ impl Report<'_> {
                 .hub
                 .sessions
                 .get(id)
-                .map_or(0, |session| session.flows.slots());
+                .map_or(0, |session| session.proto.slots());
             let until = slots.min(slot.saturating_add(left));
             for slot in slot..until {
                 let rate = self.rate_on(id, slot);
@@ -63,8 +63,8 @@ impl Report<'_> {
     /// Returns the flow on a slot and its newest rate.
     fn rate_on(&self, id: u32, slot: u32) -> Option<(StartRecord, u64)> {
         let session = self.hub.sessions.get(id)?;
-        let flow = session.flows.get(slot)?;
-        Some((flow.record, session.proto.rate_of(flow.id()).unwrap_or(0)))
+        let (record, _) = session.flow(slot)?;
+        Some((record, session.proto.rate_of(record.flow()).unwrap_or(0)))
     }
 
     fn flow_row(&self, id: u32, record: &StartRecord, rate_bps: u64) -> FlowRow {
@@ -176,7 +176,7 @@ impl Report<'_> {
     ) -> Option<u32> {
         let id = self.hub.session_of(from)?;
         let to = self.hub.network.topology.host_by_name(to)?;
-        let slots = self.hub.sessions.get(id)?.flows.slots();
+        let slots = self.hub.sessions.get(id)?.proto.slots();
         let until = slots.min(slot.saturating_add(max));
         for slot in slot..until {
             let Some((record, rate_bps)) = self.rate_on(id, slot) else {
@@ -202,7 +202,7 @@ impl Report<'_> {
         loads: &[LinkLoad],
     ) -> Option<ExplainedFlow> {
         let session = self.hub.sessions.get(id)?;
-        let flow = session.flows.get(slot)?;
+        let (_, flow) = session.flow(slot)?;
         let class = self
             .hub
             .settings

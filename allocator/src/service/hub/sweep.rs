@@ -93,7 +93,7 @@ impl Hub {
             left -= 1;
             let from = self.flows.sweep.next_slot;
             let position = self.sessions.position(id);
-            let end = position.map_or(0, |position| self.sessions[position].flows.slots());
+            let end = position.map_or(0, |position| self.sessions[position].proto.slots());
             // One flow adds at most one event, so the backlog stays below twice MAX_EVENTS.
             let room = u32::try_from(left.min(MAX_EVENTS)).unwrap_or(u32::MAX);
             let until = end.min(from.saturating_add(room));
@@ -125,12 +125,12 @@ impl Hub {
     /// Renews the path and the placement of the flow on a slot.
     fn revisit(&mut self, now_ns: u64, position: usize, slot: u32) {
         let session = &mut self.sessions[position];
-        let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
+        let (Some((record, flow)), Some(peer)) = (session.flow(slot), &session.peer) else {
             return;
         };
         if let Some(number) = flow.number_in(self.flows.engine_number) {
             self.counts.paths += 1;
-            if let Ok(path) = flows::links(&self.network.topology, peer.host, &flow.record) {
+            if let Ok(path) = flows::links(&self.network.topology, peer.host, &record) {
                 // Most flows keep their path: comparing costs far less than an event that the
                 // engine must apply.
                 if session.flows.path(slot) != path.as_slice() {
@@ -150,8 +150,8 @@ impl Hub {
                 return;
             }
         }
-        self.place(now_ns, position, &flow.record, true);
-        if let Some(now) = self.sessions[position].flows.get_mut(slot)
+        self.place(now_ns, position, &record, true);
+        if let Some(now) = self.sessions[position].proto.state_mut(record.flow())
             && flow.is_allocated()
             && now.is_allocated()
         {

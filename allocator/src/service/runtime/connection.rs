@@ -23,7 +23,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Poll interval for a host's first datagram after its Welcome.
-const CORE_CHECK_SPINS: Duration = Duration::from_millis(2);
+const ANSWER_CHECK: Duration = Duration::from_millis(2);
 
 /// Datagrams that are taken in one go before their results are sent.
 const DATAGRAM_BATCH: usize = 32;
@@ -291,7 +291,7 @@ async fn read_control(
 /// Waits for the first datagram of a host after its Welcome, or for the end of its turn.
 async fn answered(core: &CoreHandle, id: u32, turn: &HandshakeTurn) {
     while turn.holds() && !core.call(move |core, _| core.hub.has_answered(id)).await {
-        tokio::time::sleep(CORE_CHECK_SPINS).await;
+        tokio::time::sleep(ANSWER_CHECK).await;
     }
 }
 

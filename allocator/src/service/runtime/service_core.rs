@@ -135,7 +135,7 @@ pub(super) struct OpenedSession {
     pub(super) sealed_epoch: Option<u64>,
 }
 
-/// What the writer of a control stream does next.
+/// The next step of the writer of a control stream.
 pub(super) enum NextFrame {
     /// Write this frame.
     Frame(Bytes),

@@ -252,7 +252,7 @@ fn on_change(
     change: FlowChange,
 ) {
     match change {
-        FlowChange::Start(start) | FlowChange::Update(start) => {
+        FlowChange::Start(start) | FlowChange::Update { record: start, .. } => {
             script.starts += 1;
             script.flows.retain(|flow| flow.flow() != start.flow());
             script.flows.push(start);
@@ -260,7 +260,7 @@ fn on_change(
                 .set_rate(now_ns, start.flow(), script.rate_bps)
                 .unwrap();
         }
-        FlowChange::End(flow) => {
+        FlowChange::End(flow, _) => {
             script.flows.retain(|start| start.flow() != flow);
             script.ends.push(flow);
         }

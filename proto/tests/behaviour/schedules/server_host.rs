@@ -237,13 +237,15 @@ impl ServerHost {
                 };
                 self.rate(now_ns, slot, choice, oracle)?;
             }
-            FlowChange::Update(record) => {
-                let before = served.flows.insert(record.flow().slot(), record);
-                if before.is_none_or(|before| before.flow() != record.flow()) {
-                    return Err(format!("{record:?} changed, but {before:?} was on"));
+            FlowChange::Update { before, record } => {
+                let known = served.flows.insert(record.flow().slot(), record);
+                if known != Some(before) || before.flow() != record.flow() {
+                    return Err(format!(
+                        "{before:?} became {record:?}, but {known:?} was on"
+                    ));
                 }
             }
-            FlowChange::End(flow) => {
+            FlowChange::End(flow, _) => {
                 let before = served.flows.remove(&flow.slot());
                 if before.is_none_or(|before| before.flow() != flow) {
                     return Err(format!("{flow} ended, but {before:?} was on"));

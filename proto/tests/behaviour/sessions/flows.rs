@@ -37,7 +37,10 @@ fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
     let bytes = pair.client_datagram().expect("a datagram at once");
     assert_eq!(bytes.len(), HEADER_BYTES + 4);
     pair.hand_to_server(pair.now_ns, &bytes).unwrap();
-    assert_eq!(pair.server_changes(), [FlowChange::End(record.flow())]);
+    assert_eq!(
+        pair.server_changes(),
+        [FlowChange::End(record.flow(), None)]
+    );
 }
 
 #[test]
@@ -256,7 +259,7 @@ fn an_end_and_a_start_under_the_same_id_are_both_told() {
     assert_eq!(
         pair.server_changes(),
         [
-            FlowChange::End(FlowId::new(2, 7)),
+            FlowChange::End(FlowId::new(2, 7), None),
             FlowChange::Start(start(2, 7))
         ]
     );
@@ -273,7 +276,7 @@ fn a_new_generation_ends_the_older_flowlet() {
     assert_eq!(
         pair.server_changes(),
         [
-            FlowChange::End(FlowId::new(5, 4095)),
+            FlowChange::End(FlowId::new(5, 4095), None),
             FlowChange::Start(start(5, 0))
         ]
     );
@@ -285,11 +288,17 @@ fn an_update_keeps_the_flow() {
     pair.client.start(pair.now_ns, start(1, 0)).unwrap();
     pair.settle();
     pair.server_changes();
-    let limited = start(1, 0).with_demand(RateCode::encode(9_000_000));
-    pair.client.start(pair.now_ns, limited).unwrap();
-    pair.client.start(pair.now_ns, limited).unwrap();
+    let (before, record) = (
+        start(1, 0),
+        start(1, 0).with_demand(RateCode::encode(9_000_000)),
+    );
+    pair.client.start(pair.now_ns, record).unwrap();
+    pair.client.start(pair.now_ns, record).unwrap();
     pair.settle();
-    assert_eq!(pair.server_changes(), [FlowChange::Update(limited)]);
+    assert_eq!(
+        pair.server_changes(),
+        [FlowChange::Update { before, record }]
+    );
 }
 
 /// 4,096 flowlets later the same flow id comes round; a rate that was sent for
@@ -445,8 +454,11 @@ fn each_change_is_told_as_its_datagram_comes() {
         pair.server_changes(),
         [
             FlowChange::Start(start(2, 0)),
-            FlowChange::Update(limited),
-            FlowChange::End(limited.flow())
+            FlowChange::Update {
+                before: start(2, 0),
+                record: limited
+            },
+            FlowChange::End(limited.flow(), None)
         ]
     );
 }

@@ -32,12 +32,11 @@ impl HubWorld {
     fn assert_paths_are_those_of_now(&self) {
         for session in self.hub.sessions.values() {
             let source = session.peer.as_ref().expect("accepted").host;
-            for slot in 0..session.flows.slots() {
-                let Some(flow) = session.flows.get(slot) else {
+            for slot in 0..session.proto.slots() {
+                let Some((record, flow)) = session.flow(slot) else {
                     continue;
                 };
-                let path =
-                    crate::service::hub::flows::links(self.hub.topology(), source, &flow.record);
+                let path = crate::service::hub::flows::links(self.hub.topology(), source, &record);
                 match flow.placement {
                     Placement::Allocated(_) => {
                         assert_eq!(Ok(session.flows.path(slot)), path.as_deref(), "{slot}");
@@ -391,11 +390,11 @@ fn worst_hold_with_a_million_flows() {
         let mut differ = 0;
         for session in world.hub.sessions.values() {
             let source = session.peer.as_ref().expect("accepted").host;
-            for slot in 0..session.flows.slots() {
-                if let Some(flow) = session.flows.get(slot) {
+            for slot in 0..session.proto.slots() {
+                if let Some((record, _)) = session.flow(slot) {
                     let links = crate::service::hub::flows::links;
-                    let old = links(&before, source, &flow.record);
-                    let new = links(world.hub.topology(), source, &flow.record);
+                    let old = links(&before, source, &record);
+                    let new = links(world.hub.topology(), source, &record);
                     differ += usize::from(old != new);
                 }
             }
