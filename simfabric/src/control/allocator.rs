@@ -70,7 +70,6 @@ pub struct AllocatorNode {
     /// Sessions that may have datagrams to send.
     ready: Vec<ReadySession>,
     settled: bool,
-    last: IterationReport,
     /// Messages for the feeds, if these hear any, for an audit.
     hears_feeds: bool,
     taken: Vec<Telemetry>,
@@ -113,7 +112,6 @@ impl AllocatorNode {
             ready: Vec::new(),
             // Without flows an iteration changes nothing.
             settled: true,
-            last: IterationReport::default(),
             hears_feeds: config.feeds.is_some(),
             taken: Vec::new(),
             loads_bps: Vec::new(),
@@ -331,14 +329,14 @@ impl AllocatorNode {
     /// Runs one iteration over the flows that are known now. Its rates are kept for
     /// [`announce`](Self::announce).
     pub fn iterate(&mut self, now_ns: u64) -> IterationReport {
-        self.last = self.engine.iterate();
+        let report = self.engine.iterate();
         self.iterations += 1;
         if self.hears_feeds {
             self.engine.link_loads(&mut self.loads_bps);
         }
         self.tell_loads(now_ns);
-        self.settled = self.last.settled;
-        self.last
+        self.settled = report.settled;
+        report
     }
 
     /// Hands the rates that moved to the sessions.
@@ -374,12 +372,6 @@ impl AllocatorNode {
     #[must_use]
     pub fn engine(&self) -> &dyn RateEngine {
         &*self.engine
-    }
-
-    /// Returns the report of the last iteration.
-    #[must_use]
-    pub fn last_iteration(&self) -> &IterationReport {
-        &self.last
     }
 
     /// Returns the datagrams sent towards the hosts so far.

@@ -2,87 +2,111 @@
 
 use std::cell::RefCell;
 
+use tokio::sync::oneshot;
+
 use super::core_handle::CoreHandle;
+use super::service_core::ServiceCore;
 use crate::service::admin_request::AdminRequest;
 use crate::service::status::Reasons;
 
 impl CoreHandle {
-    /// Answers a request, with what the service thread rejected.
+    /// Answers a request, with what the service thread rejected. What visits every session, flow or
+    /// link does so in slices, so that datagrams do not wait. A requester that is gone needs no
+    /// answer.
     pub(super) async fn answer(&self, request: AdminRequest, rejections: &RefCell<Reasons>) {
-        let rejections = rejections.borrow().clone();
-        // These visit every session, flow or link, in slices, so that datagrams do not wait.
-        let request = match request {
+        let rejected = || rejections.borrow().clone();
+        match request {
             AdminRequest::Status(reply) => {
-                return drop(reply.send(Box::new(self.status(rejections).await)));
+                drop(reply.send(Box::new(self.status(rejected()).await)));
             }
             AdminRequest::Overview(reply) => {
-                return drop(reply.send(Box::new(self.overview(rejections).await)));
+                drop(reply.send(Box::new(self.overview(rejected()).await)));
             }
-            AdminRequest::LinkFlows(link, reply) => {
-                return drop(reply.send(self.link_flows(link).await));
-            }
-            AdminRequest::TopFlows(most, reply) => {
-                return drop(reply.send(self.top_flows(most).await));
-            }
-            AdminRequest::Links(most, reply) => return drop(reply.send(self.links(most).await)),
+            AdminRequest::LinkFlows(link, reply) => drop(reply.send(self.link_flows(link).await)),
+            AdminRequest::TopFlows(most, reply) => drop(reply.send(self.top_flows(most).await)),
+            AdminRequest::Links(most, reply) => drop(reply.send(self.links(most).await)),
             AdminRequest::Explain(from, to, reply) => {
-                return drop(reply.send(self.explain(&from, &to).await));
+                drop(reply.send(self.explain(&from, &to).await));
             }
-            other => other,
-        };
-        let answer = self.call(move |core, now_ns| match request {
-            AdminRequest::Status(_)
-            | AdminRequest::Overview(_)
-            | AdminRequest::LinkFlows(..)
-            | AdminRequest::TopFlows(..)
-            | AdminRequest::Links(..)
-            | AdminRequest::Explain(..) => {}
-            AdminRequest::SetHostReleased(host, released, reply) => {
-                let result = core.hub.set_host_released(now_ns, &host, released);
-                tracing::warn!(
-                    host,
-                    released,
-                    known = result.is_ok(),
-                    "host release turned"
-                );
-                drop(reply.send(result));
-            }
-            AdminRequest::HostReleaseReport(host, reply) => {
-                drop(reply.send(core.hub.host_release_report(now_ns, &host)));
-            }
-            AdminRequest::Ping(reply) => drop(reply.send(())),
             AdminRequest::Snapshot(reply) => {
-                drop(reply.send(Box::new(core.snapshot(&rejections))));
+                let rejected = rejected();
+                self.reply(reply, move |core, _| Box::new(core.snapshot(&rejected)))
+                    .await;
             }
-            AdminRequest::HistoryPoint(reply) => drop(reply.send(core.history_point(now_ns))),
+            AdminRequest::Ping(reply) => self.reply(reply, |_, _| ()).await,
+            AdminRequest::HistoryPoint(reply) => {
+                self.reply(reply, |core, now_ns| core.history_point(now_ns))
+                    .await;
+            }
             AdminRequest::Topology(reply) => {
-                drop(reply.send(Box::new(core.hub.topology().clone())));
+                self.reply(reply, |core, _| Box::new(core.hub.topology().clone()))
+                    .await;
             }
             AdminRequest::Flows(host, reply) => {
-                drop(reply.send(core.hub.report().flows_of(&host)));
+                self.reply(reply, move |core, _| core.hub.report().flows_of(&host))
+                    .await;
             }
             AdminRequest::Feeds(reply) => {
-                drop(reply.send(core.hub.network().feeds_report(now_ns)));
+                self.reply(reply, |core, now_ns| {
+                    core.hub.network().feeds_report(now_ns)
+                })
+                .await;
+            }
+            AdminRequest::SetHostReleased(host, released, reply) => {
+                self.reply(reply, move |core, now_ns| {
+                    let result = core.hub.set_host_released(now_ns, &host, released);
+                    let known = result.is_ok();
+                    tracing::warn!(host, released, known, "host release turned");
+                    result
+                })
+                .await;
+            }
+            AdminRequest::HostReleaseReport(host, reply) => {
+                self.reply(reply, move |core, now_ns| {
+                    core.hub.host_release_report(now_ns, &host)
+                })
+                .await;
             }
             AdminRequest::SetReleased(released, reply) => {
-                let report = core.hub.set_released(now_ns, released);
-                tracing::warn!(released, hosts = report.hosts, "kill switch turned");
-                drop(reply.send(report));
+                self.reply(reply, move |core, now_ns| {
+                    let report = core.hub.set_released(now_ns, released);
+                    tracing::warn!(released, hosts = report.hosts, "kill switch turned");
+                    report
+                })
+                .await;
             }
             AdminRequest::ReleaseReport(reply) => {
-                drop(reply.send(core.hub.release_report(now_ns)));
+                self.reply(reply, |core, now_ns| core.hub.release_report(now_ns))
+                    .await;
             }
-            AdminRequest::ReleaseWaits(reply) => drop(reply.send(core.hub.release_waits(now_ns))),
+            AdminRequest::ReleaseWaits(reply) => {
+                self.reply(reply, |core, now_ns| core.hub.release_waits(now_ns))
+                    .await;
+            }
+            // The core answers at the end of the sweep.
             AdminRequest::ChangeTopology(change, reply) => {
-                core.change_topology(now_ns, &change, reply);
+                self.call(move |core, now_ns| core.change_topology(now_ns, &change, reply))
+                    .await;
             }
             // Feeds report many times a second: `/status` shows it, and the log does not.
             AdminRequest::SetExternalLoad(load, reply) => {
-                let result = core.hub.set_external_load(now_ns, &load);
-                tracing::debug!(told = ?load, ?result, "external load");
-                drop(reply.send(result));
+                self.reply(reply, move |core, now_ns| {
+                    let result = core.hub.set_external_load(now_ns, &load);
+                    tracing::debug!(told = ?load, ?result, "external load");
+                    result
+                })
+                .await;
             }
-        });
-        answer.await;
+        }
+    }
+
+    /// Sends the result of `work` with the core, from the core's thread.
+    async fn reply<T: Send + 'static>(
+        &self,
+        reply: oneshot::Sender<T>,
+        work: impl FnOnce(&mut ServiceCore, u64) -> T + Send + 'static,
+    ) {
+        self.call(move |core, now_ns| drop(reply.send(work(core, now_ns))))
+            .await;
     }
 }

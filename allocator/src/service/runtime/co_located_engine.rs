@@ -46,10 +46,10 @@ pub(super) struct CoLocatedEngine {
 
 impl CoLocatedEngine {
     /// Creates it without an engine, on the thread that drives it and on which it is dropped.
-    pub(super) fn new(signal: &Arc<EngineSignal>) -> Self {
+    pub(super) fn new(signal: Arc<EngineSignal>) -> Self {
         Self {
             engine: None,
-            death_watch: EngineDeathWatch::new(Arc::clone(signal)),
+            death_watch: EngineDeathWatch::new(signal),
             loads_bps: Vec::new(),
             must_iterate: false,
             rates: VecDeque::new(),

@@ -34,26 +34,15 @@ struct WorkSender {
 /// The owner's end of the ring.
 pub(super) struct WorkReceiver(Consumer<Work>);
 
-/// Parts of a handle, which become one on the service thread.
-pub(super) struct NewCoreHandle(Producer<Work>, Arc<ThreadWaker>);
-
-impl NewCoreHandle {
-    /// Makes the ring to an owner that `owner` wakes.
+impl CoreHandle {
+    /// Makes the ring to an owner that `owner` wakes: the handle, and the owner's end.
     pub(super) fn new(owner: Arc<ThreadWaker>) -> (Self, WorkReceiver) {
         let (producer, consumer) = RingBuffer::new(RING_PLACES);
-        (Self(producer, owner), WorkReceiver(consumer))
+        let ring = RefCell::new(producer);
+        let handle = Self(Rc::new(WorkSender { ring, owner }));
+        (handle, WorkReceiver(consumer))
     }
 
-    /// Makes the handle.
-    pub(super) fn finish(self) -> CoreHandle {
-        CoreHandle(Rc::new(WorkSender {
-            ring: RefCell::new(self.0),
-            owner: self.1,
-        }))
-    }
-}
-
-impl CoreHandle {
     /// Calls `work` with the core and the time on the owner's thread, and returns its result. Never
     /// returns if that thread has ended: the service ends by it.
     pub(super) async fn call<T: Send + 'static>(

@@ -99,7 +99,6 @@ pub(super) struct CoreLoop<P> {
     port: SealedPort<P>,
     work: WorkReceiver,
     waker: Arc<ThreadWaker>,
-    signal: Arc<EngineSignal>,
     policy: IdlePolicy,
     /// Plain datagrams from the core for the cipher, by session.
     plain: Vec<(u32, Vec<u8>)>,
@@ -125,16 +124,14 @@ impl<P: PacketPort> CoreLoop<P> {
         waker: Arc<ThreadWaker>,
         policy: IdlePolicy,
     ) -> Self {
-        let signal = core.engine.signal();
         // Full capacity from the start: no datagram allocates later.
         let plain = (0..BATCH).map(|_| (0, Vec::with_capacity(MAX_DATAGRAM_BYTES)));
         Self {
-            engine: CoLocatedEngine::new(&signal),
+            engine: CoLocatedEngine::new(core.engine.signal()),
             core,
             port,
             work,
             waker,
-            signal,
             policy,
             plain: plain.collect(),
             more: false,
@@ -150,7 +147,7 @@ impl<P: PacketPort> CoreLoop<P> {
         // Dropped before the engine, whose own death watch must not speak first: the panic is the
         // cause. Without a port no datagram is lost.
         let has_port = self.port.state != PortState::Absent;
-        let _panics = has_port.then(|| PanicGuard(Arc::clone(&self.signal)));
+        let _panics = has_port.then(|| PanicGuard(self.core.engine.signal()));
         self.port.port.on_thread();
         if let Err(error) = sched::ask_for_slices(sched::HOT_SLICE_NS) {
             tracing::debug!(%error, "the thread keeps its time slices");
@@ -189,7 +186,11 @@ impl<P: PacketPort> CoreLoop<P> {
             }
             // Taken before the wait: a wake-up that comes later ends it.
             woken = self.waker.take();
-            if received < BATCH && !woken && !self.more && self.polls == 0 && !self.core.can_sweep()
+            if received < BATCH
+                && !woken
+                && !self.more
+                && self.polls == 0
+                && !self.core.hub.can_sweep()
             {
                 let until_ns = self.next_wakeup_ns();
                 if until_ns.is_none_or(|until_ns| until_ns > now_ns) {
@@ -248,7 +249,7 @@ impl<P: PacketPort> CoreLoop<P> {
         // expire.
         let timers_ns = served_until(self.read_ns, now_ns);
         let has_background = self.more
-            || self.core.can_sweep()
+            || self.core.hub.can_sweep()
             || (self.core.has_later() && self.later_ns <= now_ns)
             || self.port.is_full()
             || self.engine.has_rates()

@@ -65,7 +65,7 @@ mod service_core;
 pub mod transport;
 pub mod window;
 
-use core_handle::{CoreHandle, NewCoreHandle};
+use core_handle::CoreHandle;
 use core_loop::{CoreLoop, ServiceThreads};
 use engine_host::{EngineFactory, EngineHost};
 use idle::{IdlePolicy, ThreadWaker};
@@ -396,7 +396,7 @@ impl AllocatorService {
                 capacities_bps,
             }) = engine
             {
-                core.replace_engine(&config, engine);
+                core.engine.replace(&config, engine);
                 core.hub.restart_flows(now_ns, &capacities_bps);
             }
             config.collector.map(|_| core.hub.topology().clone())
@@ -465,30 +465,27 @@ fn start_threads(
     if let Some(interface) = &transport.dpdk {
         let first = transport.udp_port.unwrap_or_default();
         let workers = transport.shards();
-        let ports = dpdk::start(interface, workers, first, transport.control_dscp)?;
-        let numbers = (first..).take(usize::from(workers)).collect();
-        let own = Some(interface.address);
-        // Nothing wakes a poll-mode driver's thread: it always spins.
-        let policy = if transport.busy_poll {
-            IdlePolicy::Spin
-        } else {
-            IdlePolicy::Yield
+        let ports = UdpPorts {
+            ports: dpdk::start(interface, workers, first, transport.control_dscp)?,
+            numbers: (first..).take(usize::from(workers)).collect(),
+            address: Some(interface.address),
+            // Nothing wakes a poll-mode driver's thread: it always spins.
+            policy: if transport.busy_poll {
+                IdlePolicy::Spin
+            } else {
+                IdlePolicy::Yield
+            },
         };
-        return start_on(
-            config,
-            hub,
-            engine,
-            epoch,
-            ports,
-            (numbers, own),
-            policy,
-            prepare,
-        );
+        return start_on(config, hub, engine, epoch, ports, prepare);
     }
     if transport.shards() == 0 {
-        let (ports, policy) = (vec![NoPort], IdlePolicy::Sleep);
-        let none = (Vec::new(), None);
-        return start_on(config, hub, engine, epoch, ports, none, policy, prepare);
+        let none = UdpPorts {
+            ports: vec![NoPort],
+            numbers: Vec::new(),
+            address: None,
+            policy: IdlePolicy::Sleep,
+        };
+        return start_on(config, hub, engine, epoch, none, prepare);
     }
     let (mut ports, mut numbers) = (Vec::new(), Vec::new());
     for index in 0..transport.shards() {
@@ -499,34 +496,41 @@ fn start_threads(
         numbers.push(port.local_addr().map_err(bind)?.port());
         ports.push(port);
     }
-    let policy = if transport.busy_poll {
-        IdlePolicy::Spin
-    } else {
-        IdlePolicy::Sleep
-    };
-    start_on(
-        config,
-        hub,
-        engine,
-        epoch,
+    let ports = UdpPorts {
         ports,
-        (numbers, None),
-        policy,
-        prepare,
-    )
+        numbers,
+        address: None,
+        policy: if transport.busy_poll {
+            IdlePolicy::Spin
+        } else {
+            IdlePolicy::Sleep
+        },
+    };
+    start_on(config, hub, engine, epoch, ports, prepare)
 }
 
-/// As [`start_threads`], on these ports, whose UDP port numbers and own address hosts are told.
-/// Without numbers the port is absent.
-#[allow(clippy::too_many_arguments, reason = "called thrice, in one place")]
+/// Ports for sealed datagrams, the first for the core's own thread.
+struct UdpPorts<P> {
+    ports: Vec<P>,
+    /// Their UDP port numbers, which hosts are told. Without numbers the port is absent.
+    numbers: Vec<u16>,
+    /// Their address, unless it is that of the QUIC endpoint.
+    address: Option<Ipv4Addr>,
+    policy: IdlePolicy,
+}
+
+/// As [`start_threads`], on these ports.
 fn start_on<P: PacketPort + Send + 'static>(
     config: &Config,
     mut hub: Hub,
     engine: EngineHost,
     epoch: u64,
-    ports: Vec<P>,
-    (numbers, address): (Vec<u16>, Option<Ipv4Addr>),
-    policy: IdlePolicy,
+    UdpPorts {
+        ports,
+        numbers,
+        address,
+        policy,
+    }: UdpPorts<P>,
     prepare: impl FnOnce(&mut ServiceCore),
 ) -> Result<(CoreHandle, ServiceThreads), ServiceError> {
     let bind = |source| ServiceError::Bind {
@@ -571,7 +575,7 @@ fn start_on<P: PacketPort + Send + 'static>(
     let grace_ns = config.allocation.start_grace_ms * 1_000_000;
     let mut core = ServiceCore::new(hub, engine, queues, epoch, clock::now_ns() + grace_ns);
     prepare(&mut core);
-    let (handle, work) = NewCoreHandle::new(Arc::clone(&owner));
+    let (handle, work) = CoreHandle::new(Arc::clone(&owner));
     let core_loop = CoreLoop::new(core, own, work, Arc::clone(&owner), policy);
     let mut threads = ServiceThreads::default();
     (threads.start("core".to_owned(), &owner, move || core_loop.run())).map_err(bind)?;
@@ -579,5 +583,5 @@ fn start_on<P: PacketPort + Send + 'static>(
         let name = format!("sealed-{index}");
         (threads.start(name, &waker, move || port_loop.run())).map_err(bind)?;
     }
-    Ok((handle.finish(), threads))
+    Ok((handle, threads))
 }

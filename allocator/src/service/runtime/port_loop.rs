@@ -22,6 +22,9 @@ const BATCHES_TO_CORE: usize = 8;
 /// those beyond it in the flow tables.
 const PLACES_TO_PORT: usize = 2 * BATCH;
 
+/// Interval at which the thread tells its counters.
+const FIGURES_EVERY_NS: u64 = 100_000_000;
+
 /// Message of the core to a port's thread.
 pub(super) enum ToPort {
     /// Of a session's begin or end.
@@ -177,6 +180,3 @@ impl<P: PacketPort> PortLoop<P> {
         self.core.wake();
     }
 }
-
-/// Interval at which the thread tells its counters.
-const FIGURES_EVERY_NS: u64 = 100_000_000;

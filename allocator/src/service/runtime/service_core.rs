@@ -21,9 +21,8 @@ use super::idle::ThreadWaker;
 use super::port_loop::{FromPort, PortRings, ToPort};
 use super::relayed::Relays;
 use super::sealed_port::{PortState, SessionNotice};
-use crate::engine::RateEngine;
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
-use crate::service::config::{Config, RelayIdentity};
+use crate::service::config::RelayIdentity;
 use crate::service::hub::{Hub, ReadySession};
 use crate::service::session_table::SessionTable;
 use crate::service::tls::PeerCertificate;
@@ -238,11 +237,6 @@ impl ServiceCore {
         Some((id, outbox_ready))
     }
 
-    /// Sends the bundles of relays that have begun.
-    pub(super) fn flush_relays(&mut self) {
-        self.relays.flush(&mut self.hub.counts_mut().relay);
-    }
-
     /// Closes a session whose connection is gone.
     pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.transports.remove(id);
@@ -306,7 +300,7 @@ impl ServiceCore {
         }
         self.ready = ready;
         // Relays' bundles after the sessions that fill them.
-        self.flush_relays();
+        self.relays.flush(&mut self.hub.counts_mut().relay);
     }
 
     /// Sends or queues what a session has for its host, and schedules its next timeout. Datagrams
@@ -636,16 +630,6 @@ impl ServiceCore {
             }
         }
         more
-    }
-
-    /// True if a sweep has something to do.
-    pub(super) fn can_sweep(&self) -> bool {
-        self.hub.can_sweep()
-    }
-
-    /// Replaces the engine by one without flows.
-    pub(super) fn replace_engine(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
-        self.engine.replace(config, engine);
     }
 
     /// Builds the next datagrams of a port, those with first rates first, then at most

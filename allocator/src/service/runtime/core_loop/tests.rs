@@ -13,11 +13,11 @@ use ratewright_proto::sealed::{OVERHEAD_BYTES, SealedConfig, SealedSession, Secr
 use ratewright_proto::{DatagramError, FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 
-use super::super::core_handle::{CoreHandle, NewCoreHandle};
+use super::super::core_handle::CoreHandle;
 use super::super::engine_host::{EngineHost, configured_engine};
 use super::super::sealed_port::SessionNotice;
 use super::super::service_core::{NextFrame, PortQueue, Route};
-use super::super::{hub_settings, start_on};
+use super::super::{UdpPorts, hub_settings, start_on};
 use super::*;
 use crate::service::config::tests::GOOD;
 use crate::service::config::{Config, Fingerprint};
@@ -81,6 +81,17 @@ struct SealedHost {
     rates: u64,
 }
 
+/// The hub and the engine of a small fabric, with these further settings of the transport.
+fn hub_and_engine(transport: &str) -> (Config, Hub, EngineHost) {
+    let text = format!("{GOOD}[transport]\nhot = \"udp\"\n{transport}");
+    let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
+    let topology = TwoTierClos::default().build().expect("good");
+    let hub = Hub::new(hub_settings(&config, 1), topology, false);
+    let capacities = hub.network().capacities_bps();
+    let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
+    (config, hub, engine.expect("the engine starts"))
+}
+
 struct CoreWorld {
     core_loop: CoreLoop<Wire>,
     hosts: Vec<SealedHost>,
@@ -94,18 +105,12 @@ struct CoreWorld {
 impl CoreWorld {
     /// All hosts of a small fabric have a session and have been heard by sealed datagrams.
     fn new() -> Self {
-        let text = format!("{GOOD}[transport]\nhot = \"udp\"\n");
-        let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
-        let topology = TwoTierClos::default().build().expect("good");
-        let hub = Hub::new(hub_settings(&config, 1), topology, false);
-        let capacities = hub.network().capacities_bps();
-        let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
-        let engine = engine.expect("the engine starts");
+        let (_, hub, engine) = hub_and_engine("");
         let port = SealedPort::new(Wire::default(), PortState::Open, SealedConfig::default());
         let queues = vec![PortQueue::new(PortState::Open, None)];
         let core = ServiceCore::new(hub, engine, queues, 1, 0);
         let waker = Arc::new(ThreadWaker::new().expect("an event descriptor"));
-        let (_, work) = NewCoreHandle::new(Arc::clone(&waker));
+        let (_, work) = CoreHandle::new(Arc::clone(&waker));
         let core_loop = CoreLoop::new(core, port, work, waker, IdlePolicy::Spin);
         let mut world = Self {
             core_loop,
@@ -353,30 +358,19 @@ impl PacketPort for Broken {
 
 /// The core and two ports that fail, on their threads.
 fn broken_ports(panics: bool) -> (CoreHandle, Arc<EngineSignal>, ServiceThreads) {
-    let text = format!("{GOOD}[transport]\nhot = \"udp\"\nshards = 2\n");
-    let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
-    let topology = TwoTierClos::default().build().expect("good");
-    let hub = Hub::new(hub_settings(&config, 1), topology, false);
-    let capacities = hub.network().capacities_bps();
-    let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
-    let engine = engine.expect("the engine starts");
+    let (config, hub, engine) = hub_and_engine("shards = 2\n");
     let signal = engine.signal();
     let port = || Broken {
         panics,
         wire: Wire::default(),
     };
-    let ports = vec![port(), port()];
-    let told = (vec![1, 2], None);
-    let started = start_on(
-        &config,
-        hub,
-        engine,
-        1,
-        ports,
-        told,
-        IdlePolicy::Sleep,
-        |_| {},
-    );
+    let ports = UdpPorts {
+        ports: vec![port(), port()],
+        numbers: vec![1, 2],
+        address: None,
+        policy: IdlePolicy::Sleep,
+    };
+    let started = start_on(&config, hub, engine, 1, ports, |_| {});
     let (core, threads) = started.expect("threads");
     (core, signal, threads)
 }
