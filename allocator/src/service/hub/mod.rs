@@ -236,6 +236,11 @@ impl Hub {
         rates.map(|(record, rate_bps)| (record.flow(), rate_bps))
     }
 
+    /// Returns the incarnation of the allocator.
+    pub fn epoch(&self) -> u64 {
+        self.settings.epoch
+    }
+
     /// Returns what operators see.
     pub fn report(&self) -> Report<'_> {
         Report { hub: self }

@@ -236,8 +236,8 @@ impl AllocatorService {
             None => None,
         };
         let signal = engine.signal();
-        let (core, threads) = start_threads(config, hub, engine, epoch, |core| {
-            core.serve_relays(tls.peers, config.limits.max_sessions);
+        let (core, threads) = start_threads(config, hub, engine, |core| {
+            core.relays.accept(tls.peers, config.limits.max_sessions);
             core.certificate_expires_unix_s = tls.expires_unix_s;
         })?;
         let collector = collector.map(|(collector, socket)| {
@@ -384,7 +384,7 @@ impl AllocatorService {
         let (peers, expires_unix_s) = (tls.peers, tls.expires_unix_s);
         let applied = self.core.call(move |core, now_ns| {
             core.hub.reconfigure(now_ns, hub_settings(&config, epoch));
-            core.serve_relays(peers, config.limits.max_sessions);
+            core.relays.accept(peers, config.limits.max_sessions);
             core.certificate_expires_unix_s = expires_unix_s;
             core.close_distrusted_relays();
             // Before the flows restart: their paths are computed in the new topology.
@@ -425,7 +425,7 @@ impl AllocatorService {
         // No new connection may come while the others are sent away.
         self.endpoint.set_server_config(None);
         let refused = self.core.call(|core, now_ns| {
-            core.draining = true;
+            core.begin_draining();
             core.hub.refuse_all(
                 now_ns,
                 RefusalCode::Draining,
@@ -457,7 +457,6 @@ fn start_threads(
     config: &Config,
     hub: Hub,
     engine: EngineHost,
-    epoch: u64,
     prepare: impl FnOnce(&mut ServiceCore),
 ) -> Result<(CoreHandle, ServiceThreads), ServiceError> {
     let transport = &config.transport;
@@ -476,7 +475,7 @@ fn start_threads(
                 IdlePolicy::Yield
             },
         };
-        return start_on(config, hub, engine, epoch, ports, prepare);
+        return start_on(config, hub, engine, ports, prepare);
     }
     if transport.shards() == 0 {
         let none = UdpPorts {
@@ -485,7 +484,7 @@ fn start_threads(
             address: None,
             policy: IdlePolicy::Sleep,
         };
-        return start_on(config, hub, engine, epoch, none, prepare);
+        return start_on(config, hub, engine, none, prepare);
     }
     let (mut ports, mut numbers) = (Vec::new(), Vec::new());
     for index in 0..transport.shards() {
@@ -506,7 +505,7 @@ fn start_threads(
             IdlePolicy::Sleep
         },
     };
-    start_on(config, hub, engine, epoch, ports, prepare)
+    start_on(config, hub, engine, ports, prepare)
 }
 
 /// Ports for sealed datagrams, the first for the core's own thread.
@@ -524,7 +523,6 @@ fn start_on<P: PacketPort + Send + 'static>(
     config: &Config,
     mut hub: Hub,
     engine: EngineHost,
-    epoch: u64,
     UdpPorts {
         ports,
         numbers,
@@ -573,7 +571,7 @@ fn start_on<P: PacketPort + Send + 'static>(
         return Err(bind(std::io::Error::other("no port")));
     };
     let grace_ns = config.allocation.start_grace_ms * 1_000_000;
-    let mut core = ServiceCore::new(hub, engine, queues, epoch, clock::now_ns() + grace_ns);
+    let mut core = ServiceCore::new(hub, engine, queues, clock::now_ns() + grace_ns);
     prepare(&mut core);
     let (handle, work) = CoreHandle::new(Arc::clone(&owner));
     let core_loop = CoreLoop::new(core, own, work, Arc::clone(&owner), policy);

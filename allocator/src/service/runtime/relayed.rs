@@ -39,9 +39,13 @@ struct Relay {
     bundler: Bundler,
 }
 
-/// Connections of all relays.
+/// Connections of all relays, and what is asked of their hosts.
 #[derive(Default)]
 pub(super) struct Relays {
+    /// Verifier of the certificates of relays' hosts.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Maximum number of hosts of a relay.
+    max_hosts: u32,
     relays: IndexMap<u32, Relay, FxBuildHasher>,
     last: u32,
     /// Relays with a bundle that is not sent yet.
@@ -59,6 +63,13 @@ fn number_after(last: u32, in_use: impl Fn(u32) -> bool) -> u32 {
 }
 
 impl Relays {
+    /// Sets the verifier for certificates of relays' hosts, and the maximum number of hosts of a
+    /// relay.
+    pub(super) fn accept(&mut self, verifier: Arc<dyn ClientCertVerifier>, max_hosts: u32) {
+        self.verifier = Some(verifier);
+        self.max_hosts = max_hosts;
+    }
+
     fn add(&mut self, connection: &Connection, identity: RelayIdentity) -> u32 {
         self.last = number_after(self.last, |number| self.relays.contains_key(&number));
         let relay = Relay {
@@ -235,13 +246,6 @@ impl ServiceCore {
         }
     }
 
-    /// Sets the verifier for certificates of relays' hosts, and the maximum number of hosts of a
-    /// relay.
-    pub(super) fn serve_relays(&mut self, peers: Arc<dyn ClientCertVerifier>, max_hosts: u32) {
-        self.peers = Some(peers);
-        self.max_relay_streams = max_hosts;
-    }
-
     /// Closes the connections of relays that are no longer trusted.
     pub(super) fn close_distrusted_relays(&mut self) {
         for relay in self.relays.relays.values() {
@@ -259,7 +263,7 @@ impl ServiceCore {
     /// True if a relay's connection has no more use: the service stops and its last host is gone.
     fn relay_may_go(&self, relay_id: u32) -> bool {
         let relay = self.relays.relays.get(&relay_id);
-        self.draining && relay.is_none_or(|relay| relay.sessions.is_empty())
+        self.is_draining() && relay.is_none_or(|relay| relay.sessions.is_empty())
     }
 }
 
@@ -268,7 +272,7 @@ pub(super) async fn serve(core: CoreHandle, connection: Connection, certificate:
     let opened = connection.clone();
     let opened = core.call(move |core, _| {
         let id = core.open_relay(&opened, &certificate)?;
-        Ok::<_, String>((id, core.max_relay_streams))
+        Ok::<_, String>((id, core.relays.max_hosts))
     });
     let (relay_id, max_streams) = match opened.await {
         Ok(opened) => opened,
@@ -336,7 +340,7 @@ async fn serve_host(
             .await
             .map_err(|_| "no_attach")??;
         // The relay only forwards the certificate: the allocator verifies it itself.
-        let verifier = core.call(|core, _| core.peers.clone()).await;
+        let verifier = core.call(|core, _| core.relays.verifier.clone()).await;
         let certificate = verifier
             .and_then(|verifier| verified(&*verifier, &attach))
             .ok_or("bad_certificate")?;

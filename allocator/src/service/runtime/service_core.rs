@@ -13,7 +13,6 @@ use quinn::SendDatagramError;
 use ratewright_io::timers::Timers;
 use ratewright_io::transport::MAX_DATAGRAM_BYTES;
 use ratewright_proto::sealed::{SealedCounters, Secret};
-use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::{Notify, oneshot};
 
 use super::engine_host::EngineHost;
@@ -53,6 +52,23 @@ const SLOTS_PER_SLICE: usize = 512;
 /// Timer entry of the feeds and of members. Sessions start at 1.
 const OWN_TIMER: u32 = 0;
 
+/// Part of its life in which the service is.
+enum Phase {
+    /// No rate is sent before this time: hosts of a former incarnation connect again.
+    Grace { ends_ns: u64 },
+    /// Rates are sent.
+    Serving,
+    /// The service is shutting down.
+    Draining,
+}
+
+/// Timers of sessions, and the one of the core.
+struct CoreTimers {
+    timers: Timers<u32>,
+    /// Time of the newest entry of the core itself.
+    own_ns: Option<u64>,
+}
+
 /// Notification of a network change whose sweep is not over.
 struct PendingTopologyChange {
     reply: ChangeReply,
@@ -68,28 +84,19 @@ pub(super) struct ServiceCore {
     pub(super) hub: Hub,
     pub(super) engine: EngineHost,
     transports: SessionTable<Box<SessionTransport>>,
-    timers: Timers<u32>,
-    expiry_timer_ns: Option<u64>,
+    timers: CoreTimers,
     ready: Vec<ReadySession>,
     buffer: Vec<u8>,
     /// Sessions with a connection of their own that have later rates to send.
     later: VecDeque<u32>,
     /// Queues of the ports; of one that is absent where QUIC carries everything.
     ports: Vec<PortQueue>,
-    /// End of the start grace, before which no rate is sent; `None` once it is over.
-    grace_ends_ns: Option<u64>,
+    phase: Phase,
     /// Notifications whose requesters wait for the end of the sweep.
     pending_changes: Vec<PendingTopologyChange>,
-    epoch: u64,
     pub(super) relays: Relays,
-    /// Verifier of the certificates of relays' hosts.
-    pub(super) peers: Option<Arc<dyn ClientCertVerifier>>,
     /// End of the validity of our own certificate, in seconds since 1970.
     pub(super) certificate_expires_unix_s: Option<i64>,
-    /// Maximum number of hosts of a relay.
-    pub(super) max_relay_streams: u32,
-    /// The service is shutting down.
-    pub(super) draining: bool,
 }
 
 /// Queue of a port.
@@ -150,27 +157,26 @@ impl ServiceCore {
         hub: Hub,
         engine: EngineHost,
         ports: Vec<PortQueue>,
-        epoch: u64,
         grace_ends_ns: u64,
     ) -> Self {
         Self {
             hub,
             engine,
             transports: SessionTable::default(),
-            timers: Timers::new(),
-            expiry_timer_ns: None,
+            timers: CoreTimers {
+                timers: Timers::new(),
+                own_ns: None,
+            },
             ready: Vec::new(),
             buffer: Vec::new(),
             later: VecDeque::new(),
             ports,
-            grace_ends_ns: Some(grace_ends_ns),
+            phase: Phase::Grace {
+                ends_ns: grace_ends_ns,
+            },
             pending_changes: Vec::new(),
-            epoch,
             relays: Relays::default(),
-            peers: None,
-            max_relay_streams: 0,
             certificate_expires_unix_s: None,
-            draining: false,
         }
     }
 
@@ -183,7 +189,7 @@ impl ServiceCore {
     ) -> Option<OpenedSession> {
         let route = Route::Direct(connection);
         let (id, outbox_ready) = self.open_through(now_ns, route, certificate, None)?;
-        let sealed_epoch = (self.port_of(id).state == PortState::Open).then_some(self.epoch);
+        let sealed_epoch = (self.port_of(id).state == PortState::Open).then(|| self.hub.epoch());
         Some(OpenedSession {
             id,
             outbox_ready,
@@ -269,13 +275,31 @@ impl ServiceCore {
 
     /// Sends the datagrams and frames of ready sessions, and sets the timer of feeds and members.
     pub(super) fn flush(&mut self, now_ns: u64) {
+        self.schedule_own(now_ns);
+        // Taken out for the loop, which borrows the core, and put back to keep its allocation.
+        let mut ready = std::mem::take(&mut self.ready);
+        self.hub.drain_ready(now_ns, &mut ready);
+        for ReadySession { id, urgent } in ready.drain(..) {
+            self.send(now_ns, id, urgent);
+        }
+        self.ready = ready;
+        // Relays' bundles after the sessions that fill them.
+        self.relays.flush(&mut self.hub.counts_mut().relay);
+    }
+
+    /// Schedules the core's own next timeout: of feeds, members and the start grace.
+    fn schedule_own(&mut self, now_ns: u64) {
+        let grace_ends_ns = match self.phase {
+            Phase::Grace { ends_ns } => Some(ends_ns),
+            Phase::Serving | Phase::Draining => None,
+        };
         let due = [
             self.hub.next_feeds_ns(),
             self.hub.next_link_loads_ns(),
             self.hub.next_members_ns(),
-            self.grace_ends_ns,
+            grace_ends_ns,
         ];
-        let expiry_ns = match (due.into_iter().flatten().min(), self.expiry_timer_ns) {
+        let own_ns = match (due.into_iter().flatten().min(), self.timers.own_ns) {
             // A full queue of engine events puts the feeds off until they are offered again, and
             // sessions hear of members in slices.
             (Some(due_ns), armed_ns) if due_ns <= now_ns => Some(
@@ -286,21 +310,12 @@ impl ServiceCore {
             (due_ns, _) => due_ns,
         };
         // One entry per new time: an outdated entry finds nothing to do.
-        if expiry_ns != self.expiry_timer_ns {
-            self.expiry_timer_ns = expiry_ns;
-            if let Some(expiry_ns) = expiry_ns {
-                self.add_timer(now_ns, expiry_ns, OWN_TIMER);
+        if own_ns != self.timers.own_ns {
+            self.timers.own_ns = own_ns;
+            if let Some(own_ns) = own_ns {
+                self.timers.timers.insert(now_ns, own_ns, OWN_TIMER);
             }
         }
-        // Taken out for the loop, which borrows the core, and put back to keep its allocation.
-        let mut ready = std::mem::take(&mut self.ready);
-        self.hub.drain_ready(now_ns, &mut ready);
-        for ReadySession { id, urgent } in ready.drain(..) {
-            self.send(now_ns, id, urgent);
-        }
-        self.ready = ready;
-        // Relays' bundles after the sessions that fill them.
-        self.relays.flush(&mut self.hub.counts_mut().relay);
     }
 
     /// Sends or queues what a session has for its host, and schedules its next timeout. Datagrams
@@ -405,24 +420,22 @@ impl ServiceCore {
                 .is_none_or(|scheduled_ns| next_ns < scheduled_ns)
         {
             transport.scheduled_ns = Some(next_ns);
-            self.add_timer(now_ns, next_ns, id);
+            self.timers.timers.insert(now_ns, next_ns, id);
         }
-    }
-
-    fn add_timer(&mut self, now_ns: u64, at_ns: u64, id: u32) {
-        self.timers.insert(now_ns, at_ns, id);
     }
 
     /// Returns the time of the earliest timer.
     pub(super) fn next_timer_ns(&self) -> Option<u64> {
-        self.timers.next_ns()
+        self.timers.timers.next_ns()
     }
 
     /// Serves the timers that are due.
     pub(super) fn on_timers(&mut self, now_ns: u64) {
-        while let Some((at_ns, id)) = self.timers.pop_due(now_ns) {
+        while let Some((at_ns, id)) = self.timers.timers.pop_due(now_ns) {
             if id == OWN_TIMER {
-                self.grace_ends_ns = self.grace_ends_ns.filter(|at_ns| *at_ns > now_ns);
+                if matches!(self.phase, Phase::Grace { ends_ns } if ends_ns <= now_ns) {
+                    self.phase = Phase::Serving;
+                }
                 self.hub.apply_feeds(now_ns);
                 self.hub.advance_members(now_ns);
                 continue;
@@ -584,7 +597,17 @@ impl ServiceCore {
     /// flows.
     pub(super) fn rates_open(&self) -> bool {
         // An engine without all flows gives those that it has too much.
-        self.grace_ends_ns.is_none() && !self.hub.is_restarting()
+        !matches!(self.phase, Phase::Grace { .. }) && !self.hub.is_restarting()
+    }
+
+    /// Notes that the service is shutting down.
+    pub(super) fn begin_draining(&mut self) {
+        self.phase = Phase::Draining;
+    }
+
+    /// True once the service is shutting down.
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.phase, Phase::Draining)
     }
 
     /// Applies a notification of a network change. The reply follows at the end of its sweep.

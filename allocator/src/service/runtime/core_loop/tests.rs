@@ -108,7 +108,7 @@ impl CoreWorld {
         let (_, hub, engine) = hub_and_engine("");
         let port = SealedPort::new(Wire::default(), PortState::Open, SealedConfig::default());
         let queues = vec![PortQueue::new(PortState::Open, None)];
-        let core = ServiceCore::new(hub, engine, queues, 1, 0);
+        let core = ServiceCore::new(hub, engine, queues, 0);
         let waker = Arc::new(ThreadWaker::new().expect("an event descriptor"));
         let (_, work) = CoreHandle::new(Arc::clone(&waker));
         let core_loop = CoreLoop::new(core, port, work, waker, IdlePolicy::Spin);
