@@ -247,17 +247,18 @@ impl AllocatorNode {
 
     /// Tells the hub what is handed out, if it asks for that.
     fn tell_loads(&mut self, now_ns: u64) {
-        if self.hub.wants_link_loads(now_ns) {
+        if self.hub.network().wants_link_loads(now_ns) {
             let mut loads_bps = Vec::new();
             self.engine.link_loads(&mut loads_bps);
-            self.hub.observe_link_loads(now_ns, &mut loads_bps);
+            let network = self.hub.network_mut();
+            network.observe_link_loads(now_ns, &mut loads_bps);
         }
     }
 
     /// Carries out what the feeds and the check of links ask for.
     pub fn apply_feeds(&mut self, now_ns: u64) {
         self.tell_loads(now_ns);
-        self.hub.apply_feeds(now_ns);
+        self.hub.on_own_timeout(now_ns);
         self.findings.note(now_ns, &self.hub);
         self.apply_events();
     }
@@ -265,7 +266,10 @@ impl AllocatorNode {
     /// Returns the time at which the check of links calls for [`apply_feeds`](Self::apply_feeds).
     #[must_use]
     pub fn next_check_ns(&self) -> Option<u64> {
-        let due = [self.hub.next_feeds_ns(), self.hub.next_link_loads_ns()];
+        let due = [
+            self.hub.next_own_timeout_ns(),
+            self.hub.network().next_link_loads_ns(),
+        ];
         due.into_iter().flatten().min().filter(|_| self.checks)
     }
 

@@ -10,17 +10,20 @@ use ratewright_proto::control::{
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, Registry, superseded};
 use ratewright_proto::server::{self, ServerConfig, ServerEvent};
+use ratewright_proto::telemetry::Telemetry;
 use ratewright_topology::Topology;
 
 use crate::engine::EngineEvent;
+use crate::feeds::Reporter;
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig, PacingOrder};
 use crate::service::session_table::SessionNumbers;
 
-use super::members::prefixes_of;
+use super::feeds::telemetry_interval_ns;
+use super::members::{Places, is_member, prefixes_of};
 use super::network::{access_of, snapshot_of};
 use super::pre_hello::PreHelloConnections;
 use super::sealed_offer::SealedOffer;
-use super::session::{AcceptedHost, Release};
+use super::session::{AcceptedHost, Hosts, Release, Sessions};
 use super::{Hub, HubSettings, reasons};
 
 /// Returns the classes as a Welcome carries them.
@@ -109,6 +112,21 @@ impl Admission {
     pub(super) fn reconfigure(&mut self, settings: &HubSettings) {
         self.server_config = server_config(settings);
     }
+
+    /// Returns the hosts with a session.
+    pub(super) fn hosts<'a>(&'a self, sessions: &'a Sessions) -> Hosts<'a> {
+        Hosts {
+            registry: &self.registry,
+            sessions,
+        }
+    }
+
+    /// Returns the encoded topology for Welcomes, built at the first use.
+    pub(super) fn snapshot(&mut self, topology: &Topology) -> EncodedTopology {
+        self.snapshot
+            .get_or_insert_with(|| snapshot_of(topology).into())
+            .clone()
+    }
 }
 
 impl Hub {
@@ -167,7 +185,7 @@ impl Hub {
                     released,
                     paced_flows,
                 } => {
-                    self.release_acknowledged(id, released, paced_flows);
+                    session.acknowledge_release(released, paced_flows);
                 }
                 ServerEvent::Telemetry(telemetry) => self.on_telemetry(now_ns, id, &telemetry),
                 ServerEvent::Refused(refusal) => {
@@ -230,13 +248,18 @@ impl Hub {
             let reason = distrust.to_string();
             return self.refuse(now_ns, id, RefusalCode::NotAllowed, reason, false);
         }
-        let of_file = self.network.topology.host_by_name(name);
-        let host = match of_file.filter(|host| !self.is_member(*host)) {
+        let topology = &mut self.network.topology;
+        let of_file = topology.host_by_name(name);
+        let host = match of_file.filter(|host| !is_member(topology, *host)) {
             Some(host) => host,
             None => {
-                let addresses = session.certificate.addresses.clone();
-                let pods = session.certificate.pod_prefixes.clone();
-                match self.join(now_ns, name, &addresses, &pods) {
+                let mut places = Places {
+                    settings: &self.settings,
+                    topology,
+                    counts: &mut self.counts,
+                };
+                let (certificate, registry) = (&session.certificate, &self.admission.registry);
+                match (self.members).join(now_ns, &mut places, name, certificate, registry) {
                     Ok(host) => host,
                     Err(refusal) => return self.refuse_with(now_ns, id, refusal),
                 }
@@ -268,8 +291,9 @@ impl Hub {
             let reason = format!("{max_sessions} hosts have a session, which is the limit");
             return self.refuse(now_ns, id, RefusalCode::TableFull, reason, true);
         }
-        let topology = self.snapshot();
-        let (order, _) = self.order_of(name);
+        let topology = self.admission.snapshot(&self.network.topology);
+        let rollout = &self.settings.rollout;
+        let (order, _) = (self.conduct).order_of(name, &self.network.topology, rollout);
         let admission = server::Admission {
             session: id,
             host_id: host.0,
@@ -279,7 +303,7 @@ impl Hub {
             released: order != PacingOrder::Pace,
             observe: order == PacingOrder::Observe,
             sealed_udp: self.sealed_offer(id),
-            telemetry_interval_ns: self.telemetry_interval_ns(),
+            telemetry_interval_ns: telemetry_interval_ns(&self.settings),
             telemetry_sync: self.settings.feeds.sync_terms(),
             access: access_of(&self.network.topology, host),
         };
@@ -318,9 +342,39 @@ impl Hub {
         let addresses = std::mem::take(&mut session.certificate.addresses);
         let pods = std::mem::take(&mut session.certificate.pod_prefixes);
         self.network.shared.set_paces(now_ns, host, paces);
-        self.push_shared();
-        self.member_present(now_ns, host, prefixes_of(&addresses, &pods));
+        self.network.push_shared(&mut self.counts);
+        let topology = &mut self.network.topology;
+        let prefixes = prefixes_of(&addresses, &pods);
+        (self.members).note_present(now_ns, topology, host, prefixes);
         self.tell_members(id);
+    }
+
+    /// Sends a session what it has not heard of the members.
+    pub(super) fn tell_members(&mut self, id: u32) {
+        if let Some(session) = self.sessions.get_mut(id)
+            && self.members.tell(&self.network.topology, session)
+        {
+            self.ready.mark(session);
+        }
+    }
+
+    /// Takes a telemetry message of a session. Only an accepted host is a reporter.
+    fn on_telemetry(&mut self, now_ns: u64, id: u32, telemetry: &Telemetry) {
+        self.counts.telemetry += 1;
+        if let Some(access_use) = &telemetry.access_use {
+            self.on_access_use(now_ns, id, access_use);
+            if telemetry.has_access_use_alone() {
+                // No feed has anything to do with it.
+                return;
+            }
+        }
+        if let Some(session) = self.sessions.get(id)
+            && let Some(peer) = &session.peer
+        {
+            let hosts = self.admission.hosts(&self.sessions);
+            let reporter = Reporter::Host(peer.host);
+            (self.network).take_telemetry(now_ns, reporter, telemetry, hosts);
+        }
     }
 
     fn refuse(&mut self, now_ns: u64, id: u32, code: RefusalCode, reason: String, retry: bool) {
@@ -422,7 +476,8 @@ impl Hub {
         session.flows.clear();
         session.deferred_ns = None;
         if !numbers.is_empty() {
-            self.engine_events.push_back(EngineEvent::EndAll(numbers));
+            let events = &mut self.network.engine_events;
+            events.push_back(EngineEvent::EndAll(numbers));
         }
         if let Some(peer) = session.peer.take() {
             tracing::info!(
@@ -437,9 +492,10 @@ impl Hub {
             self.network
                 .shared
                 .forget(now_ns, peer.host, &self.network.topology);
-            self.forget_in_link_check(peer.host);
+            self.network.forget_in_link_check(peer.host);
             if self.admission.registry.session_of(peer.host.0).is_none() {
-                self.member_absent(now_ns, peer.host);
+                let (settings, topology) = (&self.settings, &self.network.topology);
+                (self.members).note_absent(now_ns, settings, topology, peer.host);
             }
             // Its last rates hold until their leases end, which the kill switch has to wait for.
             let most = self.settings.limits.max_sessions as usize;
@@ -449,7 +505,7 @@ impl Hub {
         } else if !refused {
             self.counts.connections_rejected.count(reason);
         }
-        self.push_shared();
+        self.network.push_shared(&mut self.counts);
         self.mark_ready(id);
     }
 

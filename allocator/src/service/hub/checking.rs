@@ -1,18 +1,20 @@
 //! Check of told capacities at the hub: what hosts say of their interfaces, and what follows.
 //!
-//! [`LinkCheck`] decides. The hub knows the flows' paths and what was
-//! handed out, tells the engine of lowered capacities, and tells operators.
+//! [`LinkCheck`] decides. The network knows what was handed out, sessions know their flows' paths;
+//! the engine hears of lowered capacities, and operators of all.
 
 use ratewright_proto::telemetry::AccessUse;
 use ratewright_topology::{HostId, LinkId};
 
+use super::HubSettings;
+use super::network::Network;
 use super::report::{Report, link_name};
-use super::{Hub, HubSettings};
+use super::session::{Hosts, Session};
 use crate::link_check::{
     HostFault, HostWord, LinkChange, LinkCheck, LinkCheckConfig, LinkEvidence, LinkFacts,
     LinkState, NetworkFacts,
 };
-use crate::service::status::{CheckedLink, FaultyHost};
+use crate::service::status::{CheckedLink, FaultyHost, ServiceCounts, SharedStatus};
 
 /// Maximum number of a host's flows whose paths are looked at for one receiver.
 const MAX_FLOWS: u32 = 1_024;
@@ -24,14 +26,19 @@ pub(super) fn link_check_config(settings: &HubSettings) -> LinkCheckConfig {
     }
 }
 
-impl Hub {
+impl Network {
     /// Calls `act` with the facts of the network.
-    pub(super) fn with_facts<T>(&self, now_ns: u64, act: impl FnOnce(&dyn LinkFacts) -> T) -> T {
+    pub(super) fn with_facts<T>(
+        &self,
+        now_ns: u64,
+        hosts: Hosts<'_>,
+        act: impl FnOnce(&dyn LinkFacts) -> T,
+    ) -> T {
         act(&NetworkFacts {
             now_ns,
-            topology: &self.network.topology,
-            feeds: &self.network.feeds,
-            paths: &|from, to, visit| self.visit_paths(from, to, visit),
+            topology: &self.topology,
+            feeds: &self.feeds,
+            paths: &|from, to, visit| visit_paths(hosts, from, to, visit),
         })
     }
 
@@ -39,27 +46,18 @@ impl Hub {
     fn with_link_check(
         &mut self,
         now_ns: u64,
+        hosts: Hosts<'_>,
+        counts: &mut ServiceCounts,
         act: impl FnOnce(&mut LinkCheck, &dyn LinkFacts, &mut dyn FnMut(LinkChange)),
     ) {
         let mut changes = Vec::new();
-        let mut check = std::mem::take(&mut self.network.link_check);
-        self.with_facts(now_ns, |facts| {
+        let mut check = std::mem::take(&mut self.link_check);
+        self.with_facts(now_ns, hosts, |facts| {
             act(&mut check, facts, &mut |change| changes.push(change));
         });
-        self.network.link_check = check;
-        self.tell_changes(changes);
-    }
-
-    fn visit_paths(&self, from: HostId, to: HostId, visit: &mut dyn FnMut(&[u32])) {
-        let session = self.admission.registry.session_of(from.0);
-        let Some(session) = session.and_then(|id| self.sessions.get(id)) else {
-            return;
-        };
-        for slot in 0..session.proto.slots().min(MAX_FLOWS) {
-            let flow = session.proto.flow_on(slot);
-            if flow.is_some_and(|(record, _)| record.dst_host() == to.0) {
-                visit(session.flows.path(slot));
-            }
+        self.link_check = check;
+        for change in changes {
+            self.tell_change(change, hosts, counts);
         }
     }
 
@@ -67,83 +65,93 @@ impl Hub {
     pub(super) fn tell_link_check(
         &mut self,
         now_ns: u64,
-        id: u32,
-        host: HostId,
+        session: &Session,
         access_use: &AccessUse,
+        hosts: Hosts<'_>,
     ) {
-        let paces = self.sessions.get(id).is_some_and(|known| known.paces());
-        let word = HostWord::of(access_use, paces);
-        self.with_link_check(now_ns, |check, facts, _| {
-            check.tell(now_ns, host, word, facts);
+        let Some(peer) = &session.peer else { return };
+        let word = HostWord::of(access_use, session.paces());
+        let mut check = std::mem::take(&mut self.link_check);
+        self.with_facts(now_ns, hosts, |facts| {
+            check.tell(now_ns, peer.host, word, facts);
         });
+        self.link_check = check;
     }
 
     /// Forgets what a host said, because its session has ended.
     pub(super) fn forget_in_link_check(&mut self, host: HostId) {
-        if host.index() < self.network.topology.hosts().len() {
-            let topology = &self.network.topology;
-            let access = [topology.host_uplink(host), topology.host_downlink(host)];
-            self.network.link_check.forget(host, access);
-        }
-    }
-
-    /// Takes the links that are shared from the counts, after these began anew.
-    pub(super) fn recheck_shared(&mut self, shared: &[LinkId]) {
-        self.network.link_check.part_others();
-        for &link in shared {
-            self.network.link_check.set_others(link, true);
+        if host.index() < self.topology.hosts().len() {
+            let access = [
+                self.topology.host_uplink(host),
+                self.topology.host_downlink(host),
+            ];
+            self.link_check.forget(host, access);
         }
     }
 
     /// Judges the links in question, if that is due.
-    pub(super) fn check_links(&mut self, now_ns: u64) {
-        if (self.network.link_check.next_due_ns()).is_none_or(|due_ns| due_ns > now_ns) {
+    pub(super) fn check_links(
+        &mut self,
+        now_ns: u64,
+        hosts: Hosts<'_>,
+        counts: &mut ServiceCounts,
+    ) {
+        if (self.link_check.next_due_ns()).is_none_or(|due_ns| due_ns > now_ns) {
             return;
         }
-        self.with_link_check(now_ns, |check, facts, changes| {
+        self.with_link_check(now_ns, hosts, counts, |check, facts, changes| {
             check.tick(now_ns, facts, changes);
         });
     }
 
     /// Forgets what hosts said, because another topology follows, and tells what is named no more.
-    pub(super) fn restart_link_check(&mut self, now_ns: u64) {
-        self.with_link_check(now_ns, |check, facts, changes| {
+    pub(super) fn restart_link_check(
+        &mut self,
+        now_ns: u64,
+        hosts: Hosts<'_>,
+        counts: &mut ServiceCounts,
+    ) {
+        self.with_link_check(now_ns, hosts, counts, |check, facts, changes| {
             check.restart(facts, changes);
         });
     }
 
-    /// Tells the engine and operators of changes of links and hosts.
-    fn tell_changes(&mut self, changes: Vec<LinkChange>) {
-        for change in changes {
-            match change {
-                LinkChange::Capacity(link) => self.push_capacity(link),
-                LinkChange::State {
-                    link,
-                    before,
-                    evidence,
-                } => {
-                    if evidence.state > LinkState::AsTold {
-                        self.counts.links_named.count(evidence.state.label());
-                    }
-                    self.log_link_state(link, before, &evidence);
+    /// Tells the engine and operators of a change of a link or a host.
+    fn tell_change(&mut self, change: LinkChange, hosts: Hosts<'_>, counts: &mut ServiceCounts) {
+        match change {
+            LinkChange::Capacity(link) => self.push_capacity(link),
+            LinkChange::State {
+                link,
+                before,
+                evidence,
+            } => {
+                if evidence.state > LinkState::AsTold {
+                    counts.links_named.count(evidence.state.label());
                 }
-                LinkChange::Fault { host, fault, has } => {
-                    let seen_at = self.network.link_check.fault_seen_at(host, fault);
-                    let seen_at = seen_at.map(|host| self.network.host_name(host.0));
-                    let host = self.network.host_name(host.0);
-                    if has {
-                        self.counts.hosts_named.count(fault.label());
-                        tracing::warn!(host, fault = fault.label(), seen_at, "a host has a fault");
-                    } else {
-                        tracing::info!(host, fault = fault.label(), "a host has a fault no more");
-                    }
+                self.log_link_state(link, before, &evidence, hosts);
+            }
+            LinkChange::Fault { host, fault, has } => {
+                let seen_at = self.link_check.fault_seen_at(host, fault);
+                let seen_at = seen_at.map(|host| self.host_name(host.0));
+                let host = self.host_name(host.0);
+                if has {
+                    counts.hosts_named.count(fault.label());
+                    tracing::warn!(host, fault = fault.label(), seen_at, "a host has a fault");
+                } else {
+                    tracing::info!(host, fault = fault.label(), "a host has a fault no more");
                 }
             }
         }
     }
 
-    fn log_link_state(&self, link: LinkId, before: LinkState, evidence: &LinkEvidence) {
-        let name = link_name(&self.network.topology, link);
+    fn log_link_state(
+        &self,
+        link: LinkId,
+        before: LinkState,
+        evidence: &LinkEvidence,
+        hosts: Hosts<'_>,
+    ) {
+        let name = link_name(&self.topology, link);
         let mbps = |bps: f64| bps / 1e6;
         let LinkEvidence {
             state,
@@ -163,7 +171,7 @@ impl Hub {
             );
             return;
         }
-        let cause = self.shared_status(link).map(|shared| shared.cause);
+        let cause = self.shared_status(link, hosts).map(|shared| shared.cause);
         tracing::warn!(
             link = name,
             state = state.label(),
@@ -177,14 +185,23 @@ impl Hub {
         );
     }
 
-    /// Notes how many flows of a host the allocator has no room for.
-    pub(super) fn note_flows_beyond(&mut self, now_ns: u64, position: usize) {
-        let session = &self.sessions[position];
+    /// Notes whether the allocator has room for all flows of a session's host.
+    pub(super) fn note_flows_beyond(&mut self, now_ns: u64, session: &Session) {
         if let Some(peer) = &session.peer {
             let has = session.has_beyond();
-            self.network
-                .link_check
-                .set_flows_beyond(now_ns, peer.host, has);
+            self.link_check.set_flows_beyond(now_ns, peer.host, has);
+        }
+    }
+}
+
+fn visit_paths(hosts: Hosts<'_>, from: HostId, to: HostId, visit: &mut dyn FnMut(&[u32])) {
+    let Some(session) = hosts.session(from) else {
+        return;
+    };
+    for slot in 0..session.proto.slots().min(MAX_FLOWS) {
+        let flow = session.proto.flow_on(slot);
+        if flow.is_some_and(|(record, _)| record.dst_host() == to.0) {
+            visit(session.flows.path(slot));
         }
     }
 }
@@ -193,9 +210,15 @@ impl Report<'_> {
     /// Returns what is known of a link, as of the newest check.
     pub fn link_evidence(&self, link: LinkId) -> LinkEvidence {
         let now_ns = self.hub.network.feeds.means_ns();
-        self.hub.with_facts(now_ns, |facts| {
-            self.hub.network.link_check.evidence(link, facts)
+        let network = &self.hub.network;
+        network.with_facts(now_ns, self.hub.hosts(), |facts| {
+            network.link_check.evidence(link, facts)
         })
+    }
+
+    /// Returns the state of a shared link; `None` if it is not shared.
+    pub(super) fn shared_status(&self, link: LinkId) -> Option<SharedStatus> {
+        self.hub.network.shared_status(link, self.hub.hosts())
     }
 
     /// Returns the first `max` links that are named, in the order of their numbers.
@@ -209,7 +232,7 @@ impl Report<'_> {
         CheckedLink {
             name: link_name(&self.hub.network.topology, link),
             evidence: self.link_evidence(link),
-            cause: self.hub.shared_status(link).map(|shared| shared.cause),
+            cause: self.shared_status(link).map(|shared| shared.cause),
         }
     }
 

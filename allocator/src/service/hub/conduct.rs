@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use ratewright_topology::Topology;
+
+use super::session::{Hosts, Release, Session, Sessions};
 use crate::service::config::{PacingOrder, Rollout};
 
 /// Kill switch, hosts that an operator has released, and who has to follow yet.
@@ -58,11 +61,12 @@ impl Conduct {
         self.released_hosts.iter().map(String::as_str)
     }
 
-    /// Returns the order for a host, and the reason in words. The most careful rule holds.
-    pub(super) fn order(
+    /// Returns the order for a host of a topology, and the reason in words. The most careful rule
+    /// holds.
+    pub(super) fn order_of(
         &self,
         host: &str,
-        rack: &str,
+        topology: &Topology,
         rollout: &Rollout,
     ) -> (PacingOrder, &'static str) {
         if self.released_ns.is_some() {
@@ -71,7 +75,10 @@ impl Conduct {
         if self.has_released(host) {
             return (PacingOrder::Release, "an operator has released it");
         }
-        rollout.order(host, rack)
+        let known = topology.host_by_name(host);
+        let known = known.and_then(|id| topology.hosts().get(id.index()));
+        let rack = known.and_then(|host| topology.racks().get(host.rack.index()));
+        rollout.order(host, rack.map_or("", |rack| rack.name.as_str()))
     }
 
     /// Notes a session that received the kill switch at `since_ns`, the latest so far.
@@ -79,21 +86,25 @@ impl Conduct {
         self.unanswered.push_back((since_ns, session));
     }
 
-    /// Notes a session that was released before the kill switch, and has not acknowledged it.
-    pub(super) fn await_earlier_answer(&mut self, since_ns: u64, session: u32) {
-        self.unanswered.push_front((since_ns, session));
+    /// Notes the sessions that were released before the kill switch, and have not acknowledged it.
+    pub(super) fn await_earlier_answers(&mut self, now_ns: u64, sessions: &Sessions) {
+        for session in sessions.values() {
+            if let Release::Waiting { since_ns } = session.release
+                && since_ns < now_ns
+            {
+                self.unanswered.push_front((since_ns, session.id));
+            }
+        }
     }
 
     /// True while a session or a departed host may act on a rate although the kill switch is on.
-    /// `session_waits` says whether a session has not acknowledged it, `has_session` whether a host
-    /// has one. Each is asked about until it is free and then removed, so repeated calls cost
-    /// little.
+    /// Each is looked at until it is free and then removed, so repeated calls cost little.
     pub(super) fn waits(
         &mut self,
         now_ns: u64,
         lease_ns: u64,
-        session_waits: impl Fn(u32) -> bool,
-        has_session: impl Fn(&str) -> bool,
+        topology: &Topology,
+        hosts: Hosts<'_>,
     ) -> bool {
         if self.released_ns.is_none() {
             return false;
@@ -102,14 +113,18 @@ impl Conduct {
         while let Some(&(since_ns, id)) = self.unanswered.front() {
             // The queue is ordered by time, so the first entry that waits is the oldest, and those
             // behind it need no check.
-            if session_waits(id) && now_ns.saturating_sub(since_ns) < lease_ns {
+            let waits = hosts.sessions.get(id).is_some_and(|session| {
+                session.peer.is_some() && matches!(session.release, Release::Waiting { .. })
+            });
+            if waits && now_ns.saturating_sub(since_ns) < lease_ns {
                 return true;
             }
             self.unanswered.pop_front();
         }
         // A host that is back counts with its session. If it leaves again, it is recorded again.
         while let Some((host, _)) = self.departed.front() {
-            if !has_session(host) {
+            let host = topology.host_by_name(host);
+            if host.and_then(|host| hosts.session(host)).is_none() {
                 return true;
             }
             self.departed.pop_front();
@@ -137,7 +152,38 @@ impl Conduct {
     }
 
     /// Returns the hosts whose rates of ended sessions may still be in force.
-    pub(super) fn departed(&self) -> impl Iterator<Item = &str> {
-        self.departed.iter().map(|(host, _)| host.as_str())
+    pub(super) fn departed(&self, now_ns: u64, lease_ns: u64) -> impl Iterator<Item = &str> {
+        let holds = move |left_ns: u64| now_ns.saturating_sub(left_ns) < lease_ns;
+        let departed = self
+            .departed
+            .iter()
+            .filter(move |(_, left_ns)| holds(*left_ns));
+        departed.map(|(host, _)| host.as_str())
+    }
+
+    /// Gives a session's host this order, and notes whether it has to acknowledge it. True if the
+    /// order differs.
+    pub(super) fn apply(&mut self, now_ns: u64, order: PacingOrder, session: &mut Session) -> bool {
+        let before = std::mem::replace(&mut session.order, order);
+        if before == order {
+            return false;
+        }
+        match order {
+            PacingOrder::Pace => session.proto.set_released(false),
+            PacingOrder::Observe => session.proto.set_observing(),
+            PacingOrder::Release => session.proto.set_released(true),
+        }
+        // A host that has proved that it paces nothing goes on pacing nothing.
+        session.release = match (order, session.release) {
+            (PacingOrder::Pace, _) => Release::No,
+            (_, Release::No) => Release::Waiting { since_ns: now_ns },
+            (_, release) => release,
+        };
+        if self.released_ns.is_some()
+            && let Release::Waiting { since_ns } = session.release
+        {
+            self.await_answer(since_ns, session.id);
+        }
+        true
     }
 }

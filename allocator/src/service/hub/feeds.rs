@@ -3,20 +3,18 @@
 //! [`Feeds`](crate::feeds::Feeds) decides; the hub knows which host a session has proven to be,
 //! which hosts have sessions, and which engine takes the events.
 
-use std::collections::VecDeque;
-
 use ratewright_proto::FlowId;
 use ratewright_proto::telemetry::Telemetry;
 use ratewright_topology::{HostId, LinkId};
 
 use crate::engine::EngineEvent;
-use crate::feeds::gnmic::EventsRead;
 use crate::feeds::{FeedChange, FeedsConfig, FeedsStatus, LinkEffect, Reporter, ToldLoad};
 use crate::service::admin_request::{ExternalLoad, ExternalLoadReport, TopologyChangeError};
 use crate::service::status::{ExternalStatus, FeedLink, FeedsReport, MAX_FEED_LINKS};
 
 use super::report::link_name;
-use super::{Hub, HubSettings, Network};
+use super::session::Hosts;
+use super::{HubSettings, Network};
 
 /// Maximum weight of a link's dummy flow, in flows.
 const MAX_FLOWS: f64 = 1e6;
@@ -42,56 +40,19 @@ pub(super) fn telemetry_interval_ns(settings: &HubSettings) -> u64 {
     }
 }
 
-impl Hub {
-    /// Takes a telemetry message of a session. Only an accepted host is a reporter.
-    pub(super) fn on_telemetry(&mut self, now_ns: u64, id: u32, telemetry: &Telemetry) {
-        self.counts.telemetry += 1;
-        if let Some(access_use) = &telemetry.access_use {
-            self.on_access_use(now_ns, id, access_use);
-            if telemetry.has_access_use_alone() {
-                // No feed has anything to do with it.
-                return;
-            }
-        }
-        let Some(peer) = self
-            .sessions
-            .get(id)
-            .and_then(|session| session.peer.as_ref())
-        else {
-            return;
-        };
-        let registry = &self.admission.registry;
-        self.network.feeds.take(
-            now_ns,
-            Reporter::Host(peer.host),
-            telemetry,
-            &self.network.topology,
-            |host: HostId| registry.session_of(host.0).is_some(),
-        );
-    }
-
-    /// Takes a datagram of the configured collector.
-    pub fn on_collector(&mut self, now_ns: u64, read: &EventsRead) {
-        self.counts.collector_datagrams += 1;
-        self.counts.collector_unknown += read.unknown;
-        for (reason, events) in &read.unused {
-            let unused = &mut self.counts.collector_unused;
-            unused.add(reason.as_str(), events.count);
-        }
-        let registry = &self.admission.registry;
-        self.network.feeds.take(
-            now_ns,
-            Reporter::Collector,
-            &read.telemetry,
-            &self.network.topology,
-            |host: HostId| registry.session_of(host.0).is_some(),
-        );
-    }
-
-    /// Returns the interval at which hosts send telemetry, in nanoseconds; 0 if every reading is
-    /// off.
-    pub(super) fn telemetry_interval_ns(&self) -> u64 {
-        telemetry_interval_ns(&self.settings)
+impl Network {
+    /// Takes a message of telemetry from a reporter that has proven who it is.
+    pub(super) fn take_telemetry(
+        &mut self,
+        now_ns: u64,
+        reporter: Reporter,
+        telemetry: &Telemetry,
+        hosts: Hosts<'_>,
+    ) {
+        self.feeds
+            .take(now_ns, reporter, telemetry, &self.topology, |host| {
+                hosts.session(host).is_some()
+            });
     }
 
     /// Takes a report about a link's external traffic, which replaces the former one.
@@ -115,54 +76,34 @@ impl Hub {
         {
             return Err(TopologyChangeError::Duration(ms));
         }
-        let link = self.network.link_named(&report.from, &report.to)?;
+        let link = self.link_named(&report.from, &report.to)?;
         let told = ToldLoad {
             load_bps: report.load_bps,
             flows: report.flows,
             until_ns: report.for_ms.map(|ms| now_ns + ms * 1_000_000),
         };
         let mut events = Vec::new();
-        self.network
-            .feeds
+        self.feeds
             .external_mut()
-            .tell(&self.network.topology, link, told, &mut |event| {
-                events.push(event);
-            });
+            .tell(&self.topology, link, told, &mut |event| events.push(event));
         self.push_external(events);
         Ok(ExternalLoadReport {
-            link: link_name(&self.network.topology, link),
-            capacity_bps: self.network.capacity_of(link),
+            link: link_name(&self.topology, link),
+            capacity_bps: self.capacity_of(link),
         })
     }
 
-    /// Applies what the feeds ask for, and forgets reports that have expired.
-    pub fn apply_feeds(&mut self, now_ns: u64) {
-        // An engine that stalls must not make the queue grow without bound.
-        if self.engine_events.len() >= super::MAX_ENGINE_BACKLOG {
-            return;
-        }
-        self.end_shared(now_ns);
-        self.check_links(now_ns);
-        self.give_room(now_ns);
+    /// Sends the engine what the feeds ask for, forgets reports that have expired, and returns the
+    /// flows, by sender, whose demands differ by credit.
+    pub(super) fn apply_feeds(&mut self, now_ns: u64) -> Vec<(HostId, FlowId)> {
         let (mut events, mut demands) = (Vec::new(), Vec::new());
-        self.network
-            .feeds
-            .apply(now_ns, &self.network.topology, &mut |change| match change {
+        self.feeds
+            .apply(now_ns, &self.topology, &mut |change| match change {
                 FeedChange::Engine(event) => events.push(event),
                 FeedChange::Demand { sender, flow } => demands.push((sender, FlowId(flow))),
             });
         self.push_external(events);
-        for (sender, flow_id) in demands {
-            let id = self.admission.registry.session_of(sender.0);
-            let Some(position) = id.and_then(|id| self.sessions.position(id)) else {
-                continue;
-            };
-            let slot = flow_id.slot();
-            let flow = self.sessions[position].proto.state(flow_id);
-            if flow.is_some_and(|flow| flow.number_in(self.flows.engine_number).is_some()) {
-                self.push_demand(position, slot);
-            }
-        }
+        demands
     }
 
     /// Sends the engine what external traffic asks for. Such traffic takes a shared link its
@@ -179,23 +120,12 @@ impl Hub {
             });
             if !matches!(event, EngineEvent::Capacity { .. }) {
                 self.engine_events.push_back(event);
-                if !self.network.shared.is_shared(link) {
+                if !self.shared.is_shared(link) {
                     continue;
                 }
             }
             self.push_capacity(link);
         }
-    }
-
-    /// Returns the time of the next [`apply_feeds`](Self::apply_feeds).
-    pub fn next_feeds_ns(&self) -> Option<u64> {
-        let due = [
-            self.network.feeds.next_due_ns(),
-            self.network.shared.next_due_ns(),
-            self.network.link_check.next_due_ns(),
-            self.next_room_ns(),
-        ];
-        due.into_iter().flatten().min()
     }
 
     /// True if [`next_link_loads_ns`](Self::next_link_loads_ns) has come.
@@ -207,41 +137,37 @@ impl Hub {
     /// Time from which what the engine allocates on every link is to be told again, if it is: the
     /// feeds ask for it, or the check of links.
     pub fn next_link_loads_ns(&self) -> Option<u64> {
-        let for_check_ns = self.network.link_check.next_due_ns();
-        let for_check_ns = for_check_ns.map(|_| self.network.feeds.next_means_ns());
-        let due = [self.network.feeds.next_loads_ns(), for_check_ns];
+        let for_check_ns = self.link_check.next_due_ns();
+        let for_check_ns = for_check_ns.map(|_| self.feeds.next_means_ns());
+        let due = [self.feeds.next_loads_ns(), for_check_ns];
         due.into_iter().flatten().min()
     }
 
     /// Takes the load that the engine allocated to every link, in bit/s, by link index.
     /// The vector becomes an old one.
     pub fn observe_link_loads(&mut self, now_ns: u64, loads_bps: &mut Vec<f64>) {
-        if self.network.link_check.next_due_ns().is_some() {
-            self.network.feeds.observe_for_means(now_ns, loads_bps);
+        if self.link_check.next_due_ns().is_some() {
+            self.feeds.observe_for_means(now_ns, loads_bps);
         }
-        self.network.feeds.observe(now_ns, loads_bps);
+        self.feeds.observe(now_ns, loads_bps);
     }
 
     /// Updates the dummy flows of links whose capacities have changed.
     pub(super) fn refresh_dummy_flows(&mut self, links: impl IntoIterator<Item = LinkId>) {
         let events = &mut self.engine_events;
-        self.network
-            .feeds
+        self.feeds
             .external_mut()
-            .refresh(&self.network.topology, links, &mut push(events));
+            .refresh(&self.topology, links, &mut |event| events.push_back(event));
     }
 
     /// Hands all dummy flows to an engine that has none.
     pub(super) fn restart_dummy_flows(&mut self) {
         let events = &mut self.engine_events;
-        self.network
-            .feeds
+        self.feeds
             .external_mut()
-            .restart(&self.network.topology, &mut push(events));
+            .restart(&self.topology, &mut |event| events.push_back(event));
     }
-}
 
-impl Network {
     /// Appends the status of at most `max` links from link `from` on. Returns the link to continue
     /// from, if there are more.
     pub fn external_status(
@@ -291,8 +217,4 @@ impl Network {
     pub fn feeds_effect(&self, link: LinkId) -> Option<&LinkEffect> {
         self.feeds.effect(link)
     }
-}
-
-fn push(events: &mut VecDeque<EngineEvent>) -> impl FnMut(EngineEvent) + '_ {
-    |event| events.push_back(event)
 }

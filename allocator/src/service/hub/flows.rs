@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::server::FlowChange;
+use ratewright_proto::telemetry::AccessUse;
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
 use crate::engine::{
@@ -17,8 +18,7 @@ use crate::shared_links::FlowKind;
 use super::class_rules::ClassRules;
 use super::session::{Session, Tallies};
 use super::session_flows::{FlowOwner, HubFlow, Placement, UnmanagedReason};
-use super::sharing::kind_of;
-use super::sweep::Sweep;
+use super::sweep::{MAX_EVENTS, Sweep};
 use super::{Hub, HubSettings, MAX_ENGINE_BACKLOG, TokenBucket};
 
 /// Retry interval of flows that wait for credit of the budget of all sessions.
@@ -68,6 +68,14 @@ impl Flows {
         self.class_rules = ClassRules::new(&settings.classes);
         self.starts.set_rate(settings.limits.max_total_starts_per_s);
     }
+
+    /// Begins with the next engine, which has no flow, on a network of so many links. The flows of
+    /// `sessions` follow by a sweep.
+    pub(super) fn restart(&mut self, links: u32, sessions: impl Iterator<Item = u32>) {
+        self.engine_number = self.engine_number.wrapping_add(1);
+        self.numbers.restart(links);
+        self.sweep.restart(sessions);
+    }
 }
 
 impl Hub {
@@ -94,7 +102,7 @@ impl Hub {
         }
         session.datagrams.spend(1);
         // An engine that stalls must not make the queue grow without bound.
-        if self.engine_events.len() >= MAX_ENGINE_BACKLOG {
+        if self.network.engine_events.len() >= MAX_ENGINE_BACKLOG {
             self.counts.datagrams_dropped.count("engine_backlog");
             return false;
         }
@@ -295,7 +303,9 @@ impl Hub {
         let links = session.flows.path(slot).iter().copied().collect();
         if let Some(number) = flow.number_in(self.flows.engine_number) {
             let spec = self.spec(session, &record, number, links);
-            self.engine_events.push_back(EngineEvent::Start(spec));
+            self.network
+                .engine_events
+                .push_back(EngineEvent::Start(spec));
         }
     }
 
@@ -319,12 +329,14 @@ impl Hub {
         let was_last_beyond = had_beyond && !session.has_beyond();
         if let Some(number) = flow.number_in(self.flows.engine_number) {
             self.flows.numbers.give_back(number);
-            self.engine_events.push_back(EngineEvent::End(number));
+            self.network
+                .engine_events
+                .push_back(EngineEvent::End(number));
         }
         if was_last_beyond {
-            self.note_flows_beyond(now_ns, position);
+            (self.network).note_flows_beyond(now_ns, &self.sessions[position]);
         }
-        self.push_shared();
+        self.network.push_shared(&mut self.counts);
     }
 
     /// Hands a flow to the engine or leaves it unmanaged, in place of its former placement. A new
@@ -364,14 +376,18 @@ impl Hub {
                 };
                 let number = number.unwrap_or_else(|| self.flows.numbers.take(owner));
                 let spec = self.spec(session, record, number, path.clone());
-                self.engine_events.push_back(EngineEvent::Start(spec));
+                self.network
+                    .engine_events
+                    .push_back(EngineEvent::Start(spec));
                 (Placement::Allocated(number), path)
             }
             Err(reason) => {
                 // An engine that does not have the flow would refuse its end.
                 if let Some(number) = number {
                     self.flows.numbers.give_back(number);
-                    self.engine_events.push_back(EngineEvent::End(number));
+                    self.network
+                        .engine_events
+                        .push_back(EngineEvent::End(number));
                 }
                 if before.is_none_or(|flow| flow.placement != Placement::Unmanaged(reason)) {
                     self.counts.flows_unmanaged.count(reason.reason());
@@ -387,7 +403,7 @@ impl Hub {
         }
         let peer = session.peer.as_ref().filter(|_| !path.is_empty());
         let counted = peer.and_then(|peer| {
-            let kind = kind_of(&self.network.topology, session, record)?;
+            let kind = session.kind_of(&self.network.topology, record)?;
             self.network.shared.add(now_ns, &path, kind, peer.host);
             Some(kind)
         });
@@ -417,9 +433,169 @@ impl Hub {
             self.ready.mark(session);
         }
         if beyond_changed {
-            self.note_flows_beyond(now_ns, position);
+            (self.network).note_flows_beyond(now_ns, &self.sessions[position]);
         }
-        self.push_shared();
+        self.network.push_shared(&mut self.counts);
+    }
+
+    /// Counts the flow on a slot anew, after its host's conduct or its demand has changed.
+    fn recount(&mut self, now_ns: u64, position: usize, slot: u32) {
+        let engine_number = self.flows.engine_number;
+        let session = &mut self.sessions[position];
+        let (Some((record, flow)), Some(peer)) = (session.flow(slot), &session.peer) else {
+            return;
+        };
+        if flow.number_in(engine_number).is_none() {
+            return;
+        }
+        let kind = session.kind_of(&self.network.topology, &record);
+        if kind == flow.counted {
+            return;
+        }
+        let path = session.flows.path(slot);
+        if let Some(before) = flow.counted {
+            self.network.shared.remove(now_ns, path, before);
+        }
+        if let Some(kind) = kind {
+            self.network.shared.add(now_ns, path, kind, peer.host);
+        }
+        if let Some(flow) = session.proto.state_mut(record.flow()) {
+            flow.counted = kind;
+        }
+        self.network.push_shared(&mut self.counts);
+    }
+
+    /// Takes what a host tells of its own links and of its own conduct.
+    pub(super) fn on_access_use(&mut self, now_ns: u64, id: u32, access_use: &AccessUse) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        let Some(host) = session.peer.as_ref().map(|peer| peer.host) else {
+            return;
+        };
+        if std::mem::replace(&mut session.observes, access_use.observes) != access_use.observes {
+            self.pacing_changed(now_ns, [id]);
+        }
+        let network = &mut self.network;
+        (network.shared).tell(now_ns, host, access_use.clone(), &network.topology);
+        let hosts = self.admission.hosts(&self.sessions);
+        if let Some(session) = self.sessions.get(id) {
+            network.tell_link_check(now_ns, session, access_use, hosts);
+        }
+        network.push_shared(&mut self.counts);
+    }
+
+    /// Notes that hosts begin or cease to pace. Their flows are counted anew in slices, by the
+    /// sweep.
+    pub(super) fn pacing_changed(&mut self, now_ns: u64, ids: impl IntoIterator<Item = u32>) {
+        let mut changed = Vec::new();
+        for id in ids {
+            if let Some(session) = self.sessions.get(id)
+                && let Some(peer) = &session.peer
+            {
+                let shared = &mut self.network.shared;
+                shared.set_paces(now_ns, peer.host, session.paces());
+                changed.push(id);
+            }
+        }
+        self.flows.sweep.extend(&changed);
+        self.network.push_shared(&mut self.counts);
+    }
+
+    /// True if [`sweep`](Self::sweep) has something to do and the engine's backlog has room.
+    pub fn can_sweep(&self) -> bool {
+        !self.flows.sweep.is_idle() && self.network.engine_events.len() < MAX_EVENTS
+    }
+
+    /// True while a new engine does not have all flows: its rates so far give some flows too much.
+    pub fn is_restarting(&self) -> bool {
+        self.flows.sweep.is_restarting()
+    }
+
+    /// True while a sweep is under way.
+    pub fn is_rerouting(&self) -> bool {
+        !self.flows.sweep.is_idle()
+    }
+
+    /// Visits at most `max` slots of flow tables. True if more remain.
+    pub fn sweep(&mut self, now_ns: u64, max: usize) -> bool {
+        let mut left = max;
+        while left > 0 && self.can_sweep() {
+            let Some((id, from)) = self.flows.sweep.next() else {
+                break;
+            };
+            // A session without flows costs one slot, so that many of them do not make a slice
+            // long.
+            left -= 1;
+            let position = self.sessions.position(id);
+            let end = position.map_or(0, |position| self.sessions[position].proto.slots());
+            // One flow adds at most one event, so the backlog stays below twice MAX_EVENTS.
+            let room = u32::try_from(left.min(MAX_EVENTS)).unwrap_or(u32::MAX);
+            let until = end.min(from.saturating_add(room));
+            if let Some(position) = position {
+                (from..until).for_each(|slot| self.revisit(now_ns, position, slot));
+            }
+            left -= until.saturating_sub(from) as usize;
+            self.flows.sweep.visited((until < end).then_some(until));
+        }
+        for link in self.flows.sweep.take_dead_links(now_ns) {
+            self.network.push_capacity(link);
+        }
+        !self.flows.sweep.is_idle()
+    }
+
+    /// Renews the path and the placement of the flow on a slot.
+    fn revisit(&mut self, now_ns: u64, position: usize, slot: u32) {
+        let session = &mut self.sessions[position];
+        let (Some((record, flow)), Some(peer)) = (session.flow(slot), &session.peer) else {
+            return;
+        };
+        if let Some(number) = flow.number_in(self.flows.engine_number) {
+            self.counts.paths += 1;
+            if let Ok(path) = links(&self.network.topology, peer.host, &record) {
+                // Most flows keep their path: comparing costs far less than an event that the
+                // engine must apply.
+                if session.flows.path(slot) != path.as_slice() {
+                    if let Some(kind) = flow.counted {
+                        let before = session.flows.path(slot);
+                        self.network.shared.remove(now_ns, before, kind);
+                        self.network.shared.add(now_ns, &path, kind, peer.host);
+                    }
+                    session.flows.set_path(slot, path.clone());
+                    self.counts.reroutes += 1;
+                    (self.network.engine_events).push_back(EngineEvent::Reroute {
+                        number,
+                        links: path,
+                    });
+                }
+                self.recount(now_ns, position, slot);
+                return;
+            }
+        }
+        self.place(now_ns, position, &record, true);
+        if let Some(now) = self.sessions[position].proto.state_mut(record.flow())
+            && flow.is_allocated()
+            && now.is_allocated()
+        {
+            // It has a rate, if an older one, and is no more urgent than others.
+            now.has_rate = flow.has_rate;
+        }
+    }
+
+    /// Returns the time of the next [`give_room`](Self::give_room); `None` if no flow waits.
+    pub(super) fn next_room_ns(&self) -> Option<u64> {
+        let waits = self.flows.tallies.awaiting_room > 0;
+        waits.then(|| self.flows.sweep.next_room_ns())
+    }
+
+    /// Starts a sweep over sessions whose flows wait for room, if that is due.
+    pub(super) fn give_room(&mut self, now_ns: u64) {
+        if (self.next_room_ns()).is_none_or(|due_ns| due_ns > now_ns) {
+            return;
+        }
+        let max_flows = self.settings.limits.max_flows;
+        let room = max_flows.saturating_sub(self.flows.tallies.allocated);
+        self.flows.sweep.give_room(now_ns, room, &self.sessions);
     }
 
     /// Builds the engine's description of a flow.

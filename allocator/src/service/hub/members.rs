@@ -19,10 +19,14 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use ipnet::IpNet;
 use ratewright_proto::control::{ControlMessage, HostInfo, Members, Refusal, RefusalCode};
+use ratewright_proto::server::registry::Registry;
 use ratewright_topology::{Host, HostId, PlaceError, RackId, Tenure, Topology};
 
-use super::Hub;
+use super::HubSettings;
+use super::session::{Session, Sessions};
 use crate::service::config::MembershipConfig;
+use crate::service::status::ServiceCounts;
+use crate::service::tls::PeerCertificate;
 
 /// Time for which changes are collected before hosts are told of them.
 const SPREAD_NS: u64 = 200_000_000;
@@ -131,7 +135,56 @@ fn info(host: &Host) -> HostInfo {
     }
 }
 
-impl Hub {
+/// True if a name is a member's, which its certificate has to place anew.
+pub(super) fn is_member(topology: &Topology, host: HostId) -> bool {
+    let host = topology.hosts().get(host.index());
+    host.is_some_and(|host| host.tenure == Tenure::Member)
+}
+
+/// Gives the members of a topology their places in its successor, where those are spare and their
+/// addresses are nobody's.
+pub(super) fn carry_members(topology: &Topology, successor: &mut Topology) {
+    let members = topology.hosts().iter();
+    for host in members.filter(|host| host.tenure == Tenure::Member) {
+        let owner = |prefix: &IpNet| successor.host_by_addr(prefix.addr());
+        if host.prefixes.iter().any(|prefix| owner(prefix).is_some()) {
+            continue;
+        }
+        // One without a place is renumbered, which ends its session.
+        let _ = successor.take_place(host.id, &host.name, host.prefixes.clone());
+    }
+}
+
+fn rack_of_all(
+    config: &MembershipConfig,
+    topology: &Topology,
+    addresses: &[IpAddr],
+) -> Result<RackId, Refusal> {
+    let mut racks = BTreeSet::new();
+    for address in addresses {
+        let Some(rack) = rack_of(config, topology, *address) else {
+            return Err(not_allowed(format!(
+                "no rack is configured for {address}: see membership.racks in the allocator's configuration"
+            )));
+        };
+        racks.insert(rack);
+    }
+    match racks.pop_first() {
+        Some(rack) if racks.is_empty() => Ok(rack),
+        _ => Err(not_allowed(
+            "the certificate's addresses are of several racks".to_owned(),
+        )),
+    }
+}
+
+/// Network whose places members take.
+pub(super) struct Places<'a> {
+    pub(super) settings: &'a HubSettings,
+    pub(super) topology: &'a mut Topology,
+    pub(super) counts: &'a mut ServiceCounts,
+}
+
+impl Membership {
     /// Finds the place of a host that the topology file does not name, or gives it one.
     ///
     /// # Errors
@@ -139,12 +192,15 @@ impl Hub {
     pub(super) fn join(
         &mut self,
         now_ns: u64,
+        places: &mut Places<'_>,
         name: &str,
-        addresses: &[IpAddr],
-        pods: &[IpNet],
+        certificate: &PeerCertificate,
+        registry: &Registry,
     ) -> Result<HostId, Refusal> {
-        if !self.settings.membership.join {
-            let hosts = self.network.topology.host_count();
+        let (addresses, pods) = (&certificate.addresses, &certificate.pod_prefixes);
+        let topology = &*places.topology;
+        if !places.settings.membership.join {
+            let hosts = topology.host_count();
             let reason = format!("the topology has no host {name:?} among its {hosts}");
             return Err(refusal(RefusalCode::UnknownHost, reason, false));
         }
@@ -156,77 +212,56 @@ impl Hub {
                 pods.len()
             )));
         }
-        let before = self.network.topology.host_by_name(name);
+        let before = topology.host_by_name(name);
         for address in addresses {
-            if let Some(owner) = self.network.topology.host_by_addr(*address)
+            if let Some(owner) = topology.host_by_addr(*address)
                 && Some(owner) != before
             {
-                let owner = &self.network.topology.hosts()[owner.index()].name;
+                let owner = &topology.hosts()[owner.index()].name;
                 return Err(not_allowed(format!("{address} belongs to {owner:?}")));
             }
         }
         for prefix in pods {
-            if let Some(owner) = self.network.topology.overlapping(prefix, before) {
-                let owner = &self.network.topology.hosts()[owner.index()].name;
+            if let Some(owner) = topology.overlapping(prefix, before) {
+                let owner = &topology.hosts()[owner.index()].name;
                 return Err(not_allowed(format!("{prefix} overlaps {owner:?}")));
             }
         }
-        let rack = self.rack_of_all(addresses)?;
+        let rack = rack_of_all(&places.settings.membership, topology, addresses)?;
         if let Some(place) = before {
-            if self.network.topology.hosts()[place.index()].rack == rack {
+            if topology.hosts()[place.index()].rack == rack {
                 return Ok(place);
             }
-            if self.admission.registry.session_of(place.0).is_some() {
+            if registry.session_of(place.0).is_some() {
                 let reason = format!("{name:?} has a session with addresses of another rack");
                 return Err(refusal(RefusalCode::DuplicateHost, reason, true));
             }
             // It stands elsewhere now, so its links are others.
-            self.leave(now_ns, place);
+            self.leave(now_ns, places, place);
         }
-        let place = self.spare_place(now_ns, rack)?;
-        self.network
-            .topology
+        let place = self.spare_place(now_ns, places.topology, rack)?;
+        (places.topology)
             .take_place(place, name, prefixes_of(addresses, pods))
             .map_err(|error: PlaceError| not_allowed(error.to_string()))?;
-        self.members.resting.remove(&place);
-        self.members.count += 1;
-        self.counts.members_joined += 1;
-        self.member_changed(now_ns, place);
+        self.resting.remove(&place);
+        self.count += 1;
+        places.counts.members_joined += 1;
+        self.place_changed(now_ns, place);
         // Until its session is accepted, which may still fail.
-        self.member_absent(now_ns, place);
+        self.note_absent(now_ns, places.settings, places.topology, place);
         Ok(place)
     }
 
-    /// Returns true if a name is a member's, which its certificate has to place anew.
-    pub(super) fn is_member(&self, host: HostId) -> bool {
-        let host = self.network.topology.hosts().get(host.index());
-        host.is_some_and(|host| host.tenure == Tenure::Member)
-    }
-
-    fn rack_of_all(&self, addresses: &[IpAddr]) -> Result<RackId, Refusal> {
-        let config = &self.settings.membership;
-        let mut racks = BTreeSet::new();
-        for address in addresses {
-            let Some(rack) = rack_of(config, &self.network.topology, *address) else {
-                return Err(not_allowed(format!(
-                    "no rack is configured for {address}: see membership.racks in the allocator's configuration"
-                )));
-            };
-            racks.insert(rack);
-        }
-        match racks.pop_first() {
-            Some(rack) if racks.is_empty() => Ok(rack),
-            _ => Err(not_allowed(
-                "the certificate's addresses are of several racks".to_owned(),
-            )),
-        }
-    }
-
-    fn spare_place(&mut self, now_ns: u64, rack: RackId) -> Result<HostId, Refusal> {
-        let rack = &self.network.topology.racks()[rack.index()];
+    fn spare_place(
+        &self,
+        now_ns: u64,
+        topology: &Topology,
+        rack: RackId,
+    ) -> Result<HostId, Refusal> {
+        let rack = &topology.racks()[rack.index()];
         let spare = |place: &HostId| {
-            let rests = self.members.resting.get(place);
-            self.network.topology.hosts()[place.index()].tenure == Tenure::Spare
+            let rests = self.resting.get(place);
+            topology.hosts()[place.index()].tenure == Tenure::Spare
                 && rests.is_none_or(|until_ns| *until_ns <= now_ns)
         };
         rack.host_ids().find(spare).ok_or_else(|| {
@@ -235,189 +270,171 @@ impl Hub {
         })
     }
 
-    /// Notes that a member's session is over.
-    pub(super) fn member_absent(&mut self, now_ns: u64, host: HostId) {
-        if self.is_member(host) {
-            let leaves_ns = now_ns.saturating_add(self.settings.membership.grace_ns);
-            self.members.absent.insert(host, now_ns);
-            self.members.leaving.push_back((leaves_ns, host));
+    /// Notes that a host's session is over, if it is a member.
+    pub(super) fn note_absent(
+        &mut self,
+        now_ns: u64,
+        settings: &HubSettings,
+        topology: &Topology,
+        host: HostId,
+    ) {
+        if is_member(topology, host) {
+            let leaves_ns = now_ns.saturating_add(settings.membership.grace_ns);
+            self.absent.insert(host, now_ns);
+            self.leaving.push_back((leaves_ns, host));
         }
     }
 
-    /// Notes that a member has a session, under a certificate of these prefixes.
-    pub(super) fn member_present(&mut self, now_ns: u64, host: HostId, prefixes: Vec<IpNet>) {
-        if self.is_member(host) {
-            self.members.absent.remove(&host);
-            if self.network.topology.hosts()[host.index()].prefixes != prefixes {
-                self.network.topology.set_prefixes(host, prefixes);
-                self.member_changed(now_ns, host);
+    /// Notes that a host has a session, under a certificate of these prefixes, if it is a member.
+    pub(super) fn note_present(
+        &mut self,
+        now_ns: u64,
+        topology: &mut Topology,
+        host: HostId,
+        prefixes: Vec<IpNet>,
+    ) {
+        if is_member(topology, host) {
+            self.absent.remove(&host);
+            if topology.hosts()[host.index()].prefixes != prefixes {
+                topology.set_prefixes(host, prefixes);
+                self.place_changed(now_ns, host);
             }
         }
     }
 
-    fn leave(&mut self, now_ns: u64, host: HostId) {
-        self.members.absent.remove(&host);
-        if self.network.topology.free_place(host).is_ok() {
-            let rest_ns = SPREAD_NS.saturating_add(self.settings.liveness_ns.saturating_mul(3));
-            self.members.resting.insert(host, now_ns + rest_ns);
-            self.members.count -= 1;
-            self.counts.members_left += 1;
-            self.member_changed(now_ns, host);
+    fn leave(&mut self, now_ns: u64, places: &mut Places<'_>, host: HostId) {
+        self.absent.remove(&host);
+        if places.topology.free_place(host).is_ok() {
+            let rest_ns = SPREAD_NS.saturating_add(places.settings.liveness_ns.saturating_mul(3));
+            self.resting.insert(host, now_ns + rest_ns);
+            self.count -= 1;
+            places.counts.members_left += 1;
+            self.place_changed(now_ns, host);
         }
     }
 
-    fn member_changed(&mut self, now_ns: u64, place: HostId) {
-        self.members.changed.insert(place);
-        self.members.publish_ns.get_or_insert(now_ns + SPREAD_NS);
+    fn place_changed(&mut self, now_ns: u64, place: HostId) {
+        self.changed.insert(place);
+        self.publish_ns.get_or_insert(now_ns + SPREAD_NS);
     }
 
-    /// Returns the time of the next [`advance_members`](Self::advance_members).
-    pub fn next_members_ns(&self) -> Option<u64> {
-        if !self.members.untold.is_empty() {
+    /// Returns the time of the next [`advance`](Self::advance).
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        if !self.untold.is_empty() {
             return Some(0);
         }
-        let leaves_ns = self.members.leaving.front().map(|(at_ns, _)| *at_ns);
-        [leaves_ns, self.members.publish_ns]
-            .into_iter()
-            .flatten()
-            .min()
+        let leaves_ns = self.leaving.front().map(|(at_ns, _)| *at_ns);
+        [leaves_ns, self.publish_ns].into_iter().flatten().min()
     }
 
-    /// Lets absent members go, and tells sessions of changes: a bounded part of both.
-    pub fn advance_members(&mut self, now_ns: u64) {
+    /// Lets absent members go, and returns sessions that are to be told of changes: a bounded part
+    /// of both. `sessions` are all.
+    pub(super) fn advance(
+        &mut self,
+        now_ns: u64,
+        places: &mut Places<'_>,
+        sessions: &Sessions,
+    ) -> Vec<u32> {
         for _ in 0..LEAVE_AT_ONCE {
-            let Some((_, host)) =
-                (self.members.leaving).pop_front_if(|(at_ns, _)| *at_ns <= now_ns)
-            else {
+            let Some((_, host)) = (self.leaving).pop_front_if(|(at_ns, _)| *at_ns <= now_ns) else {
                 break;
             };
-            let grace_ns = self.settings.membership.grace_ns;
-            let since_ns = self.members.absent.get(&host);
+            let grace_ns = places.settings.membership.grace_ns;
+            let since_ns = self.absent.get(&host);
             // One that came back and went again has a later entry.
             if since_ns.is_some_and(|since_ns| since_ns.saturating_add(grace_ns) <= now_ns) {
-                self.leave(now_ns, host);
+                self.leave(now_ns, places, host);
             }
         }
-        if self.members.publish_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-            self.publish(now_ns);
+        if self.publish_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            self.publish(now_ns, places.topology);
+            self.tell_all(sessions);
         }
-        let count = self.members.untold.len().min(TOLD_AT_ONCE);
-        let ids: Vec<u32> = self.members.untold.drain(..count).collect();
-        for id in ids {
-            self.tell_members(id);
-        }
+        let count = self.untold.len().min(TOLD_AT_ONCE);
+        self.untold.drain(..count).collect()
     }
 
     /// Makes the frames of what has changed.
-    fn publish(&mut self, now_ns: u64) {
-        self.members.publish_ns = None;
-        self.members
-            .resting
-            .retain(|_, until_ns| *until_ns > now_ns);
+    fn publish(&mut self, now_ns: u64, topology: &Topology) {
+        self.publish_ns = None;
+        self.resting.retain(|_, until_ns| *until_ns > now_ns);
         let (mut joined, mut left) = (Vec::new(), Vec::new());
-        for place in std::mem::take(&mut self.members.changed) {
-            match self.network.topology.hosts().get(place.index()) {
+        for place in std::mem::take(&mut self.changed) {
+            match topology.hosts().get(place.index()) {
                 Some(host) if host.tenure == Tenure::Member => joined.push(info(host)),
                 Some(_) => left.push(place.0),
                 None => {}
             }
         }
-        let members = &mut self.members;
         for frame in frames(false, &joined, left) {
-            members.version += 1;
-            members.log.push_back(frame);
+            self.version += 1;
+            self.log.push_back(frame);
         }
-        while members.log.len() > MAX_LOG {
-            members.log.pop_front();
+        while self.log.len() > MAX_LOG {
+            self.log.pop_front();
         }
-        members.whole = None;
-        self.tell_all_members();
+        self.whole = None;
     }
 
-    fn tell_all_members(&mut self) {
-        self.members.untold.clear();
-        self.members.untold.extend(self.sessions.numbers());
+    fn tell_all(&mut self, sessions: &Sessions) {
+        self.untold.clear();
+        self.untold.extend(sessions.numbers());
     }
 
-    /// Sends a session what it has not heard of the members.
-    pub(super) fn tell_members(&mut self, id: u32) {
-        let version = self.members.version;
-        let takes = self.sessions.get(id).and_then(|session| {
-            let peer = session.peer.as_ref()?;
-            peer.hello.members.then_some(session.members_version)
-        });
-        let Some(told) = takes.filter(|told| *told != Some(version)) else {
-            return;
-        };
-        let log = self.members.log.len() as u64;
-        let missed = told
-            .map(|told| version - told)
-            .filter(|missed| *missed <= log);
-        let frames: Vec<Bytes> = match missed {
+    /// Sends a session what it has not heard of the members. True if it has something to send now.
+    pub(super) fn tell(&mut self, topology: &Topology, session: &mut Session) -> bool {
+        let version = self.version;
+        let takes = (session.peer.as_ref()).is_some_and(|peer| peer.hello.members);
+        if !takes || session.members_version == Some(version) {
+            return false;
+        }
+        let log = self.log.len() as u64;
+        let missed = session.members_version.map(|told| version - told);
+        let frames: Vec<Bytes> = match missed.filter(|missed| *missed <= log) {
             Some(missed) => {
                 let from = (log - missed) as usize;
-                self.members.log.range(from..).cloned().collect()
+                self.log.range(from..).cloned().collect()
             }
-            None => self.all_members().to_vec(),
+            None => self.all(topology).to_vec(),
         };
-        let Some(session) = self.sessions.get_mut(id) else {
-            return;
-        };
+        session.members_version = Some(version);
         for frame in frames {
             // A client that does not read hears of all members when it does again.
             if session.proto.send_members(frame).is_err() {
                 session.members_version = None;
-                return self.mark_ready(id);
+                break;
             }
         }
-        session.members_version = Some(version);
-        self.mark_ready(id);
+        true
     }
 
-    fn all_members(&mut self) -> &[Bytes] {
-        let hosts = self.network.topology.hosts();
-        self.members.whole.get_or_insert_with(|| {
-            let members = hosts.iter().filter(|host| host.tenure == Tenure::Member);
+    /// Returns the frames with all members.
+    fn all(&mut self, topology: &Topology) -> &[Bytes] {
+        self.whole.get_or_insert_with(|| {
+            let hosts = topology.hosts().iter();
+            let members = hosts.filter(|host| host.tenure == Tenure::Member);
             let joined: Vec<HostInfo> = members.map(info).collect();
             frames(true, &joined, Vec::new())
         })
     }
 
-    /// Gives the members of the topology in force their places in its successor, where those are
-    /// spare and their addresses are nobody's.
-    pub(super) fn carry_members(&mut self, successor: &mut Topology) {
-        let members = self.network.topology.hosts().iter();
-        for host in members.filter(|host| host.tenure == Tenure::Member) {
-            let owner = |prefix: &IpNet| successor.host_by_addr(prefix.addr());
-            if host.prefixes.iter().any(|prefix| owner(prefix).is_some()) {
-                continue;
-            }
-            // One without a place is renumbered, which ends its session.
-            let _ = successor.take_place(host.id, &host.name, host.prefixes.clone());
-        }
-    }
-
-    /// Counts the members anew after a change of the topology, and tells all sessions of them.
-    pub(super) fn recount_members(&mut self) {
-        let hosts = self.network.topology.hosts();
-        let is_member = |id: &HostId| {
-            let host = hosts.get(id.index());
-            host.is_some_and(|host| host.tenure == Tenure::Member)
-        };
-        let members = &mut self.members;
-        members.count = hosts.iter().filter(|host| is_member(&host.id)).count() as u64;
-        members.absent.retain(|id, _| is_member(id));
-        members.changed.clear();
-        members.publish_ns = None;
+    /// Counts the members anew after a change of the topology, and has all sessions told of them.
+    pub(super) fn recount(&mut self, topology: &Topology, sessions: &Sessions) {
+        let hosts = topology.hosts().iter();
+        let members = hosts.filter(|host| host.tenure == Tenure::Member);
+        self.count = members.count() as u64;
+        self.absent.retain(|id, _| is_member(topology, *id));
+        self.changed.clear();
+        self.publish_ns = None;
         // Without a log every session is told of all members.
-        members.log.clear();
-        members.version += 1;
-        members.whole = None;
-        self.tell_all_members();
+        self.log.clear();
+        self.version += 1;
+        self.whole = None;
+        self.tell_all(sessions);
     }
 
     /// Returns the number of members, absent ones included.
-    pub fn member_count(&self) -> u64 {
-        self.members.count
+    pub(super) fn count(&self) -> u64 {
+        self.count
     }
 }

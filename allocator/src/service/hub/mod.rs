@@ -2,7 +2,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `mod.rs` | the hub and its interface to transports |
+//! | `mod.rs` | the hub and its interface to transports, operators and the engine |
+//! | `settings` | its settings |
 //! | `session` | one session: protocol state, flows, budgets |
 //! | `pre_hello` | connections before their Hello, by certificate |
 //! | `session_flows` | state of a session's flows, by slot |
@@ -12,11 +13,10 @@
 //! | `class_rules` | known classes, and whose demands count |
 //! | `token_bucket` | rate limits |
 //! | `sweep` | a pass over all flows in slices, after a change |
-//! | `network` | the network as it is known; failures, repairs, a new topology |
-//! | `feeds` | telemetry of sessions, traffic of others as operators tell it |
-//! | `sharing` | links that paced flows share with traffic which nobody paces |
+//! | `network` | the network as it is known; failures, repairs, shared links; what the engine is told |
+//! | `feeds` | telemetry of hosts, traffic of others as operators tell it |
 //! | `checking` | what was handed out against what hosts' interfaces carried |
-//! | `conduct`, `orders` | the kill switch, releases of single hosts and the rollout; what hosts are told of them |
+//! | `conduct`, `orders` | the kill switch, releases of single hosts and the rollout; their progress |
 //! | `survey` | flows and links for operators, in slices |
 //! | `report` | the view for operators: status of sessions, flows and links |
 //! | `link_survey` | loads of links and largest flows, in slices |
@@ -34,16 +34,16 @@ use bytes::Bytes;
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::records::FlowId;
 use ratewright_proto::sealed::Cipher;
-use ratewright_proto::server::{ServerConfig, ServerSession};
-use ratewright_topology::Topology;
+use ratewright_proto::server::ServerSession;
+use ratewright_topology::{HostId, Tenure, Topology};
 
 use crate::engine::{DurationFigures, EngineEvent};
-use crate::feeds::FeedsConfig;
+use crate::feeds::Reporter;
+use crate::feeds::gnmic::EventsRead;
 
-use super::config::{
-    ClassConfig, Limits, MembershipConfig, PacingOrder, RelayIdentity, Rollout, Trust,
-};
-use super::status::ServiceCounts;
+use super::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
+use super::config::{PacingOrder, RelayIdentity, Trust};
+use super::status::{ReleaseReport, ServiceCounts};
 use super::tls::PeerCertificate;
 
 mod admission;
@@ -63,7 +63,7 @@ mod report;
 mod sealed_offer;
 mod session;
 mod session_flows;
-mod sharing;
+mod settings;
 mod survey;
 mod sweep;
 #[cfg(test)]
@@ -75,91 +75,23 @@ pub use admission::check_welcome;
 use conduct::Conduct;
 use flows::Flows;
 pub use link_survey::LinkSurvey;
-use members::Membership;
+use members::{Membership, Places};
 pub use network::{Network, capacities_bps};
 pub use orders::UnknownHost;
 pub use ready::ReadySession;
 use ready::ReadySessions;
 pub use report::{Report, TransportFacts};
 use sealed_offer::SealedOffer;
-use session::{Release, Session, Sessions};
+use session::{Hosts, Release, Session, Sessions};
 use session_flows::SessionFlows;
 pub use session_flows::UnmanagedReason;
+pub use settings::{HubSettings, SessionTimers};
 pub use survey::SurveyPlace;
 pub(in crate::service) use token_bucket::TokenBucket;
 
 /// Maximum backlog of engine events. Beyond it the hub drops datagrams, and the protocol repeats
 /// their state.
 const MAX_ENGINE_BACKLOG: usize = 1 << 16;
-
-/// Settings of the hub, given at start and at every reload.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HubSettings {
-    /// This incarnation of the allocator.
-    pub epoch: u64,
-    /// Lease: lifetime of a rate after the newest datagram from the allocator.
-    pub lease_ns: u64,
-    /// Minimum time between two datagrams of later rates to one host.
-    pub update_interval_ns: u64,
-    /// Maximum delay of an acknowledgement on which no sender waits.
-    pub ack_delay_ns: u64,
-    /// Liveness time-out of hosts: time without a datagram after which a daemon gives its session
-    /// up. The hub ends a session after a multiple of that, but a new one may replace it before.
-    pub liveness_ns: u64,
-    /// Relative change of a rate below which no update is sent.
-    pub threshold: f64,
-    /// Maximum share of a link's capacity that reports of external traffic may take.
-    pub external_share: f64,
-    /// Settings of the feeds.
-    pub feeds: FeedsConfig,
-    /// Bounds on the state that peers can create.
-    pub limits: Limits,
-    /// Hosts that may have a session.
-    pub trust: Trust,
-    /// Hosts that may join at run time.
-    pub membership: MembershipConfig,
-    /// Hosts that pace.
-    pub rollout: Rollout,
-    /// Flow classes.
-    pub classes: Vec<ClassConfig>,
-    /// Timers of sessions.
-    pub timers: SessionTimers,
-}
-
-/// Timers of sessions that no configuration names: hosts and allocator of every deployment have
-/// the same. A simulation of others' parameters has its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionTimers {
-    /// Multiple of the liveness time-out after which the hub ends a session.
-    pub liveness_factor: u64,
-    /// Maximum of unacknowledged datagrams at which a host is still sent later rates.
-    pub updates_in_flight: usize,
-    /// Floor of the retransmission time-out.
-    pub min_rto_ns: u64,
-    /// Retransmission time-out before the first round trip is measured.
-    pub initial_rto_ns: u64,
-    /// Ceiling of the retransmission time-out, back-off included.
-    pub max_rto_ns: u64,
-}
-
-impl Default for SessionTimers {
-    fn default() -> Self {
-        let ServerConfig {
-            liveness_factor,
-            min_rto_ns,
-            initial_rto_ns,
-            max_rto_ns,
-            ..
-        } = ServerConfig::default();
-        Self {
-            liveness_factor,
-            updates_in_flight: 2,
-            min_rto_ns,
-            initial_rto_ns,
-            max_rto_ns,
-        }
-    }
-}
 
 /// Connections beyond the limit of sessions: they wait for their Hello or deliver a last message. A
 /// host that is one too many thus learns of the limit in a refusal.
@@ -182,7 +114,6 @@ pub struct Hub {
     members: Membership,
     conduct: Conduct,
     flows: Flows,
-    engine_events: VecDeque<EngineEvent>,
     ready: ReadySessions,
     counts: ServiceCounts,
 }
@@ -196,7 +127,6 @@ impl Hub {
             members: Membership::default(),
             conduct: Conduct::new(released),
             flows: Flows::new(&settings, network::link_count(&topology)),
-            engine_events: VecDeque::new(),
             ready: ReadySessions::default(),
             counts: ServiceCounts::default(),
             network: Network::new(&settings, topology),
@@ -251,6 +181,22 @@ impl Hub {
         &self.network
     }
 
+    /// Returns the network, for what operators and the engine say of it.
+    pub fn network_mut(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// Returns the hosts with a session.
+    fn hosts(&self) -> Hosts<'_> {
+        self.admission.hosts(&self.sessions)
+    }
+
+    /// Returns the number of a host's session.
+    pub(super) fn session_of(&self, host: &str) -> Option<u32> {
+        let host = self.network.topology.host_by_name(host)?;
+        self.admission.registry.session_of(host.0)
+    }
+
     /// Returns the topology with all changes so far.
     pub fn topology(&self) -> &Topology {
         &self.network.topology
@@ -285,7 +231,7 @@ impl Hub {
         let terms = settings.feeds.sync_terms();
         // Who tells a state has told what was refused, and would not repeat it.
         let misses = terms.is_some() && settings.feeds.takes_more_than(&self.settings.feeds);
-        let differs = interval_ns != self.telemetry_interval_ns()
+        let differs = interval_ns != feeds::telemetry_interval_ns(&self.settings)
             || terms != self.settings.feeds.sync_terms()
             || misses;
         if interval_ns > 0 && differs {
@@ -303,9 +249,236 @@ impl Hub {
         }
         self.network.reconfigure(&settings);
         self.settings = settings;
-        self.push_shared();
+        self.network.push_shared(&mut self.counts);
         self.refuse_distrusted(now_ns);
         self.apply_orders(now_ns);
+    }
+
+    /// Applies a notification of a failure, a repair or another capacity. Returns the number of
+    /// links whose capacity differs.
+    ///
+    /// Flows take their new paths as [`sweep`](Self::sweep) visits them; then
+    /// [`topology_report`](Self::topology_report) gives the result.
+    ///
+    /// # Errors
+    /// The notification names something that does not exist. Nothing has changed.
+    pub fn change_topology(
+        &mut self,
+        now_ns: u64,
+        change: &TopologyChange,
+    ) -> Result<usize, TopologyChangeError> {
+        let epoch = self.network.topology.epoch();
+        let applied = self.network.change(change)?;
+        // Connected hosts need no message: the hosts and the hash seed, which they know, are the
+        // same. Hosts that connect from now on get the new version.
+        if self.network.topology.epoch() != epoch {
+            self.admission.snapshot = None;
+        }
+        if applied.reroutes {
+            let all: Vec<u32> = self.sessions.numbers().collect();
+            self.flows.sweep.again(now_ns, &all, applied.dead);
+        }
+        Ok(applied.links)
+    }
+
+    /// Returns the result of a notification that changed `links_changed` links when
+    /// `reroutes_before` flows had been rerouted since the start.
+    pub fn topology_report(&self, links_changed: usize, reroutes_before: u64) -> TopologyReport {
+        let rerouted = self.counts.reroutes - reroutes_before;
+        TopologyReport {
+            topology_epoch: u64::from(self.network.topology.epoch()),
+            links_changed,
+            flows_rerouted: usize::try_from(rerouted).unwrap_or(usize::MAX),
+            flows_unroutable: self.flows.tallies.unroutable as usize,
+        }
+    }
+
+    /// Puts another topology in force. Sessions stay if every host in it keeps its id. Otherwise
+    /// all sessions end and hosts connect again, since ids in datagrams in flight would be misread.
+    ///
+    /// The caller must have made an engine for this topology; see
+    /// [`restart_flows`](Self::restart_flows).
+    pub fn replace_topology(&mut self, now_ns: u64, mut topology: Topology) {
+        let before = &self.network.topology;
+        // Epochs keep growing over a reload, so a host never takes a new version for an old one.
+        topology.succeed(before);
+        members::carry_members(before, &mut topology);
+        let keeps = |name: &str, id: HostId| topology.host_by_name(name) == Some(id);
+        // A spare place had no flows: a host may stand there now.
+        let mut placed = (before.hosts().iter()).filter(|host| host.tenure != Tenure::Spare);
+        let renumbered = placed.any(|host| !keeps(&host.name, host.id));
+        // Hosts say all anew.
+        let hosts = self.admission.hosts(&self.sessions);
+        (self.network).restart_link_check(now_ns, hosts, &mut self.counts);
+        self.network.replace_topology(topology);
+        if renumbered {
+            let reason = "the topology's hosts were renumbered; connect again";
+            self.refuse_all(now_ns, RefusalCode::Draining, reason);
+        }
+        self.broadcast_topology();
+        self.members.recount(&self.network.topology, &self.sessions);
+    }
+
+    /// Sends the present topology to all connected hosts.
+    fn broadcast_topology(&mut self) {
+        self.admission.snapshot = None;
+        let snapshot = self.admission.snapshot(&self.network.topology);
+        for session in self.sessions.values_mut() {
+            let Some(peer) = &session.peer else { continue };
+            // One that was refused may have no place in this topology.
+            if session.proto.is_established() {
+                let access = network::access_of(&self.network.topology, peer.host);
+                session.proto.set_access(access);
+            }
+            if let Err(error) = session.proto.set_topology(snapshot.clone()) {
+                tracing::error!(%error, "a host cannot be told of the topology");
+            }
+        }
+        self.mark_all_ready();
+    }
+
+    /// Hands every flow to a new engine that has none and takes links to have the capacities
+    /// `known_bps`.
+    ///
+    /// Flows follow as [`sweep`](Self::sweep) visits them. Until then
+    /// [`is_restarting`](Self::is_restarting) is true, and its rates must not be sent.
+    pub fn restart_flows(&mut self, now_ns: u64, known_bps: &[f64]) {
+        self.network.restart(now_ns, known_bps);
+        let links = network::link_count(&self.network.topology);
+        self.flows.restart(links, self.sessions.numbers());
+    }
+
+    /// Takes a datagram of the configured collector.
+    pub fn on_collector(&mut self, now_ns: u64, read: &EventsRead) {
+        self.counts.collector_datagrams += 1;
+        self.counts.collector_unknown += read.unknown;
+        for (reason, events) in &read.unused {
+            let unused = &mut self.counts.collector_unused;
+            unused.add(reason.as_str(), events.count);
+        }
+        let hosts = self.admission.hosts(&self.sessions);
+        let (reporter, telemetry) = (Reporter::Collector, &read.telemetry);
+        (self.network).take_telemetry(now_ns, reporter, telemetry, hosts);
+    }
+
+    /// Applies what the feeds ask for, forgets reports that have expired, and tells sessions of
+    /// members: a bounded part.
+    pub fn on_own_timeout(&mut self, now_ns: u64) {
+        self.apply_feeds(now_ns);
+        let mut places = Places {
+            settings: &self.settings,
+            topology: &mut self.network.topology,
+            counts: &mut self.counts,
+        };
+        let untold = (self.members).advance(now_ns, &mut places, &self.sessions);
+        for id in untold {
+            self.tell_members(id);
+        }
+    }
+
+    fn apply_feeds(&mut self, now_ns: u64) {
+        // An engine that stalls must not make the queue grow without bound.
+        if self.network.engine_events.len() >= MAX_ENGINE_BACKLOG {
+            return;
+        }
+        let hosts = self.admission.hosts(&self.sessions);
+        self.network.end_shared(now_ns, &mut self.counts);
+        (self.network).check_links(now_ns, hosts, &mut self.counts);
+        self.give_room(now_ns);
+        for (sender, flow_id) in self.network.apply_feeds(now_ns) {
+            let id = self.admission.registry.session_of(sender.0);
+            let Some(position) = id.and_then(|id| self.sessions.position(id)) else {
+                continue;
+            };
+            let flow = self.sessions[position].proto.state(flow_id);
+            if flow.is_some_and(|flow| flow.number_in(self.flows.engine_number).is_some()) {
+                self.push_demand(position, flow_id.slot());
+            }
+        }
+    }
+
+    /// Returns the time of the next [`on_own_timeout`](Self::on_own_timeout).
+    pub fn next_own_timeout_ns(&self) -> Option<u64> {
+        let due = [
+            self.network.feeds.next_due_ns(),
+            self.network.shared.next_due_ns(),
+            self.network.link_check.next_due_ns(),
+            self.next_room_ns(),
+            self.members.next_ns(),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// True while the kill switch is on.
+    pub fn is_released(&self) -> bool {
+        self.conduct.released_ns().is_some()
+    }
+
+    /// Turns the kill switch and returns its progress.
+    pub fn set_released(&mut self, now_ns: u64, released: bool) -> ReleaseReport {
+        if released != self.is_released() {
+            self.conduct.turn(now_ns, released);
+            self.apply_orders(now_ns);
+            if released {
+                self.conduct.await_earlier_answers(now_ns, &self.sessions);
+            }
+        }
+        self.report().release_report(now_ns)
+    }
+
+    /// True while a host may still act on a rate although the kill switch is on. Each session and
+    /// departed host is checked until it is free and then removed, so repeated calls cost little.
+    pub fn release_waits(&mut self, now_ns: u64) -> bool {
+        let hosts = self.admission.hosts(&self.sessions);
+        let (lease_ns, topology) = (self.settings.lease_ns, &self.network.topology);
+        self.conduct.waits(now_ns, lease_ns, topology, hosts)
+    }
+
+    /// Releases one host, or lets it follow the rollout again. Kept until the allocator ends.
+    ///
+    /// # Errors
+    /// The topology does not have the host.
+    pub fn set_host_released(
+        &mut self,
+        now_ns: u64,
+        host: &str,
+        released: bool,
+    ) -> Result<ReleaseReport, UnknownHost> {
+        // The topology bounds the list.
+        if self.network.topology.host_by_name(host).is_none() {
+            return Err(UnknownHost(host.to_owned()));
+        }
+        self.conduct.set_host_released(host, released);
+        if let Some(id) = self.session_of(host)
+            && self.apply_order(now_ns, id)
+        {
+            self.pacing_changed(now_ns, [id]);
+        }
+        Ok(self.report().host_release_report(now_ns, host))
+    }
+
+    /// Tells every host whose conduct has changed. Visits every session.
+    fn apply_orders(&mut self, now_ns: u64) {
+        let mut ids: Vec<u32> = self.sessions.numbers().collect();
+        ids.retain(|&id| self.apply_order(now_ns, id));
+        self.pacing_changed(now_ns, ids);
+    }
+
+    /// Tells the host of a session its conduct, if that has changed; returns true if so.
+    fn apply_order(&mut self, now_ns: u64, id: u32) -> bool {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return false;
+        };
+        let Some(peer) = &session.peer else {
+            return false;
+        };
+        let (host, rollout) = (&peer.hello.host_name, &self.settings.rollout);
+        let (order, _) = (self.conduct).order_of(host, &self.network.topology, rollout);
+        let changed = self.conduct.apply(now_ns, order, session);
+        if changed {
+            self.ready.mark(session);
+        }
+        changed
     }
 
     /// Opens a session for a new transport connection. It takes no flows before its Hello is
@@ -395,12 +568,12 @@ impl Hub {
 
     /// True if events wait for the engine.
     pub fn has_engine_events(&self) -> bool {
-        !self.engine_events.is_empty()
+        !self.network.engine_events.is_empty()
     }
 
     /// Queue of events for the engine, in order.
     pub fn engine_events(&mut self) -> &mut VecDeque<EngineEvent> {
-        &mut self.engine_events
+        &mut self.network.engine_events
     }
 
     /// Returns the next bytes for a session's control stream: a frame or a part of one.

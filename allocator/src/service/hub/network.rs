@@ -1,21 +1,25 @@
-//! Changes of the network: failures and repairs of links and switches (flowtune §6), and reloads of
-//! the topology.
+//! The network as it is known, and its changes: failures and repairs of links and switches
+//! (flowtune §6), links that are shared, and reloads of the topology. The engine is told of them.
 
-use ratewright_proto::control::{
-    AccessCapacity, EncodedTopology, HostInfo, RefusalCode, TopologySnapshot,
-};
+use std::collections::VecDeque;
+
+use ratewright_proto::control::{AccessCapacity, HostInfo, TopologySnapshot};
 use ratewright_topology::{HostId, Link, LinkId, Node, Tenure, Topology};
 
 use crate::service::admin_request::{
-    LinkChange, SwitchChange, TopologyChange, TopologyChangeError, TopologyReport,
+    LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
 
+use super::HubSettings;
 use super::checking::link_check_config;
 use super::feeds::feeds_config;
-use super::{Hub, HubSettings};
+use super::session::{Hosts, Session};
+use crate::engine::EngineEvent;
 use crate::feeds::Feeds;
 use crate::link_check::{LinkCheck, LinkState};
-use crate::shared_links::SharedLinks;
+use crate::service::config::PacingOrder;
+use crate::service::status::{ServiceCounts, SharedStatus};
+use crate::shared_links::{Cause, SharedChanges, SharedLinks};
 
 /// Minimum capacity that a notification may set, in bit/s: the smallest rate code.
 const MIN_CAPACITY_BPS: u64 = 1_000;
@@ -37,6 +41,8 @@ pub struct Network {
     pub(super) feeds: Feeds,
     pub(super) shared: SharedLinks,
     pub(super) link_check: LinkCheck,
+    /// Events that the engine has not taken yet, in order: of links, and of flows.
+    pub(super) engine_events: VecDeque<EngineEvent>,
 }
 
 impl Network {
@@ -49,6 +55,7 @@ impl Network {
             feeds: Feeds::new(feeds_config(settings), &topology),
             shared,
             link_check: LinkCheck::new(link_check_config(settings)),
+            engine_events: VecDeque::new(),
             topology,
         }
     }
@@ -188,75 +195,48 @@ impl Network {
         let has_external = self.feeds.external().get(link).is_some();
         self.shared.headroom(link, has_external)
     }
-}
 
-impl Hub {
-    /// Applies a notification of a failure, a repair or another capacity. Returns the number of
-    /// links whose capacity differs.
-    ///
-    /// Flows take their new paths as [`sweep`](Self::sweep) visits them; then
-    /// [`topology_report`](Self::topology_report) gives the result.
+    /// Sends a link's present capacity for flows to the engine.
+    pub(super) fn push_capacity(&mut self, link: LinkId) {
+        let capacity_bps = self.engine_capacity_bps(link);
+        self.engine_events.push_back(EngineEvent::Capacity {
+            link: link.0,
+            capacity_bps,
+        });
+    }
+
+    /// Applies a notification of a failure, a repair or another capacity, and tells the engine, but
+    /// for links that are dead: their flows leave first, so that none stands on such a link while
+    /// another path is usable.
     ///
     /// # Errors
     /// The notification names something that does not exist. Nothing has changed.
-    pub fn change_topology(
+    pub(super) fn change(
         &mut self,
-        now_ns: u64,
         change: &TopologyChange,
-    ) -> Result<usize, TopologyChangeError> {
-        let before: Vec<(LinkId, f64)> = self
-            .network
-            .links_of(change)?
-            .into_iter()
-            .map(|link| (link, self.network.capacity_of(link)))
-            .collect();
-        let epoch = self.network.topology.epoch();
+    ) -> Result<Applied, TopologyChangeError> {
+        let links = self.links_of(change)?.into_iter();
+        let before: Vec<(LinkId, f64)> = links.map(|link| (link, self.capacity_of(link))).collect();
         match change {
             TopologyChange::Link(change) => {
                 for &(link, _) in &before {
                     if let Some(up) = change.up {
-                        self.network.topology.set_link_up(link, up);
+                        self.topology.set_link_up(link, up);
                     }
                     if let Some(capacity) = change.capacity_bps {
-                        self.network.topology.set_capacity_bps(link, capacity);
+                        self.topology.set_capacity_bps(link, capacity);
                     }
                 }
             }
             TopologyChange::Switch(SwitchChange { name, up }) => {
-                if let Some(switch) = self.network.topology.switch_by_name(name) {
-                    self.network.topology.set_switch_up(switch, *up);
+                if let Some(switch) = self.topology.switch_by_name(name) {
+                    self.topology.set_switch_up(switch, *up);
                 }
             }
         }
-        // Connected hosts need no message: the hosts and the hash seed, which they know, are the
-        // same. Hosts that connect from now on get the new version.
-        if self.network.topology.epoch() != epoch {
-            self.admission.snapshot = None;
-        }
-        Ok(self.apply_capacities(now_ns, &before))
-    }
-
-    /// Returns the result of a notification that changed `links_changed` links when
-    /// `reroutes_before` flows had been rerouted since the start.
-    pub fn topology_report(&self, links_changed: usize, reroutes_before: u64) -> TopologyReport {
-        let rerouted = self.counts.reroutes - reroutes_before;
-        TopologyReport {
-            topology_epoch: u64::from(self.network.topology.epoch()),
-            links_changed,
-            flows_rerouted: usize::try_from(rerouted).unwrap_or(usize::MAX),
-            flows_unroutable: self.flows.tallies.unroutable as usize,
-        }
-    }
-
-    /// Sends the engine the new capacities of links that had the capacities in `before`, and
-    /// returns the number that differ.
-    ///
-    /// Increases go at once, and so do decreases to a capacity that still carries flows. If a link
-    /// is dead, its flows leave first, so that none stands on it while another path is usable.
-    fn apply_capacities(&mut self, now_ns: u64, before: &[(LinkId, f64)]) -> usize {
         let changed: Vec<(LinkId, f64, f64)> = before
             .iter()
-            .map(|&(link, was)| (link, was, self.network.capacity_of(link)))
+            .map(|&(link, was)| (link, was, self.capacity_of(link)))
             .filter(|(_, was, is)| was != is)
             .collect();
         let died = |is: f64| is == 0.0;
@@ -266,99 +246,107 @@ impl Hub {
             }
         }
         self.refresh_dummy_flows(changed.iter().map(|(link, _, _)| *link));
-        // Paths depend on which links work, not on their capacities.
-        if changed.iter().any(|&(_, was, is)| died(was) || died(is)) {
-            let dead = changed.iter().filter(|(_, _, is)| died(*is));
-            let dead: Vec<LinkId> = dead.map(|(link, _, _)| *link).collect();
-            self.sweep_again(now_ns, dead);
-        }
-        changed.len()
+        let dead = changed.iter().filter(|(_, _, is)| died(*is));
+        Ok(Applied {
+            links: changed.len(),
+            // Paths depend on which links work, not on their capacities.
+            reroutes: changed.iter().any(|&(_, was, is)| died(was) || died(is)),
+            dead: dead.map(|(link, _, _)| *link).collect(),
+        })
     }
 
-    /// Puts another topology in force. Sessions stay if every host in it keeps its id. Otherwise
-    /// all sessions end and hosts connect again, since ids in datagrams in flight would be misread.
-    ///
-    /// The caller must have made an engine for this topology; see
-    /// [`restart_flows`](Self::restart_flows).
-    pub fn replace_topology(&mut self, now_ns: u64, mut topology: Topology) {
-        // Epochs keep growing over a reload, so a host never takes a new version for an old one.
-        topology.succeed(&self.network.topology);
-        self.carry_members(&mut topology);
-        let keeps = |name: &str, id: HostId| topology.host_by_name(name) == Some(id);
-        let renumbered = self
-            .network
-            .topology
-            .hosts()
-            .iter()
-            // A spare place had no flows: a host may stand there now.
-            .filter(|host| host.tenure != Tenure::Spare)
-            .any(|host| !keeps(&host.name, host.id));
-        // Hosts say all anew.
-        self.restart_link_check(now_ns);
+    /// Puts another topology in force.
+    pub(super) fn replace_topology(&mut self, topology: Topology) {
         // Needs both topologies: link numbers differ, names of their ends do not.
-        self.network
-            .feeds
-            .replace_topology(&self.network.topology, &topology);
-        self.network.nominal_bps = nominal_bps(&topology);
-        self.network.topology = topology;
-        if renumbered {
-            let reason = "the topology's hosts were renumbered; connect again";
-            self.refuse_all(now_ns, RefusalCode::Draining, reason);
-        }
-        self.broadcast_topology();
-        self.recount_members();
+        self.feeds.replace_topology(&self.topology, &topology);
+        self.nominal_bps = nominal_bps(&topology);
+        self.topology = topology;
     }
 
-    /// Returns the encoded topology for Welcomes, built at the first use.
-    pub(super) fn snapshot(&mut self) -> EncodedTopology {
-        let topology = &self.network.topology;
-        self.admission
-            .snapshot
-            .get_or_insert_with(|| snapshot_of(topology).into())
-            .clone()
-    }
-
-    /// Sends the present topology to all connected hosts.
-    fn broadcast_topology(&mut self) {
-        self.admission.snapshot = None;
-        let snapshot = self.snapshot();
-        for session in self.sessions.values_mut() {
-            let Some(peer) = &session.peer else { continue };
-            // One that was refused may have no place in this topology.
-            if session.proto.is_established() {
-                let access = access_of(&self.network.topology, peer.host);
-                session.proto.set_access(access);
-            }
-            if let Err(error) = session.proto.set_topology(snapshot.clone()) {
-                tracing::error!(%error, "a host cannot be told of the topology");
-            }
-        }
-        self.mark_all_ready();
-    }
-
-    /// Hands every flow to a new engine that has none and takes links to have the capacities
-    /// `known_bps`.
-    ///
-    /// Events that wait were meant for its predecessor and are dropped. Flows follow as
-    /// [`sweep`](Self::sweep) visits them. Until then [`is_restarting`](Self::is_restarting) is
-    /// true, and its rates must not be sent.
-    pub fn restart_flows(&mut self, now_ns: u64, known_bps: &[f64]) {
+    /// Tells a new engine, which takes links to have the capacities `known_bps`, what it does not
+    /// know. Events that wait were meant for its predecessor and are dropped.
+    pub(super) fn restart(&mut self, now_ns: u64, known_bps: &[f64]) {
         self.engine_events.clear();
-        self.network.shared.restart(now_ns, &self.network.topology);
+        self.shared.restart(now_ns, &self.topology);
         // Whatever has changed is compared below.
-        let shared = self.network.shared.take_changes().shared;
-        self.recheck_shared(&shared);
-        for link in 0..self.network.topology.links().len() {
-            let id = self.network.topology.links()[link].id;
+        let shared = self.shared.take_changes().shared;
+        // The check takes them from the counts, after these began anew.
+        self.link_check.part_others();
+        for link in shared {
+            self.link_check.set_others(link, true);
+        }
+        for link in 0..self.topology.links().len() {
+            let id = self.topology.links()[link].id;
             // The engine was made from the topology alone, and notifications may have come
             // meanwhile.
-            if known_bps.get(link) != Some(&self.network.engine_capacity_bps(id)) {
+            if known_bps.get(link) != Some(&self.engine_capacity_bps(id)) {
                 self.push_capacity(id);
             }
         }
         self.restart_dummy_flows();
-        self.sweep_for_new_engine();
     }
+
+    /// Ends links that have been shared for long enough.
+    pub(super) fn end_shared(&mut self, now_ns: u64, counts: &mut ServiceCounts) {
+        self.shared.end_due(now_ns);
+        self.push_shared(counts);
+    }
+
+    /// Sends the engine the capacities of links whose headroom began or ended, and notes the links
+    /// that began or ended to be shared.
+    pub(super) fn push_shared(&mut self, counts: &mut ServiceCounts) {
+        if !self.shared.has_changed() {
+            return;
+        }
+        let SharedChanges { shared, relaxed } = self.shared.take_changes();
+        for link in relaxed {
+            self.push_capacity(link);
+        }
+        for link in shared {
+            self.link_check
+                .set_others(link, self.shared.is_shared(link));
+            if let Some(cause) = self.shared.cause(link) {
+                counts.links_shared.count(cause.label());
+            }
+        }
+    }
+
+    /// Returns the state of a shared link for operators; `None` if it is not shared.
+    pub(super) fn shared_status(&self, link: LinkId, hosts: Hosts<'_>) -> Option<SharedStatus> {
+        let cause = self.shared.cause(link)?;
+        Some(SharedStatus {
+            cause: self.cause_in_words(cause, hosts),
+            headroom: self.headroom_of(link),
+        })
+    }
+
+    fn cause_in_words(&self, cause: Cause, hosts: Hosts<'_>) -> String {
+        match cause {
+            Cause::Unpaced(host) | Cause::Host(host) => {
+                let known = self.topology.hosts().get(host.index());
+                let name = known.map_or("", |host| host.name.as_str());
+                match hosts.session(host).map(Session::conduct) {
+                    None => format!("host {name} without a session"),
+                    Some(PacingOrder::Pace) => format!("host {name}, which paces by now"),
+                    Some(PacingOrder::Observe) => format!("observing host {name}"),
+                    Some(PacingOrder::Release) => format!("released host {name}"),
+                }
+            }
+            Cause::Stranger(Some(address)) => format!("unknown address {address}"),
+            Cause::Stranger(None) => "unknown addresses".to_owned(),
+            Cause::Udp => "UDP".to_owned(),
+        }
+    }
+}
+
+/// Result of a change of the network.
+pub(super) struct Applied {
+    /// Number of links whose capacity differs.
+    pub(super) links: usize,
+    /// Flows may have to take other paths.
+    pub(super) reroutes: bool,
+    /// Links that carry nothing from now on, of which the engine does not know yet.
+    pub(super) dead: Vec<LinkId>,
 }
 
 /// Returns the number of links of a topology.

@@ -92,7 +92,7 @@ impl Report<'_> {
                 "established"
             },
             flows: u64::from(session.allocated),
-            released: self.hub.release_state(now_ns, session),
+            released: self.release_state(now_ns, session),
             pacing: session.conduct(),
             rtt_us,
             address,
@@ -109,7 +109,7 @@ impl Report<'_> {
                 .filter(|l| !self.hub.network.topology.is_usable(l.id))
                 .count() as u64,
             external: self.hub.network.feeds.external().len() as u64,
-            members: self.hub.member_count(),
+            members: self.hub.members.count(),
             links_named: self.hub.network.link_check.named_counts(),
             links_lowered: self.hub.network.link_check.lowered_count(),
             hosts_named: self.hub.network.link_check.fault_counts(),
@@ -125,7 +125,9 @@ impl Report<'_> {
             epoch: self.hub.settings.epoch,
             topology_epoch: u64::from(self.hub.network.topology.epoch()),
             released: self.hub.is_released(),
-            released_hosts: self.hub.released_hosts().map(str::to_owned).collect(),
+            released_hosts: (self.hub.conduct.released_hosts())
+                .map(str::to_owned)
+                .collect(),
             sessions: Vec::new(),
             flows: u64::from(self.hub.flows.tallies.allocated),
             flows_left_alone: known - u64::from(self.hub.flows.tallies.allocated),

@@ -3,17 +3,35 @@
 use ratewright_proto::control::Hello;
 use ratewright_proto::records::StartRecord;
 use ratewright_proto::server::ServerSession;
-use ratewright_topology::HostId;
+use ratewright_proto::server::registry::Registry;
+use ratewright_topology::{HostId, Topology};
 
+use super::flows::demand_bps;
 use super::session_flows::{HubFlow, Placement, SessionFlows, UnmanagedReason};
 use super::token_bucket::TokenBucket;
 use crate::service::config::{PacingOrder, RelayIdentity};
 use crate::service::session_table::SessionTable;
 use crate::service::tls::PeerCertificate;
+use crate::shared_links::{FlowKind, MIN_DEMAND_SHARE};
 
 /// Sessions by number. Boxed: a look-up touches one session's memory only, and growth moves
 /// pointers.
 pub(super) type Sessions = SessionTable<Box<Session>>;
+
+/// Hosts with a session.
+#[derive(Clone, Copy)]
+pub(super) struct Hosts<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) sessions: &'a Sessions,
+}
+
+impl<'a> Hosts<'a> {
+    /// Returns the session of a host, if it has one.
+    pub(super) fn session(self, host: HostId) -> Option<&'a Session> {
+        let id = self.registry.session_of(host.0)?;
+        self.sessions.get(id).map(|session| &**session)
+    }
+}
 
 /// A session, from its transport connection's first byte to its last.
 pub(super) struct Session {
@@ -80,6 +98,28 @@ impl Session {
     /// True if its host paces its flows.
     pub(super) fn paces(&self) -> bool {
         self.conduct() == PacingOrder::Pace
+    }
+
+    /// Takes its host's acknowledgement of the kill switch. One that still counts paced flows
+    /// proves nothing: the host then counts as released when a lease has passed.
+    pub(super) fn acknowledge_release(&mut self, released: bool, paced_flows: u32) {
+        if released && paced_flows == 0 && matches!(self.release, Release::Waiting { .. }) {
+            self.release = Release::Acknowledged;
+        }
+    }
+
+    /// Returns the kind as which a flow with a rate counts; `None` for one that is too small to
+    /// matter.
+    pub(super) fn kind_of(&self, topology: &Topology, record: &StartRecord) -> Option<FlowKind> {
+        if self.paces() {
+            return Some(FlowKind::Paced);
+        }
+        let host = self.peer.as_ref()?.host;
+        let uplink = topology.host_uplink(host);
+        let least_bps = topology.effective_capacity_bps(uplink) / MIN_DEMAND_SHARE;
+        #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
+        let counts = demand_bps(record) >= least_bps as f64;
+        counts.then_some(FlowKind::Unpaced)
     }
 }
 

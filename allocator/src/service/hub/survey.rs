@@ -127,15 +127,16 @@ impl Report<'_> {
             external_load_bps: external.map_or(0, LinkTraffic::load_bps),
             external_granted_bps: external.map_or(0.0, |traffic| traffic.granted_bps),
             feeds: feeds.copied(),
-            shared: self.hub.shared_status(link),
+            shared: self.shared_status(link),
             check: self.link_evidence(link),
         }
     }
 
     /// Returns a host as `/explain` shows it; `None` if the topology does not have it.
     pub fn host_view(&self, now_ns: u64, host: &str) -> Option<HostView> {
-        let number = self.hub.network.topology.host_by_name(host)?;
-        let (mut pacing, mut why) = self.hub.order_of(host);
+        let (topology, rollout) = (&self.hub.network.topology, &self.hub.settings.rollout);
+        let number = topology.host_by_name(host)?;
+        let (mut pacing, mut why) = self.hub.conduct.order_of(host, topology, rollout);
         let session = self
             .hub
             .session_of(host)
@@ -148,7 +149,7 @@ impl Report<'_> {
             connected: session.is_some(),
             pacing,
             why,
-            release: session.map_or("no", |session| self.hub.release_state(now_ns, session)),
+            release: session.map_or("no", |session| self.release_state(now_ns, session)),
             heard_ms_ago: session
                 .map(|session| now_ns.saturating_sub(session.proto.last_heard_ns()) / 1_000_000),
             lease_ms: self.hub.settings.lease_ns / 1_000_000,

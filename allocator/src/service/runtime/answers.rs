@@ -63,7 +63,7 @@ impl CoreHandle {
             }
             AdminRequest::HostReleaseReport(host, reply) => {
                 self.reply(reply, move |core, now_ns| {
-                    core.hub.host_release_report(now_ns, &host)
+                    core.hub.report().host_release_report(now_ns, &host)
                 })
                 .await;
             }
@@ -76,8 +76,10 @@ impl CoreHandle {
                 .await;
             }
             AdminRequest::ReleaseReport(reply) => {
-                self.reply(reply, |core, now_ns| core.hub.release_report(now_ns))
-                    .await;
+                self.reply(reply, |core, now_ns| {
+                    core.hub.report().release_report(now_ns)
+                })
+                .await;
             }
             AdminRequest::ReleaseWaits(reply) => {
                 self.reply(reply, |core, now_ns| core.hub.release_waits(now_ns))
@@ -91,7 +93,7 @@ impl CoreHandle {
             // Feeds report many times a second: `/status` shows it, and the log does not.
             AdminRequest::SetExternalLoad(load, reply) => {
                 self.reply(reply, move |core, now_ns| {
-                    let result = core.hub.set_external_load(now_ns, &load);
+                    let result = core.hub.network_mut().set_external_load(now_ns, &load);
                     tracing::debug!(told = ?load, ?result, "external load");
                     result
                 })

@@ -77,11 +77,12 @@ impl CoLocatedEngine {
 
     /// Tells the feeds the loads of the links, if they want them.
     pub(super) fn tell_loads(&mut self, hub: &mut Hub, now_ns: u64) {
-        if hub.wants_link_loads(now_ns)
+        if hub.network().wants_link_loads(now_ns)
             && let Some(engine) = &self.engine
         {
             engine.driver.link_loads(&mut self.loads_bps);
-            hub.observe_link_loads(now_ns, &mut self.loads_bps);
+            let network = hub.network_mut();
+            network.observe_link_loads(now_ns, &mut self.loads_bps);
         }
     }
 

@@ -294,9 +294,8 @@ impl ServiceCore {
             Phase::Serving | Phase::Draining => None,
         };
         let due = [
-            self.hub.next_feeds_ns(),
-            self.hub.next_link_loads_ns(),
-            self.hub.next_members_ns(),
+            self.hub.next_own_timeout_ns(),
+            self.hub.network().next_link_loads_ns(),
             grace_ends_ns,
         ];
         let own_ns = match (due.into_iter().flatten().min(), self.timers.own_ns) {
@@ -436,8 +435,7 @@ impl ServiceCore {
                 if matches!(self.phase, Phase::Grace { ends_ns } if ends_ns <= now_ns) {
                     self.phase = Phase::Serving;
                 }
-                self.hub.apply_feeds(now_ns);
-                self.hub.advance_members(now_ns);
+                self.hub.on_own_timeout(now_ns);
                 continue;
             }
             let Some(transport) = self.transports.get_mut(id) else {

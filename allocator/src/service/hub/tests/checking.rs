@@ -20,10 +20,12 @@ impl HubWorld {
     fn pass_tenths(&mut self, tenths: u32) {
         for _ in 0..tenths {
             self.now_ns += 98_000_000;
-            if self.hub.wants_link_loads(self.now_ns) {
+            if self.hub.network().wants_link_loads(self.now_ns) {
                 let mut loads_bps = Vec::new();
                 self.engine.link_loads(&mut loads_bps);
-                self.hub.observe_link_loads(self.now_ns, &mut loads_bps);
+                self.hub
+                    .network_mut()
+                    .observe_link_loads(self.now_ns, &mut loads_bps);
             }
             self.pass(2_000_000);
         }
@@ -67,7 +69,7 @@ fn incast(settings: HubSettings) -> HubWorld {
     world.pass_tenths(20);
     assert_eq!(world.named(), []);
     assert_eq!(
-        world.hub.next_link_loads_ns(),
+        world.hub.network().next_link_loads_ns(),
         None,
         "nothing is in question"
     );

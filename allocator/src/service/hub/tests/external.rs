@@ -25,6 +25,7 @@ impl HubWorld {
     fn tell(&mut self, told: &ExternalLoad) -> f64 {
         let report = self
             .hub
+            .network_mut()
             .set_external_load(self.now_ns, told)
             .expect("the link is there");
         self.settle();
@@ -135,7 +136,7 @@ fn a_word_that_is_not_renewed_is_forgotten() {
     world.pass(20_000_000);
     world.assert_gbps("h1", flow, 10.0 * DERATED);
     assert_eq!(world.external(), []);
-    assert_eq!(world.hub.next_feeds_ns(), None);
+    assert_eq!(world.hub.next_own_timeout_ns(), None);
 }
 
 #[test]
@@ -232,6 +233,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         let now_ns = world.now_ns;
         let error: TopologyChangeError = world
             .hub
+            .network_mut()
             .set_external_load(now_ns, &told)
             .expect_err("refused");
         assert_eq!(error.to_string(), expected);
@@ -264,14 +266,15 @@ fn the_next_expiry_is_the_earliest_of_all_that_hold() {
         let now_ns = world.now_ns;
         world
             .hub
+            .network_mut()
             .set_external_load(now_ns, &told)
             .expect("it is there");
         expected.insert(host.clone(), for_ms.map(|ms| now_ns + ms * 1_000_000));
         world.now_ns += 5_000_000;
-        world.hub.apply_feeds(world.now_ns);
+        world.hub.on_own_timeout(world.now_ns);
         expected.retain(|_, until: &mut Option<u64>| until.is_none_or(|at| at > world.now_ns));
         let next = expected.values().flatten().min().copied();
-        assert_eq!(world.hub.next_feeds_ns(), next);
+        assert_eq!(world.hub.next_own_timeout_ns(), next);
         assert_eq!(world.external().len(), expected.len());
     }
 }

@@ -7,6 +7,7 @@ use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use super::{HubWorld, settings};
 use crate::feeds::{Feed, FeedsConfig};
 use crate::service::hub::HubSettings;
+use crate::service::hub::feeds::telemetry_interval_ns;
 use crate::service::status::ExplainedFlow;
 
 impl HubWorld {
@@ -103,7 +104,7 @@ fn unknown_senders_hold_their_share_of_a_receivers_downlink_while_they_are_told(
             .effects
             .is_empty()
     );
-    assert_eq!(world.hub.next_feeds_ns(), None);
+    assert_eq!(world.hub.next_own_timeout_ns(), None);
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn with_all_readings_off_nobody_is_asked_and_nothing_changes() {
         ..settings()
     };
     let mut world = HubWorld::with_hosts(settings, &["h1", "h16"]);
-    assert_eq!(world.hub.telemetry_interval_ns(), 0);
+    assert_eq!(telemetry_interval_ns(&world.hub.settings), 0);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     world.repeat_senders("h16", "h16", 3);

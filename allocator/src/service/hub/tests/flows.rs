@@ -182,7 +182,7 @@ fn flows_that_found_the_table_full_get_rates_in_turn_as_there_is_room() {
         ["h2", "h3", "h2", "h3"],
         "no host waits for all of another's"
     );
-    assert_eq!(world.hub.next_feeds_ns(), None, "nobody waits");
+    assert_eq!(world.hub.next_own_timeout_ns(), None, "nobody waits");
 }
 
 #[test]

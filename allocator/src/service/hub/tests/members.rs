@@ -117,7 +117,7 @@ fn a_host_joins_the_rack_of_its_address_and_others_hear_of_it() {
     world.settle();
     assert!(world.rate("h1", flow).expect("rated") > 9_000_000_000);
     world.assert_no_link_overfull();
-    assert_eq!(world.hub.member_count(), 1);
+    assert_eq!(world.hub.members.count(), 1);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_host_without_a_right_to_a_place_is_told_why() {
     let many: Vec<String> = (0..17).map(|n| format!("172.16.0.{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(world.refusal_of("many", &many).0, RefusalCode::NotAllowed);
-    assert_eq!(world.hub.member_count(), 0);
+    assert_eq!(world.hub.members.count(), 0);
 }
 
 #[test]
@@ -311,5 +311,5 @@ fn sessions_know_the_members_after_any_history() {
         }
     }
     world.pass(GRACE_NS + 8 * settings().liveness_ns);
-    assert_eq!(world.hub.member_count(), 0);
+    assert_eq!(world.hub.members.count(), 0);
 }

@@ -370,11 +370,8 @@ impl HubWorld {
         while self.now_ns < end_ns {
             self.now_ns += 1_000_000;
             let now_ns = self.now_ns;
-            if (self.hub.next_feeds_ns()).is_some_and(|at_ns| at_ns <= now_ns) {
-                self.hub.apply_feeds(now_ns);
-            }
-            if (self.hub.next_members_ns()).is_some_and(|at_ns| at_ns <= now_ns) {
-                self.hub.advance_members(now_ns);
+            if (self.hub.next_own_timeout_ns()).is_some_and(|at_ns| at_ns <= now_ns) {
+                self.hub.on_own_timeout(now_ns);
             }
             for host in self.hosts.values_mut() {
                 if host

@@ -33,7 +33,11 @@ fn hosts_outside_the_rollout_observe_and_a_reload_lets_them_pace() {
     );
     let now_ns = world.now_ns;
     assert_eq!(
-        world.hub.host_release_report(now_ns, "h2").acknowledged,
+        world
+            .hub
+            .report()
+            .host_release_report(now_ns, "h2")
+            .acknowledged,
         1,
         "it has proved that it paces nothing"
     );
@@ -76,7 +80,7 @@ fn one_host_is_released_with_the_kill_switchs_proof() {
     assert!(!world.hub.is_released());
     world.pass(LEASE_NS + 1);
     let now_ns = world.now_ns;
-    let report = world.hub.host_release_report(now_ns, "h1");
+    let report = world.hub.report().host_release_report(now_ns, "h1");
     assert_eq!((report.expired, report.waiting.len()), (1, 0));
 
     world
@@ -106,7 +110,7 @@ fn the_kill_switch_is_above_the_rollout_and_gives_way_to_it_again() {
         "nobody looks at rates"
     );
     let now_ns = world.now_ns;
-    let report = world.hub.release_report(now_ns);
+    let report = world.hub.report().release_report(now_ns);
     assert_eq!((report.hosts, report.acknowledged), (2, 2));
     assert!(!world.hub.release_waits(now_ns));
     world.hub.set_released(now_ns, false);

@@ -13,7 +13,7 @@ fn every_host_that_answers_is_released_at_once() {
     assert_eq!((report.hosts, report.waiting.len()), (2, 2));
     world.settle();
     let now_ns = world.now_ns;
-    let report = world.hub.release_report(now_ns);
+    let report = world.hub.report().release_report(now_ns);
     assert_eq!(
         (report.released, report.acknowledged, report.waiting.len()),
         (true, 2, 0)
@@ -45,12 +45,12 @@ fn a_host_that_does_not_answer_is_free_after_a_lease() {
     world.pass(LEASE_NS - 20_000_000);
     let now_ns = world.now_ns;
     assert_eq!(
-        world.hub.release_report(now_ns).waiting,
+        world.hub.report().release_report(now_ns).waiting,
         vec!["h2".to_owned()]
     );
     world.pass(40_000_000);
     let now_ns = world.now_ns;
-    let report = world.hub.release_report(now_ns);
+    let report = world.hub.report().release_report(now_ns);
     assert_eq!((report.acknowledged, report.expired), (1, 1));
     assert!(report.waiting.is_empty());
 }
@@ -70,7 +70,7 @@ fn a_host_that_left_just_before_is_waited_for() {
     );
     world.pass(LEASE_NS);
     let now_ns = world.now_ns;
-    assert!(world.hub.release_report(now_ns).waiting.is_empty());
+    assert!(world.hub.report().release_report(now_ns).waiting.is_empty());
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn nobody_is_waited_for_who_is_known_to_be_free() {
     while world.now_ns < began_ns + 2 * LEASE_NS {
         let now_ns = world.now_ns;
         let waits = world.hub.release_waits(now_ns);
-        let report = world.hub.release_report(now_ns);
+        let report = world.hub.report().release_report(now_ns);
         assert_eq!(waits, !report.waiting.is_empty(), "{report:?}");
         if !waits && ended_ns.is_none() {
             ended_ns = Some(now_ns);

@@ -62,7 +62,7 @@ impl HubWorld {
     }
 
     fn cause(&self, from: &str, to: &str) -> Option<String> {
-        let shared = self.hub.shared_status(self.link(from, to));
+        let shared = self.hub.report().shared_status(self.link(from, to));
         shared.map(|shared| shared.cause)
     }
 
@@ -118,7 +118,7 @@ impl HubWorld {
             }
         }
         for (link, load_bps) in topology.links().iter().zip(loads) {
-            let headroom = if self.hub.shared_status(link.id).is_some() {
+            let headroom = if self.hub.report().shared_status(link.id).is_some() {
                 HEADROOM
             } else {
                 1.0
@@ -304,7 +304,7 @@ fn a_host_cannot_make_other_hosts_links_shared() {
     for link in world.hub.topology().links() {
         let is_own = link.id == world.link("h2", "leaf1") || link.id == world.link("leaf1", "h2");
         if !is_own {
-            assert_eq!(world.hub.shared_status(link.id), None, "{link:?}");
+            assert_eq!(world.hub.report().shared_status(link.id), None, "{link:?}");
         }
     }
     assert_eq!(world.hub.network.shared.count(), 1, "its uplink");
@@ -408,12 +408,18 @@ fn what_an_operator_tells_of_a_link_wins_over_headroom() {
             for_ms,
         };
         let now_ns = world.now_ns;
-        assert!(world.hub.set_external_load(now_ns, &load).is_ok());
+        assert!(
+            world
+                .hub
+                .network_mut()
+                .set_external_load(now_ns, &load)
+                .is_ok()
+        );
         world.settle();
     };
     tell(&mut world, 2_000_000_000, 0.0, None);
     world.assert_told("h1", one, 0.99 * 8.0 / 2.0);
-    let shared = world.hub.shared_status(world.link("leaf4", "h16"));
+    let shared = world.hub.report().shared_status(world.link("leaf4", "h16"));
     assert_eq!(shared.expect("still shared").headroom, 1.0);
     tell(&mut world, 0, 1.0, None);
     world.assert_told("h1", one, 3.3);
@@ -441,7 +447,7 @@ fn without_headroom_for_what_hosts_tell_the_link_is_shared_and_its_rates_are_exa
     let now_ns = world.now_ns;
     world.hub.reconfigure(now_ns, settings.clone());
     world.settle();
-    let shared = |world: &HubWorld| world.hub.shared_status(world.link("leaf4", "h16"));
+    let shared = |world: &HubWorld| world.hub.report().shared_status(world.link("leaf4", "h16"));
     world.assert_told("h1", one, 4.95);
     let status = shared(&world).expect("it is shared all the same");
     assert_eq!(

@@ -370,7 +370,7 @@ fn broken_ports(panics: bool) -> (CoreHandle, Arc<EngineSignal>, ServiceThreads)
         address: None,
         policy: IdlePolicy::Sleep,
     };
-    let started = start_on(&config, hub, engine, 1, ports, |_| {});
+    let started = start_on(&config, hub, engine, ports, |_| {});
     let (core, threads) = started.expect("threads");
     (core, signal, threads)
 }
