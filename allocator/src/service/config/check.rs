@@ -11,7 +11,10 @@ use toml::Spanned;
 
 use super::error::{ConfigError, line_of};
 use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls};
-use super::{Allocation, Config, EngineKind, Limits, TlsFiles};
+use super::{
+    Allocation, Config, EngineKind, Limits, TlsFiles, classes, collector, feeds, membership,
+    rollout, transport, trust,
+};
 use crate::engine::parallel::{MOST_BLOCKS, MOST_WORKERS};
 use crate::service::admin::logging;
 
@@ -52,18 +55,20 @@ impl Checker<'_> {
             log: self.log(raw.log)?,
             tls: self.tls(raw.tls)?,
             allocation: self.allocation(raw.allocation)?,
-            transport: self.transport(raw.transport)?,
+            transport: transport::checked(self, raw.transport)?,
             limits,
-            feeds: self.feeds(feeds)?,
-            collector: collector.map(|raw| self.collector(raw)).transpose()?,
-            membership: self.membership(raw.membership)?,
-            trust: self.trust(raw.trust)?,
-            rollout: self.rollout(raw.rollout)?,
+            feeds: feeds::checked(self, feeds)?,
+            collector: collector
+                .map(|raw| collector::checked(self, raw))
+                .transpose()?,
+            membership: membership::checked(self, raw.membership)?,
+            trust: trust::checked(self, raw.trust)?,
+            rollout: rollout::checked(self, raw.rollout)?,
             audit: raw
                 .audit
                 .map(|path| self.path("audit", &path))
                 .transpose()?,
-            classes: self.classes(raw.class)?,
+            classes: classes::checked(self, raw.class)?,
         })
     }
 

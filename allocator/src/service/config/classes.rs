@@ -120,163 +120,165 @@ fn rate(rate_bps: f64) -> String {
     format!("{:.3} {name}", rate_bps / unit)
 }
 
-impl Checker<'_> {
-    pub(super) fn classes(
-        &self,
-        raw: Vec<Spanned<RawClass>>,
-    ) -> Result<Vec<ClassConfig>, ConfigError> {
-        if raw.is_empty() {
-            return Ok(vec![ClassConfig::default()]);
-        }
-        let mut classes: Vec<ClassConfig> = Vec::with_capacity(raw.len());
-        for entry in raw {
-            let class = self.class(entry.into_inner(), &classes)?;
-            classes.push(class);
-        }
-        classes.sort_by_key(|class| class.id);
-        // Not empty here: an empty list has returned the default class above.
-        if classes[0].id != 0 {
-            return Err(ConfigError::Missing {
-                origin: self.origin.to_owned(),
-                key: "class 0".to_owned(),
-                expected: "flows without a policy use it; add a [[class]] with id = 0".to_owned(),
-            });
-        }
-        Ok(classes)
+pub(super) fn checked(
+    check: &Checker<'_>,
+    raw: Vec<Spanned<RawClass>>,
+) -> Result<Vec<ClassConfig>, ConfigError> {
+    if raw.is_empty() {
+        return Ok(vec![ClassConfig::default()]);
     }
+    let mut classes: Vec<ClassConfig> = Vec::with_capacity(raw.len());
+    for entry in raw {
+        let class = class(check, entry.into_inner(), &classes)?;
+        classes.push(class);
+    }
+    classes.sort_by_key(|class| class.id);
+    // Not empty here: an empty list has returned the default class above.
+    if classes[0].id != 0 {
+        return Err(ConfigError::Missing {
+            origin: check.origin.to_owned(),
+            key: "class 0".to_owned(),
+            expected: "flows without a policy use it; add a [[class]] with id = 0".to_owned(),
+        });
+    }
+    Ok(classes)
+}
 
-    fn class(&self, raw: RawClass, before: &[ClassConfig]) -> Result<ClassConfig, ConfigError> {
-        let id_field = self.need(
-            raw.id,
-            "class.id",
-            "every [[class]] has an id from 0 to 127, such as id = 1",
-        )?;
-        let id = match u8::try_from(*id_field.get_ref()) {
-            Ok(id) if id <= MAX_CLASS_ID => id,
-            _ => {
-                return Err(self.wrong(
-                    "class.id",
-                    &id_field,
-                    format!("must be 0 to {MAX_CLASS_ID}"),
-                ));
-            }
-        };
-        if let Some(other) = before.iter().find(|class| class.id == id) {
-            return Err(self.wrong(
+fn class(
+    check: &Checker<'_>,
+    raw: RawClass,
+    before: &[ClassConfig],
+) -> Result<ClassConfig, ConfigError> {
+    let id_field = check.need(
+        raw.id,
+        "class.id",
+        "every [[class]] has an id from 0 to 127, such as id = 1",
+    )?;
+    let id = match u8::try_from(*id_field.get_ref()) {
+        Ok(id) if id <= MAX_CLASS_ID => id,
+        _ => {
+            return Err(check.wrong(
                 "class.id",
                 &id_field,
-                format!("is already class {:?}; ids must differ", other.name),
+                format!("must be 0 to {MAX_CLASS_ID}"),
             ));
         }
-        let name_field = self.need(
-            raw.name,
-            "class.name",
-            r#"every [[class]] has a name, such as name = "bulk""#,
-        )?;
-        if name_field.get_ref().is_empty()
-            || before
-                .iter()
-                .any(|class| class.name == *name_field.get_ref())
-        {
-            return Err(self.wrong(
-                "class.name",
-                &name_field,
-                "must be a name that no other class has",
-            ));
-        }
-        let utility = self.utility(id, raw.utility, raw.alpha)?;
-        // A key without effect is an error, as an unknown key is.
-        if let (UtilityConfig::Log, Some(reference)) = (utility, &raw.reference_bps) {
-            return Err(self.wrong(
-                "class.reference_bps",
-                reference,
-                r#"needs utility = "alpha" beside it"#,
-            ));
-        }
-        let reference_bps = self.within(
-            raw.reference_bps,
-            DEFAULT_REFERENCE_BPS,
-            "class.reference_bps",
-            |rate: u64| (8_000..=1_000_000_000_000_000).contains(&rate),
-            "must be 8000 to 1000000000000000 bits per second; 1000000000 is the default",
-        )?;
-        let weight = self.within(
-            raw.weight,
-            1.0,
-            "class.weight",
-            |weight: f64| (1e-3..=1e3).contains(&weight),
-            "must be from 0.001 to 1000; 1 is the default",
-        )?;
-        let max_rate_bps = match raw.max_rate_bps {
-            Some(rate) if *rate.get_ref() < 8_000 => {
-                return Err(self.wrong(
-                    "class.max_rate_bps",
-                    &rate,
-                    "must be at least 8000 bits per second",
-                ));
-            }
-            rate => rate.map(Spanned::into_inner),
-        };
-        let measured_demand = match raw.demand {
-            None => ClassConfig::default().measured_demand,
-            Some(demand) => match demand.get_ref().as_str() {
-                "measured" => true,
-                "ignored" => false,
-                _ => {
-                    let expected = r#"must be "measured" or "ignored""#;
-                    return Err(self.wrong("class.demand", &demand, expected));
-                }
-            },
-        };
-        Ok(ClassConfig {
-            id,
-            name: name_field.into_inner(),
-            utility,
-            reference_bps,
-            weight,
-            max_rate_bps,
-            measured_demand,
-        })
+    };
+    if let Some(other) = before.iter().find(|class| class.id == id) {
+        return Err(check.wrong(
+            "class.id",
+            &id_field,
+            format!("is already class {:?}; ids must differ", other.name),
+        ));
     }
+    let name_field = check.need(
+        raw.name,
+        "class.name",
+        r#"every [[class]] has a name, such as name = "bulk""#,
+    )?;
+    if name_field.get_ref().is_empty()
+        || before
+            .iter()
+            .any(|class| class.name == *name_field.get_ref())
+    {
+        return Err(check.wrong(
+            "class.name",
+            &name_field,
+            "must be a name that no other class has",
+        ));
+    }
+    let utility = utility(check, id, raw.utility, raw.alpha)?;
+    // A key without effect is an error, as an unknown key is.
+    if let (UtilityConfig::Log, Some(reference)) = (utility, &raw.reference_bps) {
+        return Err(check.wrong(
+            "class.reference_bps",
+            reference,
+            r#"needs utility = "alpha" beside it"#,
+        ));
+    }
+    let reference_bps = check.within(
+        raw.reference_bps,
+        DEFAULT_REFERENCE_BPS,
+        "class.reference_bps",
+        |rate: u64| (8_000..=1_000_000_000_000_000).contains(&rate),
+        "must be 8000 to 1000000000000000 bits per second; 1000000000 is the default",
+    )?;
+    let weight = check.within(
+        raw.weight,
+        1.0,
+        "class.weight",
+        |weight: f64| (1e-3..=1e3).contains(&weight),
+        "must be from 0.001 to 1000; 1 is the default",
+    )?;
+    let max_rate_bps = match raw.max_rate_bps {
+        Some(rate) if *rate.get_ref() < 8_000 => {
+            return Err(check.wrong(
+                "class.max_rate_bps",
+                &rate,
+                "must be at least 8000 bits per second",
+            ));
+        }
+        rate => rate.map(Spanned::into_inner),
+    };
+    let measured_demand = match raw.demand {
+        None => ClassConfig::default().measured_demand,
+        Some(demand) => match demand.get_ref().as_str() {
+            "measured" => true,
+            "ignored" => false,
+            _ => {
+                let expected = r#"must be "measured" or "ignored""#;
+                return Err(check.wrong("class.demand", &demand, expected));
+            }
+        },
+    };
+    Ok(ClassConfig {
+        id,
+        name: name_field.into_inner(),
+        utility,
+        reference_bps,
+        weight,
+        max_rate_bps,
+        measured_demand,
+    })
+}
 
-    fn utility(
-        &self,
-        id: u8,
-        name: Field<String>,
-        alpha: Field<f64>,
-    ) -> Result<UtilityConfig, ConfigError> {
-        let Some(name) = name.filter(|name| name.get_ref() != "log") else {
-            return match alpha {
-                None => Ok(UtilityConfig::Log),
-                Some(alpha) => Err(self.wrong(
-                    "class.alpha",
-                    &alpha,
-                    r#"needs utility = "alpha" beside it"#,
-                )),
-            };
+fn utility(
+    check: &Checker<'_>,
+    id: u8,
+    name: Field<String>,
+    alpha: Field<f64>,
+) -> Result<UtilityConfig, ConfigError> {
+    let Some(name) = name.filter(|name| name.get_ref() != "log") else {
+        return match alpha {
+            None => Ok(UtilityConfig::Log),
+            Some(alpha) => Err(check.wrong(
+                "class.alpha",
+                &alpha,
+                r#"needs utility = "alpha" beside it"#,
+            )),
         };
-        if name.get_ref() != "alpha" {
-            return Err(self.wrong("class.utility", &name, r#"must be "log" or "alpha""#));
+    };
+    if name.get_ref() != "alpha" {
+        return Err(check.wrong("class.utility", &name, r#"must be "log" or "alpha""#));
+    }
+    match alpha {
+        Some(alpha) if AlphaFair::new(*alpha.get_ref()).is_some() => {
+            Ok(UtilityConfig::Alpha(alpha.into_inner()))
         }
-        match alpha {
-            Some(alpha) if AlphaFair::new(*alpha.get_ref()).is_some() => {
-                Ok(UtilityConfig::Alpha(alpha.into_inner()))
-            }
-            Some(alpha) => {
-                let (least, most) = (AlphaFair::MIN_ALPHA, AlphaFair::MAX_ALPHA);
-                Err(self.wrong(
-                    "class.alpha",
-                    &alpha,
-                    format!("must be from {least} to {most}; 1 is the same as log"),
-                ))
-            }
-            None => Err(ConfigError::Missing {
-                origin: self.origin.to_owned(),
-                key: "class.alpha".to_owned(),
-                expected: format!(
-                    r#"class {id} has utility = "alpha"; add its exponent, such as alpha = 2.0"#
-                ),
-            }),
+        Some(alpha) => {
+            let (least, most) = (AlphaFair::MIN_ALPHA, AlphaFair::MAX_ALPHA);
+            Err(check.wrong(
+                "class.alpha",
+                &alpha,
+                format!("must be from {least} to {most}; 1 is the same as log"),
+            ))
         }
+        None => Err(ConfigError::Missing {
+            origin: check.origin.to_owned(),
+            key: "class.alpha".to_owned(),
+            expected: format!(
+                r#"class {id} has utility = "alpha"; add its exponent, such as alpha = 2.0"#
+            ),
+        }),
     }
 }

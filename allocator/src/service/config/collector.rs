@@ -33,83 +33,85 @@ impl CollectorConfig {
     }
 }
 
-impl Checker<'_> {
-    pub(super) fn collector(&self, raw: RawCollector) -> Result<CollectorConfig, ConfigError> {
-        let listen = self.need(
-            raw.listen,
-            "feeds.collector.listen",
-            r#"the UDP address that takes events, such as listen = "10.0.0.1:7610""#,
-        )?;
-        let sources = self.need(
-            raw.sources,
-            "feeds.collector.sources",
-            r#"the addresses that may send events, such as sources = ["10.0.0.9"]"#,
-        )?;
-        let addresses: Result<Vec<IpAddr>, _> =
-            sources.get_ref().iter().map(|text| text.parse()).collect();
-        let addresses = addresses
-            .ok()
-            .filter(|addresses| !addresses.is_empty())
-            .ok_or_else(|| {
-                self.wrong(
-                    "feeds.collector.sources",
-                    &sources,
-                    r#"must be IP addresses, such as ["10.0.0.9", "2001:db8::9"]"#,
-                )
-            })?;
-        if let Some(beyond) = raw.interface.get(MAX_INTERFACES) {
-            let expected = format!("must be at most {MAX_INTERFACES} interfaces");
-            return Err(self.wrong("feeds.collector.interface", beyond, expected));
-        }
-        let mut known = BTreeSet::new();
-        let mut interfaces = Vec::new();
-        for entry in raw.interface {
-            let span = entry.span();
-            let interface = self.interface(entry.into_inner())?;
-            if !known.insert((interface.target.clone(), interface.name.clone())) {
-                let twice = toml::Spanned::new(span, ());
-                return Err(self.wrong(
-                    "feeds.collector.interface",
-                    &twice,
-                    "must name each interface of a target once",
-                ));
-            }
-            interfaces.push(interface);
-        }
-        Ok(CollectorConfig {
-            listen: self.socket_address("feeds.collector.listen", &listen)?,
-            sources: addresses,
-            interfaces,
-        })
+pub(super) fn checked(
+    check: &Checker<'_>,
+    raw: RawCollector,
+) -> Result<CollectorConfig, ConfigError> {
+    let listen = check.need(
+        raw.listen,
+        "feeds.collector.listen",
+        r#"the UDP address that takes events, such as listen = "10.0.0.1:7610""#,
+    )?;
+    let sources = check.need(
+        raw.sources,
+        "feeds.collector.sources",
+        r#"the addresses that may send events, such as sources = ["10.0.0.9"]"#,
+    )?;
+    let addresses: Result<Vec<IpAddr>, _> =
+        sources.get_ref().iter().map(|text| text.parse()).collect();
+    let addresses = addresses
+        .ok()
+        .filter(|addresses| !addresses.is_empty())
+        .ok_or_else(|| {
+            check.wrong(
+                "feeds.collector.sources",
+                &sources,
+                r#"must be IP addresses, such as ["10.0.0.9", "2001:db8::9"]"#,
+            )
+        })?;
+    if let Some(beyond) = raw.interface.get(MAX_INTERFACES) {
+        let expected = format!("must be at most {MAX_INTERFACES} interfaces");
+        return Err(check.wrong("feeds.collector.interface", beyond, expected));
     }
+    let mut known = BTreeSet::new();
+    let mut interfaces = Vec::new();
+    for entry in raw.interface {
+        let span = entry.span();
+        let interface = interface(check, entry.into_inner())?;
+        if !known.insert((interface.target.clone(), interface.name.clone())) {
+            let twice = toml::Spanned::new(span, ());
+            return Err(check.wrong(
+                "feeds.collector.interface",
+                &twice,
+                "must name each interface of a target once",
+            ));
+        }
+        interfaces.push(interface);
+    }
+    Ok(CollectorConfig {
+        listen: check.socket_address("feeds.collector.listen", &listen)?,
+        sources: addresses,
+        interfaces,
+    })
+}
 
-    fn interface(&self, raw: RawInterface) -> Result<SwitchInterface, ConfigError> {
-        let need = |field, key: &str, expected: &str| {
-            let key = format!("feeds.collector.interface.{key}");
-            self.need(field, &key, expected)
-                .map(toml::Spanned::into_inner)
-        };
-        Ok(SwitchInterface {
-            target: need(
-                raw.target,
-                "target",
-                r#"the switch's name at gnmic, such as target = "leaf1""#,
-            )?,
-            name: need(
-                raw.name,
-                "name",
-                r#"the interface, such as name = "Ethernet1/1""#,
-            )?,
-            from: need(
-                raw.from,
-                "from",
-                r#"the node of the topology that sends, such as from = "leaf1""#,
-            )?,
-            to: need(
-                raw.to,
-                "to",
-                r#"the node of the topology that receives, such as to = "h1""#,
-            )?,
-        })
-    }
+fn interface(check: &Checker<'_>, raw: RawInterface) -> Result<SwitchInterface, ConfigError> {
+    let need = |field, key: &str, expected: &str| {
+        let key = format!("feeds.collector.interface.{key}");
+        check
+            .need(field, &key, expected)
+            .map(toml::Spanned::into_inner)
+    };
+    Ok(SwitchInterface {
+        target: need(
+            raw.target,
+            "target",
+            r#"the switch's name at gnmic, such as target = "leaf1""#,
+        )?,
+        name: need(
+            raw.name,
+            "name",
+            r#"the interface, such as name = "Ethernet1/1""#,
+        )?,
+        from: need(
+            raw.from,
+            "from",
+            r#"the node of the topology that sends, such as from = "leaf1""#,
+        )?,
+        to: need(
+            raw.to,
+            "to",
+            r#"the node of the topology that receives, such as to = "h1""#,
+        )?,
+    })
 }

@@ -47,30 +47,31 @@ impl MembershipConfig {
     }
 }
 
-impl Checker<'_> {
-    pub(super) fn membership(&self, raw: RawMembership) -> Result<MembershipConfig, ConfigError> {
-        let default = MembershipConfig::default();
-        let grace_s = self.within(
-            raw.grace_s,
-            default.grace_ns / 1_000_000_000,
-            "membership.grace_s",
-            |s| (1..=86_400).contains(&s),
-            "must be 1 to 86400 seconds; 60 is the default",
-        )?;
-        let mut racks = Vec::new();
-        for (prefix, rack) in raw.racks.unwrap_or_default() {
-            let net: IpNet = prefix.parse().map_err(|_| {
-                let expected = format!(
-                    "stands beside {prefix:?}, which must be a prefix of addresses, such as \"10.1.3.0/24\""
-                );
-                self.wrong("membership.racks", &rack, expected)
-            })?;
-            racks.push((net.trunc(), rack.into_inner()));
-        }
-        Ok(MembershipConfig {
-            join: raw.join.is_some_and(toml::Spanned::into_inner),
-            grace_ns: grace_s * 1_000_000_000,
-            racks,
-        })
+pub(super) fn checked(
+    check: &Checker<'_>,
+    raw: RawMembership,
+) -> Result<MembershipConfig, ConfigError> {
+    let default = MembershipConfig::default();
+    let grace_s = check.within(
+        raw.grace_s,
+        default.grace_ns / 1_000_000_000,
+        "membership.grace_s",
+        |s| (1..=86_400).contains(&s),
+        "must be 1 to 86400 seconds; 60 is the default",
+    )?;
+    let mut racks = Vec::new();
+    for (prefix, rack) in raw.racks.unwrap_or_default() {
+        let net: IpNet = prefix.parse().map_err(|_| {
+            let expected = format!(
+                "stands beside {prefix:?}, which must be a prefix of addresses, such as \"10.1.3.0/24\""
+            );
+            check.wrong("membership.racks", &rack, expected)
+        })?;
+        racks.push((net.trunc(), rack.into_inner()));
     }
+    Ok(MembershipConfig {
+        join: raw.join.is_some_and(toml::Spanned::into_inner),
+        grace_ns: grace_s * 1_000_000_000,
+        racks,
+    })
 }

@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::check::Checker;
 use super::error::{self, ConfigError};
 use super::raw::{Field, RawTls, RawTransport};
-use super::{TlsFiles, TransportConfig};
+use super::{TlsFiles, TransportConfig, transport};
 
 /// A checked configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,13 +128,14 @@ impl RelayConfig {
         {
             return Err(checker.wrong("transport.hot", hot, r#"must be "quic" or "udp""#));
         }
-        let transport = checker.transport(RawTransport {
+        let raw_transport = RawTransport {
             hot: raw.transport.hot,
             udp_port: raw.transport.udp_port,
             cipher: raw.transport.cipher,
             control_dscp: raw.transport.control_dscp,
             ..RawTransport::default()
-        })?;
+        };
+        let transport = transport::checked(&checker, raw_transport)?;
         let max_hosts = checker.within(
             raw.limits.max_hosts,
             MAX_HOSTS,

@@ -91,47 +91,45 @@ impl Rollout {
     }
 }
 
-impl Checker<'_> {
-    pub(super) fn rollout(&self, raw: RawRollout) -> Result<Rollout, ConfigError> {
-        let default = Rollout::default();
-        let percent = self.within(
-            raw.percent,
-            default.percent,
-            "rollout.percent",
-            |percent| (0.0..=100.0).contains(&percent),
-            "must be from 0 to 100; 100 is the default",
-        )?;
-        let patterns = |key: &str, list: Option<Vec<Spanned<String>>>| {
-            list.unwrap_or_default()
-                .iter()
-                .map(|text| {
-                    HostPattern::parse(text.get_ref()).ok_or_else(|| {
-                        let expected = r#"must be a host's name, or the beginning of names with a star behind it, such as "rack7-*""#;
-                        self.wrong(key, text, expected)
-                    })
+pub(super) fn checked(check: &Checker<'_>, raw: RawRollout) -> Result<Rollout, ConfigError> {
+    let default = Rollout::default();
+    let percent = check.within(
+        raw.percent,
+        default.percent,
+        "rollout.percent",
+        |percent| (0.0..=100.0).contains(&percent),
+        "must be from 0 to 100; 100 is the default",
+    )?;
+    let patterns = |key: &str, list: Option<Vec<Spanned<String>>>| {
+        list.unwrap_or_default()
+            .iter()
+            .map(|text| {
+                HostPattern::parse(text.get_ref()).ok_or_else(|| {
+                    let expected = r#"must be a host's name, or the beginning of names with a star behind it, such as "rack7-*""#;
+                    check.wrong(key, text, expected)
                 })
-                .collect::<Result<Vec<_>, _>>()
-        };
-        let others = match raw.others {
-            None => default.others,
-            Some(value) => match value.get_ref().as_str() {
-                "observe" => PacingOrder::Observe,
-                "release" => PacingOrder::Release,
-                _ => {
-                    let expected = r#"must be "observe" or "release""#;
-                    return Err(self.wrong("rollout.others", &value, expected));
-                }
-            },
-        };
-        Ok(Rollout {
-            percent,
-            salt: raw.salt.map(Spanned::into_inner).unwrap_or_default(),
-            hosts: patterns("rollout.hosts", raw.hosts)?,
-            racks: raw.racks.unwrap_or_default().into_iter().collect(),
-            exclude: patterns("rollout.exclude", raw.exclude)?,
-            others,
-        })
-    }
+            })
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let others = match raw.others {
+        None => default.others,
+        Some(value) => match value.get_ref().as_str() {
+            "observe" => PacingOrder::Observe,
+            "release" => PacingOrder::Release,
+            _ => {
+                let expected = r#"must be "observe" or "release""#;
+                return Err(check.wrong("rollout.others", &value, expected));
+            }
+        },
+    };
+    Ok(Rollout {
+        percent,
+        salt: raw.salt.map(Spanned::into_inner).unwrap_or_default(),
+        hosts: patterns("rollout.hosts", raw.hosts)?,
+        racks: raw.racks.unwrap_or_default().into_iter().collect(),
+        exclude: patterns("rollout.exclude", raw.exclude)?,
+        others,
+    })
 }
 
 #[cfg(test)]

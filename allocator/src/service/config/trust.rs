@@ -174,36 +174,34 @@ impl Trust {
     }
 }
 
-impl Checker<'_> {
-    pub(super) fn trust(&self, raw: RawTrust) -> Result<Trust, ConfigError> {
-        let deny = raw.deny_certificates.unwrap_or_default();
-        let deny_certificates = deny
+pub(super) fn checked(check: &Checker<'_>, raw: RawTrust) -> Result<Trust, ConfigError> {
+    let deny = raw.deny_certificates.unwrap_or_default();
+    let deny_certificates = deny
+        .iter()
+        .map(|text: &Spanned<String>| {
+            Fingerprint::parse(text.get_ref()).ok_or_else(|| {
+                let expected = "must be the SHA-256 fingerprint of a certificate: 64 hexadecimal digits, \
+                                with or without colons (openssl x509 -noout -fingerprint -sha256 -in FILE)";
+                check.wrong("trust.deny_certificates", text, expected)
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    let mut relays = BTreeMap::new();
+    for (relay, hosts) in raw.relays.unwrap_or_default() {
+        let patterns = hosts
             .iter()
-            .map(|text: &Spanned<String>| {
-                Fingerprint::parse(text.get_ref()).ok_or_else(|| {
-                    let expected = "must be the SHA-256 fingerprint of a certificate: 64 hexadecimal digits, \
-                                    with or without colons (openssl x509 -noout -fingerprint -sha256 -in FILE)";
-                    self.wrong("trust.deny_certificates", text, expected)
+            .map(|text| {
+                HostPattern::parse(text.get_ref()).ok_or_else(|| {
+                    let expected = r#"must be a host's name, or the beginning of names with a star behind it, such as "rack7-*""#;
+                    check.wrong(&format!("trust.relays.{relay}"), text, expected)
                 })
             })
             .collect::<Result<_, _>>()?;
-        let mut relays = BTreeMap::new();
-        for (relay, hosts) in raw.relays.unwrap_or_default() {
-            let patterns = hosts
-                .iter()
-                .map(|text| {
-                    HostPattern::parse(text.get_ref()).ok_or_else(|| {
-                        let expected = r#"must be a host's name, or the beginning of names with a star behind it, such as "rack7-*""#;
-                        self.wrong(&format!("trust.relays.{relay}"), text, expected)
-                    })
-                })
-                .collect::<Result<_, _>>()?;
-            relays.insert(relay, patterns);
-        }
-        Ok(Trust {
-            relays,
-            allow: raw.allow.map(|hosts| hosts.into_iter().collect()),
-            deny_certificates,
-        })
+        relays.insert(relay, patterns);
     }
+    Ok(Trust {
+        relays,
+        allow: raw.allow.map(|hosts| hosts.into_iter().collect()),
+        deny_certificates,
+    })
 }

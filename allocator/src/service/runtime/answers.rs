@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use tokio::sync::oneshot;
 
 use super::core_handle::CoreHandle;
-use super::service_core::ServiceCore;
+use super::service_core::{ServiceCore, overview};
 use crate::service::admin_request::AdminRequest;
 use crate::service::status::Reasons;
 
@@ -20,9 +20,11 @@ impl CoreHandle {
                 drop(reply.send(Box::new(self.status(rejected()).await)));
             }
             AdminRequest::Overview(reply) => {
-                drop(reply.send(Box::new(self.overview(rejected()).await)));
+                drop(reply.send(Box::new(overview::overview(self, rejected()).await)));
             }
-            AdminRequest::LinkFlows(link, reply) => drop(reply.send(self.link_flows(link).await)),
+            AdminRequest::LinkFlows(link, reply) => {
+                drop(reply.send(overview::link_flows(self, link).await));
+            }
             AdminRequest::TopFlows(most, reply) => drop(reply.send(self.top_flows(most).await)),
             AdminRequest::Links(most, reply) => drop(reply.send(self.links(most).await)),
             AdminRequest::Explain(from, to, reply) => {
@@ -35,7 +37,7 @@ impl CoreHandle {
             }
             AdminRequest::Ping(reply) => self.reply(reply, |_, _| ()).await,
             AdminRequest::HistoryPoint(reply) => {
-                self.reply(reply, |core, now_ns| core.history_point(now_ns))
+                self.reply(reply, |core, now_ns| overview::history_point(core, now_ns))
                     .await;
             }
             AdminRequest::Topology(reply) => {

@@ -26,7 +26,7 @@ use crate::service::hub::{Hub, ReadySession};
 use crate::service::session_table::SessionTable;
 use crate::service::tls::PeerCertificate;
 
-mod overview;
+pub(super) mod overview;
 mod report;
 mod session_transport;
 
