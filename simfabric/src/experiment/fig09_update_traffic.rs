@@ -117,7 +117,7 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
         let row = match workload {
             "hadoop" => row.disagrees_because(HADOOP),
             "web" => row.disagrees_because(WEB),
-            _ => row,
+            _ => row.undecided_because(CACHE),
         };
         figure.rows.push(row.note(measured(runs, mean_bytes)));
         figure.rows.push(Row::judge(
@@ -195,6 +195,9 @@ pub fn run(settings: &Settings) -> Result<Reproduction, ExperimentError> {
     .panel_size(400, 340);
     Ok(Reproduction { figure, picture })
 }
+
+/// Reason for which Cache's row is undecided.
+const CACHE: &str = "0.741 is the end of the accepted range: the mean lies within it, and the interval of three seeds reaches over it";
 
 /// Measured cause of Web's difference.
 const WEB: &str = "messages of production's sessions have a header of 32 bytes each, which the paper's encoding lacks: in that encoding, the same packets and their bare acknowledgements are within the accepted range";

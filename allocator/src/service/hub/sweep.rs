@@ -4,8 +4,8 @@
 //! A failure or repair changes hash groups, so any flow between the racks that a switch serves may
 //! take another path. Only the flows themselves say which. A list of flows by link would cost every
 //! start and end more than all sweeps together. So a sweep visits every flow, a bounded number in
-//! one go ([`Hub::sweep`](super::Hub::sweep)). In between the service takes datagrams, renews leases
-//! and sends rates.
+//! one go ([`Hub::sweep`](super::Hub::sweep)). In between the service takes datagrams, renews
+//! leases and sends rates.
 //!
 //! If the network changes during a sweep, the sweep runs to its end and then once more over the
 //! flows that it had already passed. Changes that keep coming therefore leave no flow unvisited.
