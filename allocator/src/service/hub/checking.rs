@@ -28,7 +28,7 @@ pub(super) fn link_check_config(settings: &HubSettings) -> LinkCheckConfig {
 
 impl Network {
     /// Calls `act` with the facts of the network.
-    pub(super) fn with_facts<T>(
+    fn with_facts<T>(
         &self,
         now_ns: u64,
         hosts: Hosts<'_>,
@@ -42,8 +42,21 @@ impl Network {
         })
     }
 
-    /// Lets the check act on the facts of the network, and tells of the changes that it hands over.
+    /// Lets the check act on the facts of the network.
     fn with_link_check(
+        &mut self,
+        now_ns: u64,
+        hosts: Hosts<'_>,
+        act: impl FnOnce(&mut LinkCheck, &dyn LinkFacts),
+    ) {
+        let mut check = std::mem::take(&mut self.link_check);
+        self.with_facts(now_ns, hosts, |facts| act(&mut check, facts));
+        self.link_check = check;
+    }
+
+    /// Lets the check judge by the facts of the network, and tells of the changes that it hands
+    /// over.
+    fn judge(
         &mut self,
         now_ns: u64,
         hosts: Hosts<'_>,
@@ -51,11 +64,9 @@ impl Network {
         act: impl FnOnce(&mut LinkCheck, &dyn LinkFacts, &mut dyn FnMut(LinkChange)),
     ) {
         let mut changes = Vec::new();
-        let mut check = std::mem::take(&mut self.link_check);
-        self.with_facts(now_ns, hosts, |facts| {
-            act(&mut check, facts, &mut |change| changes.push(change));
+        self.with_link_check(now_ns, hosts, |check, facts| {
+            act(check, facts, &mut |change| changes.push(change));
         });
-        self.link_check = check;
         for change in changes {
             self.tell_change(change, hosts, counts);
         }
@@ -71,11 +82,9 @@ impl Network {
     ) {
         let Some(peer) = &session.peer else { return };
         let word = HostWord::of(access_use, session.paces());
-        let mut check = std::mem::take(&mut self.link_check);
-        self.with_facts(now_ns, hosts, |facts| {
+        self.with_link_check(now_ns, hosts, |check, facts| {
             check.tell(now_ns, peer.host, word, facts);
         });
-        self.link_check = check;
     }
 
     /// Forgets what a host said, because its session has ended.
@@ -99,7 +108,7 @@ impl Network {
         if (self.link_check.next_due_ns()).is_none_or(|due_ns| due_ns > now_ns) {
             return;
         }
-        self.with_link_check(now_ns, hosts, counts, |check, facts, changes| {
+        self.judge(now_ns, hosts, counts, |check, facts, changes| {
             check.tick(now_ns, facts, changes);
         });
     }
@@ -111,7 +120,7 @@ impl Network {
         hosts: Hosts<'_>,
         counts: &mut ServiceCounts,
     ) {
-        self.with_link_check(now_ns, hosts, counts, |check, facts, changes| {
+        self.judge(now_ns, hosts, counts, |check, facts, changes| {
             check.restart(facts, changes);
         });
     }

@@ -143,7 +143,7 @@ impl Conduct {
     }
 
     /// Forgets hosts whose rates have run out.
-    pub(super) fn forget_departed(&mut self, now_ns: u64, lease_ns: u64) {
+    fn forget_departed(&mut self, now_ns: u64, lease_ns: u64) {
         while let Some((_, left_ns)) = self.departed.front()
             && now_ns.saturating_sub(*left_ns) >= lease_ns
         {

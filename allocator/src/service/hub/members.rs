@@ -141,11 +141,15 @@ pub(super) fn is_member(topology: &Topology, host: HostId) -> bool {
     host.is_some_and(|host| host.tenure == Tenure::Member)
 }
 
+fn members_of(topology: &Topology) -> impl Iterator<Item = &Host> {
+    let hosts = topology.hosts().iter();
+    hosts.filter(|host| host.tenure == Tenure::Member)
+}
+
 /// Gives the members of a topology their places in its successor, where those are spare and their
 /// addresses are nobody's.
 pub(super) fn carry_members(topology: &Topology, successor: &mut Topology) {
-    let members = topology.hosts().iter();
-    for host in members.filter(|host| host.tenure == Tenure::Member) {
+    for host in members_of(topology) {
         let owner = |prefix: &IpNet| successor.host_by_addr(prefix.addr());
         if host.prefixes.iter().any(|prefix| owner(prefix).is_some()) {
             continue;
@@ -411,18 +415,14 @@ impl Membership {
     /// Returns the frames with all members.
     fn all(&mut self, topology: &Topology) -> &[Bytes] {
         self.whole.get_or_insert_with(|| {
-            let hosts = topology.hosts().iter();
-            let members = hosts.filter(|host| host.tenure == Tenure::Member);
-            let joined: Vec<HostInfo> = members.map(info).collect();
+            let joined: Vec<HostInfo> = members_of(topology).map(info).collect();
             frames(true, &joined, Vec::new())
         })
     }
 
     /// Counts the members anew after a change of the topology, and has all sessions told of them.
     pub(super) fn recount(&mut self, topology: &Topology, sessions: &Sessions) {
-        let hosts = topology.hosts().iter();
-        let members = hosts.filter(|host| host.tenure == Tenure::Member);
-        self.count = members.count() as u64;
+        self.count = members_of(topology).count() as u64;
         self.absent.retain(|id, _| is_member(topology, *id));
         self.changed.clear();
         self.publish_ns = None;

@@ -192,7 +192,7 @@ impl Hub {
     }
 
     /// Returns the number of a host's session.
-    pub(super) fn session_of(&self, host: &str) -> Option<u32> {
+    fn session_of(&self, host: &str) -> Option<u32> {
         let host = self.network.topology.host_by_name(host)?;
         self.admission.registry.session_of(host.0)
     }

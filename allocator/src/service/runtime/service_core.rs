@@ -64,7 +64,7 @@ enum Phase {
 
 /// Timers of sessions, and the one of the core.
 struct CoreTimers {
-    timers: Timers<u32>,
+    wheel: Timers<u32>,
     /// Time of the newest entry of the core itself.
     own_ns: Option<u64>,
 }
@@ -164,7 +164,7 @@ impl ServiceCore {
             engine,
             transports: SessionTable::default(),
             timers: CoreTimers {
-                timers: Timers::new(),
+                wheel: Timers::new(),
                 own_ns: None,
             },
             ready: Vec::new(),
@@ -312,7 +312,7 @@ impl ServiceCore {
         if own_ns != self.timers.own_ns {
             self.timers.own_ns = own_ns;
             if let Some(own_ns) = own_ns {
-                self.timers.timers.insert(now_ns, own_ns, OWN_TIMER);
+                self.timers.wheel.insert(now_ns, own_ns, OWN_TIMER);
             }
         }
     }
@@ -419,18 +419,18 @@ impl ServiceCore {
                 .is_none_or(|scheduled_ns| next_ns < scheduled_ns)
         {
             transport.scheduled_ns = Some(next_ns);
-            self.timers.timers.insert(now_ns, next_ns, id);
+            self.timers.wheel.insert(now_ns, next_ns, id);
         }
     }
 
     /// Returns the time of the earliest timer.
     pub(super) fn next_timer_ns(&self) -> Option<u64> {
-        self.timers.timers.next_ns()
+        self.timers.wheel.next_ns()
     }
 
     /// Serves the timers that are due.
     pub(super) fn on_timers(&mut self, now_ns: u64) {
-        while let Some((at_ns, id)) = self.timers.timers.pop_due(now_ns) {
+        while let Some((at_ns, id)) = self.timers.wheel.pop_due(now_ns) {
             if id == OWN_TIMER {
                 if matches!(self.phase, Phase::Grace { ends_ns } if ends_ns <= now_ns) {
                     self.phase = Phase::Serving;
