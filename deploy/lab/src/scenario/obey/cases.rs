@@ -372,13 +372,31 @@ pub(super) fn all() -> Vec<Group> {
     let told = vec![0.97, 1.0, 1.05, 1.25, 5.0];
     let narrow = NARROW_MBPS as f64;
     let half = LINK / 2.0;
-    let own_queue = vec![
-        Flow {
-            count: 5,
-            kind: "queued",
-            ..managed(0, 10.0)
+    let queued = Flow {
+        count: 5,
+        kind: "queued",
+        ..managed(0, 10.0)
+    };
+    const HELD_MBPS: f64 = 150.0;
+    let held = Flow {
+        kind: "held",
+        behaviour: Behaviour {
+            max_rate_bps: Some((HELD_MBPS * 1e6) as u64),
+            ..Behaviour::default()
         },
-        bulk(1, LINK - 10.0),
+        ..managed(1, HELD_MBPS)
+    };
+    let own_queue = vec![
+        traffic(
+            "five flows behind it",
+            LENGTH_S,
+            vec![queued.clone(), bulk(1, LINK - 10.0)],
+        ),
+        traffic(
+            "five flows behind it, no loss elsewhere",
+            LENGTH_S,
+            vec![queued, held],
+        ),
     ];
     let mut groups = vec![
         Group {
@@ -442,12 +460,10 @@ pub(super) fn all() -> Vec<Group> {
         Group {
             // tc_htb does not take the place of a queue that somebody configured.
             backends: vec![Backend::SockOps],
-            ..group(
-                "own queue",
-                64,
-                Road::OwnQueue,
-                vec![traffic("five flows behind it", LENGTH_S, own_queue)],
-            )
+            // Losses at the receiver's link keep the host's own queue short without us. Where there
+            // are none, plain TCP stands still in it, too.
+            chance: true,
+            ..group("own queue", 64, Road::OwnQueue, own_queue)
         },
     ];
     for (name, share, exclusive) in [("0.1 % lost", 0.001, false), ("1 % lost", 0.01, true)] {
@@ -522,9 +538,11 @@ mod tests {
                     Road::Narrow => NARROW_MBPS as f64,
                     _ => LINK,
                 };
+                let is_held = traffic.flows.iter().any(|flow| flow.kind == "held");
                 // Shares in thirds beside 60 of UDP are rounded down.
+                let least = if is_held { 0.0 } else { 0.96 * whole };
                 assert!(
-                    (0.96 * whole..=whole + 1e-9).contains(&sum),
+                    (least..=whole + 1e-9).contains(&sum),
                     "{}: {}: {sum}",
                     group.name,
                     traffic.name

@@ -187,7 +187,7 @@ fn run_group(lab: &Lab, number: usize, group: &Group) -> Result<Vec<ObeyRow>> {
         .rows()
         .into_iter()
         .filter(|(_, row)| !row.missed.is_empty())
-        .flat_map(|(place, _)| [CasePlace { side: 0, ..place }, place])
+        .flat_map(|(place, _)| played.compared_with(place).into_iter().chain([place]))
         .collect();
     if !missed.is_empty() {
         let missed: Vec<CasePlace> = missed.into_iter().collect();
@@ -277,13 +277,34 @@ impl<'a> Played<'a> {
         Ok(())
     }
 
+    /// Returns the cases without us with which a case is compared: its own, or where chance decides
+    /// those of all traffics of as many flows, in columns of the same congestion control. These are
+    /// alike.
+    fn compared_with(&self, case: CasePlace) -> Vec<CasePlace> {
+        let place = |at: CasePlace| (at.traffic, at.column);
+        let road = |at: CasePlace| {
+            let flows = self.group.traffics[at.traffic].flows.len();
+            (flows, self.columns[at.column].congestion)
+        };
+        let is_compared = |at: &CasePlace| {
+            place(*at) == place(case) || (self.group.chance && road(*at) == road(case))
+        };
+        self.places()
+            .filter(|at| at.side == 0 && is_compared(at))
+            .collect()
+    }
+
     fn rows(&self) -> Vec<(CasePlace, ObeyRow)> {
         let mut rows = Vec::new();
         for place in self.places().filter(|place| place.side > 0) {
             let traffic = &self.group.traffics[place.traffic];
             let column = self.columns[place.column];
             let of_column = &self.runs[place.traffic][place.column];
-            let plain = plain_runs(self.group, traffic, column, &self.columns, &self.runs);
+            let plain: Runs = self
+                .compared_with(place)
+                .into_iter()
+                .flat_map(|at| self.runs[at.traffic][at.column][0].iter().cloned())
+                .collect();
             let side = &self.sides[place.side];
             let without = [&of_column[0], &plain];
             let with = (&of_column[place.side], self.pairs);
@@ -292,30 +313,6 @@ impl<'a> Played<'a> {
         }
         rows
     }
-}
-
-/// Runs without us with which a traffic's are compared: its own, or where chance decides those of
-/// all traffics of as many flows, in columns of the same congestion control. Without us these are
-/// alike.
-fn plain_runs(
-    group: &Group,
-    traffic: &Traffic,
-    column: Column,
-    columns: &[Column],
-    runs: &[Vec<Vec<Runs>>],
-) -> Runs {
-    let mut all = Runs::new();
-    for (other, of_traffic) in group.traffics.iter().zip(runs) {
-        for (of, of_column) in columns.iter().zip(of_traffic) {
-            let is_own = other.name == traffic.name && *of == column;
-            let is_alike =
-                other.flows.len() == traffic.flows.len() && of.congestion == column.congestion;
-            if is_own || (group.chance && is_alike) {
-                all.extend(of_column[0].iter().cloned());
-            }
-        }
-    }
-    all
 }
 
 /// Returns true if the traffic runs on a side in a column: always without us, else by what the
